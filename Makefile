@@ -1,0 +1,41 @@
+# Everything a fresh machine with Python 3.11+ and make needs: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help demo test lint types unit bench-store bench-kernel clean
+
+help:            ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## ?/  make \1\t/' | expand -t 22
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Scroll needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "python3 cannot create a virtual environment; on Debian: apt-get install python3-venv"; exit 1; }
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --editable '.[all]' --group dev
+	@touch $@
+
+demo: $(READY)   ## the main job, end to end, in a temporary folder
+	@$(BIN)/scroll demo
+
+test: $(READY) lint types unit  ## lint, types and every test
+
+lint: $(READY)   ## ruff, rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)  ## mypy --strict on the package
+	$(BIN)/mypy
+
+unit: $(READY)   ## the tests, on both cores
+	$(BIN)/pytest -n 2
+
+bench-store: $(READY)   ## the store beside raw SQLite and FTS5
+	$(BIN)/python benchmarks/store.py
+
+bench-kernel: $(READY)  ## the kernel beside a fresh process and a Jupyter kernel
+	$(BIN)/python benchmarks/kernel.py
+
+clean:           ## remove the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

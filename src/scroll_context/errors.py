@@ -1,0 +1,144 @@
+"""Every error Scroll raises on purpose, in one tree.
+
+    ScrollError
+    ├── BadInput                 the caller's data or arguments; nothing was changed
+    ├── StoreError
+    │   ├── NotAStore            the path holds something else
+    │   ├── StoreTooNew          written by a newer Scroll; upgrade to read it
+    │   ├── StoreReadOnly        the folder or file system refuses writes
+    │   ├── StoreLocked          another process held the write lock past the deadline
+    │   ├── StoreFull            no room on the device; what was acknowledged is kept
+    │   ├── StoreDamaged         the log file is damaged; salvage recovers what is legible
+    │   ├── StoreClosed          used after close()
+    │   ├── UnknownSeq           no event has this address, or the grant does not reach it
+    │   ├── PayloadMissing       an event's payload file is gone; its preview remains
+    │   ├── PayloadDamaged       a payload file no longer matches its digest
+    │   └── IndexUnavailable     the derived search index cannot be built or read
+    ├── QueryRefused             model-written SQL that the guard does not allow
+    │   └── QueryLimit           a query that ran out of time or size
+    ├── KernelError
+    │   ├── KernelUnavailable    the jail cannot be built; no model code has run
+    │   └── KernelDied           the kernel process ended; restore starts another
+    ├── ModelError
+    │   ├── ModelUnavailable     the provider failed for now; try again later
+    │   ├── ModelCancelled       the caller stopped waiting for a reply
+    │   ├── ContextOverflow      the provider says that the request is too long
+    │   └── ModelRefused         the provider rejected the request for good
+    └── LimitReached             a run stopped at a limit; resume continues it
+
+Each is raised once, where the fault is known, with a text that says what happened, what was not lost and
+what to do next.
+"""
+
+
+class ScrollError(Exception):
+    """The root of the tree; `except ScrollError` catches all of Scroll's own errors and no others."""
+
+
+class BadInput(ScrollError):
+    """The caller's data or arguments."""
+
+
+class StoreError(ScrollError):
+    """The durable half."""
+
+
+class NotAStore(StoreError):
+    """The path holds something that is not a Scroll store."""
+
+
+class StoreTooNew(StoreError):
+    """The store was written by a newer Scroll."""
+
+
+class StoreReadOnly(StoreError):
+    """The folder or the file system refuses writes."""
+
+
+class StoreLocked(StoreError):
+    """Another process held the write lock past the deadline."""
+
+
+class StoreFull(StoreError):
+    """The device has no room."""
+
+
+class StoreDamaged(StoreError):
+    """The log file is damaged."""
+
+
+class StoreClosed(StoreError):
+    """The store was closed by this process."""
+
+
+class UnknownSeq(StoreError):
+    """No event has this address within reach."""
+
+
+class PayloadMissing(StoreError):
+    """The payload file of an event is gone."""
+
+
+class PayloadDamaged(StoreError):
+    """A payload file no longer matches its digest."""
+
+
+class IndexUnavailable(StoreError):
+    """The search index cannot be built or read; the log is not affected."""
+
+
+class QueryRefused(ScrollError):
+    """Model-written SQL that the guard does not allow."""
+
+
+class QueryLimit(QueryRefused):
+    """A query that ran out of time or size."""
+
+
+class KernelError(ScrollError):
+    """The executing half."""
+
+
+class KernelUnavailable(KernelError):
+    """The jail cannot be built; no model code has run."""
+
+
+class KernelDied(KernelError):
+    """The kernel process ended."""
+
+
+class ModelError(ScrollError):
+    """The language model or its provider."""
+
+
+class ModelUnavailable(ModelError):
+    """The provider failed for now; `retry_after` is how many seconds it asks to wait, when it says."""
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class ModelCancelled(ModelError):
+    """The caller stopped waiting for a reply; `partial` is the text that had arrived."""
+
+    def __init__(self, message: str, *, partial: str = "") -> None:
+        super().__init__(message)
+        self.partial = partial
+
+
+class ContextOverflow(ModelError):
+    """The provider says that the request is too long; `tokens` and `limit` are its own counts, if given."""
+
+    def __init__(self, message: str, *, tokens: int | None = None, limit: int | None = None) -> None:
+        super().__init__(message)
+        self.tokens = tokens
+        self.limit = limit
+
+
+class ModelRefused(ModelError):
+    """The provider rejected the request for good."""
+
+
+class LimitReached(ScrollError):
+    """A run stopped at one of its limits."""

@@ -1,0 +1,104 @@
+"""The values that the whole of Scroll speaks in: drafts, events, grants and payload facts.
+
+A `Draft` is something that happened and is not yet recorded; an `Event` is the same thing with its address. Both
+are immutable. Kinds are open text, because imported histories bring their own; the ones Scroll itself writes are
+named in `Kind`. This module holds values only: no disk, no clock.
+"""
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+
+class Kind(StrEnum):
+    """The kinds of event that Scroll writes itself."""
+
+    CONVERSATION = "conversation"  # a message of the user (role user) or the model's reply (role assistant)
+    TOOL_CALL = "tool_call"  # one call, its arguments as JSON text
+    TOOL_RESULT = "tool_result"  # its whole result; reply_to names the call
+    CELL = "cell"  # source of a kernel cell
+    OBSERVATION = "observation"  # what a cell printed; reply_to names the cell
+    NOTICE = "notice"  # said by the harness to the model; never the user's words, never starts a turn
+    SESSION = "session"  # bookkeeping from here on: a session opened or resumed, with its settings
+    REQUEST = "request"  # what was sent to a model: hash, tokens, usage
+    EVICTION = "eviction"  # a plan of folds and evictions, appended before it is applied
+    SNAPSHOT = "snapshot"  # a kernel namespace manifest
+    FORK = "fork"  # the session continues another one from a seq
+    SALVAGE = "salvage"  # what a repair of this log could not recover
+
+
+BOOKKEEPING = frozenset({Kind.SESSION, Kind.REQUEST, Kind.EVICTION, Kind.SNAPSHOT, Kind.FORK, Kind.SALVAGE})
+"""Kinds hidden from `hist.conversation_history` and from search; `hist.events` shows them."""
+
+
+class Payload(msgspec.Struct, frozen=True):
+    """What is known of an externalised body without loading it."""
+
+    digest: str  # sha256, 64 hex digits
+    size: int  # bytes
+    media_type: str = "text/plain; charset=utf-8"
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the body is text that search can index and a person can read."""
+        base = self.media_type.split(";", 1)[0].strip()
+        return base.startswith("text/") or base == "application/json" or base.endswith("+json")
+
+
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened, before it has an address."""
+
+    kind: str = Kind.CONVERSATION
+    session_id: str = "default"
+    agent_id: str = ""
+    task_id: str = ""
+    role: str = ""
+    name: str = ""
+    content: str = ""
+    payload: Payload | None = None
+    tool_call_id: str = ""
+    tool_state: str = ""
+    headline: str = ""
+    reply_to: int | None = None
+    step_index: int | None = None
+    msg_index: int | None = None
+    metadata: dict[str, Any] = {}
+    created_at: str = ""  # ISO-8601; empty means now
+    source_key: str = ""  # empty means: always a new event
+
+
+class Event(Draft, frozen=True, kw_only=True):
+    """A recorded event. `content` is the whole text, or a preview when `payload` holds the body."""
+
+    seq: int
+    recorded_at: str
+    chain: bytes = b""
+
+    @property
+    def is_echo(self) -> bool:
+        """Whether this only repeats history (a recall cell, its output), so that search must never return it."""
+        return bool(self.metadata.get("echo"))
+
+    @property
+    def is_searchable(self) -> bool:
+        """Whether search may return this event at all."""
+        return self.kind not in BOOKKEEPING and self.kind != Kind.NOTICE and not self.is_echo
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """Which events a reader may reach. A field that is None does not restrict; all None is the whole store."""
+
+    session_id: str | None = None
+    task_id: str | None = None
+    agent_id: str | None = None
+
+    def permits(self, event: Draft) -> bool:
+        return (
+            (self.session_id is None or event.session_id == self.session_id)
+            and (self.task_id is None or event.task_id == self.task_id)
+            and (self.agent_id is None or event.agent_id == self.agent_id)
+        )
+
+
+EVERYTHING = Grant()

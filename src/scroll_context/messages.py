@@ -1,0 +1,70 @@
+"""The messages that a model reads: what the view renders and what a model bridge sends.
+
+They belong to no provider. A tool result is a message of role `tool` that names its call. A call carries its
+arguments as a dict, or as the raw text that the model wrote when that was not a JSON object, so that the
+agent can answer with an error instead of losing the reply. `canonical` is the one byte form of these values:
+equal values give equal bytes, and the bytes decode to an equal value, so the hash of what was sent can be
+computed again from the log. This module holds values only: no provider, no token count, no order of messages.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One call that the model asks for. A `str` in `arguments` is text that was not a JSON object."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any] | str = {}
+    provider: str = ""  # who wrote `opaque`; nobody else is sent it
+    opaque: dict[str, Any] = {}
+
+    @property
+    def is_malformed(self) -> bool:
+        """Whether the arguments could not be read: answer the call with an error, do not execute it."""
+        return isinstance(self.arguments, str)
+
+
+class Thinking(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A piece of the model's reasoning, to be sent back as it came, and to its own provider only."""
+
+    text: str = ""
+    signature: str = ""
+    provider: str = ""
+    opaque: dict[str, Any] = {}
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether this is bound to the exact prefix that it was produced after."""
+        return bool(self.signature)
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One message. `cache_mark` asks the provider to cache the prefix that ends with this message."""
+
+    role: Role
+    text: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()  # assistant only
+    tool_call_id: str = ""  # tool only: the call that this answers
+    name: str = ""  # tool only: the tool that answered
+    thinking: tuple[Thinking, ...] = ()  # assistant only
+    cache_mark: bool = False
+
+
+class ToolSpec(msgspec.Struct, frozen=True):
+    """A tool as the model is told of it; `parameters` is a JSON schema of type object."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+def canonical(value: object) -> bytes:
+    """The one JSON form of a message value: fields in declared order, dict keys sorted, defaults left out."""
+    return _encoder.encode(value)

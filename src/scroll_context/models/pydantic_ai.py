@@ -1,0 +1,210 @@
+"""Real models, through pydantic-ai's low-level model interface (not its agent).
+
+Imported only when a model is made: `scroll_context.models.connect` is the way in. Every request is streamed
+unless told otherwise, so that a reply can be shown as it is written and stopped in the middle; a stream
+that ends without saying why it ended was cut, and is an error rather than a short answer. The client
+libraries' own retries are off (`with_retries` is the one place for them).
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any, cast
+
+from pydantic_ai import exceptions as foreign_errors
+from pydantic_ai import messages as foreign
+from pydantic_ai.models import Model as ForeignModel
+from pydantic_ai.models import infer_model, parse_model_id
+from pydantic_ai.profiles import ModelProfile
+from pydantic_ai.providers import Provider, infer_provider_class
+from pydantic_ai.settings import ModelSettings
+
+from scroll_context.errors import BadInput, ModelCancelled, ModelUnavailable
+from scroll_context.models import translate
+from scroll_context.models.background import Cancelled, run_streaming
+from scroll_context.models.faults import as_model_error
+from scroll_context.models.protocol import DEFAULT_WINDOW, OnText, Reply, Request, Settings
+from scroll_context.models.think_tags import ThinkTags
+from scroll_context.models.well_formed import well_formed
+
+COMPATIBLE = "openai-compatible"
+PROFILE = {
+    # pydantic-ai sees a tag only when it is a chunk of its own; `ThinkTags` does it for any cut.
+    "thinking_tags": ("\0think\0", "\0/think\0"),
+    "openai_chat_streaming_requires_finish_reason": True,
+}
+PROFILE_COMPATIBLE = {
+    "openai_chat_supports_max_completion_tokens": False,  # `max_tokens` is what self-hosted servers know
+    "openai_chat_supports_multiple_system_messages": False,
+}
+
+
+class ConnectedModel:
+    """A model at a provider."""
+
+    def __init__(
+        self,
+        foreign_model: ForeignModel,
+        *,
+        name: str,
+        window: int,
+        settings: Settings,
+        stream: bool,
+        priced: bool,
+    ) -> None:
+        self.name = name
+        self.window = window
+        self._model = foreign_model
+        self._settings = settings
+        self._stream = stream
+        self._priced = priced
+        self._secret = _key_of(foreign_model)
+
+    def reply(
+        self,
+        request: Request,
+        *,
+        on_text: OnText | None = None,
+        cancel: threading.Event | None = None,
+        timeout: float | None = None,
+    ) -> Reply:
+        shown: list[str] = []
+
+        def show(piece: str) -> None:
+            shown.append(piece)
+            if on_text is not None:
+                on_text(piece)
+
+        async def work(emit: Callable[[str], None]) -> foreign.ModelResponse:
+            try:
+                async with asyncio.timeout(timeout):
+                    return await self._respond(request, emit)
+            except TimeoutError:
+                raise ModelUnavailable(
+                    f"{self.name} did not finish its reply within {timeout:g} s. Nothing was lost; try again."
+                ) from None
+
+        try:
+            response = run_streaming(work, on_text=show, cancel=cancel)
+        except Cancelled:
+            raise ModelCancelled("the reply was stopped by the caller", partial="".join(shown)) from None
+        reply = translate.reply(response, cost=self._cost(response))
+        if not self._stream and on_text is not None and reply.text:
+            on_text(reply.text)
+        return reply
+
+    async def _respond(self, request: Request, emit: Callable[[str], None]) -> foreign.ModelResponse:
+        """One request to the provider; whatever its client raises leaves here as one of our errors."""
+        messages = well_formed(request.messages)
+        history = translate.history(messages, self._model.system)
+        parameters = translate.parameters(messages, request.tools)
+        settings = self._foreign_settings(request.settings)
+        try:
+            if not self._stream:
+                return await self._model.request(history, settings, parameters)
+            tags = ThinkTags()
+            async with self._model.request_stream(history, settings, parameters) as stream:
+                async for event in stream:
+                    if visible := tags.feed(_text_in(event)):
+                        emit(visible)
+                response = stream.get()
+            if held := tags.finish():
+                emit(held)
+        except Exception as error:  # noqa: BLE001 - foreign code: SDKs raise their own and their parsers' errors
+            raise as_model_error(error, self.name, self._secret) from None
+        if response.finish_reason is None and "finish_reason" not in (response.provider_details or {}):
+            raise ModelUnavailable(
+                f"the reply of {self.name} was cut off: the stream ended without a finish reason. Nothing was "
+                "lost; try again. If the server never sends one, connect with stream=False."
+            )
+        return response
+
+    def _foreign_settings(self, asked: Settings) -> ModelSettings:
+        settings = asked.over(self._settings)
+        out: dict[str, Any] = {"max_retries": 0}
+        if self._model.system == "anthropic":
+            out["anthropic_cache_instructions"] = True  # covers the tools too, which come before
+        for key in ("max_tokens", "temperature", "thinking"):
+            if (value := getattr(settings, key)) is not None:
+                out[key] = value
+        return cast(ModelSettings, {**out, **settings.extra})
+
+    def _cost(self, response: foreign.ModelResponse) -> float | None:
+        if response.usage.cost is not None:
+            return float(response.usage.cost)
+        if not self._priced:
+            return None
+        try:
+            return float(response.cost().total_price)
+        except (LookupError, ValueError, AssertionError):
+            return None  # no price is known for this model, or it did not report its usage
+
+
+def connect(
+    spec: str,
+    *,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    window: int | None = None,
+    settings: Settings | None = None,
+    stream: bool = True,
+) -> ConnectedModel:
+    """The model that `spec` names; see `scroll_context.models.connect`."""
+    provider_name, model_name = parse_model_id(spec)
+    if provider_name is None or not model_name:
+        raise BadInput(f"{spec!r} does not name a model. Write provider:model, for example anthropic:claude-x.")
+    try:
+        if base_url is not None and provider_name in ("openai", "openai-chat"):
+            model = _compatible(model_name, base_url, api_key)
+        else:
+            model = infer_model(spec, lambda name: _provider(name, base_url, api_key))
+    except ImportError as error:
+        raise BadInput(f"{spec} needs a package that is not installed: {error}") from None
+    except (foreign_errors.UserError, ValueError) as error:
+        reason = str(error).split(" To try Pydantic AI", 1)[0]
+        raise BadInput(f"cannot connect to {spec}: {reason}") from None
+    # `profile` is a cached property: writing it is how an instance gets another one after its construction.
+    model.__dict__["profile"] = {**model.profile, **PROFILE}
+    return ConnectedModel(
+        model,
+        name=spec,
+        window=window or model.context_window or DEFAULT_WINDOW,
+        settings=settings or Settings(),
+        stream=stream,
+        priced=base_url is None,
+    )
+
+
+def _compatible(model_name: str, base_url: str, api_key: str | None) -> ForeignModel:
+    """Any server that speaks OpenAI's chat completions. A key is sent only if one is given for it."""
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
+
+    provider = OpenAICompatibleProvider(
+        COMPATIBLE, base_url=base_url, api_key=api_key, profile=cast(ModelProfile, PROFILE_COMPATIBLE)
+    )
+    return OpenAIChatModel(model_name, provider=provider)
+
+
+def _provider(name: str, base_url: str | None, api_key: str | None) -> Provider[Any]:
+    given = {"base_url": base_url, "api_key": api_key}
+    make = cast(Callable[..., Provider[Any]], infer_provider_class(name))
+    try:
+        return make(**{key: value for key, value in given.items() if value is not None})
+    except TypeError:
+        raise BadInput(
+            f"the provider {name} does not take a base URL or a key here; use its environment variables"
+        ) from None
+
+
+def _key_of(model: ForeignModel) -> str:
+    key = getattr(getattr(model, "client", None), "api_key", None)
+    return key if isinstance(key, str) else ""
+
+
+def _text_in(event: foreign.ModelResponseStreamEvent) -> str:
+    if isinstance(event, foreign.PartStartEvent) and isinstance(event.part, foreign.TextPart):
+        return event.part.content
+    if isinstance(event, foreign.PartDeltaEvent) and isinstance(event.delta, foreign.TextPartDelta):
+        return event.delta.content_delta
+    return ""

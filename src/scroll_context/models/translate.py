@@ -1,0 +1,195 @@
+"""Between Scroll's messages and pydantic-ai's, both ways.
+
+Going out: consecutive messages that are not the assistant's become one `ModelRequest`; thinking goes back
+only to the provider that wrote it, and only with what proves it (a signature, or the field it came in). A
+cache mark becomes a `CachePoint` for the providers that take explicit ones; all others cache by themselves.
+Coming in: text, thinking and calls are gathered, `<think>` blocks are taken out of the text, and arguments
+that are not a JSON object stay raw text. Ids that tie reasoning to the items after it travel inside the
+thinking's `opaque`, so that they vanish together with it: a provider rejects one without the other.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+import msgspec
+from pydantic_ai import messages as foreign
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.tools import ToolDefinition
+
+from scroll_context.messages import Message, Thinking, ToolCall, ToolSpec
+from scroll_context.models.protocol import Reply, Usage
+from scroll_context.models.think_tags import CLOSE, OPEN, ThinkTags
+
+TAKES_CACHE_POINTS = frozenset({"anthropic", "bedrock"})
+UNREADABLE = "unreadable_arguments"
+IN_TAGS = "content"  # pydantic-ai's own id for thinking that was written into the text
+
+
+def parameters(messages: Sequence[Message], tools: Iterable[ToolSpec]) -> ModelRequestParameters:
+    """Tools and the leading system messages. Only the first of those counts as constant, for the cache."""
+    return ModelRequestParameters(
+        function_tools=[
+            ToolDefinition(
+                name=tool.name,
+                description=tool.description,
+                parameters_json_schema=tool.parameters,
+                strict=False,  # strict mode rewrites schemas; the model must see the one we hash and document
+            )
+            for tool in tools
+        ],
+        instruction_parts=[
+            foreign.InstructionPart(content=message.text, dynamic=position > 0)
+            for position, message in enumerate(_leading_system(messages))
+        ],
+    )
+
+
+def history(messages: Sequence[Message], provider: str) -> list[foreign.ModelMessage]:
+    """Everything after the leading system messages."""
+    out: list[foreign.ModelMessage] = []
+    conversation = messages[len(_leading_system(messages)) :]
+    for is_reply, group in groupby(conversation, lambda message: message.role == "assistant"):
+        if is_reply:
+            out.extend(_response(message, provider) for message in group)
+        else:
+            marks = provider in TAKES_CACHE_POINTS
+            out.append(foreign.ModelRequest(parts=[part for m in group for part in _request_parts(m, marks)]))
+    return out
+
+
+def reply(response: foreign.ModelResponse, *, cost: float | None = None) -> Reply:
+    """What a model answered, in Scroll's terms."""
+    tags = ThinkTags()
+    text = ""
+    thinking: list[Thinking] = []
+    calls: list[ToolCall] = []
+    item_ids: dict[str, str] = {}
+    provider = response.provider_name or ""
+    for part in response.parts:
+        if isinstance(part, foreign.TextPart):
+            text += tags.feed(part.content)
+            if part.id:
+                item_ids["text"] = part.id
+        elif isinstance(part, foreign.ThinkingPart):
+            thinking.append(_thinking(part, provider))
+        elif isinstance(part, foreign.ToolCallPart):
+            call = _tool_call(part, provider, {known.id for known in calls})
+            calls.append(call)
+            if part.id:
+                item_ids[call.id] = part.id
+    text += tags.finish() or str((response.provider_details or {}).get("refusal", ""))
+    thinking.extend(Thinking(text=block, provider=provider, opaque={"id": IN_TAGS}) for block in tags.thinking)
+    if thinking and item_ids:
+        thinking[-1] = msgspec.structs.replace(thinking[-1], opaque={**thinking[-1].opaque, "items": item_ids})
+    usage = response.usage
+    return Reply(
+        text=text,
+        tool_calls=tuple(calls),
+        thinking=tuple(thinking),
+        usage=Usage(
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cache_read_tokens=usage.cache_read_tokens,
+            cache_write_tokens=usage.cache_write_tokens,
+        ),
+        finish_reason=response.finish_reason or "",
+        model=response.model_name or "",
+        cost=cost,
+    )
+
+
+def _leading_system(messages: Sequence[Message]) -> list[Message]:
+    leading = next((n for n, message in enumerate(messages) if message.role != "system"), len(messages))
+    return list(messages[:leading])
+
+
+def _request_parts(message: Message, marks: bool) -> list[foreign.ModelRequestPart]:
+    mark = message.cache_mark and marks
+    if message.role == "tool":
+        result = foreign.ToolReturnPart(tool_name=message.name, content=message.text, tool_call_id=message.tool_call_id)
+        # A cache point is user content; alone in its part it attaches to the block before, the result.
+        return [result, foreign.UserPromptPart(content=[foreign.CachePoint()])] if mark else [result]
+    return [foreign.UserPromptPart(content=[message.text, foreign.CachePoint()] if mark else message.text)]
+
+
+def _response(message: Message, provider: str) -> foreign.ModelResponse:
+    own = [thought for thought in message.thinking if thought.provider == provider]
+    item_ids: dict[str, str] = {}
+    parts: list[foreign.ModelResponsePart] = []
+    in_tags = ""
+    for thought in own:
+        item_ids.update(thought.opaque.get("items", {}))
+        kind = thought.opaque.get("id")
+        if kind == IN_TAGS:
+            in_tags += f"{OPEN}{thought.text}{CLOSE}\n\n"
+        elif kind or thought.signature:  # without either it could only go back as if the model had said it
+            parts.append(
+                foreign.ThinkingPart(
+                    content=thought.text,
+                    id=kind,
+                    signature=thought.signature or None,
+                    provider_name=provider,
+                    provider_details=thought.opaque.get("details"),
+                )
+            )
+    if in_tags or message.text.strip():
+        parts.append(foreign.TextPart(in_tags + message.text, id=item_ids.get("text"), provider_name=provider))
+    for call in message.tool_calls:
+        parts.append(
+            foreign.ToolCallPart(
+                tool_name=call.name,
+                # Sent back as valid JSON whatever the model wrote, else every later request would be rejected.
+                args={UNREADABLE: call.arguments} if isinstance(call.arguments, str) else call.arguments,
+                tool_call_id=call.id,
+                id=item_ids.get(call.id),
+                provider_name=provider,
+                provider_details=call.opaque or None if call.provider == provider else None,
+            )
+        )
+    return foreign.ModelResponse(parts=parts, provider_name=provider)
+
+
+def _thinking(part: foreign.ThinkingPart, provider: str) -> Thinking:
+    opaque: dict[str, Any] = {}
+    if part.id:
+        opaque["id"] = part.id
+    if part.provider_details:
+        opaque["details"] = _plain(part.provider_details)
+    return Thinking(
+        text=part.content,
+        signature=part.signature or "",
+        provider=part.provider_name or provider,
+        opaque=opaque,
+    )
+
+
+def _tool_call(part: foreign.ToolCallPart, provider: str, taken: set[str]) -> ToolCall:
+    call_id, copy = part.tool_call_id, 1
+    while call_id in taken:  # some servers give every call of a reply the same id
+        copy += 1
+        call_id = f"{part.tool_call_id}-{copy}"
+    opaque = _plain(part.provider_details) if part.provider_details else {}
+    return ToolCall(
+        call_id,
+        part.tool_name,
+        _arguments(part.args),
+        provider=(part.provider_name or provider) if opaque else "",
+        opaque=opaque,
+    )
+
+
+def _arguments(raw: str | dict[str, Any] | None) -> dict[str, Any] | str:
+    if raw is None or isinstance(raw, dict):
+        return raw or {}
+    if not raw.strip():
+        return {}
+    try:
+        return msgspec.json.decode(raw, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return raw
+
+
+def _plain(details: dict[str, Any]) -> dict[str, Any]:
+    """Provider data as JSON values, so that it is the same after a trip through the log."""
+    return msgspec.json.decode(msgspec.json.encode(details, enc_hook=str), type=dict[str, Any])

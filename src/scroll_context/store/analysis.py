@@ -1,0 +1,239 @@
+"""What the search index makes of text: its fields, its words, and how an event becomes documents.
+
+The same functions cut events and queries, so a query word is found exactly where a document word was made. Words are
+runs of letters and digits, lower case, without accents; an id, a date or a path is a run of words, looked up as
+a phrase. Scripts that do not put spaces between words (Chinese, Japanese, Korean, Thai and their like) are cut into
+overlapping pairs in a field of their own. The index stores no message text: only large bodies keep their passages,
+so that a hit deep inside one can show where it matched.
+
+Changing anything here that changes what is stored needs a new VERSION: the index is then rebuilt from the log.
+"""
+
+import datetime as dt
+import hashlib
+import re
+import unicodedata
+from collections.abc import Iterator
+from functools import lru_cache
+
+import tantivy
+
+from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
+from scroll_context.events import Event, Kind
+from scroll_context.store.payloads import PayloadStore
+
+VERSION = 1
+
+PASSAGE = 64_000  # characters of a large body that make one document
+OVERLAP = 200  # characters shared by neighbouring passages, so that a phrase across the cut is found
+LONGEST_WORD = 128  # bytes; longer runs (base64) are not words
+
+FILTERS = ("session_id", "agent_id", "task_id", "kind", "role")
+
+_SPACELESS = (
+    "\u0e00-\u0eff"  # Thai, Lao
+    "\u1000-\u109f"  # Myanmar
+    "\u1100-\u11ff"  # Hangul letters
+    "\u1780-\u17ff"  # Khmer
+    "\u3005-\u3007\u3041-\u30ff\u3100-\u318f\u31a0-\u31ff"  # kana, bopomofo, compatibility Hangul
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # Han
+    "\uac00-\ud7ff"  # Hangul syllables
+    "\U00020000-\U0003ffff"  # rarer Han
+)
+_RUN = re.compile(f"[{_SPACELESS}]+")
+_SIGN = re.compile(r"\+\+|#")
+_WORD_BEFORE = re.compile(r"[^\W_]{1,20}\Z")
+
+STOP_WORDS = frozenset(
+    """a about also am an and any are as at be because been being but by could did do does doing for from give had has
+    have having he her him his how i if in into is it its just let me my of on or our please she should so some such
+    tell than that the their them then there these they this those to too very was we were what when where which while
+    who whom whose why with would you your yours can not""".split()
+)
+
+
+def _analyzer(tokenizer: tantivy.Tokenizer, *filters: tantivy.Filter) -> tantivy.TextAnalyzer:
+    builder = tantivy.TextAnalyzerBuilder(tokenizer)
+    for step in filters:
+        builder = builder.filter(step)
+    return builder.build()
+
+
+_WORDS = _analyzer(
+    tantivy.Tokenizer.simple(),
+    tantivy.Filter.remove_long(LONGEST_WORD),
+    tantivy.Filter.lowercase(),
+    tantivy.Filter.ascii_fold(),
+)
+_SPLIT = _analyzer(tantivy.Tokenizer.whitespace(), tantivy.Filter.lowercase())
+_STEMMER = _analyzer(tantivy.Tokenizer.raw(), tantivy.Filter.stemmer("english"))
+
+
+def schema() -> tantivy.Schema:
+    builder = tantivy.SchemaBuilder()
+    builder.add_text_field("text", tokenizer_name="words")
+    builder.add_text_field("signs", tokenizer_name="split", index_option="basic")  # C++, F#
+    builder.add_text_field("pairs", tokenizer_name="split")  # scripts without spaces
+    for name in FILTERS:
+        builder.add_text_field(name, tokenizer_name="raw", index_option="basic")
+    builder.add_unsigned_field("seq", indexed=True, fast=True)
+    builder.add_unsigned_field("answers", fast=True)  # the user turn that this replies to; its own seq for a user turn
+    builder.add_unsigned_field("created", fast=True)
+    builder.add_text_field("mark", tokenizer_name="raw", index_option="basic")
+    builder.add_bytes_field("chain", stored=True)
+    builder.add_bytes_field("passage", stored=True)
+    return builder.build()
+
+
+SCHEMA = schema()
+
+
+def register(index: tantivy.Index) -> None:
+    """Teach an opened index the analyzers that its schema names."""
+    index.register_tokenizer("words", _WORDS)
+    index.register_tokenizer("split", _SPLIT)
+
+
+# words --------------------------------------------------------------------------------------------------
+
+
+def normal(text: str) -> str:
+    """Text in the one Unicode form that the index uses: full-width letters become plain ones, and so on."""
+    return text if text.isascii() else unicodedata.normalize("NFKC", text)
+
+
+def words(text: str) -> list[str]:
+    """The words of normal text, scripts without spaces left out."""
+    return _WORDS.analyze(text if text.isascii() else _RUN.sub(" ", text))
+
+
+def runs(text: str) -> list[str]:
+    """The runs of scripts without spaces in normal text."""
+    return [] if text.isascii() else _RUN.findall(text)
+
+
+def pairs(run: str) -> list[str]:
+    """The overlapping pairs of a run, then its last character, which also keeps neighbouring runs apart."""
+    return [run[at : at + 2] for at in range(len(run))]
+
+
+def signs(text: str) -> list[str]:
+    """Words that end in a sign which belongs to their name: C++, C#."""
+    if "#" not in text and "++" not in text:
+        return []
+    found = []
+    for match in _SIGN.finditer(text):
+        start, end = match.span()
+        if text[start - 1 : start].isalnum() and not text[end : end + 1].isalnum():
+            before = _WORD_BEFORE.search(text, max(0, start - 20), start)
+            if before is not None:
+                found.append((before[0] + match[0]).lower())
+    return found
+
+
+@lru_cache(maxsize=1 << 16)
+def stem(word: str) -> str:
+    """The English stem of a word, which its other forms share."""
+    return _STEMMER.analyze(word)[0]
+
+
+# values -------------------------------------------------------------------------------------------------
+
+
+def exact(value: str) -> str:
+    """An id as the index keeps it: never empty, never too long for a term."""
+    return "=" + (value if len(value) <= 1_000 else hashlib.sha256(value.encode()).hexdigest())
+
+
+_DATE_PREFIX = re.compile(
+    r"\d{4}(?:-?\d\d(?:-?\d\d(?:[T ]\d\d(?::?\d\d(?::?\d\d(?:[.,]\d+)?)?)?(?:Z|[+-][\d:]+)?)?)?)?"
+)
+_ZONE = re.compile(r"(?:Z|[+-][\d:]+)\Z")
+_DIGITS = 19  # year to second, and the second to five places
+
+
+def created_key(created_at: str) -> int:
+    """A time as a number that sorts as the text does: its digits as written, whatever the zone."""
+    at = dt.datetime.fromisoformat(created_at)
+    day = (at.year * 100 + at.month) * 100 + at.day
+    return (((day * 100 + at.hour) * 100 + at.minute) * 100 + at.second) * 100_000 + at.microsecond // 10
+
+
+def created_bound(text: str, *, upper: bool) -> int:
+    """The first or last moment that a date or time, or the beginning of one, stands for."""
+    if not _DATE_PREFIX.fullmatch(text):
+        raise BadInput(f"{text[:80]!r} is not a date or time such as 2024-07, 2024-07-31 or 2024-07-31T10:30")
+    date, time = text[:10], _ZONE.sub("", text[10:])
+    digits = re.sub(r"\D", "", date + time)[:_DIGITS]
+    return int(digits.ljust(_DIGITS, "9" if upper else "0"))
+
+
+# documents ----------------------------------------------------------------------------------------------
+
+_NOT_REPLIES = frozenset({Kind.TOOL_CALL, Kind.TOOL_RESULT, Kind.CELL, Kind.OBSERVATION})
+
+
+def is_user_turn(event: Event) -> bool:
+    return event.role == "user" and event.is_searchable
+
+
+def is_reply(event: Event) -> bool:
+    """Whether an event speaks to the user, and so may lend weight to the turn that it answers."""
+    return event.role == "assistant" and event.kind not in _NOT_REPLIES
+
+
+def documents(event: Event, answers: int, payloads: PayloadStore) -> Iterator[tantivy.Document]:
+    """The documents that make an event findable: one, or one a passage for a large body."""
+    if event.payload is None or not event.payload.is_text:
+        yield _document(event, answers, event.content)
+        return
+    try:
+        for passage in _passages(payloads.text_pieces(event.payload.digest)):
+            document = _document(event, answers, passage)
+            document.add_bytes("passage", passage.encode())
+            yield document
+    except (PayloadMissing, PayloadDamaged):  # its preview is all that is left of it
+        yield _document(event, answers, event.content)
+
+
+def watermark(seq: int, chain: bytes) -> tantivy.Document:
+    """The document that records, in the same commit, up to where the log has been indexed."""
+    document = tantivy.Document()
+    document.add_text("mark", "watermark")
+    document.add_unsigned("seq", seq)
+    document.add_bytes("chain", chain)
+    return document
+
+
+def _document(event: Event, answers: int, body: str) -> tantivy.Document:
+    document = tantivy.Document()
+    document.add_unsigned("seq", event.seq)
+    document.add_unsigned("answers", answers)
+    document.add_unsigned("created", created_key(event.created_at))
+    for name in FILTERS:
+        document.add_text(name, exact(getattr(event, name)))
+    for text in (body, event.name, event.headline):
+        if text:
+            _add_text(document, normal(text))
+    return document
+
+
+def _add_text(document: tantivy.Document, text: str) -> None:
+    spaceless = runs(text)
+    if spaceless:
+        document.add_text("pairs", " ".join(pair for run in spaceless for pair in pairs(run)))
+        text = _RUN.sub(" ", text)
+    document.add_text("text", text)
+    if found := signs(text):
+        document.add_text("signs", " ".join(found))
+
+
+def _passages(pieces: Iterator[str]) -> Iterator[str]:
+    rest = ""
+    for piece in pieces:
+        rest += piece
+        while len(rest) > PASSAGE + OVERLAP:
+            yield rest[: PASSAGE + OVERLAP]
+            rest = rest[PASSAGE:]
+    if rest:
+        yield rest

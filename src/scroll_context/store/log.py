@@ -1,0 +1,323 @@
+"""The Event Log: one append-only SQLite file, the ground truth of every session.
+
+An append that returned is on disk (WAL, synchronous FULL). Appends come from any number of threads and processes:
+threads of one process share a commit (the first to get the pen writes what all have queued), processes take
+SQLite's write lock up front, and only the taking of the lock is ever retried. Reads never hold a transaction open
+across a yield. Nothing here updates or deletes, and the file itself refuses both (see schema.py).
+"""
+
+import datetime as dt
+import random
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from scroll_context.errors import ScrollError, StoreClosed, StoreDamaged, StoreError, StoreLocked, UnknownSeq
+from scroll_context.events import EVERYTHING, Draft, Event, Grant
+from scroll_context.store import schema
+from scroll_context.store.chain import GENESIS, link
+from scroll_context.store.payloads import PayloadStore
+from scroll_context.store.rows import Row, event_from_row, prepare
+
+PAGE = 500  # rows fetched per read transaction when iterating
+
+_COLUMNS = ", ".join(schema.COLUMNS)
+INSERT = f"INSERT INTO event ({_COLUMNS}) VALUES ({', '.join('?' * len(schema.COLUMNS))})"
+
+
+class SessionInfo(msgspec.Struct, frozen=True):
+    """One session at a glance."""
+
+    session_id: str
+    agent_id: str
+    task_id: str
+    events: int
+    first_seq: int
+    last_seq: int
+    first_at: str
+    last_at: str
+
+
+class _Ticket:
+    """One caller's rows, waiting to share a commit."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        self.rows = rows
+        self.seqs: list[int] | None = None
+        self.error: BaseException | None = None
+
+
+class EventLog:
+    """Append to and read one log file. Share one instance between threads."""
+
+    def __init__(
+        self, folder: Path, payloads: PayloadStore, *, create: bool = False, lock_timeout: float = 30.0
+    ) -> None:
+        if create and schema.is_vacant(folder):
+            schema.create(folder)
+        self.path = schema.locate(folder)
+        self.payloads = payloads
+        self.lock_timeout = lock_timeout
+        self.on_append: Callable[[], None] | None = None  # told after each commit of this process
+        self._closed = False
+        self._readers = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+        self._book = threading.Lock()  # guards the two lists
+        self._pen = threading.Lock()  # held by the thread that writes
+        self._queue: list[_Ticket] = []
+        self._writer: sqlite3.Connection | None = None
+        self._reader()  # fail now, not at the first read, when the file is no log
+
+    # appending ------------------------------------------------------------------------------------------
+
+    def append(self, draft: Draft) -> int:
+        """Record one event and return its address; durable when this returns."""
+        return self.append_many((draft,))[0]
+
+    def append_many(self, drafts: Iterable[Draft]) -> list[int]:
+        """Record all or none, in order. A draft whose source key is already recorded yields the existing seq."""
+        now = utc_now()
+        ticket = _Ticket([prepare(draft, now, self.payloads) for draft in drafts])
+        if not ticket.rows:
+            return []
+        with self._book:
+            self._queue.append(ticket)
+        with self._pen:
+            if ticket.seqs is None and ticket.error is None:
+                with self._book:
+                    batch, self._queue = self._queue, []
+                self._commit(batch)
+        if ticket.error is not None:
+            raise ticket.error
+        if self.on_append is not None:
+            self.on_append()
+        assert ticket.seqs is not None
+        return ticket.seqs
+
+    def _commit(self, batch: list[_Ticket]) -> None:
+        try:
+            with schema.translated(self.path):
+                seqs = self._write([row for ticket in batch for row in ticket.rows])
+        except (ScrollError, sqlite3.Error, OSError) as error:
+            for ticket in batch:
+                ticket.error = error
+            return
+        except BaseException:
+            for ticket in batch:  # Ctrl-C in this thread is not an answer to the others
+                ticket.error = StoreError(f"the commit to {self.path} was interrupted; append the event again")
+            raise
+        at = 0
+        for ticket in batch:
+            ticket.seqs = seqs[at : at + len(ticket.rows)]
+            at += len(ticket.rows)
+
+    def _write(self, rows: list[Row]) -> list[int]:
+        if self._closed:
+            raise StoreClosed(f"{self.path} was closed; open the store again to append")
+        if self._writer is None:
+            self._writer = schema.connect(self.path, writable=True)
+            self._writer.execute("PRAGMA busy_timeout = 0")  # waiting is done in _take_lock, with jitter
+        database = self._writer
+        self._take_lock(database)
+        try:
+            seqs = self._insert(database, rows)
+            database.execute("COMMIT")
+        except BaseException:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            raise
+        return seqs
+
+    def _take_lock(self, database: sqlite3.Connection) -> None:
+        deadline = time.monotonic() + self.lock_timeout
+        while True:
+            try:
+                database.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                    raise
+            if time.monotonic() > deadline:
+                raise StoreLocked(
+                    f"another process has held the write lock of {self.path} for {self.lock_timeout:g} s; "
+                    "nothing was written. Try again when it is done."
+                )
+            time.sleep(random.uniform(0.0002, 0.003))
+
+    def _insert(self, database: sqlite3.Connection, rows: list[Row]) -> list[int]:
+        known = _known_sources(database, rows)
+        seq, chain = _head(database, self.path)
+        seqs: list[int] = []
+        new: list[tuple[Any, ...]] = []
+        for row in rows:
+            existing = known.get(row.source_key) if row.source_key else None
+            if existing is not None:
+                seqs.append(existing)
+                continue
+            seq += 1
+            columns = row.columns(seq)
+            chain = link(chain, columns)
+            new.append((*columns, chain))
+            seqs.append(seq)
+            if row.source_key:
+                known[row.source_key] = seq
+        database.executemany(INSERT, new)
+        return seqs
+
+    # reading --------------------------------------------------------------------------------------------
+
+    def get(self, seq: int, grant: Grant = EVERYTHING) -> Event:
+        """The event at an address, if it exists and the grant reaches it."""
+        found = self.get_many([seq], grant)
+        if not found:
+            raise UnknownSeq(f"no event has seq {seq} within reach; the log ends at {self.last_seq()}")
+        return found[0]
+
+    def get_many(self, seqs: Sequence[int], grant: Grant = EVERYTHING) -> list[Event]:
+        """The events at these addresses that exist and are in reach, in the order asked for."""
+        found: dict[int, Event] = {}
+        for at in range(0, len(seqs), PAGE):
+            part = seqs[at : at + PAGE]
+            marks = ", ".join("?" * len(part))
+            found.update((e.seq, e) for e in self._select(f"seq IN ({marks})", part))
+        return [event for seq in seqs if (event := found.get(seq)) is not None and grant.permits(event)]
+
+    def span(self, lo: int, hi: int, grant: Grant = EVERYTHING) -> list[Event]:
+        """The events with lo <= seq <= hi."""
+        return list(self.iterate(after=lo - 1, until=hi, grant=grant))
+
+    def tail(self, count: int, **filters: Any) -> list[Event]:
+        """The newest `count` events that match, oldest first. Filters as for iterate()."""
+        where, values = _conditions(**filters)
+        return list(reversed(self._select(f"{where} ORDER BY seq DESC LIMIT ?", [*values, count])))
+
+    def iterate(self, after: int = 0, until: int | None = None, **filters: Any) -> Iterator[Event]:
+        """Events in order of seq, from behind `after` to `until`, fetched in pages.
+
+        Filters: session_id, agent_id, task_id, kind, role (a text or several), created_from, created_to
+        (ISO text, compared as text; a date as the upper end includes that day), grant.
+        """
+        where, values = _conditions(**filters)
+        until = self.last_seq() if until is None else until
+        while True:
+            page = self._select(f"seq > ? AND seq <= ? AND {where} ORDER BY seq LIMIT ?", [after, until, *values, PAGE])
+            yield from page
+            if len(page) < PAGE:
+                return
+            after = page[-1].seq
+
+    def last_seq(self) -> int:
+        """The newest address; 0 for an empty log."""
+        return int(self.query("SELECT ifnull(max(seq), 0) FROM event")[0][0])
+
+    def text(self, event: Event) -> str:
+        """The whole text of an event: its content, or its payload when that holds the body as text."""
+        if event.payload is None or not event.payload.is_text:
+            return event.content
+        return self.payloads.text(event.payload.digest)
+
+    def sessions(self, grant: Grant = EVERYTHING) -> list[SessionInfo]:
+        """Every session within reach, oldest first."""
+        where, values = _conditions(grant=grant)
+        rows = self.query(
+            f"""SELECT s.session_id, a.agent_id, a.task_id, s.n, s.lo, s.hi, a.created_at, b.created_at
+            FROM (SELECT session_id, count(*) n, min(seq) lo, max(seq) hi FROM event WHERE {where}
+                  GROUP BY session_id) s JOIN event a ON a.seq = s.lo JOIN event b ON b.seq = s.hi ORDER BY s.lo""",
+            values,
+        )
+        return [SessionInfo(*row) for row in rows]
+
+    def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run one of Scroll's own SELECTs on this thread's read connection. Not for foreign SQL: see sql.py."""
+        with schema.translated(self.path):
+            return self._reader().execute(sql, values).fetchall()
+
+    def close(self) -> None:
+        """Close every connection; a running append is finished first."""
+        with self._pen, self._book:
+            self._closed = True
+            for connection in self._connections:
+                connection.close()
+            if self._writer is not None:
+                self._writer.close()
+            self._connections, self._writer = [], None
+
+    def _select(self, condition: str, values: Sequence[Any]) -> list[Event]:
+        return [event_from_row(row) for row in self.query(f"SELECT {_COLUMNS} FROM event WHERE {condition}", values)]
+
+    def _reader(self) -> sqlite3.Connection:
+        connection: sqlite3.Connection | None = getattr(self._readers, "connection", None)
+        if self._closed:
+            raise StoreClosed(f"{self.path} was closed; open the store again to read")
+        if connection is None:
+            connection = self._readers.connection = schema.connect(self.path, writable=False)
+            with self._book:
+                self._connections.append(connection)
+        return connection
+
+
+def utc_now() -> str:
+    """The time as the log writes it: ISO-8601, UTC, microseconds."""
+    return dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")
+
+
+def _head(database: sqlite3.Connection, path: Path) -> tuple[int, bytes]:
+    """The newest address ever given out, and the chain value at it."""
+    row = database.execute(
+        "SELECT s.seq, e.chain FROM sqlite_sequence s LEFT JOIN event e ON e.seq = s.seq WHERE s.name = 'event'"
+    ).fetchone()
+    if row is None:
+        return 0, GENESIS
+    if row[1] is None:
+        raise StoreDamaged(
+            f"the newest event of {path} (seq {row[0]}) is missing, so nothing can be chained to it. Nothing was "
+            "written. Run `scroll verify`, then `scroll salvage`."
+        )
+    return int(row[0]), bytes(row[1])
+
+
+def _known_sources(database: sqlite3.Connection, rows: list[Row]) -> dict[str, int]:
+    keys = [row.source_key for row in rows if row.source_key]
+    known: dict[str, int] = {}
+    for at in range(0, len(keys), PAGE):
+        part = keys[at : at + PAGE]
+        marks = ", ".join("?" * len(part))
+        known.update(
+            database.execute(f"SELECT source_key, seq FROM event WHERE source_key IN ({marks})", part).fetchall()
+        )
+    return known
+
+
+def _conditions(
+    *,
+    session_id: str | Sequence[str] | None = None,
+    agent_id: str | Sequence[str] | None = None,
+    task_id: str | Sequence[str] | None = None,
+    kind: str | Sequence[str] | None = None,
+    role: str | Sequence[str] | None = None,
+    created_from: str | None = None,
+    created_to: str | None = None,
+    grant: Grant = EVERYTHING,
+) -> tuple[str, list[Any]]:
+    terms: list[str] = ["1"]
+    values: list[Any] = []
+    for column, wanted in (
+        ("session_id", session_id), ("agent_id", agent_id), ("task_id", task_id), ("kind", kind), ("role", role),
+        ("session_id", grant.session_id), ("agent_id", grant.agent_id), ("task_id", grant.task_id),
+    ):  # fmt: skip
+        if wanted is not None:
+            several = [wanted] if isinstance(wanted, str) else list(wanted)
+            terms.append(f"{column} IN ({', '.join('?' * len(several))})")
+            values += [str(value) for value in several]
+    if created_from is not None:
+        terms.append("created_at >= ?")
+        values.append(created_from)
+    if created_to is not None:
+        terms.append("substr(created_at, 1, ?) <= ?")
+        values += [len(created_to), created_to]
+    return " AND ".join(terms), values

@@ -1,0 +1,193 @@
+"""Payloads: bodies too large for a row, as immutable files named by their SHA-256.
+
+A body is written to a temporary file, synced, renamed to its digest, and the folder synced, before anyone may
+refer to it; so an event never names a payload that a crash can take away. Equal bodies are one file. Every read
+checks the digest: a body comes back exact or not at all. Digests come from rows and from model code, so they are
+untrusted: only 64 hex digits ever become a path. This module knows nothing of events.
+"""
+
+import codecs
+import contextlib
+import errno
+import hashlib
+import os
+import re
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO
+
+from scroll_context.errors import (
+    BadInput,
+    PayloadDamaged,
+    PayloadMissing,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+)
+from scroll_context.events import Payload
+from scroll_context.store.schema import sync_folder
+
+CHUNK = 1 << 20
+ABANDONED = 24 * 3600  # seconds after which a temporary file has no living writer
+TEXT = "text/plain; charset=utf-8"
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class PayloadStore:
+    """A folder of content-addressed files. Safe for any number of processes and threads."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._durable: set[Path] = set()  # folders whose own entry is known to be synced
+
+    def sweep(self) -> None:
+        """Remove temporary files that writers killed long ago left behind."""
+        horizon = time.time() - ABANDONED
+        for file in (self.folder / "tmp").glob("*"):
+            with contextlib.suppress(FileNotFoundError):
+                if file.stat().st_mtime < horizon:
+                    file.unlink()
+
+    def put(self, body: bytes | IO[bytes] | Iterable[bytes], media_type: str) -> Payload:
+        """Store a body, streamed when it is a file or an iterable of pieces; durable when this returns."""
+        if isinstance(body, bytes):
+            digest = hashlib.sha256(body).hexdigest()
+            if self._is_intact(digest):
+                return self._kept(Payload(digest, len(body), media_type))
+            body = (body,)
+        with self._faults():
+            return self._write(_pieces(body), media_type)
+
+    def put_text(self, text: str, media_type: str = TEXT) -> Payload:
+        """Store text as UTF-8, encoded piece by piece so that a large one is not held twice."""
+        pieces = (text[at : at + CHUNK].encode() for at in range(0, len(text), CHUNK))
+        return self.put(pieces, media_type)
+
+    def read(self, digest: str) -> bytes:
+        """The whole body, verified."""
+        return b"".join(self.chunks(digest))
+
+    def text(self, digest: str) -> str:
+        """The whole body as text, verified; bytes that are not UTF-8 become U+FFFD."""
+        return "".join(self.text_pieces(digest))
+
+    def chunks(self, digest: str) -> Iterator[bytes]:
+        """The body in pieces. The last piece is given out only after the whole has been verified."""
+        hasher = hashlib.sha256()
+        held: bytes | None = None
+        with self._open(digest) as file:
+            while piece := file.read(CHUNK):
+                hasher.update(piece)
+                if held is not None:
+                    yield held
+                held = piece
+        if hasher.hexdigest() != digest:
+            raise PayloadDamaged(
+                f"payload {digest[:12]}… no longer matches its digest: the file was altered or cut short. "
+                "The event and its preview are intact; restore the file from a backup."
+            )
+        if held is not None:
+            yield held
+
+    def text_pieces(self, digest: str) -> Iterator[str]:
+        """The body as text in pieces, split between characters."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        for chunk in self.chunks(digest):
+            yield decoder.decode(chunk)
+        if rest := decoder.decode(b"", final=True):
+            yield rest
+
+    def save_as(self, digest: str, target: Path) -> None:
+        """Copy the body to a new file, verified; an existing file is never overwritten, a bad copy never left."""
+        with target.open("xb") as file:
+            try:
+                for piece in self.chunks(digest):
+                    file.write(piece)
+            except BaseException:
+                target.unlink()
+                raise
+
+    def digests(self) -> Iterator[str]:
+        """Every payload file that is there."""
+        for file in sorted(self.folder.glob("??/*")):
+            if _DIGEST.fullmatch(file.name):
+                yield file.name
+
+    def path(self, digest: str) -> Path:
+        """Where a body lies."""
+        if not _DIGEST.fullmatch(digest):
+            raise BadInput(f"{digest[:80]!r} is not a payload digest (64 hex digits)")
+        return self.folder / digest[:2] / digest
+
+    def _open(self, digest: str) -> IO[bytes]:
+        try:
+            return self.path(digest).open("rb")
+        except FileNotFoundError as error:
+            raise PayloadMissing(
+                f"payload {digest[:12]}… is missing. The event and its preview are intact; "
+                "restore the file from a backup."
+            ) from error
+
+    def _is_intact(self, digest: str) -> bool:
+        try:
+            for _ in self.chunks(digest):
+                pass
+        except (PayloadMissing, PayloadDamaged):
+            return False
+        return True
+
+    def _kept(self, payload: Payload) -> Payload:
+        """The file is there; its name may still be in another process's unsynced folder."""
+        sync_folder(self.path(payload.digest).parent)
+        return payload
+
+    def _write(self, pieces: Iterable[bytes], media_type: str) -> Payload:
+        temporary = self.folder / "tmp"
+        temporary.mkdir(parents=True, exist_ok=True)
+        hasher, size = hashlib.sha256(), 0
+        handle, name = tempfile.mkstemp(dir=temporary)
+        try:
+            with open(handle, "wb") as file:
+                for piece in pieces:
+                    hasher.update(piece)
+                    size += len(piece)
+                    file.write(piece)
+                file.flush()
+                os.fsync(file.fileno())
+            payload = Payload(hasher.hexdigest(), size, media_type)
+            target = self.path(payload.digest)
+            self._make_durable(target.parent)
+            os.replace(name, target)
+            return self._kept(payload)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+    def _make_durable(self, folder: Path) -> None:
+        """Create a folder for digests, or make sure that the one another process created survives a crash."""
+        if folder not in self._durable:
+            folder.mkdir(exist_ok=True)
+            sync_folder(self.folder)
+            sync_folder(self.folder.parent)
+            self._durable.add(folder)
+
+    @contextlib.contextmanager
+    def _faults(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise StoreFull(
+                    f"no room left for a payload in {self.folder}: it was not stored, all earlier ones are safe. "
+                    "Free some space and repeat."
+                ) from error
+            if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+                raise StoreReadOnly(f"{self.folder} refuses writes: {error.strerror}. Nothing was changed.") from error
+            raise StoreError(f"the device failed while storing a payload in {self.folder}: {error}") from error
+
+
+def _pieces(body: IO[bytes] | Iterable[bytes]) -> Iterable[bytes]:
+    return body if not hasattr(body, "read") else iter(lambda: body.read(CHUNK), b"")

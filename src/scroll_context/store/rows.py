@@ -1,0 +1,108 @@
+"""Between values and rows: what a draft becomes in the event table, and back.
+
+A draft is checked here, before it waits for the pen, so that one caller's bad value never spoils a commit that
+others share. Text over the inline limit moves to a payload and leaves a preview. What SQLite cannot hold (lone
+surrogates) is replaced, and the row says so.
+"""
+
+import datetime as dt
+from typing import Any
+
+import msgspec
+
+from scroll_context.errors import BadInput
+from scroll_context.events import Draft, Event, Payload
+from scroll_context.store.payloads import PayloadStore
+
+INLINE_LIMIT = 32 * 1024  # bytes of UTF-8 a row may hold
+PREVIEW = 2_000  # characters of an externalised body that stay in the row
+METADATA_LIMIT = 8 << 20  # bytes of JSON
+
+_TEXTS = (
+    "kind", "session_id", "agent_id", "task_id", "role", "name", "content",
+    "tool_call_id", "tool_state", "headline", "created_at", "source_key",
+)  # fmt: skip
+_NUMBERS = ("reply_to", "step_index", "msg_index")
+
+_decode_metadata = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A checked draft, complete but for its address and chain value."""
+
+    before: tuple[str | int | None, ...]  # the columns between seq and chain
+    source_key: str
+
+    def columns(self, seq: int) -> tuple[str | int | None, ...]:
+        return (seq, *self.before)
+
+
+def prepare(draft: Draft, now: str, payloads: PayloadStore) -> Row:
+    """Check a draft and make a row of it; its payload, if it needs one, is durable afterwards."""
+    _check(draft)
+    metadata = draft.metadata
+    content = draft.content
+    if not content.isascii() and (cleaned := _without_surrogates(content)) != content:
+        content, metadata = cleaned, {**metadata, "replaced_surrogates": True}
+    payload = draft.payload
+    if payload is None and len(content) > INLINE_LIMIT // 4 and len(content.encode()) > INLINE_LIMIT:
+        payload, content = payloads.put_text(content), content[:PREVIEW]
+    before = (
+        draft.session_id, draft.agent_id, draft.task_id, str(draft.kind), draft.role, draft.name, content,
+        payload.digest if payload else None,
+        payload.size if payload else None,
+        payload.media_type if payload else None,
+        draft.tool_call_id, draft.tool_state, draft.headline,
+        draft.reply_to, draft.step_index, draft.msg_index,
+        _encode_metadata(metadata), draft.created_at or now, now, draft.source_key or None,
+    )  # fmt: skip
+    return Row(before, draft.source_key)
+
+
+def event_from_row(row: tuple[Any, ...]) -> Event:
+    """The event that a full row of the table stands for."""
+    return Event(
+        seq=row[0], session_id=row[1], agent_id=row[2], task_id=row[3], kind=row[4], role=row[5], name=row[6],
+        content=row[7], payload=Payload(row[8], row[9], row[10]) if row[8] is not None else None,
+        tool_call_id=row[11], tool_state=row[12], headline=row[13], reply_to=row[14], step_index=row[15],
+        msg_index=row[16], metadata=_decode_metadata(row[17]) if row[17] != "{}" else {}, created_at=row[18],
+        recorded_at=row[19], source_key=row[20] or "", chain=row[21],
+    )  # fmt: skip
+
+
+def _check(draft: Draft) -> None:
+    for field in _TEXTS:
+        value = getattr(draft, field)
+        if not isinstance(value, str):
+            raise BadInput(f"{field} must be text, not {type(value).__name__}")
+        if field != "content" and not value.isascii() and _without_surrogates(value) != value:
+            raise BadInput(f"{field} has a lone surrogate and cannot be stored: {value[:80]!a}")
+    for field in _NUMBERS:
+        value = getattr(draft, field)
+        if value is not None and (not isinstance(value, int) or abs(value) >= 1 << 63):
+            raise BadInput(f"{field} must be a whole number of at most 64 bits, not {value!r:.80}")
+    if not draft.kind:
+        raise BadInput("an event needs a kind")
+    if draft.created_at:
+        try:
+            dt.datetime.fromisoformat(draft.created_at)
+        except ValueError as error:
+            raise BadInput(f"created_at {draft.created_at[:80]!r} is not an ISO-8601 date or time") from error
+
+
+def _encode_metadata(metadata: dict[str, Any]) -> str:
+    if not metadata:
+        return "{}"
+    try:
+        encoded = msgspec.json.encode(metadata)
+    except (TypeError, ValueError, msgspec.MsgspecError, UnicodeError) as error:
+        raise BadInput(f"metadata cannot be written as JSON: {error}") from error
+    if not encoded.startswith(b"{"):
+        raise BadInput(f"metadata must be a dict, not {type(metadata).__name__}")
+    if len(encoded) > METADATA_LIMIT:
+        raise BadInput(f"metadata of {len(encoded):,} bytes is over {METADATA_LIMIT:,}; store it as a payload")
+    return encoded.decode()
+
+
+def _without_surrogates(text: str) -> str:
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

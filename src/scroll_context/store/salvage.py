@@ -1,0 +1,163 @@
+"""Salvage: a new log from whatever is legible in a damaged one.
+
+Every event keeps its address and its hash. The damaged files stay beside the new log under another name. What
+could not be read, and what reads but no longer matches its hash, is declared in the new log itself by an event of
+kind `salvage`, so that `verify` knows of it and nobody takes a gap for history.
+"""
+
+import contextlib
+import datetime as dt
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from scroll_context.errors import StoreDamaged, StoreLocked
+from scroll_context.events import Draft, Kind
+from scroll_context.store import schema
+from scroll_context.store.chain import GENESIS, link
+from scroll_context.store.log import INSERT, utc_now
+from scroll_context.store.pages import PageFile, Place
+from scroll_context.store.payloads import PayloadStore
+from scroll_context.store.rows import prepare
+
+Progress = Callable[[int, int], None]
+
+
+class SalvageReport(msgspec.Struct, frozen=True):
+    """What came over. Seqs between `lost` bounds, both included, could not be read."""
+
+    recovered: int
+    lost: tuple[tuple[int, int], ...]
+    altered: tuple[int, ...]
+    kept_as: Path
+
+
+def salvage(folder: Path, progress: Progress | None = None) -> SalvageReport:
+    """Replace a damaged log by a new one with all that is legible. No other process may have the store open."""
+    path = schema.locate(folder)
+    with _alone(path):
+        return _salvage(path, folder, progress)
+
+
+def _salvage(path: Path, folder: Path, progress: Progress | None) -> SalvageReport:
+    source = PageFile(path)
+    rescue = _Rescue(source, folder, progress)
+    try:
+        places, issued = rescue.survey()
+        if not places:
+            raise StoreDamaged(f"nothing in {path} reads as an event; it was left as it is. Restore a backup.")
+        stage = folder / "salvage.new"
+        stage.mkdir(exist_ok=True)
+        (stage / schema.LOG_NAME).unlink(missing_ok=True)
+        schema.create(stage, lambda database: rescue.copy(database, places, issued))
+    finally:
+        source.close()
+    kept = _swap(path, stage)
+    return SalvageReport(len(places) - rescue.illegible, rescue.lost, tuple(rescue.altered), kept)
+
+
+class _Rescue:
+    """One salvage under way: where rows lie, and what is wrong with them."""
+
+    def __init__(self, source: PageFile, folder: Path, progress: Progress | None) -> None:
+        self.source = source
+        self.payloads = PayloadStore(folder / "payloads")
+        self.progress = progress
+        self.lost: tuple[tuple[int, int], ...] = ()
+        self.altered: list[int] = []
+        self.illegible = 0
+
+    def survey(self) -> tuple[dict[int, list[Place]], int]:
+        """Where each seq can be read, and the newest seq that was ever given out."""
+        places: dict[int, list[Place]] = {}
+        issued, total = 0, self.source.count
+        for number in range(1, total + 1):
+            for place, seq in self.source.cells(number):
+                places.setdefault(seq, []).append(place)
+            issued = max(issued, self.source.issued(number))
+            if self.progress and number % 256 == 0:
+                self.progress(number, 2 * total)
+        return places, max([issued, *places])
+
+    def copy(self, database: sqlite3.Connection, places: dict[int, list[Place]], issued: int) -> None:
+        previous, chain, done = 0, GENESIS, 0
+        lost: list[tuple[int, int]] = []
+        database.execute("BEGIN IMMEDIATE")
+        for seq in sorted(places):
+            row = self._legible(places[seq], chain if seq == previous + 1 else None)
+            if row is None:
+                self.illegible += 1
+                continue
+            if seq != previous + 1:
+                lost.append((previous + 1, seq - 1))
+            database.execute(INSERT, row)
+            previous, chain = seq, row[-1]
+            done += 1
+            if self.progress and done % 1000 == 0:
+                self.progress(len(places) + done, 2 * len(places))
+        if issued > previous:
+            lost.append((previous + 1, issued))
+        self.lost = tuple(lost)
+        self._declare(database, issued + 1, chain)
+        database.execute("COMMIT")
+
+    def _legible(self, places: list[Place], chain: bytes | None) -> tuple[Any, ...] | None:
+        """The copy of a row that its hash confirms, else any copy that decodes, noted as altered."""
+        fallback: tuple[Any, ...] | None = None
+        for place in places:
+            try:
+                row = self.source.row(place)
+            except (IndexError, ValueError):
+                continue
+            if chain is None or link(chain, row[:-1]) == row[-1]:
+                return row
+            fallback = row
+        if fallback is not None:
+            self.altered.append(fallback[0])
+        return fallback
+
+    def _declare(self, database: sqlite3.Connection, seq: int, chain: bytes) -> None:
+        missing = sum(hi - lo + 1 for lo, hi in self.lost)
+        draft = Draft(
+            kind=Kind.SALVAGE,
+            content=f"this log was salvaged: {missing} events could not be read, {len(self.altered)} are altered",
+            metadata={"lost": self.lost, "altered": self.altered},
+        )
+        columns = prepare(draft, utc_now(), self.payloads).columns(seq)
+        database.execute(INSERT, (*columns, link(chain, columns)))
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Keep other processes out for the time of the salvage, as far as SQLite can still lock the file."""
+    database = sqlite3.connect(path, timeout=0, isolation_level=None)
+    try:
+        database.execute("PRAGMA locking_mode = EXCLUSIVE")
+        with contextlib.suppress(sqlite3.DatabaseError):
+            try:
+                database.execute("BEGIN EXCLUSIVE")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+                    raise StoreLocked(f"{path} is in use; nothing was changed. Stop its other users first.") from error
+        yield
+    finally:
+        database.close()
+
+
+def _swap(path: Path, stage: Path) -> Path:
+    """Put the new log in place. The old files get a second name first, so that no moment has none of them."""
+    kept = path.with_name(f"{path.name}.damaged-{dt.datetime.now():%Y%m%d-%H%M%S-%f}")
+    for suffix in ("", "-wal"):
+        old = path.with_name(path.name + suffix)
+        if old.exists():
+            os.link(old, kept.with_name(kept.name + suffix))
+    for suffix in ("-wal", "-shm"):  # a stale WAL must never meet the new file
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    os.replace(stage / schema.LOG_NAME, path)
+    stage.rmdir()
+    schema.sync_folder(path.parent)
+    return kept

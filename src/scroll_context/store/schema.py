@@ -1,0 +1,260 @@
+"""What the log file looks like inside: tables, guards, versions, and how a file is created or opened.
+
+A log file is created complete, under a temporary name, and linked into place, so that no process ever meets
+half of one. The guards live in the file: SQLite itself refuses UPDATE, DELETE and every INSERT that is not a
+plain append, whoever asks (`INSERT OR REPLACE` included: a BEFORE INSERT trigger runs before the conflict is
+resolved). Opening a current file writes nothing and takes no lock. `docs/FORMAT.md` describes all of this for
+readers of the file.
+"""
+
+import contextlib
+import os
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from scroll_context.errors import (
+    BadInput,
+    NotAStore,
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+    StoreLocked,
+    StoreReadOnly,
+    StoreTooNew,
+)
+
+APPLICATION_ID = 0x5343524C  # "SCRL"
+LOG_NAME = "log.db"
+_UNFINISHED = ".creating-"  # prefix of logs that are being created
+
+COLUMNS = (
+    "seq", "session_id", "agent_id", "task_id", "kind", "role", "name", "content",
+    "payload", "payload_size", "payload_type", "tool_call_id", "tool_state", "headline",
+    "reply_to", "step_index", "msg_index", "metadata", "created_at", "recorded_at", "source_key", "chain",
+)  # fmt: skip
+"""Column order of the event table; the hash chain covers them in this order, without the last."""
+
+_CREATE = """
+CREATE TABLE event (
+    seq          INTEGER PRIMARY KEY AUTOINCREMENT,
+    session_id   TEXT NOT NULL,
+    agent_id     TEXT NOT NULL,
+    task_id      TEXT NOT NULL,
+    kind         TEXT NOT NULL,
+    role         TEXT NOT NULL,
+    name         TEXT NOT NULL,
+    content      TEXT NOT NULL,
+    payload      TEXT,
+    payload_size INTEGER,
+    payload_type TEXT,
+    tool_call_id TEXT NOT NULL,
+    tool_state   TEXT NOT NULL,
+    headline     TEXT NOT NULL,
+    reply_to     INTEGER,
+    step_index   INTEGER,
+    msg_index    INTEGER,
+    metadata     TEXT NOT NULL,
+    created_at   TEXT NOT NULL,
+    recorded_at  TEXT NOT NULL,
+    source_key   TEXT,
+    chain        BLOB NOT NULL
+) STRICT;
+CREATE INDEX event_session ON event (session_id, seq);
+CREATE INDEX event_task ON event (task_id, seq) WHERE task_id <> '';
+CREATE UNIQUE INDEX event_source ON event (source_key) WHERE source_key IS NOT NULL;
+CREATE TRIGGER event_no_update BEFORE UPDATE ON event
+BEGIN SELECT RAISE(ABORT, 'the event log is append-only: UPDATE refused'); END;
+CREATE TRIGGER event_no_delete BEFORE DELETE ON event
+BEGIN SELECT RAISE(ABORT, 'the event log is append-only: DELETE refused'); END;
+CREATE TRIGGER event_append_only BEFORE INSERT ON event
+WHEN NEW.seq <= (SELECT ifnull(max(seq), 0) FROM event)
+  OR EXISTS (SELECT 1 FROM event WHERE source_key = NEW.source_key)
+BEGIN SELECT RAISE(ABORT, 'the event log is append-only: this address or source key is taken'); END;
+"""
+
+MIGRATIONS: tuple[str, ...] = (_CREATE,)
+"""Migration n brings a file from format n-1 to format n. Appended to, never edited."""
+
+FORMAT_VERSION = len(MIGRATIONS)
+
+
+@contextlib.contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors on `path` into ours, each with its remedy."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _explain(error, path) from error
+
+
+def _explain(error: sqlite3.Error, path: Path) -> StoreError | BadInput:
+    code = getattr(error, "sqlite_errorcode", None) or 0
+    match code & 0xFF:
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return StoreLocked(f"{path} is locked by another process; nothing was written. Try again.")
+        case sqlite3.SQLITE_FULL:
+            return StoreFull(
+                f"no room left for {path}: this append was not recorded, all earlier ones are safe. "
+                "Free some space and repeat it."
+            )
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+            return StoreReadOnly(
+                f"{path} cannot be opened for writing ({error}); nothing was changed. "
+                "Check the folder's permissions, or copy the store to a writable place."
+            )
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            return StoreDamaged(
+                f"{path} is damaged ({error}). Nothing was changed. `scroll salvage` recovers every legible event "
+                "into a new log and keeps this file."
+            )
+        case sqlite3.SQLITE_CONSTRAINT | sqlite3.SQLITE_MISMATCH | sqlite3.SQLITE_TOOBIG:
+            return BadInput(f"{path} refused the event: {error}")
+        case sqlite3.SQLITE_IOERR:
+            return StoreError(
+                f"the device failed while Scroll used {path} ({error}); acknowledged events are safe. "
+                "Check the disk (space, quota, mount) and try again."
+            )
+        case _:
+            return StoreError(f"SQLite failed on {path}: {error}")
+
+
+def create(folder: Path, fill: Callable[[sqlite3.Connection], None] | None = None) -> None:
+    """Create `folder/log.db` atomically, with what `fill` inserts; another process may win the race to create it."""
+    path = folder / LOG_NAME
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=_UNFINISHED, dir=folder)
+    except OSError as error:
+        raise StoreReadOnly(f"cannot create a store in {folder}: {error.strerror}. Nothing was changed.") from error
+    os.close(handle)
+    try:
+        with translated(path):
+            database = sqlite3.connect(name, isolation_level=None)
+            try:
+                database.execute("PRAGMA journal_mode = WAL")
+                database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                migrate(database)
+                if fill is not None:
+                    fill(database)
+            finally:
+                database.close()  # the last close checkpoints and removes the WAL
+        with contextlib.suppress(FileExistsError):
+            os.link(name, path)
+        sync_folder(folder)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def is_vacant(folder: Path) -> bool:
+    """Whether a store may be created here: nothing is there but files of others who create one now."""
+    if not folder.exists():
+        return True
+    return folder.is_dir() and all(file.name.startswith(_UNFINISHED) for file in folder.iterdir())
+
+
+def migrate(database: sqlite3.Connection, migrations: tuple[str, ...] = MIGRATIONS) -> None:
+    """Apply the migrations that the file has not seen, each in one transaction; processes may race to do it."""
+    while user_version(database) < len(migrations):
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            version = user_version(database)  # another process may have been first
+            for statement in _statements("".join(migrations[version : version + 1])):
+                database.execute(statement)
+            database.execute(f"PRAGMA user_version = {min(version + 1, len(migrations))}")
+            database.execute("COMMIT")
+        except BaseException:
+            database.execute("ROLLBACK")
+            raise
+
+
+def _statements(script: str) -> Iterator[str]:
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+def user_version(database: sqlite3.Connection) -> int:
+    return int(database.execute("PRAGMA user_version").fetchone()[0])
+
+
+def locate(folder: Path) -> Path:
+    """The log file of an existing store, or an error that says what the folder is instead."""
+    path = folder / LOG_NAME
+    if folder.exists() and not folder.is_dir():
+        raise NotAStore(f"{folder} is a file, not a store. A store is a folder with {LOG_NAME} in it.")
+    if path.is_file():
+        return path
+    if any((folder / part).exists() for part in ("payloads", "index")):
+        raise StoreDamaged(
+            f"{folder} has payloads or an index but no {LOG_NAME}. Scroll will not put an empty log in its place: "
+            "restore the file from a backup."
+        )
+    raise NotAStore(f"there is no store in {folder}. `scroll import FILE --store {folder}` creates one.")
+
+
+def connect(path: Path, *, writable: bool, busy_ms: int = 10_000) -> sqlite3.Connection:
+    """Open an existing log file, checked for identity and format, without taking a lock."""
+    mode = "rw" if writable else "ro"
+    with translated(path):
+        database = _open(path, f"mode={mode}", busy_ms)
+        try:
+            version = _check(database, path)
+        except sqlite3.OperationalError as error:
+            database.close()
+            if writable or error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CANTOPEN:
+                raise
+            database = _open_frozen(path, busy_ms)
+            version = _check(database, path)
+        if writable:
+            database.execute("PRAGMA synchronous = FULL")
+            if version < FORMAT_VERSION:
+                migrate(database)
+    return database
+
+
+def _open(path: Path, options: str, busy_ms: int) -> sqlite3.Connection:
+    database = sqlite3.connect(
+        f"{path.absolute().as_uri()}?{options}", uri=True, isolation_level=None, check_same_thread=False
+    )
+    database.execute(f"PRAGMA busy_timeout = {busy_ms}")
+    return database
+
+
+def _open_frozen(path: Path, busy_ms: int) -> sqlite3.Connection:
+    """Read a cleanly closed log on a medium that cannot be written, where SQLite cannot make its WAL files."""
+    wal = path.with_name(path.name + "-wal")
+    if wal.exists() and wal.stat().st_size > 0:
+        raise StoreReadOnly(
+            f"{path} was not closed cleanly and its folder cannot be written, so its newest events cannot be read. "
+            "Copy the folder to a writable place and open it there."
+        )
+    return _open(path, "mode=ro&immutable=1", busy_ms)
+
+
+def _check(database: sqlite3.Connection, path: Path) -> int:
+    application = database.execute("PRAGMA application_id").fetchone()[0]
+    version = user_version(database)
+    if application != APPLICATION_ID:
+        database.close()
+        raise NotAStore(f"{path} is an SQLite database, but not a Scroll log. Nothing was changed.")
+    if version > FORMAT_VERSION:
+        database.close()
+        raise StoreTooNew(
+            f"{path} has format {version}; this Scroll reads up to {FORMAT_VERSION}. Nothing was changed. "
+            "Upgrade scroll-context."
+        )
+    return version
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename or link in `folder` durable."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

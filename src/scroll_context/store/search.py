@@ -1,0 +1,262 @@
+"""Search over the log: `SearchIndex` finds events by their words and says how current the answer is.
+
+A search first catches up with what the log has and the caller may see, within a deadline; past it, it answers from
+what is indexed and says by how much that is behind. It never blocks for ever and never fails because the index is
+damaged or gone: the index is derived and is built again. Between searches a background thread, when started, keeps
+the index close to the log. Echoes, notices and bookkeeping are never indexed, so they are never hits.
+"""
+
+import threading
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from scroll_context.errors import BadInput, IndexUnavailable, StoreError
+from scroll_context.events import EVERYTHING, Event, Grant, Payload
+from scroll_context.store import query as language
+from scroll_context.store.indexer import Indexer, Progress, State, engine_faults
+from scroll_context.store.log import EventLog
+from scroll_context.store.matching import Filters, Match, Ranking
+from scroll_context.store.payloads import PayloadStore
+from scroll_context.store.query import Node, Words
+from scroll_context.store.snippets import Needle, snippet
+
+PATIENCE = 2.0  # seconds that a search spends on catching up
+SETTLE = 0.05  # seconds the background thread waits for more events before it indexes,
+PAUSE = 0.5  # and at least so many between two of its commits
+GLANCE = 256  # new events that a search looks at to see whether any of them matters to it
+
+_Several = str | Sequence[str] | None
+
+
+class Hit(msgspec.Struct, frozen=True):
+    """One event found. `content` is the whole text, or a preview when `payload` holds the body."""
+
+    seq: int
+    score: float
+    snippet: str
+    session_id: str
+    agent_id: str
+    task_id: str
+    kind: str
+    role: str
+    name: str
+    content: str
+    payload: Payload | None
+    headline: str
+    reply_to: int | None
+    step_index: int | None
+    msg_index: int | None
+    metadata: dict[str, Any]
+    created_at: str
+
+
+class Hits(list[Hit]):
+    """The events found, best first, and how far the index was behind the log when they were found."""
+
+    behind: int = 0  # events not yet indexed
+    trouble: str = ""  # why the index could not catch up, when it could not
+
+    @property
+    def note(self) -> str:
+        """What to tell the reader about the answer; empty when it is complete."""
+        if not self.behind:
+            return ""
+        why = f" ({self.trouble})" if self.trouble else ""
+        return f"The newest {self.behind:,} events are not searchable yet{why}; search again, or read them by seq."
+
+
+class IndexStats(msgspec.Struct, frozen=True):
+    """The index in numbers."""
+
+    indexed_seq: int
+    documents: int
+    segments: int
+    bytes: int
+    trouble: str
+
+
+class SearchIndex:
+    """Find events by their words. Share one instance between threads."""
+
+    def __init__(self, folder: Path, log: EventLog, payloads: PayloadStore) -> None:
+        self.folder = folder
+        self._log = log
+        self._indexer = Indexer(folder, log, payloads)
+        self._trouble = ""
+        self._wake = threading.Event()
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def search(
+        self,
+        query: str,
+        *,
+        k: int = 10,
+        grant: Grant = EVERYTHING,
+        kind: _Several = None,
+        role: _Several = None,
+        session_id: _Several = None,
+        agent_id: _Several = None,
+        task_id: _Several = None,
+        seq_range: tuple[int, int] | None = None,
+        created_from: str | None = None,
+        created_to: str | None = None,
+        exclude: Collection[int] = (),
+        user_weight: float = 2.0,
+        flow: float = 0.5,
+        patience: float = PATIENCE,
+    ) -> Hits:
+        """The k best events for a query (see query.py for the language), best first.
+
+        Filters take a text or several. `seq_range` and the two dates are inclusive, and a date stands for the whole
+        of it. `exclude` names events that are no use to the caller. A user turn weighs `user_weight` times as much,
+        and gets `flow` of the score of the reply to it.
+        """
+        if k < 1:
+            raise BadInput(f"k must be at least 1, not {k}")
+        wanted = {"kind": kind, "role": role, "session_id": session_id, "agent_id": agent_id, "task_id": task_id}
+        filters = Filters.of(grant, wanted, seq_range, created_from, created_to)
+        parsed = language.parse(query)
+        if not language.terms_of(parsed):
+            return Hits()
+        exclude = frozenset(exclude)
+        ranking = Ranking(k, exclude, user_weight, flow)
+        hits = Hits()
+        hits.behind = self._freshen(grant, exclude, patience)
+        hits.trouble = self._trouble
+        try:
+            hits.extend(self._find(parsed, filters, ranking))
+        except IndexUnavailable:  # damage that only reading brought to light
+            self._indexer.rebuild(patience)
+            hits.behind = self._log.last_seq() - self._indexer.current_until()
+            hits.extend(self._find(parsed, filters, ranking))
+        return hits
+
+    # currency -------------------------------------------------------------------------------------------
+
+    @property
+    def indexed_seq(self) -> int:
+        """Every event up to here is searchable, if it may ever be."""
+        return self._indexer.current_until()
+
+    def catch_up(self, timeout: float | None = None, progress: Progress | None = None) -> bool:
+        """Index what is new in the log; False when time ran out first."""
+        return self._indexer.catch_up(timeout, progress=progress)
+
+    def rebuild(self, progress: Progress | None = None) -> None:
+        """Build the index anew from the log."""
+        self._indexer.rebuild(progress=progress)
+
+    def stats(self) -> IndexStats:
+        state = self._indexer.state()
+        files = [file for file in self.folder.rglob("*") if file.is_file()]
+        return IndexStats(
+            indexed_seq=self._indexer.current_until(),
+            documents=state.searcher.num_docs if state else 0,
+            segments=state.searcher.num_segments if state else 0,
+            bytes=sum(file.stat().st_size for file in files),
+            trouble=self._trouble,
+        )
+
+    # the background thread ------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Keep the index close to the log from now on, in a thread of its own."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._follow, name="scroll-index", daemon=True)
+            self._thread.start()
+            self._wake.set()
+
+    def notify(self) -> None:
+        """Something was appended."""
+        self._wake.set()
+
+    def close(self) -> None:
+        """Stop the thread; what it has not indexed, the next search will."""
+        self._closing.set()
+        self._wake.set()
+        self._indexer.stop()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _follow(self) -> None:
+        while not self._closing.is_set():
+            self._wake.wait()
+            self._closing.wait(SETTLE)
+            self._wake.clear()
+            if self._closing.is_set():
+                return
+            try:
+                self._indexer.catch_up()
+                self._trouble = ""
+            except StoreError as error:  # told with the next search; the next append tries again
+                self._trouble = str(error)
+            self._closing.wait(PAUSE)
+
+    # searching ------------------------------------------------------------------------------------------
+
+    def _freshen(self, grant: Grant, exclude: Collection[int], patience: float) -> int:
+        """Catch up with what this search may see; the number of events that are still missing."""
+        last = self._log.last_seq()
+        try:
+            if self._is_current(last, grant, exclude):
+                return 0
+            self._indexer.catch_up(patience, hurried=True)
+            self._trouble = ""
+        except IndexUnavailable as error:  # the folder cannot be written: what is there can still be searched
+            self._trouble = str(error)
+            if self._indexer.current_until() == 0:
+                raise
+        return max(0, last - self._indexer.current_until())
+
+    def _is_current(self, last: int, grant: Grant, exclude: Collection[int]) -> bool:
+        """Whether everything new is nothing that this search could return, so that it need not wait for a commit."""
+        known = self._indexer.current_until()
+        if last <= known:
+            return True
+        if known == 0 or last - known > GLANCE:
+            return False
+        state = self._indexer.state()
+        new = [event for event in self._log.iterate(after=known, until=last) if event.is_searchable]
+        if not new and state is not None:
+            state.current_until = max(state.current_until, last)
+        return all(event.seq in exclude or not grant.permits(event) for event in new)
+
+    def _find(self, parsed: Words | Node, filters: Filters, ranking: Ranking) -> list[Hit]:
+        state = self._indexer.state()
+        if state is None:
+            return []
+        with engine_faults("searching the index"):
+            found = state.matcher.find(parsed, filters, ranking)
+            needles = [Needle.of(term, state.matcher.forms) for term in language.terms_of(parsed)]
+            events = {event.seq: event for event in self._log.get_many([match.seq for match in found])}
+            return [_hit(events[match.seq], match, state, needles) for match in found if match.seq in events]
+
+
+def _hit(event: Event, match: Match, state: State, needles: Sequence[Needle]) -> Hit:
+    text = event.content
+    if event.payload is not None and (passage := state.searcher.doc(match.address)["passage"]):
+        text = bytes(passage[0]).decode()
+    return Hit(
+        seq=event.seq,
+        score=match.score,
+        snippet=snippet(text, needles),
+        session_id=event.session_id,
+        agent_id=event.agent_id,
+        task_id=event.task_id,
+        kind=event.kind,
+        role=event.role,
+        name=event.name,
+        content=event.content,
+        payload=event.payload,
+        headline=event.headline,
+        reply_to=event.reply_to,
+        step_index=event.step_index,
+        msg_index=event.msg_index,
+        metadata=event.metadata,
+        created_at=event.created_at,
+    )

@@ -1,0 +1,91 @@
+"""A store: one folder with the log, its payloads and its search index, opened and closed together.
+
+The log is the truth; the index is derived from it and can be deleted at any time. Opening costs milliseconds at
+any size: nothing is checked, counted or indexed until somebody asks.
+"""
+
+import contextlib
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+from scroll_context.events import EVERYTHING, Draft, Event, Grant
+from scroll_context.store.log import EventLog
+from scroll_context.store.payloads import PayloadStore
+from scroll_context.store.refs import ArtifactRef, ToolResultRef, ref
+from scroll_context.store.search import SearchIndex
+from scroll_context.store.sql import GuardedSql, SqlLimits
+
+
+class Stats(msgspec.Struct, frozen=True):
+    """A store in numbers."""
+
+    events: int
+    sessions: int
+    head: str  # the newest chain value: identifies the whole history
+    log_bytes: int
+    payloads: int
+    payload_bytes: int
+    index_bytes: int
+    indexed_seq: int
+    kinds: dict[str, int]
+
+
+class Store:
+    """Owns the three parts of a store. Use as a context manager, or call close()."""
+
+    def __init__(self, folder: str | Path, *, create: bool = False, lock_timeout: float = 30.0) -> None:
+        self.folder = Path(folder)
+        self.payloads = PayloadStore(self.folder / "payloads")
+        self.log = EventLog(self.folder, self.payloads, create=create, lock_timeout=lock_timeout)
+        self.index = SearchIndex(self.folder / "index", self.log, self.payloads)
+        self.log.on_append = self.index.notify
+        with contextlib.suppress(OSError):  # a read-only folder keeps its litter
+            self.payloads.sweep()
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def append(self, draft: Draft) -> int:
+        return self.log.append(draft)
+
+    def ref(self, event: Event) -> ToolResultRef | ArtifactRef | None:
+        """The lazy handle of an event's payload."""
+        return ref(event, self.payloads)
+
+    def sql(self, grant: Grant = EVERYTHING, limits: SqlLimits | None = None) -> GuardedSql:
+        """A window for model-written SQL that ends where the grant ends."""
+        return GuardedSql(self.log.path, grant, limits)
+
+    def stats(self) -> Stats:
+        kinds = dict(self.log.query("SELECT kind, count(*) FROM event GROUP BY kind ORDER BY kind"))
+        head = self.log.query("SELECT chain FROM event ORDER BY seq DESC LIMIT 1")
+        bodies = [self.payloads.path(digest).stat().st_size for digest in self.payloads.digests()]
+        return Stats(
+            events=sum(kinds.values()),
+            sessions=int(self.log.query("SELECT count(DISTINCT session_id) FROM event")[0][0]),
+            head=head[0][0].hex() if head else "",
+            log_bytes=_size(self.log.path) + _size(self.log.path.with_name("log.db-wal")),
+            payloads=len(bodies),
+            payload_bytes=sum(bodies),
+            index_bytes=sum(_size(file) for file in (self.folder / "index").rglob("*")),
+            indexed_seq=self.index.indexed_seq,
+            kinds=kinds,
+        )
+
+    def close(self) -> None:
+        self.index.close()
+        self.log.close()
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size if file.is_file() else 0
+    except FileNotFoundError:  # the index merges its files away while we look
+        return 0

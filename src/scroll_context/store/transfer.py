@@ -1,0 +1,253 @@
+"""Copies of a store: backup (a second store) and export (one JSONL file), and the way back.
+
+A backup goes through SQLite's backup API inside one read transaction, so writers go on and the copy is one moment of
+the log. An export carries every column, every hash and every payload; read into a new store it gives the same seqs
+and the same chain, and read into one with a history of its own it adds what is not there yet. Both are built beside
+their target and renamed into place: a copy is whole or absent.
+
+Export lines: a header; then for each event its payload, if it was not written yet, in base64 parts, and the event;
+then an end line with the head of the chain, so that a cut file is noticed.
+"""
+
+import base64
+import itertools
+import os
+import shutil
+import sqlite3
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from scroll_context.errors import BadInput, NotAStore, StoreError
+from scroll_context.events import Draft, Event
+from scroll_context.store import schema
+from scroll_context.store.chain import GENESIS, link
+from scroll_context.store.log import INSERT, PAGE, EventLog
+from scroll_context.store.payloads import PayloadStore
+from scroll_context.store.rows import event_from_row
+
+EXPORT_VERSION = 1
+_PART = 3 << 18  # bytes of a payload per line; a multiple of 3, so that base64 has no padding inside
+_COLUMNS = ", ".join(schema.COLUMNS)
+
+Progress = Callable[[int, int], None]
+
+
+class BackupReport(msgspec.Struct, frozen=True):
+    events: int
+    payloads: int
+    bytes: int
+
+
+def backup(log: EventLog, target: Path, progress: Progress | None = None) -> BackupReport:
+    """Copy the log as it is at one moment, with the payloads it names, to a new folder that is itself a store."""
+    _require_vacant(target)
+    stage = _stage(target)
+    try:
+        copy = stage / schema.LOG_NAME
+        with schema.translated(log.path):
+            _copy_database(log.path, copy, progress)
+        payloads = PayloadStore(stage / "payloads")
+        check = sqlite3.connect(copy)
+        try:
+            events = check.execute("SELECT count(*) FROM event").fetchone()[0]
+            named = check.execute("SELECT DISTINCT payload, payload_type FROM event WHERE payload IS NOT NULL")
+            rows = named.fetchall()
+        finally:
+            check.close()
+        for done, (digest, media_type) in enumerate(rows, 1):
+            payloads.put(log.payloads.chunks(digest), media_type)
+            if progress:
+                progress(done, len(rows))
+        size = sum(file.stat().st_size for file in stage.rglob("*") if file.is_file())
+        _publish(stage, target)
+    except OSError as error:
+        raise StoreError(f"the backup to {target} failed: {error.strerror or error}. The store is unharmed.") from error
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+    return BackupReport(events, len(rows), size)
+
+
+def export(log: EventLog, out: IO[bytes], progress: Progress | None = None) -> int:
+    """Write the whole log, exactly, as JSONL; returns the number of events."""
+    total, seq, count, chain = log.last_seq(), 0, 0, GENESIS
+    written: set[str] = set()
+    _line(out, {"scroll_export": EXPORT_VERSION, "last_seq": total})
+    while page := log.query(
+        f"SELECT {_COLUMNS} FROM event WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT {PAGE}", [seq, total]
+    ):
+        for row in page:
+            digest = row[8]
+            if digest is not None and digest not in written:
+                written.add(digest)
+                for part in _parts(log.payloads, digest):
+                    _line(out, {"payload": digest, "base64": base64.b64encode(part).decode()})
+            record = dict(zip(schema.COLUMNS, row, strict=True))
+            _line(out, {"event": {**record, "chain": row[-1].hex()}})
+            seq, chain = row[0], row[-1]
+        count += len(page)
+        if progress:
+            progress(seq, total)
+    _line(out, {"end": count, "head": chain.hex()})
+    return count
+
+
+def restore_export(lines: Iterable[bytes], folder: Path, progress: Progress | None = None) -> int:
+    """Make a new store from an export: the same seqs, the same chain, checked on the way."""
+    _require_vacant(folder)
+    stage = _stage(folder)
+    payloads = PayloadStore(stage / "payloads")
+    count = 0
+
+    def fill(database: sqlite3.Connection) -> None:
+        nonlocal count
+        previous, chain = 0, GENESIS
+        database.execute("BEGIN IMMEDIATE")
+        for row in _rows(lines, payloads, progress):
+            if row[0] == previous + 1 and link(chain, row[:-1]) != row[-1]:
+                raise BadInput(f"seq {row[0]} of the export does not match its hash; nothing was imported")
+            database.execute(INSERT, row)
+            previous, chain = row[0], row[-1]
+            count += 1
+        database.execute("COMMIT")
+
+    try:
+        schema.create(stage, fill)
+        _publish(stage, folder)
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+    return count
+
+
+def merge_export(lines: Iterable[bytes], log: EventLog, progress: Progress | None = None) -> list[int]:
+    """Add the events of an export to a log that has a history of its own; a second time adds nothing."""
+    moved: dict[int, int] = {}
+    pending: dict[int, Event] = {}
+
+    def flush() -> None:
+        moved.update(zip(pending, log.append_many(_draft(event, moved) for event in pending.values()), strict=True))
+        pending.clear()
+
+    for row in _rows(lines, log.payloads, progress):
+        event = event_from_row(row)
+        if event.reply_to in pending or len(pending) == PAGE:  # a reply needs the new address of what it answers
+            flush()
+        pending[event.seq] = event
+    flush()
+    return list(moved.values())
+
+
+def _draft(event: Event, moved: dict[int, int]) -> Draft:
+    values = {field: getattr(event, field) for field in Draft.__struct_fields__}
+    values["reply_to"] = moved.get(event.reply_to) if event.reply_to is not None else None
+    values["source_key"] = event.source_key or f"scroll:{event.chain.hex()}"
+    return Draft(**values)
+
+
+def _rows(lines: Iterable[bytes], payloads: PayloadStore, progress: Progress | None) -> Iterator[tuple[Any, ...]]:
+    """The event rows of an export, its payloads stored before the event that names them."""
+    numbered = _documents(lines)
+    _, header = next(numbered, (0, {}))
+    if header.get("scroll_export") != EXPORT_VERSION:
+        raise BadInput(f"not a Scroll export of version {EXPORT_VERSION}")
+    total, count, head = header.get("last_seq", 0), 0, GENESIS.hex()
+    for digest, group in itertools.groupby(numbered, lambda item: item[1].get("payload")):
+        if digest is not None:
+            _store_payload(digest, (document["base64"] for _, document in group), payloads)
+            continue
+        for number, document in group:
+            if "end" in document:
+                if document["end"] != count or document.get("head") != head:
+                    raise BadInput(f"line {number}: the end line does not match the events before it")
+                return
+            row = _row(number, document)
+            count, head = count + 1, row[-1].hex()
+            if progress and count % 1000 == 0:
+                progress(row[0], total)
+            yield row
+    raise BadInput("the export is cut short: it has no end line. Nothing more can be read from it.")
+
+
+def _documents(lines: Iterable[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
+    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    for number, line in enumerate(lines, 1):
+        try:
+            yield number, decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise BadInput(f"line {number} of the export is damaged: {error}") from error
+
+
+def _row(number: int, document: dict[str, Any]) -> tuple[Any, ...]:
+    try:
+        record = document["event"]
+        return (*(record[column] for column in schema.COLUMNS[:-1]), bytes.fromhex(record["chain"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadInput(f"line {number} of the export is not a whole event ({error})") from error
+
+
+def _store_payload(digest: str, parts: Iterator[str], payloads: PayloadStore) -> None:
+    try:
+        stored = payloads.put((base64.b64decode(part, validate=True) for part in parts), "application/octet-stream")
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadInput(f"payload {str(digest)[:12]}… of the export is damaged: {error}") from error
+    if stored.digest != digest:
+        raise BadInput(f"payload {str(digest)[:12]}… of the export does not match its digest")
+
+
+def _line(out: IO[bytes], document: dict[str, Any]) -> None:
+    out.write(msgspec.json.encode(document) + b"\n")
+
+
+def _parts(payloads: PayloadStore, digest: str) -> Iterator[bytes]:
+    empty = True
+    for chunk in payloads.chunks(digest):
+        for at in range(0, len(chunk), _PART):
+            empty = False
+            yield chunk[at : at + _PART]
+    if empty:
+        yield b""
+
+
+def _copy_database(source: Path, target: Path, progress: Progress | None) -> None:
+    reader = schema.connect(source, writable=False)
+    writer = sqlite3.connect(target, isolation_level=None)
+    try:
+        reader.execute("BEGIN")  # one moment for the whole copy, whatever writers do meanwhile
+        reader.execute("SELECT max(seq) FROM event").fetchone()
+        reader.backup(
+            writer,
+            pages=2_000,
+            progress=(lambda _, left, total: progress(total - left, total)) if progress else None,
+            sleep=0,
+        )
+    finally:
+        writer.close()
+        reader.close()
+    with target.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _require_vacant(target: Path) -> None:
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise NotAStore(f"{target} is not empty; nothing was written. Name a new folder.")
+
+
+def _stage(target: Path) -> Path:
+    stage = target.absolute().with_name(f".{target.absolute().name}.{uuid.uuid4().hex[:8]}.partial")
+    try:
+        stage.mkdir(parents=True)
+    except OSError as error:
+        raise StoreError(f"cannot write beside {target}: {error.strerror}. Nothing was changed.") from error
+    return stage
+
+
+def _publish(stage: Path, target: Path) -> None:
+    """Give a finished folder its name; an empty folder of that name makes way."""
+    schema.sync_folder(stage)
+    if target.exists():
+        target.rmdir()
+    os.rename(stage, target)
+    schema.sync_folder(target.absolute().parent)

@@ -1,0 +1,158 @@
+"""Salvage: what is legible in a damaged log comes over with its address and hash, and the rest is declared."""
+
+import os
+import random
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from scroll_context.errors import ScrollError, StoreDamaged, StoreLocked
+from scroll_context.events import Draft, Kind
+from scroll_context.store.log import EventLog
+from scroll_context.store.pages import PageFile
+from scroll_context.store.payloads import PayloadStore
+from scroll_context.store.salvage import salvage
+from scroll_context.store.verify import verify
+
+PAGE = 4096
+
+
+def reopen(folder: Path) -> EventLog:
+    return EventLog(folder, PayloadStore(folder / "payloads"))
+
+
+@pytest.fixture
+def full(log: EventLog, folder: Path) -> dict[int, str]:
+    """A closed log of several hundred pages, long rows (overflow pages) among them; its contents by seq."""
+    rng = random.Random(7)
+    words = ["alpha", "beta", "gamma", "漢字", "émile"]
+    log.append_many(
+        Draft(content=" ".join(rng.choices(words, k=rng.choice([3, 30, 300, 3_000]))), metadata={"n": n})
+        for n in range(600)
+    )
+    contents = {event.seq: event.content for event in log.iterate()}
+    log.close()
+    return contents
+
+
+def damage(path: Path, pages: list[int]) -> None:
+    with path.open("r+b") as file:
+        for number in pages:
+            file.seek((number - 1) * PAGE)
+            file.write(os.urandom(PAGE))
+
+
+def test_every_row_is_found_without_sqlite(full: dict[int, str], folder: Path) -> None:
+    pages = PageFile(folder / "log.db")
+    found = {seq: pages.row(place) for n in range(1, pages.count + 1) for place, seq in pages.cells(n)}
+    pages.close()
+    expected = sqlite3.connect(folder / "log.db").execute("SELECT * FROM event").fetchall()
+    assert [found[row[0]] for row in expected] == expected
+    assert len(found) == 600
+
+
+def test_rows_still_in_the_write_ahead_log_are_found(log: EventLog, folder: Path, tmp_path: Path) -> None:
+    log.append_many(Draft(content=f"row {n}") for n in range(50))
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name in ("log.db", "log.db-wal"):
+        shutil.copy(folder / name, copy / name)
+    pages = PageFile(copy / "log.db")
+    seqs = {seq for n in range(1, pages.count + 1) for _, seq in pages.cells(n)}
+    pages.close()
+    assert seqs == set(range(1, 51))
+
+
+def test_a_sound_log_comes_over_whole(full: dict[int, str], folder: Path) -> None:
+    report = salvage(folder)
+    assert (report.recovered, report.lost, report.altered) == (600, (), ())
+    log = reopen(folder)
+    assert {e.seq: e.content for e in log.iterate(until=600)} == full
+    assert verify(log).ok
+    assert log.append(Draft(content="life goes on")) == 602
+    assert report.kept_as.exists()
+    log.close()
+
+
+def test_a_broken_root_hides_nothing(full: dict[int, str], folder: Path) -> None:
+    """SQLite refuses the file, yet every leaf is intact, so every row comes back."""
+    path = folder / "log.db"
+    root = sqlite3.connect(path).execute("SELECT rootpage FROM sqlite_master WHERE name = 'event'").fetchone()[0]
+    damage(path, [1, root])
+    with pytest.raises(ScrollError):
+        reopen(folder)
+    report = salvage(folder)
+    assert report.recovered == 600
+    log = reopen(folder)
+    assert {e.seq: e.content for e in log.iterate(until=600)} == full
+    assert verify(log).ok
+    log.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_lost_is_reported_by_seq(full: dict[int, str], folder: Path, seed: int) -> None:
+    path = folder / "log.db"
+    before = path.read_bytes()
+    count = path.stat().st_size // PAGE
+    damage(path, random.Random(seed).sample(range(2, count), 25))
+    damaged = path.read_bytes()
+    report = salvage(folder)
+    assert report.kept_as.read_bytes() == damaged != before
+    log = reopen(folder)
+    rows = {e.seq: e.content for e in log.iterate() if e.kind != Kind.SALVAGE}
+    lost = {seq for lo, hi in report.lost for seq in range(lo, hi + 1)}
+    assert lost and len(rows) == report.recovered > 300
+    assert set(rows) | lost == set(full) and not set(rows) & lost
+    assert all(rows[seq] == full[seq] for seq in rows if seq not in report.altered)
+    verdict = verify(log)
+    assert verdict.ok and {seq for seq, _ in verdict.known} >= lost
+    declared = log.tail(1)[0]
+    assert declared.kind == Kind.SALVAGE and [tuple(pair) for pair in declared.metadata["lost"]] == list(report.lost)
+    log.close()
+
+
+def test_a_flipped_bit_in_a_row_is_kept_and_declared(log: EventLog, folder: Path) -> None:
+    log.append_many(Draft(content=f"the quick brown fox number {n:03}") for n in range(100))
+    log.close()
+    path = folder / "log.db"
+    data = path.read_bytes()
+    at = data.index(b"fox number 041")
+    path.write_bytes(data[:at] + b"Fox" + data[at + 3 :])
+    bad = reopen(folder)
+    assert verify(bad).bad[0][0] == 42
+    bad.close()
+    report = salvage(folder)
+    assert report.altered == (42,) and report.lost == ()
+    after = reopen(folder)
+    assert after.get(42).content == "the quick brown Fox number 041"
+    assert verify(after).ok
+    after.close()
+
+
+def test_a_truncated_file(full: dict[int, str], folder: Path) -> None:
+    path = folder / "log.db"
+    os.truncate(path, path.stat().st_size // 2 + 123)
+    report = salvage(folder)
+    assert 100 < report.recovered < 600
+    log = reopen(folder)
+    assert verify(log).ok
+    assert log.last_seq() == 601  # addresses that were given out are never given out again
+    log.close()
+
+
+def test_hopeless_files_are_left_alone(folder: Path) -> None:
+    folder.mkdir()
+    garbage = os.urandom(100_000)
+    (folder / "log.db").write_bytes(garbage)
+    with pytest.raises(StoreDamaged, match="backup"):
+        salvage(folder)
+    assert (folder / "log.db").read_bytes() == garbage
+
+
+def test_a_log_in_use_is_not_salvaged(log: EventLog, folder: Path) -> None:
+    log.append(Draft(content="x"))
+    with pytest.raises(StoreLocked, match="in use"):
+        salvage(folder)
+    assert log.append(Draft(content="y")) == 2

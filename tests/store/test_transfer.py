@@ -1,0 +1,140 @@
+"""Backups and exports: exact copies, whole or absent, while others write."""
+
+import io
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from scroll_context.errors import BadInput, NotAStore, ScrollError
+from scroll_context.events import Draft, Kind, Payload
+from scroll_context.store.log import EventLog
+from scroll_context.store.payloads import PayloadStore
+from scroll_context.store.transfer import backup, export, merge_export, restore_export
+from scroll_context.store.verify import verify
+
+
+def reopen(folder: Path) -> EventLog:
+    return EventLog(folder, PayloadStore(folder / "payloads"))
+
+
+@pytest.fixture
+def busy(log: EventLog) -> EventLog:
+    """A log with all that a copy must carry: payloads of text and bytes, replies, metadata, an empty body."""
+    log.append_many(Draft(content=f"message {n}", source_key=f"k{n}", metadata={"n": n}) for n in range(700))
+    call = log.append(Draft(kind=Kind.TOOL_CALL, content="{}", created_at="2024-01-01"))
+    log.append(Draft(kind=Kind.TOOL_RESULT, content="漢" * 900_000, reply_to=call))
+    image = log.payloads.put(bytes(range(256)) * 5_000, "image/png")
+    log.append(Draft(content="a picture", payload=image))
+    log.append(Draft(content="again", payload=image))
+    log.append(Draft(content="nothing", payload=log.payloads.put(b"", "application/octet-stream")))
+    return log
+
+
+def exported(log: EventLog) -> bytes:
+    out = io.BytesIO()
+    export(log, out)
+    return out.getvalue()
+
+
+def test_a_backup_is_a_store(busy: EventLog, tmp_path: Path) -> None:
+    target = tmp_path / "copies" / "monday"
+    steps: list[tuple[int, int]] = []
+    report = backup(busy, target, lambda done, total: steps.append((done, total)))
+    assert (report.events, report.payloads) == (705, 3) and steps
+    copy = reopen(target)
+    assert list(copy.iterate()) == list(busy.iterate())
+    assert verify(copy).head == verify(busy).head and verify(copy).ok
+    assert copy.append(Draft(content="it lives")) == 706
+    copy.close()
+
+
+def test_a_backup_during_writes_is_one_moment(busy: EventLog, tmp_path: Path) -> None:
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            busy.append(Draft(content="more " * 100))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for n in range(5):
+            report = backup(busy, tmp_path / str(n))
+            copy = reopen(tmp_path / str(n))
+            assert copy.last_seq() == report.events and verify(copy).ok
+            copy.close()
+    finally:
+        stop.set()
+        writer.join()
+
+
+def test_a_backup_never_overwrites_and_leaves_no_half(busy: EventLog, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").write_text("x")
+    with pytest.raises(NotAStore):
+        backup(busy, tmp_path / "mine")
+    payload = busy.get(702).payload
+    assert payload
+    busy.payloads.path(payload.digest).unlink()
+    with pytest.raises(ScrollError, match="missing"):
+        backup(busy, tmp_path / "new")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["mine", "store"]
+
+
+def test_an_export_restores_exactly(busy: EventLog, tmp_path: Path) -> None:
+    data = exported(busy)
+    assert restore_export(io.BytesIO(data), tmp_path / "again") == 705
+    copy = reopen(tmp_path / "again")
+    assert list(copy.iterate()) == list(busy.iterate())
+    assert verify(copy).ok and verify(copy).head == verify(busy).head
+    assert copy.text(copy.get(702)) == "漢" * 900_000
+    assert exported(copy) == data
+    copy.close()
+
+
+def test_an_export_merges_into_another_history_once(busy: EventLog, tmp_path: Path) -> None:
+    other = EventLog(tmp_path / "other", PayloadStore(tmp_path / "other" / "payloads"), create=True)
+    other.append_many([Draft(content="own"), Draft(content="message 5", source_key="k5")])
+    data = exported(busy)
+    seqs = merge_export(io.BytesIO(data), other)
+    assert other.last_seq() == 2 + 704 and len(seqs) == 705 and seqs[5] == 2
+    assert merge_export(io.BytesIO(data), other) == seqs
+    assert other.last_seq() == 706
+    result = other.get(seqs[701])
+    assert other.get(result.reply_to or 0).kind == Kind.TOOL_CALL
+    assert verify(other).ok
+    other.close()
+
+
+def spoil(data: bytes, how: str) -> bytes:
+    lines = data.splitlines(keepends=True)
+    if how == "cut":
+        return b"".join(lines[:-3])
+    if how == "half a line":
+        return data[: len(data) // 2]
+    if how == "content":
+        return data.replace(b"message 99", b"message 98", 1)
+    if how == "payload":
+        at = next(n for n, line in enumerate(lines) if b'"payload":"' in line[:12])
+        document = json.loads(lines[at])
+        document["base64"] = "AAAA" + document["base64"][4:]
+        lines[at] = json.dumps(document).encode() + b"\n"
+        return b"".join(lines)
+    if how == "missing line":
+        return b"".join(lines[:50] + lines[51:])
+    return b'{"scroll_export": 99}\n' + b"".join(lines[1:])
+
+
+@pytest.mark.parametrize("how", ["cut", "half a line", "content", "payload", "missing line", "version"])
+def test_a_spoiled_export_restores_nothing(busy: EventLog, tmp_path: Path, how: str) -> None:
+    with pytest.raises(BadInput):
+        restore_export(io.BytesIO(spoil(exported(busy), how)), tmp_path / "again")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["store"]
+
+
+def test_a_payload_that_is_gone_stops_an_export(log: EventLog) -> None:
+    log.append(Draft(payload=Payload("0" * 64, 5)))
+    with pytest.raises(ScrollError, match="missing"):
+        exported(log)
