@@ -24,6 +24,7 @@
     │   ├── ModelCancelled       the caller stopped waiting for a reply
     │   ├── ContextOverflow      the provider says that the request is too long
     │   └── ModelRefused         the provider rejected the request for good
+    ├── ToolFailed               a tool raised, timed out, was refused or could not be reached
     └── LimitReached             a run stopped at a limit; resume continues it
 
 Each is raised once, where the fault is known, with a text that says what happened, what was not lost and
@@ -138,6 +139,29 @@ class ContextOverflow(ModelError):
 
 class ModelRefused(ModelError):
     """The provider rejected the request for good."""
+
+
+class ToolFailed(ScrollError):
+    """A tool gave no result; the text is the tool's own where it has one.
+
+    `kind` is the name of the exception to raise in the cell, `state` what the log says: "error", "timeout" or
+    "refused"; `call_seq` and `result_seq` are the addresses of the two events, once they are recorded.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str = "RuntimeError",
+        state: str = "error",
+        call_seq: int | None = None,
+        result_seq: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.state = state
+        self.call_seq = call_seq
+        self.result_seq = result_seq
 
 
 class LimitReached(ScrollError):

@@ -46,7 +46,11 @@ class Thinking(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One message. `cache_mark` asks the provider to cache the prefix that ends with this message."""
+    """One message. `cache_mark` asks the provider to cache the prefix that ends with this message.
+
+    `tail` is sent after the message, behind its cache mark, in this request only: the next request holds the same
+    message without it, so that what the provider cached stays valid.
+    """
 
     role: Role
     text: str = ""
@@ -55,6 +59,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str = ""  # tool only: the tool that answered
     thinking: tuple[Thinking, ...] = ()  # assistant only
     cache_mark: bool = False
+    tail: str = ""  # user and tool only
 
 
 class ToolSpec(msgspec.Struct, frozen=True):

@@ -73,6 +73,19 @@ def test_cache_marks_are_where_they_were_asked_for_and_nowhere_else() -> None:
     assert "cache_control" not in body
 
 
+def test_a_tail_follows_its_message_behind_the_mark() -> None:
+    call = Message(role="assistant", tool_calls=(ToolCall("a", "exec", {"source": "x"}),))
+    result = Message(role="tool", text="x is 4", tool_call_id="a", name="exec", cache_mark=True, tail="variables: x")
+    asked = Message(role="user", text="Go on.", cache_mark=True, tail="variables: x")
+    with ProviderServer(OK) as server:
+        model_at(server).reply(Request((SYSTEM, ASK, call, result), (EXEC,)))
+        model_at(server).reply(Request((SYSTEM, asked), (EXEC,)))
+    for body, marked in zip(server.bodies, ("tool_result", "text"), strict=True):
+        *_, before, tail = blocks(body)
+        assert (before["type"], before["cache_control"]) == (marked, MARK)
+        assert tail == {"type": "text", "text": "variables: x"}
+
+
 def test_more_marks_than_the_provider_allows_keep_the_newest() -> None:
     history = [SYSTEM]
     for number in range(6):

@@ -108,6 +108,15 @@ def test_an_export_merges_into_another_history_once(busy: EventLog, tmp_path: Pa
     other.close()
 
 
+def test_a_foreign_salvage_declares_nothing_here(log: EventLog, tmp_path: Path) -> None:
+    log.append(Draft(content="x"))
+    log.append(Draft(kind=Kind.SALVAGE, metadata={"lost": [[1, 9]], "altered": [1]}))
+    other = EventLog(tmp_path / "other", PayloadStore(tmp_path / "other" / "payloads"), create=True)
+    merge_export(io.BytesIO(exported(log)), other)
+    assert [event.content for event in other.iterate()] == ["x"]
+    other.close()
+
+
 def spoil(data: bytes, how: str) -> bytes:
     lines = data.splitlines(keepends=True)
     if how == "cut":

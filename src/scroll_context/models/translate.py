@@ -105,12 +105,19 @@ def _leading_system(messages: Sequence[Message]) -> list[Message]:
 
 
 def _request_parts(message: Message, marks: bool) -> list[foreign.ModelRequestPart]:
-    mark = message.cache_mark and marks
+    """A message, the cache mark behind it, and its tail behind the mark."""
+    after: list[foreign.UserContent] = [foreign.CachePoint()] if message.cache_mark and marks else []
+    if message.tail:
+        after.append(message.tail)
     if message.role == "tool":
         result = foreign.ToolReturnPart(tool_name=message.name, content=message.text, tool_call_id=message.tool_call_id)
-        # A cache point is user content; alone in its part it attaches to the block before, the result.
-        return [result, foreign.UserPromptPart(content=[foreign.CachePoint()])] if mark else [result]
-    return [foreign.UserPromptPart(content=[message.text, foreign.CachePoint()] if mark else message.text)]
+        if not after:
+            return [result]
+        # A cache point is user content; first in its part it attaches to the block before, the result.
+        return [result, foreign.UserPromptPart(content=message.tail if after == [message.tail] else after)]
+    if not marks:  # one text, since not every compatible server takes a list
+        return [foreign.UserPromptPart(content="\n\n".join(filter(None, (message.text, message.tail))))]
+    return [foreign.UserPromptPart(content=[message.text, *after] if after else message.text)]
 
 
 def _response(message: Message, provider: str) -> foreign.ModelResponse:

@@ -80,6 +80,7 @@ def schema() -> tantivy.Schema:
     builder.add_unsigned_field("answers", fast=True)  # the user turn that this replies to; its own seq for a user turn
     builder.add_unsigned_field("created", fast=True)
     builder.add_text_field("mark", tokenizer_name="raw", index_option="basic")
+    builder.add_unsigned_field("upto", fast=True)
     builder.add_bytes_field("chain", stored=True)
     builder.add_bytes_field("passage", stored=True)
     return builder.build()
@@ -154,7 +155,10 @@ _DIGITS = 19  # year to second, and the second to five places
 
 def created_key(created_at: str) -> int:
     """A time as a number that sorts as the text does: its digits as written, whatever the zone."""
-    at = dt.datetime.fromisoformat(created_at)
+    try:
+        at = dt.datetime.fromisoformat(created_at)
+    except ValueError:  # not from us: no time filter finds it
+        return 0
     day = (at.year * 100 + at.month) * 100 + at.day
     return (((day * 100 + at.hour) * 100 + at.minute) * 100 + at.second) * 100_000 + at.microsecond // 10
 
@@ -185,34 +189,33 @@ def is_reply(event: Event) -> bool:
 def documents(event: Event, answers: int, payloads: PayloadStore) -> Iterator[tantivy.Document]:
     """The documents that make an event findable: one, or one a passage for a large body."""
     if event.payload is None or not event.payload.is_text:
-        yield _document(event, answers, event.content)
+        yield _document(event, answers, event.content, event.name, event.headline)
         return
     try:
-        for passage in _passages(payloads.text_pieces(event.payload.digest)):
-            document = _document(event, answers, passage)
+        for number, passage in enumerate(_passages(payloads.text_pieces(event.payload.digest))):
+            titles = () if number else (event.name, event.headline)
+            document = _document(event, answers, passage, *titles)
             document.add_bytes("passage", passage.encode())
             yield document
-    except (PayloadMissing, PayloadDamaged):  # its preview is all that is left of it
-        yield _document(event, answers, event.content)
+    except (PayloadMissing, PayloadDamaged, OSError):  # its preview is all that is left of it
+        yield _document(event, answers, event.content, event.name, event.headline)
 
 
-def watermark(seq: int, chain: bytes) -> tantivy.Document:
-    """The document that records, in the same commit, up to where the log has been indexed."""
-    document = tantivy.Document()
-    document.add_text("mark", "watermark")
-    document.add_unsigned("seq", seq)
+def mark(document: tantivy.Document, upto: int, chain: bytes) -> None:
+    """Let the last document of a commit record up to where, and of which log, the index then is."""
+    document.add_text("mark", "last")
+    document.add_unsigned("upto", upto)
     document.add_bytes("chain", chain)
-    return document
 
 
-def _document(event: Event, answers: int, body: str) -> tantivy.Document:
+def _document(event: Event, answers: int, *texts: str) -> tantivy.Document:
     document = tantivy.Document()
     document.add_unsigned("seq", event.seq)
     document.add_unsigned("answers", answers)
     document.add_unsigned("created", created_key(event.created_at))
     for name in FILTERS:
         document.add_text(name, exact(getattr(event, name)))
-    for text in (body, event.name, event.headline):
+    for text in texts:
         if text:
             _add_text(document, normal(text))
     return document

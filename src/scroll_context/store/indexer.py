@@ -1,9 +1,9 @@
 """Keeps the index folder in step with the log: opening, catching up, rebuilding.
 
-The log is the truth. Each commit of the index carries a watermark document with the seq and chain value up to which
-the log was read, so a killed process leaves either the old state or the new one and no event is missed or indexed
-twice. Any number of processes read; one at a time writes, under a lock file of our own that the system releases when
-its holder dies. An index that cannot be read, or that belongs to another log, is thrown away and built anew.
+The log is the truth. The last document of each commit also records the seq and chain value up to which the log was
+read, so a killed process leaves either the old state or the new one and no event is missed or indexed twice. Any
+number of processes read; one at a time writes, under a lock file of our own that the system releases when its holder
+dies. An index that cannot be read, or that belongs to another log, is thrown away and built anew.
 """
 
 import contextlib
@@ -29,10 +29,9 @@ from scroll_context.store.payloads import PayloadStore
 Progress = Callable[[int, int], None]
 """Told the newest indexed seq and the seq to reach."""
 
-BATCH_EVENTS = 20_000  # a commit at the latest after so many events,
-BATCH_CHARS = 40_000_000  # or so much text
-BULK = 5_000  # events from which on a writer gets more threads and memory
-MANY_SEGMENTS = 32  # a hurried catch-up leaves merging to others until there are so many
+BATCH_EVENTS = 50_000  # a commit at the latest after so many events,
+BATCH_CHARS = 100_000_000  # or so much text
+HEAP = 128_000_000  # bytes that one writer may fill before it begins a new segment
 LOOK_BACK = 10_000  # seqs between a reply and the user turn that it can answer
 
 
@@ -87,17 +86,20 @@ class Indexer:
                 self._open(stamp)
         return self._state
 
-    def _open(self, stamp: tuple[int, int]) -> None:
-        index, before = self._index, self._state
-        if index is None:
-            index = tantivy.Index(SCHEMA, str(self.folder))
-            index.config_reader("manual")
-            analysis.register(index)
+    def _open(self, stamp: tuple[int, int]) -> State:
+        index, before = self._index or self._engine(), self._state
         index.reload()
         state = State(index.searcher(), before)
         if before is None:
             self._check_origin(state)
         self._index, self._state, self._stamp = index, state, stamp
+        return state
+
+    def _engine(self) -> tantivy.Index:
+        index = tantivy.Index(SCHEMA, str(self.folder))
+        index.config_reader("manual")
+        analysis.register(index)
+        return index
 
     def _check_origin(self, state: State) -> None:
         """An index made from another log (a restored backup, a salvage) must not answer for this one."""
@@ -108,36 +110,27 @@ class Indexer:
 
     # writing --------------------------------------------------------------------------------------------
 
-    def catch_up(
-        self, timeout: float | None = None, *, hurried: bool = False, progress: Progress | None = None
-    ) -> bool:
+    def catch_up(self, timeout: float | None = None, progress: Progress | None = None) -> bool:
         """Index what the log has and the index lacks; False when time ran out first.
 
-        A hurried call leaves merging to others.
+        The time is looked at between events: one large payload is finished in any case.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         target = self._log.last_seq()
         if self.current_until() >= target:
             return True
-        if not self._pen.acquire(timeout=-1 if timeout is None else timeout):
-            return self.current_until() >= target
-        try:
-            with self._lock(target, deadline) as held:
-                return self._write(target, deadline, hurried, progress) if held else self.current_until() >= target
-        finally:
-            self._pen.release()
+        with self._alone(deadline, target) as alone:
+            return self._write(target, deadline, progress) if alone else self.current_until() >= target
 
-    def rebuild(self, timeout: float | None = None, progress: Progress | None = None) -> bool:
-        """Throw the index away and build it from the log; False when time ran out before the end."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        with self._pen, self._lock(None, deadline) as held:
-            if not held:
-                return False
-            self._discard()
-            return self._write(self._log.last_seq(), deadline, False, progress)
+    def discard(self, timeout: float | None = None) -> bool:
+        """Throw the index away, so that catching up builds it anew; False when another process held it too long."""
+        with self._alone(None if timeout is None else time.monotonic() + timeout) as alone:
+            if alone:
+                self._discard()
+            return alone
 
     def stop(self) -> None:
-        """End a running catch-up after its current batch."""
+        """End a running catch-up soon, and refuse others."""
         self._stopped.set()
         with self._pen:
             self._index = self._state = self._stamp = None
@@ -151,21 +144,24 @@ class Indexer:
         return state.current_until if state else 0
 
     @contextlib.contextmanager
-    def _lock(self, target: int | None, deadline: float | None) -> Iterator[bool]:
-        """Hold the lock file; give up at the deadline, or when its holder has done what we want."""
-        handle = self._open_lock()
+    def _alone(self, deadline: float | None, target: int | None = None) -> Iterator[bool]:
+        """Be the only writer of all threads and processes; not at the deadline, nor when others reached the target."""
+        left = -1.0 if deadline is None else max(0.0, deadline - time.monotonic())
+        if not self._pen.acquire(timeout=left):
+            yield False
+            return
         try:
-            held = _try_lock(handle)
-            while not held and not self._stopped.is_set():
-                if target is not None and self.current_until() >= target:
-                    break
-                if deadline is not None and time.monotonic() > deadline:
-                    break
-                time.sleep(0.005)
-                held = _try_lock(handle)
-            yield held
+            handle = self._open_lock()
+            try:
+                while not (held := _try_lock(handle)):
+                    reached = target is not None and self.current_until() >= target
+                    if reached or _is_past(deadline) or self._stopped.wait(0.005):
+                        break
+                yield held and not self._stopped.is_set()
+            finally:
+                os.close(handle)
         finally:
-            os.close(handle)
+            self._pen.release()
 
     def _open_lock(self) -> int:
         try:
@@ -176,77 +172,70 @@ class Indexer:
                 f"the search index in {self.root} cannot be written: {error.strerror}. The log is not affected."
             ) from error
 
-    def _write(self, target: int, deadline: float | None, hurried: bool, progress: Progress | None) -> bool:
-        start = self._ready()
+    def _write(self, target: int, deadline: float | None, progress: Progress | None) -> bool:
+        index, start = self._ready()
         if start >= target:
             return True
-        index = self._index
-        assert index is not None
         with engine_faults("writing the search index"):
-            if target - start > BULK:
-                writer = index.writer(100_000_000, min(4, os.cpu_count() or 1))
-            else:
-                writer = index.writer(15_000_000, 1)
+            writer = index.writer(HEAP, 1)
             upto = start
-            while upto < target and not self._stopped.is_set() and not (deadline and time.monotonic() > deadline):
+            while upto < target and not self._stopped.is_set() and not _is_past(deadline):
                 upto = self._write_batch(writer, upto, target, deadline)
-                self._open(_stamp(self.folder / "meta.json") or (0, 0))
+                self._open(_stamp(self.folder / "meta.json") or (0, 0)).current_until = upto
                 if progress is not None:
                     progress(upto, target)
-            if not hurried or index.searcher().num_segments > MANY_SEGMENTS:
+            if not self._stopped.is_set():
                 writer.wait_merging_threads()
         return upto >= target
 
-    def _ready(self) -> int:
-        """Make sure that there is a sound index, under the lock; the seq to go on from."""
-        try:
-            state = self.state()
-        except IndexUnavailable:
-            self._discard()
-            state = None
-        if state is None:
-            self._create()
-            state = self.state()
-            assert state is not None
-        return state.current_until
+    def _ready(self) -> tuple[tantivy.Index, int]:
+        """A sound index, made anew if need be, and the seq to go on from. Under the lock.
+
+        A fresh engine knows the files that other processes have made, and so removes those that are no longer used.
+        """
+        with contextlib.suppress(IndexUnavailable):
+            if (state := self.state()) is not None:
+                with engine_faults("opening the search index"):
+                    return self._engine(), state.current_until
+        self._discard()
+        with engine_faults("creating the search index"):
+            self.folder.mkdir()
+            return self._engine(), 0
 
     def _write_batch(self, writer: tantivy.IndexWriter, after: int, target: int, deadline: float | None) -> int:
+        """Index and commit the next events; the seq of the last one. Without anything searchable nothing is written."""
         turns = _Turns(self._log)
         last: Event | None = None
+        held: tantivy.Document | None = None
         chars = 0
         for count, event in enumerate(self._log.iterate(after=after, until=target)):
             if chars > BATCH_CHARS or count >= BATCH_EVENTS:
                 break
-            if count % 64 == 63 and (self._stopped.is_set() or (deadline and time.monotonic() > deadline)):
+            if count % 64 == 63 and (self._stopped.is_set() or _is_past(deadline)):
                 break
             if event.is_searchable:
                 for document in analysis.documents(event, turns.answered_by(event), self._payloads):
-                    writer.add_document(document)
+                    if held is not None:
+                        writer.add_document(held)
+                    held = document
                 chars += len(event.content) if event.payload is None else event.payload.size
             last = event
-        if last is None:
-            return target  # the log has gaps after a salvage, never rows that come later
-        writer.add_document(analysis.watermark(last.seq, last.chain))
-        writer.commit()
+        if last is None:  # the log has gaps after a salvage, never rows that come later
+            return target
+        if held is not None:
+            analysis.mark(held, last.seq, last.chain)
+            writer.add_document(held)
+            writer.commit()
         return last.seq
 
-    def _create(self) -> None:
-        with engine_faults("creating the search index"):
-            for other in self.root.glob("v*"):
-                if other != self.folder:  # made by another version of Scroll
-                    shutil.rmtree(other, ignore_errors=True)
-            self.folder.mkdir(exist_ok=True)
-            tantivy.Index(SCHEMA, str(self.folder))
-
     def _discard(self) -> None:
-        """Remove the index, under the lock. It is renamed first: half an index is never taken for one."""
+        """Remove the index and those of other versions. It is renamed first: half an index is never taken for one."""
         self._index = self._state = self._stamp = None
         with engine_faults("removing the old search index"):
-            if self.folder.exists():
-                trash = tempfile.mkdtemp(prefix="trash-", dir=self.root)
-                self.folder.rename(Path(trash) / "index")
-            for trash_folder in self.root.glob("trash-*"):
-                shutil.rmtree(trash_folder, ignore_errors=True)
+            for folder in self.root.glob("v*"):
+                folder.rename(Path(tempfile.mkdtemp(prefix="trash-", dir=self.root)) / folder.name)
+            for trash in self.root.glob("trash-*"):
+                shutil.rmtree(trash, ignore_errors=True)
 
 
 class _Turns:
@@ -284,12 +273,16 @@ class _Turns:
 
 
 def _watermark(searcher: tantivy.Searcher) -> tuple[int, bytes]:
-    query = tantivy.Query.term_query(SCHEMA, "mark", "watermark", "basic")
-    hits = searcher.search(query, 1, count=False, order_by_field="seq").hits
+    query = tantivy.Query.term_query(SCHEMA, "mark", "last", "basic")
+    hits = searcher.search(query, 1, count=False, order_by_field="upto").hits
     if not hits:
         return 0, b""
-    seq, address = hits[0]
-    return int(seq), bytes(searcher.doc(address)["chain"][0])
+    upto, address = hits[0]
+    return int(upto), bytes(searcher.doc(address)["chain"][0])
+
+
+def _is_past(deadline: float | None) -> bool:
+    return deadline is not None and time.monotonic() > deadline
 
 
 def _stamp(file: Path) -> tuple[int, int] | None:

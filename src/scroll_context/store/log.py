@@ -187,6 +187,10 @@ class EventLog:
             found.update((e.seq, e) for e in self._select(f"seq IN ({marks})", part))
         return [event for seq in seqs if (event := found.get(seq)) is not None and grant.permits(event)]
 
+    def find_source(self, source_key: str) -> Event | None:
+        """The event that was recorded under a source key."""
+        return next(iter(self._select("source_key = ?", [source_key])), None)
+
     def span(self, lo: int, hi: int, grant: Grant = EVERYTHING) -> list[Event]:
         """The events with lo <= seq <= hi."""
         return list(self.iterate(after=lo - 1, until=hi, grant=grant))

@@ -21,7 +21,7 @@ from scroll_context.store.query import All, AnyOf, Field, Node, Term, Words
 OTHER_FORM = 0.7  # weight of a grammatical form other than the one asked for
 MAX_FORMS = 6
 PREFIX_TERMS = 128  # beyond this many, the words of a prefix all weigh the same
-ALL_WORDS = 1.0
+KEYWORDS = 5  # up to so many words, an event that has them all comes first; a longer query is a question
 CANDIDATES = 300
 MOST_TIES = 10_000  # candidates looked at when many score the same, so that ties go by seq
 
@@ -63,8 +63,8 @@ class Filters(msgspec.Struct, frozen=True):
         if self.seq_range is not None:
             clauses.append(_between("seq", *self.seq_range))
         if self.created_from is not None or self.created_to is not None:
-            low = analysis.created_bound(self.created_from, upper=False) if self.created_from else 0
-            high = analysis.created_bound(self.created_to, upper=True) if self.created_to else _BIGGEST
+            low = 0 if self.created_from is None else analysis.created_bound(self.created_from, upper=False)
+            high = _BIGGEST if self.created_to is None else analysis.created_bound(self.created_to, upper=True)
             clauses.append(_between("created", low, high))
         return clauses
 
@@ -102,7 +102,7 @@ class Matcher:
 
     def find(self, query: Words | Node, filters: Filters, ranking: Ranking) -> list[Match]:
         """The best matches for a query."""
-        engine_query = self._words(query) if isinstance(query, Words) else self._node(query)
+        engine_query = self._words(query) if isinstance(query, Words) else self._node(query, exact=False)
         return self._ranked(engine_query, filters.clauses(), ranking)
 
     def _ranked(self, query: Query, clauses: list[Query], ranking: Ranking) -> list[Match]:
@@ -124,15 +124,12 @@ class Matcher:
         return cast(list[int], self.searcher.fast_field_values(field, addresses))
 
     def _words(self, query: Words) -> Query:
-        """All of the phrases and any of the words, where events with all of the words count twice."""
+        """All of the phrases and any of the words; an event with all of the words counts twice."""
         phrases = [(Occur.Must, self._term(term)) for term in query.required]
         words = [(Occur.Should, self._term(term)) for term in query.terms]
-        if len(words) < 2:
-            return Query.boolean_query([*phrases, *words])
-        all_words = Query.boolean_query([(Occur.Must, term) for _, term in words])
-        return Query.boolean_query(
-            [*phrases, *words, (Occur.Should, Query.boost_query(all_words, ALL_WORDS) if ALL_WORDS != 1 else all_words)]
-        )
+        if 2 <= len(words) <= KEYWORDS:
+            words.append((Occur.Should, Query.boolean_query([(Occur.Must, word) for _, word in words])))
+        return Query.boolean_query([*phrases, *words])
 
     def _candidates(self, query: Query, k: int, spare: int) -> list[tuple[float, tantivy.DocAddress]]:
         """The best documents by BM25: CANDIDATES and some to spare, and all that tie with the k-th."""
@@ -160,36 +157,27 @@ class Matcher:
         others = [term for term, _ in near if term != word and analysis.stem(term) == stem]
         return [word, *others[: MAX_FORMS - 1]]
 
-    def _node(self, node: Node) -> Query:
+    def _node(self, node: Node, *, exact: bool) -> Query:
+        """`exact` finds words only as they are written: what NOT takes away must be what was named."""
         match node:
             case Term():
-                return self._term(node)
+                return _exactly(node) if exact and node.is_word else self._term(node)
             case AnyOf(parts):
-                return Query.boolean_query([(Occur.Should, self._node(part)) for part in parts])
+                return Query.boolean_query([(Occur.Should, self._node(part, exact=exact)) for part in parts])
             case All(parts, without):
-                return self._all(parts, without)
-
-    def _all(self, parts: Sequence[Node], without: Sequence[Node]) -> Query:
-        return Query.boolean_query(
-            [
-                *((Occur.Must, self._node(part)) for part in parts),
-                *((Occur.MustNot, self._node(part)) for part in without),
-            ]
-        )
+                wanted = [(Occur.Must, self._node(part, exact=exact)) for part in parts]
+                unwanted = [(Occur.MustNot, self._node(part, exact=True)) for part in without]
+                return Query.boolean_query([*wanted, *unwanted])
 
     def _term(self, term: Term) -> Query:
         if term.prefix:
             return self._prefix(term)
-        if len(term.tokens) > 1:
-            return Query.phrase_query(SCHEMA, term.field, list(term.tokens))
-        word = term.tokens[0]
         if not term.is_word:
-            return _single(term.field, word)
-        forms = self.forms(word)
-        if len(forms) == 1:
-            return _single(term.field, word)
-        others = [Query.boost_query(_single(term.field, form), OTHER_FORM) for form in forms[1:]]
-        return Query.disjunction_max_query([_single(term.field, word), *others])
+            return _exactly(term)
+        word, *others = [_single(term.field, form) for form in self.forms(term.tokens[0])]
+        if not others:
+            return word
+        return Query.disjunction_max_query([word, *(Query.boost_query(other, OTHER_FORM) for other in others)])
 
     def _prefix(self, term: Term) -> Query:
         *before, last = term.tokens
@@ -198,7 +186,15 @@ class Matcher:
         found = self.searcher.terms_with_prefix(term.field, last, limit=PREFIX_TERMS + 1)
         if len(found) > PREFIX_TERMS:
             return Query.regex_query(SCHEMA, term.field, f"{last}.*")
+        if not found:
+            return Query.empty_query()
         return Query.disjunction_max_query([_single(term.field, word) for word, _ in found])
+
+
+def _exactly(term: Term) -> Query:
+    if len(term.tokens) > 1:
+        return Query.phrase_query(SCHEMA, term.field, list(term.tokens))
+    return _single(term.field, term.tokens[0])
 
 
 def _single(field: Field, word: str) -> Query:

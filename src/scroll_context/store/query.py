@@ -21,6 +21,7 @@ MAX_LENGTH = 10_000  # characters; a longer query is cut
 _LEXEMES = re.compile(r'"([^"]*)"|([()])|((?:[^\s()"]|\([^\s()"]*\))+)')
 _OPERATORS = frozenset({"AND", "OR", "NOT"})
 _QUOTES = str.maketrans("“”„‟«»", '""""""')
+_ENDINGS = frozenset({"d", "ll", "m", "re", "s", "t", "ve"})  # what follows the apostrophe of a contraction
 _POSSESSIVE = re.compile(r"['’]s\Z", re.IGNORECASE)
 _SIGNED = re.compile(r"[^\W_]+(?:\+\+|#)")
 
@@ -114,7 +115,7 @@ def _is_stop(term: Term) -> bool:
     if term.field is not Field.TEXT or term.quoted or term.prefix:
         return False
     first, *rest = term.tokens
-    return first in analysis.STOP_WORDS and all(len(token) <= 2 and token.isalpha() for token in rest)
+    return first in analysis.STOP_WORDS and all(token in _ENDINGS for token in rest)
 
 
 def _phrase(text: str) -> list[Term]:

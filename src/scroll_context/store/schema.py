@@ -201,14 +201,14 @@ def connect(path: Path, *, writable: bool, busy_ms: int = 10_000) -> sqlite3.Con
     """Open an existing log file, checked for identity and format, without taking a lock."""
     mode = "rw" if writable else "ro"
     with translated(path):
-        database = _open(path, f"mode={mode}", busy_ms)
+        database = _open(f"{path.absolute().as_uri()}?mode={mode}", busy_ms)
         try:
             version = _check(database, path)
         except sqlite3.OperationalError as error:
             database.close()
             if writable or error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CANTOPEN:
                 raise
-            database = _open_frozen(path, busy_ms)
+            database = _open(frozen_uri(path), busy_ms)
             version = _check(database, path)
         if writable:
             database.execute("PRAGMA synchronous = FULL")
@@ -217,23 +217,21 @@ def connect(path: Path, *, writable: bool, busy_ms: int = 10_000) -> sqlite3.Con
     return database
 
 
-def _open(path: Path, options: str, busy_ms: int) -> sqlite3.Connection:
-    database = sqlite3.connect(
-        f"{path.absolute().as_uri()}?{options}", uri=True, isolation_level=None, check_same_thread=False
-    )
+def _open(uri: str, busy_ms: int) -> sqlite3.Connection:
+    database = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
     database.execute(f"PRAGMA busy_timeout = {busy_ms}")
     return database
 
 
-def _open_frozen(path: Path, busy_ms: int) -> sqlite3.Connection:
-    """Read a cleanly closed log on a medium that cannot be written, where SQLite cannot make its WAL files."""
+def frozen_uri(path: Path) -> str:
+    """How to read a cleanly closed log on a medium that cannot be written, where SQLite cannot make its WAL files."""
     wal = path.with_name(path.name + "-wal")
     if wal.exists() and wal.stat().st_size > 0:
         raise StoreReadOnly(
             f"{path} was not closed cleanly and its folder cannot be written, so its newest events cannot be read. "
             "Copy the folder to a writable place and open it there."
         )
-    return _open(path, "mode=ro&immutable=1", busy_ms)
+    return f"{path.absolute().as_uri()}?mode=ro&immutable=1"
 
 
 def _check(database: sqlite3.Connection, path: Path) -> int:

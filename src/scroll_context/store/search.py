@@ -1,12 +1,11 @@
 """Search over the log: `SearchIndex` finds events by their words and says how current the answer is.
 
-A search first catches up with what the log has and the caller may see, within a deadline; past it, it answers from
+A search first waits until the index holds what the log has and the caller may see; past its patience it answers from
 what is indexed and says by how much that is behind. It never blocks for ever and never fails because the index is
-damaged or gone: the index is derived and is built again. Between searches a background thread, when started, keeps
-the index close to the log. Echoes, notices and bookkeeping are never indexed, so they are never hits.
+damaged or gone: the index is derived and is built again. Echoes, notices and bookkeeping are never indexed, so they
+are never hits.
 """
 
-import threading
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import msgspec
 from scroll_context.errors import BadInput, IndexUnavailable, StoreError
 from scroll_context.events import EVERYTHING, Event, Grant, Payload
 from scroll_context.store import query as language
+from scroll_context.store.follower import Follower
 from scroll_context.store.indexer import Indexer, Progress, State, engine_faults
 from scroll_context.store.log import EventLog
 from scroll_context.store.matching import Filters, Match, Ranking
@@ -23,9 +23,8 @@ from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.query import Node, Words
 from scroll_context.store.snippets import Needle, snippet
 
-PATIENCE = 2.0  # seconds that a search spends on catching up
-SETTLE = 0.05  # seconds the background thread waits for more events before it indexes,
-PAUSE = 0.5  # and at least so many between two of its commits
+PATIENCE = 2.0  # seconds that a search waits for the index to catch up
+MOST_HITS = 10_000
 GLANCE = 256  # new events that a search looks at to see whether any of them matters to it
 
 _Several = str | Sequence[str] | None
@@ -74,7 +73,6 @@ class IndexStats(msgspec.Struct, frozen=True):
     indexed_seq: int
     documents: int
     segments: int
-    bytes: int
     trouble: str
 
 
@@ -85,10 +83,7 @@ class SearchIndex:
         self.folder = folder
         self._log = log
         self._indexer = Indexer(folder, log, payloads)
-        self._trouble = ""
-        self._wake = threading.Event()
-        self._closing = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._follower = Follower(self._indexer)
 
     def search(
         self,
@@ -117,6 +112,7 @@ class SearchIndex:
         """
         if k < 1:
             raise BadInput(f"k must be at least 1, not {k}")
+        k = min(k, MOST_HITS)
         wanted = {"kind": kind, "role": role, "session_id": session_id, "agent_id": agent_id, "task_id": task_id}
         filters = Filters.of(grant, wanted, seq_range, created_from, created_to)
         parsed = language.parse(query)
@@ -126,12 +122,12 @@ class SearchIndex:
         ranking = Ranking(k, exclude, user_weight, flow)
         hits = Hits()
         hits.behind = self._freshen(grant, exclude, patience)
-        hits.trouble = self._trouble
+        hits.trouble = self._follower.trouble
         try:
             hits.extend(self._find(parsed, filters, ranking))
         except IndexUnavailable:  # damage that only reading brought to light
-            self._indexer.rebuild(patience)
-            hits.behind = self._log.last_seq() - self._indexer.current_until()
+            self._indexer.discard(patience)
+            hits.behind = self._freshen(grant, exclude, patience)
             hits.extend(self._find(parsed, filters, ranking))
         return hits
 
@@ -144,74 +140,45 @@ class SearchIndex:
 
     def catch_up(self, timeout: float | None = None, progress: Progress | None = None) -> bool:
         """Index what is new in the log; False when time ran out first."""
-        return self._indexer.catch_up(timeout, progress=progress)
+        return self._indexer.catch_up(timeout, progress)
 
     def rebuild(self, progress: Progress | None = None) -> None:
         """Build the index anew from the log."""
-        self._indexer.rebuild(progress=progress)
+        self._indexer.discard()
+        self._indexer.catch_up(progress=progress)
 
     def stats(self) -> IndexStats:
         state = self._indexer.state()
-        files = [file for file in self.folder.rglob("*") if file.is_file()]
         return IndexStats(
             indexed_seq=self._indexer.current_until(),
             documents=state.searcher.num_docs if state else 0,
             segments=state.searcher.num_segments if state else 0,
-            bytes=sum(file.stat().st_size for file in files),
-            trouble=self._trouble,
+            trouble=self._follower.trouble,
         )
 
-    # the background thread ------------------------------------------------------------------------------
-
     def start(self) -> None:
-        """Keep the index close to the log from now on, in a thread of its own."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._follow, name="scroll-index", daemon=True)
-            self._thread.start()
-            self._wake.set()
+        """Keep the index close to the log from now on; else only searches do."""
+        self._follower.start()
 
     def notify(self) -> None:
         """Something was appended."""
-        self._wake.set()
+        self._follower.notify()
 
     def close(self) -> None:
-        """Stop the thread; what it has not indexed, the next search will."""
-        self._closing.set()
-        self._wake.set()
-        self._indexer.stop()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-
-    def _follow(self) -> None:
-        while not self._closing.is_set():
-            self._wake.wait()
-            self._closing.wait(SETTLE)
-            self._wake.clear()
-            if self._closing.is_set():
-                return
-            try:
-                self._indexer.catch_up()
-                self._trouble = ""
-            except StoreError as error:  # told with the next search; the next append tries again
-                self._trouble = str(error)
-            self._closing.wait(PAUSE)
+        """Stop indexing; what is not indexed, the next search will have indexed."""
+        self._follower.close()
 
     # searching ------------------------------------------------------------------------------------------
 
     def _freshen(self, grant: Grant, exclude: Collection[int], patience: float) -> int:
-        """Catch up with what this search may see; the number of events that are still missing."""
+        """Wait for what this search may see; the number of events that are still missing."""
         last = self._log.last_seq()
-        try:
-            if self._is_current(last, grant, exclude):
-                return 0
-            self._indexer.catch_up(patience, hurried=True)
-            self._trouble = ""
-        except IndexUnavailable as error:  # the folder cannot be written: what is there can still be searched
-            self._trouble = str(error)
-            if self._indexer.current_until() == 0:
-                raise
-        return max(0, last - self._indexer.current_until())
+        if self._is_current(last, grant, exclude) or self._follower.reach(last, patience):
+            return 0
+        until = self._indexer.current_until()
+        if until == 0 and self._follower.trouble:
+            raise IndexUnavailable(self._follower.trouble)
+        return last - until
 
     def _is_current(self, last: int, grant: Grant, exclude: Collection[int]) -> bool:
         """Whether everything new is nothing that this search could return, so that it need not wait for a commit."""
@@ -238,13 +205,14 @@ class SearchIndex:
 
 
 def _hit(event: Event, match: Match, state: State, needles: Sequence[Needle]) -> Hit:
-    text = event.content
-    if event.payload is not None and (passage := state.searcher.doc(match.address)["passage"]):
-        text = bytes(passage[0]).decode()
+    shown = snippet(event.content, needles)
+    if event.payload is not None and (passage := state.searcher.doc(match.address).get_first("passage")):
+        text = bytes(passage).decode()
+        shown = snippet(text, needles, from_start=text.startswith(event.content[:1_000]))
     return Hit(
         seq=event.seq,
         score=match.score,
-        snippet=snippet(text, needles),
+        snippet=shown,
         session_id=event.session_id,
         agent_id=event.agent_id,
         task_id=event.task_id,

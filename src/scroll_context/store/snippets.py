@@ -5,7 +5,8 @@ knows (an accent, a full-width letter); the beginning of the text is then the sn
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -15,7 +16,7 @@ LENGTH = 300
 BEFORE = 40  # characters shown before the first match
 CUT = " ... "
 
-_PER_FORM = 8  # places of one form that are looked at
+_PER_FORM = 4  # places of one form that are looked at
 
 
 class Needle(msgspec.Struct, frozen=True):
@@ -35,36 +36,43 @@ class Needle(msgspec.Struct, frozen=True):
             return cls(tuple(forms(term.tokens[0])))
         return cls(term.tokens, ends_open=term.prefix)
 
-    def places(self, low: str) -> Iterator[int]:
+    def places(self, low: str) -> list[int]:
         """Where it stands in lower-case text, the first few times."""
         if self.pattern is not None:
-            yield from (match.start() for match, _ in zip(self.pattern.finditer(low), range(_PER_FORM), strict=False))
+            return [match.start() for match in islice(self.pattern.finditer(low), _PER_FORM)]
+        found = []
         for form in self.forms:
-            at = -1
+            at = low.find(form)
             for _ in range(_PER_FORM):
-                at = low.find(form, at + 1)
                 if at < 0:
                     break
                 if self._stands(low, at, at + len(form)):
-                    yield at
+                    found.append(at)
+                at = low.find(form, at + 1)
+        return found
 
     def _stands(self, low: str, start: int, end: int) -> bool:
-        if self.ends_open:
-            return not low[start].isascii() or not low[max(0, start - 1) : start].isalnum()
-        return not low[max(0, start - 1) : start].isalnum() and not low[end : end + 1].isalnum()
+        """Whether a word begins and ends here; where nothing separates words, any place will do."""
+        if start and low[start - 1].isalnum() and low[start].isascii():
+            return False
+        return self.ends_open or not low[end : end + 1].isalnum()
 
 
-def snippet(text: str, needles: Sequence[Needle]) -> str:
-    """The stretch of text that holds the most of the needles; it begins with the text when that holds them."""
-    if len(text) <= LENGTH:
+def snippet(text: str, needles: Sequence[Needle], *, from_start: bool = True) -> str:
+    """The stretch of text that holds the most of the needles; it begins with the text when that holds them.
+
+    `from_start` is False for text that is itself a stretch of something longer.
+    """
+    if len(text) <= LENGTH and from_start:
         return text
     low = text.lower()
     places = sorted((place, number) for number, needle in enumerate(needles) for place in needle.places(low))
     first, last = _best_stretch(places) if places else (0, 0)
     start = 0 if last + BEFORE <= LENGTH else _word_start(text, max(0, first - BEFORE))
     end = min(len(text), start + LENGTH)
-    body = text[start:end].strip() if start else text[:end].rstrip()
-    return (CUT if start else "") + body + (CUT.rstrip() if end < len(text) else "")
+    cut_before = start > 0 or not from_start
+    body = text[start:end].strip() if cut_before else text[:end].rstrip()
+    return (CUT if cut_before else "") + body + (CUT.rstrip() if end < len(text) else "")
 
 
 def _best_stretch(places: Sequence[tuple[int, int]]) -> tuple[int, int]:

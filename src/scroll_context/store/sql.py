@@ -77,7 +77,12 @@ class GuardedSql:
         self._deadline = 0.0
         schema.connect(path, writable=False).close()  # checks identity and format, with errors of our own
         with schema.translated(path):
-            self._database = self._open(path)
+            try:
+                self._database = self._open(f"{path.absolute().as_uri()}?mode=ro")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CANTOPEN:
+                    raise
+                self._database = self._open(schema.frozen_uri(path))
 
     def query(self, sql: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> Rows:
         """Run one SELECT. Rows beyond the limits are left out and announced in the note."""
@@ -97,10 +102,10 @@ class GuardedSql:
         with self._turn:
             self._database.close()
 
-    def _open(self, path: Path) -> sqlite3.Connection:
+    def _open(self, uri: str) -> sqlite3.Connection:
         database = sqlite3.connect(":memory:", uri=True, isolation_level=None, check_same_thread=False)
         database.execute("PRAGMA busy_timeout = 2000")
-        database.execute("ATTACH DATABASE ? AS log", (f"{path.absolute().as_uri()}?mode=ro",))
+        database.execute("ATTACH DATABASE ? AS log", (uri,))
         columns = ", ".join(COLUMNS)
         hidden = ", ".join(f"'{kind}'" for kind in sorted(BOOKKEEPING))
         database.executescript(

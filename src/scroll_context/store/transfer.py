@@ -22,7 +22,7 @@ from typing import IO, Any
 import msgspec
 
 from scroll_context.errors import BadInput, NotAStore, StoreError
-from scroll_context.events import Draft, Event
+from scroll_context.events import Draft, Event, Kind
 from scroll_context.store import schema
 from scroll_context.store.chain import GENESIS, link
 from scroll_context.store.log import INSERT, PAGE, EventLog
@@ -123,7 +123,10 @@ def restore_export(lines: Iterable[bytes], folder: Path, progress: Progress | No
 
 
 def merge_export(lines: Iterable[bytes], log: EventLog, progress: Progress | None = None) -> list[int]:
-    """Add the events of an export to a log that has a history of its own; a second time adds nothing."""
+    """Add the events of an export to a log that has a history of its own; a second time adds nothing.
+
+    Addresses change, so a declaration of what a salvage lost (in addresses of the other log) is left out.
+    """
     moved: dict[int, int] = {}
     pending: dict[int, Event] = {}
 
@@ -133,6 +136,8 @@ def merge_export(lines: Iterable[bytes], log: EventLog, progress: Progress | Non
 
     for row in _rows(lines, log.payloads, progress):
         event = event_from_row(row)
+        if event.kind == Kind.SALVAGE:
+            continue
         if event.reply_to in pending or len(pending) == PAGE:  # a reply needs the new address of what it answers
             flush()
         pending[event.seq] = event

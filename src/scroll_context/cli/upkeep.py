@@ -1,0 +1,180 @@
+"""Commands that look after a store: verify, salvage, reindex, backup, export."""
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Annotated
+
+import typer
+
+from scroll_context.cli.options import DEFAULT_STORE, AsJson, StoreFolder, open_log, open_store
+from scroll_context.cli.output import note, print_document, progress, visible
+from scroll_context.errors import BadInput
+
+LISTED = 20  # faults that verify prints for people
+
+
+def verify(store: StoreFolder = DEFAULT_STORE, as_json: AsJson = False) -> None:
+    """Check every event and payload against its hash.
+
+    Status 1 when something is missing or altered that no salvage has declared.
+
+    \b
+    Example:
+      scroll verify
+    """
+    from scroll_context.store.verify import verify as check
+
+    log = open_log(store)
+    try:
+        with progress("verifying") as bar:
+            verdict = check(log, bar)
+    finally:
+        log.close()
+    if as_json:
+        print_document({"ok": verdict.ok, **{name: getattr(verdict, name) for name in verdict.__struct_fields__}})
+    else:
+        for label, faults in (("bad", verdict.bad), ("declared by a salvage", verdict.known)):
+            for seq, what in faults[:LISTED]:
+                typer.echo(f"{label}: seq {seq}: {visible(what)}")
+            if len(faults) > LISTED:
+                typer.echo(f"{label}: {len(faults) - LISTED:,} more; --json lists them all")
+        typer.echo(f"{verdict.events:,} events, {verdict.payloads:,} payloads, head {verdict.head}")
+        if verdict.ok:
+            typer.echo("whole")
+    if not verdict.ok:
+        note(
+            f"{len(verdict.bad):,} faults, the first at seq {verdict.bad[0][0]}. A backup or `scroll salvage` may help."
+        )
+        raise typer.Exit(1)
+
+
+def salvage(store: StoreFolder = DEFAULT_STORE, as_json: AsJson = False) -> None:
+    """Make a new log from whatever is legible in a damaged one.
+
+    The damaged file is kept beside the new one. No other process may use the store meanwhile.
+
+    \b
+    Example:
+      scroll salvage --store ./history
+    """
+    from scroll_context.store.salvage import salvage as rescue
+
+    with progress("salvaging") as bar:
+        report = rescue(store, bar)
+    if as_json:
+        print_document(
+            {
+                "recovered": report.recovered, "lost": report.lost, "altered": report.altered,
+                "kept_as": str(report.kept_as),
+            }
+        )  # fmt: skip
+        return
+    typer.echo(f"recovered {report.recovered:,} events; the damaged log is kept as {report.kept_as}")
+    if report.lost:
+        typer.echo("lost seqs: " + ", ".join(f"{lo}-{hi}" if hi > lo else f"{lo}" for lo, hi in report.lost))
+    if report.altered:
+        typer.echo("altered seqs: " + ", ".join(map(str, report.altered)))
+
+
+def reindex(store: StoreFolder = DEFAULT_STORE, as_json: AsJson = False) -> None:
+    """Build the search index anew from the log.
+
+    Never needed for correctness: a damaged index is noticed and built again by itself.
+
+    \b
+    Example:
+      scroll reindex
+    """
+    with open_store(store) as opened, progress("indexing") as bar:
+        opened.index.rebuild(progress=bar)
+        indexed = opened.index.indexed_seq
+    if as_json:
+        print_document({"indexed_seq": indexed})
+    else:
+        typer.echo(f"indexed up to seq {indexed:,}")
+
+
+def backup(
+    target: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder; it becomes a store of its own.")],
+    store: StoreFolder = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Copy the store to a new folder.
+
+    The copy is the store at one moment; others may go on writing to it meanwhile.
+
+    \b
+    Example:
+      scroll backup /media/disk/history-2026-03-01
+    """
+    from scroll_context.store.transfer import backup as copy
+
+    log = open_log(store)
+    try:
+        with progress("copying") as bar:
+            report = copy(log, target, bar)
+    finally:
+        log.close()
+    if as_json:
+        print_document(report)
+    else:
+        typer.echo(f"{report.events:,} events and {report.payloads:,} payloads, {report.bytes:,} bytes, in {target}")
+
+
+def export(
+    target: Annotated[Path, typer.Argument(metavar="[FILE|-]", help="A new file; - is stdout.")] = Path("-"),
+    store: StoreFolder = DEFAULT_STORE,
+) -> None:
+    """Write everything as JSON Lines: events, hashes and payloads.
+
+    `scroll import` of the file into a new store gives the same addresses and the same hashes.
+
+    \b
+    Examples:
+      scroll export history.jsonl
+      scroll export | gzip > history.jsonl.gz
+    """
+    from scroll_context.store.transfer import export as write
+
+    log = open_log(store)
+    try:
+        if target == Path("-"):
+            with progress("exporting") as bar:
+                write(log, sys.stdout.buffer, bar)
+            sys.stdout.buffer.flush()
+            return
+        with _new_file(target) as file, progress("exporting") as bar:
+            count = write(log, file, bar)
+    finally:
+        log.close()
+    note(f"{count:,} events in {target}")
+
+
+@contextlib.contextmanager
+def _new_file(target: Path) -> Iterator[IO[bytes]]:
+    """A file that gets its name when it is complete; one that exists is never overwritten."""
+    if target.exists():
+        raise BadInput(f"{target} exists and is not overwritten; name a new file")
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".partial")
+    try:
+        with open(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o666 & ~_umask())
+        try:
+            os.link(name, target)
+        except FileExistsError:
+            raise BadInput(f"{target} appeared meanwhile and is not overwritten; name a new file") from None
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

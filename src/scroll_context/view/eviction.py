@@ -1,0 +1,247 @@
+"""Planning an eviction: what leaves a view that has grown above its high mark, and in which order.
+
+Protected are the requests of the running turn, the recent steps, and whatever no successful call has read yet. The
+rest goes down to the low mark, far below the high one, so that the prefix a provider has cached changes rarely:
+
+1. results of older steps fold to stubs, oldest first;
+2. older steps move whole to the index, oldest first, those of the running turn too;
+3. long requests of past turns are clipped, and those with no step left move to the index: users' words go last.
+
+What is protected gives way only when it does not fit, and only as far as it must. Before 1, if it is above the high
+mark by itself: recent results that were read fold, then unread texts are clipped, each to no less than a quarter of
+the room. After 3, if the view is still above the high mark: running requests are clipped to no less than half of the
+room, recent steps that were read move to the index, the index rolls up further, and at last every text is clipped to
+an equal share, calls of the newest step included.
+
+What was not read is never folded or evicted, only clipped. A request of the running turn never leaves. Planning works
+on a copy of the view and changes nothing; it needs no model, no disk and no clock.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from scroll_context.errors import BadInput
+from scroll_context.view.index import Line
+from scroll_context.view.items import Notice, Passage, Reply, Request, Step, passages
+from scroll_context.view.plan import Plan
+from scroll_context.view.tokens import Gauge
+from scroll_context.view.working import WorkingView
+
+PAST_REQUEST_CHARS = 2_000
+FOLD_TOKENS = 64
+"""Results smaller than this stay: a stub takes about half of it."""
+FLOOR_TOKENS = 96
+"""Nothing is clipped below this: the note takes about half of it."""
+FLOOR_CHARS = 40
+
+
+class Budget(msgspec.Struct, frozen=True):
+    """The room that a view has. `overhead` is the raw estimate of system prompt, tool schemas and digest."""
+
+    window: int
+    overhead: int = 0
+    high: float = 0.8
+    low: float = 0.4
+    keep_steps: int = 4
+    index_share: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not (self.window > 0 and 0 < self.low < self.high <= 1 and self.keep_steps >= 1):
+            raise BadInput(
+                "a budget needs a window above 0, 0 < low < high <= 1 and at least one step to keep; "
+                f"got window={self.window}, low={self.low}, high={self.high}, keep_steps={self.keep_steps}"
+            )
+
+
+def plan_eviction(view: WorkingView, budget: Budget, *, overflowed: bool = False) -> Plan | None:
+    """What to remove before the next call; None while the view is below its high mark.
+
+    `overflowed` says that the provider refused the last request as too long: its word wins over any estimate.
+    """
+    total = view.tokens + budget.overhead
+    gauge = view.gauge.overflowed(total, budget.window) if overflowed else view.gauge
+    high, low = (gauge.raw_for(int(budget.window * mark)) for mark in (budget.high, budget.low))
+    if overflowed:
+        high, low = min(high, total * 3 // 4), min(low, total // 2)
+    if total <= high:
+        return None
+    ladder = _Ladder(view, budget, high, low, gauge)
+    ladder.climb()
+    return ladder.plan("the provider refused the request as too long" if overflowed else "above the high mark")
+
+
+class _Ladder:
+    """The rungs, carried out on a copy of the view."""
+
+    def __init__(self, view: WorkingView, budget: Budget, high: int, low: int, gauge: Gauge) -> None:
+        self._before = view.tokens + budget.overhead
+        self._budget = budget
+        self._gauge = gauge
+        self._high = max(0, high - budget.overhead)
+        self._low = max(0, low - budget.overhead)
+        self._index_limit = int(budget.window * budget.index_share / gauge.ratio)
+        self._view = view.copy()
+        self._view.drop_thinking()
+        self._index_tokens = view.index.tokens
+        self._folded: list[int] = []
+        self._clipped: dict[int, int] = {}
+        self._evicted: dict[int, int] = {}
+        self._lines: list[Line] = []
+        self._line_tokens = 0
+        self._tail = self._first_recent()
+
+    def climb(self) -> None:
+        middle = (self._high + self._low) // 2
+        everything = self._view.last_seq + 1
+        if self._protected() > self._high:
+            self._fold(0, before=everything, since=self._tail)
+            self._clip(self._unread(), self._protected() - middle, self._high // 4)
+        protected = self._protected()
+        low = max(self._low, protected + (self._high - protected) // 4)  # what is protected must not empty the rest
+        self._fold(low, before=self._tail)
+        self._evict_steps(low, before=self._tail)
+        self._retire_requests(low)
+        rungs: tuple[Callable[[], None], ...] = (
+            lambda: self._fold(middle, before=everything),
+            lambda: self._clip(self._unread(), self._settled() - middle, self._high // 4),
+            lambda: self._clip(self._running_requests(), self._settled() - middle, self._high // 2),
+            lambda: self._evict_steps(middle, before=everything),
+            lambda: self._retire_requests(middle),
+            lambda: self._roll_index(middle),
+            lambda: self._clip(self._texts(), self._settled() - middle, FLOOR_TOKENS),
+        )
+        for rung in rungs:
+            if self._settled() <= self._high:
+                break
+            rung()
+
+    def plan(self, reason: str) -> Plan:
+        overhead, after = self._budget.overhead, self._settled()
+        return Plan(
+            reason=reason,
+            before=self._before,
+            after=after + overhead,
+            limit=self._high + overhead,
+            over_budget=after > self._high,
+            folded=tuple(seq for seq in self._folded if self._view.get(seq)),
+            clipped=tuple((seq, chars) for seq, chars in self._clipped.items() if self._view.get(seq)),
+            evicted=tuple(sorted(self._evicted.items())),
+            index_tokens=self._index_limit,
+            ratio=self._gauge.ratio,
+        )
+
+    def _first_recent(self) -> int:
+        """Where the protected tail begins: the newest steps, as many as fit in half of the low mark."""
+        tail, room, count = self._view.last_seq + 1, self._low // 2, 0
+        for entry in reversed(list(self._view.entries)):
+            if isinstance(entry, Step):
+                room, count = room - entry.tokens, count + 1
+                if count > 1 and (room < 0 or count > self._budget.keep_steps):
+                    break
+                tail = entry.seq
+        return tail
+
+    def _protected(self) -> int:
+        """What the first three rungs cannot touch."""
+        view = self._view
+        return self._index_tokens + sum(
+            entry.tokens
+            for entry in view.entries
+            if entry.last > view.seen
+            or (entry.turn == view.turn if isinstance(entry, Request) else entry.seq >= self._tail)
+        )
+
+    @property
+    def _size(self) -> int:
+        """The view with the lines its index will receive; the index rolls itself up to its limit."""
+        index = self._index_tokens
+        return self._view.entry_tokens + min(index + self._line_tokens, max(index, self._index_limit))
+
+    def _settled(self) -> int:
+        """The exact size, with the index as it will be."""
+        return self._view.entry_tokens + self._view.index.extended(self._lines, self._index_limit).tokens
+
+    def _fold(self, target: int, before: int, since: int = 0) -> None:
+        for entry in list(self._view.entries):
+            if entry.seq >= before or self._size <= target:
+                return
+            if isinstance(entry, Step) and entry.seq >= since:
+                for one in passages(entry):
+                    if one.tokens >= FOLD_TOKENS and one.seq <= self._view.seen and self._view.fold(one.seq):
+                        self._folded.append(one.seq)
+
+    def _evict_steps(self, target: int, before: int) -> None:
+        for entry in list(self._view.entries):
+            if entry.seq >= before or self._size <= target:
+                return
+            if isinstance(entry, Step | Notice) and entry.last <= self._view.seen:
+                self._evict(entry)
+
+    def _retire_requests(self, target: int) -> None:
+        answering = {entry.turn for entry in self._view.entries if isinstance(entry, Step)}
+        past = [
+            entry
+            for entry in self._view.entries
+            if isinstance(entry, Request) and entry.turn != self._view.turn and entry.seq <= self._view.seen
+        ]
+        for request in past:
+            if self._size > target and len(request.body.shown) > PAST_REQUEST_CHARS:
+                self._record_clip(request.seq, PAST_REQUEST_CHARS)
+        for request in past:
+            if self._size > target and request.turn not in answering:
+                self._evict(request)
+
+    def _evict(self, entry: Request | Step | Notice) -> None:
+        line = self._view.evict(entry.seq)
+        self._evicted[entry.seq] = entry.last
+        self._lines.append(line)
+        self._line_tokens += line.tokens
+
+    def _roll_index(self, target: int) -> None:
+        excess = self._settled() - target
+        current = self._view.index.extended(self._lines, self._index_limit).tokens
+        self._index_limit = max(0, current - excess)
+
+    def _texts(self) -> list[Passage | Reply]:
+        """Everything still shown that could be clipped."""
+        texts: list[Passage | Reply] = []
+        for entry in self._view.entries:
+            texts += passages(entry)
+            if isinstance(entry, Step):
+                texts.append(entry.reply)
+        return texts
+
+    def _unread(self) -> list[Passage | Reply]:
+        seen = self._view.seen
+        return [one for entry in self._view.entries if entry.last > seen for one in passages(entry) if one.seq > seen]
+
+    def _running_requests(self) -> list[Passage | Reply]:
+        running = self._view.turn
+        return [entry.body for entry in self._view.entries if isinstance(entry, Request) and entry.turn == running]
+
+    def _clip(self, texts: Sequence[Passage | Reply], excess: int, floor: int) -> None:
+        """Clip the longest of `texts` to one common size, so that together they lose `excess`; none below `floor`."""
+        room = sum(text.tokens for text in texts) - excess
+        share = max(floor, _common_size((text.tokens for text in texts), room))
+        for text in texts:
+            if text.tokens > share:
+                self._clip_one(text, share)
+
+    def _clip_one(self, text: Passage | Reply, share: int) -> None:
+        chars = text.length * max(share - FLOOR_TOKENS // 2, 1) // text.tokens
+        while chars > FLOOR_CHARS and text.clipped(chars).tokens > share:
+            chars = chars * 3 // 4
+        self._record_clip(text.seq, max(chars, FLOOR_CHARS))
+
+    def _record_clip(self, seq: int, chars: int) -> None:
+        if self._view.clip(seq, chars):
+            self._clipped[seq] = chars
+
+
+def _common_size(sizes: Iterable[int], room: int) -> int:
+    """The largest size to which each can be cut so that all together take no more than `room`."""
+    left = sorted(sizes)
+    while left and left[0] * len(left) <= room:
+        room -= left.pop(0)
+    return max(0, room // len(left)) if left else room

@@ -1,0 +1,355 @@
+"""What a working view is made of: requests, steps and notices, as frozen values with their addresses and costs.
+
+A **step** is one reply of the model with all of its calls and their results; it is shown or evicted whole. A
+**passage** is one text under one seq that may be shown in full, clipped (head and tail around a note) or folded (a
+one-line stub). Both marks name the seq and the call that returns the whole text, both are smaller than what they
+replace, and repeating either changes nothing. Values here never change in place and never reach outside themselves;
+`WorkingView` decides what happens to them.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from scroll_context.events import Event
+from scroll_context.view.headline import FIELD_CHARS, Headline, cut, fallback, headline, parse_field
+from scroll_context.view.tokens import MESSAGE_TOKENS, estimate
+
+MARK = "[scroll: "
+"""How everything that the harness itself writes into a view begins."""
+
+NO_RESULT = MARK + "no result was recorded for this call; it may have been interrupted]"
+_NO_RESULT_TOKENS = estimate(NO_RESULT)
+_CALL_TOKENS = 8
+_SUCCESS = frozenset({"", "ok", "done", "success", "completed"})
+
+
+class Form(StrEnum):
+    """How much of a text is shown."""
+
+    FULL = "full"
+    CLIPPED = "clipped"
+    FOLDED = "folded"
+
+
+class Passage(msgspec.Struct, frozen=True):
+    """One text under one seq. `text` is all that the view was given, and is dropped when folded."""
+
+    seq: int
+    text: str
+    shown: str
+    extent: str  # the size of the whole, for a reader
+    tokens: int
+    form: Form = Form.FULL
+
+    @property
+    def length(self) -> int:
+        return len(self.text)
+
+    def folded(self, label: str) -> "Passage":
+        """The one-line stub for this passage, or the passage itself where a stub would not be smaller."""
+        if self.form is Form.FOLDED:
+            return self
+        stub = f"{MARK}folded seq {self.seq} · {cut(label, 60)} · {self.extent} · ms.expand({self.seq}) returns it]"
+        return self._smaller(replace(self, text="", shown=stub, tokens=estimate(stub), form=Form.FOLDED))
+
+    def clipped(self, chars: int) -> "Passage":
+        """About `chars` characters of head and tail around a note, or the passage itself if that is no smaller."""
+        if self.form is Form.FOLDED:
+            return self
+        shown = clip_text(self.text, chars, self.seq, self.extent)
+        return self._smaller(replace(self, shown=shown, tokens=estimate(shown), form=Form.CLIPPED))
+
+    def _smaller(self, other: "Passage") -> "Passage":
+        return other if other.tokens < self.tokens and len(other.shown) < len(self.shown) else self
+
+
+def clip_text(text: str, chars: int, seq: int, extent: str) -> str:
+    """Head and tail of a text around a note that says what is missing and how to get it."""
+    if len(text) <= chars:
+        return text
+    head = chars * 2 // 3
+    note = (
+        f"{MARK}clipped seq {seq} · {len(text) - chars:,} characters of {extent} are not shown · "
+        f"ms.expand({seq}) returns all]"
+    )
+    return f"{text[:head]}\n{note}\n{text[len(text) - (chars - head) :]}"
+
+
+def passage(event: Event, prefix: str = "") -> Passage:
+    """The passage of an event. Where the log keeps only a preview inline, the view shows it as clipped."""
+    text = prefix + event.content
+    if event.payload is None:
+        return Passage(event.seq, text, text, f"{len(event.content):,} characters", estimate(text))
+    extent = f"{event.payload.size:,} bytes"
+    text += f"\n{MARK}clipped seq {event.seq} · the beginning of {extent} · ms.expand({event.seq}) returns all]"
+    return Passage(event.seq, text, text, extent, estimate(text), Form.CLIPPED)
+
+
+class Call(msgspec.Struct, frozen=True):
+    """One call that a reply makes. `arguments` is JSON text exactly as recorded; `shown` is what the view sends."""
+
+    id: str
+    name: str
+    arguments: str
+    shown: str
+    provider: str = ""  # who wrote `opaque`, which goes back as it came
+    opaque: dict[str, Any] = {}
+
+    def clipped(self, chars: int, seq: int) -> "Call":
+        """The call with every long string in its arguments clipped."""
+        if len(self.arguments) <= chars:
+            return replace(self, shown=self.arguments)
+        value = decoded(self.arguments)
+        extent = f"{len(self.arguments):,} characters"
+        shown = _json(_clip_strings(value, chars, seq, extent))
+        if len(shown) > 4 * chars + 400:  # many small values: the structure itself is too long
+            shown = _json({"clipped": clip_text(self.arguments, chars, seq, extent)})
+        return replace(self, shown=min(shown, self.arguments, key=len))
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """What the model said: text, opaque thinking blocks, calls, and the headline bound to it ("" if it gave none)."""
+
+    body: Passage
+    calls: tuple[Call, ...]
+    thinking: tuple[dict[str, Any], ...]
+    headline: str
+    tokens: int
+
+    @property
+    def seq(self) -> int:
+        return self.body.seq
+
+    @property
+    def length(self) -> int:
+        return len(self.body.text) + sum(len(call.arguments) for call in self.calls)
+
+    @property
+    def form(self) -> Form:
+        whole = self.body.form is Form.FULL and all(call.shown == call.arguments for call in self.calls)
+        return Form.FULL if whole else Form.CLIPPED
+
+    def without_thinking(self) -> "Reply":
+        return _reply(self.body, self.calls, (), self.headline) if self.thinking else self
+
+    def clipped(self, chars: int) -> "Reply":
+        """The last resort for a reply too long for the window: text and arguments clipped, thinking dropped."""
+        calls = tuple(call.clipped(chars, self.seq) for call in self.calls)
+        shorter = _reply(self.body.clipped(chars), calls, (), self.headline)
+        return shorter if shorter.tokens < self.tokens else self
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What one call returned, as the model sees it."""
+
+    body: Passage
+    name: str
+    state: str
+    bound: tuple[str, ...] = ()  # variables that the cell bound
+
+    @property
+    def failed(self) -> bool:
+        return self.state not in _SUCCESS
+
+    def folded(self) -> "Result":
+        return replace(self, body=self.body.folded(f"{self.name or 'result'} {self.state or 'ok'}"))
+
+
+class Request(msgspec.Struct, frozen=True):
+    """A message of the user. `gone` is the span of its steps that left the view, and how many they were."""
+
+    body: Passage
+    turn: int  # seq of the request that began the turn: its own, unless it continues one
+    gone: tuple[int, int, int] | None = None
+
+    @property
+    def seq(self) -> int:
+        return self.body.seq
+
+    @property
+    def last(self) -> int:
+        return self.body.seq
+
+    @property
+    def marker(self) -> str:
+        """What stands in place of the steps that left."""
+        if self.gone is None:
+            return ""
+        lo, hi, count = self.gone
+        steps = "1 step" if count == 1 else f"{count} steps"
+        return f"{MARK}{steps} of work on this, seq {lo}-{hi}, moved to the index; not to be done again]"
+
+    @property
+    def tokens(self) -> int:
+        return self.body.tokens + MESSAGE_TOKENS + estimate(self.marker)
+
+    def headline(self) -> Headline:
+        return headline(f"user: {self.body.shown[: FIELD_CHARS * 2]}", status="asked")
+
+    def losing(self, entry: "Step | Notice") -> "Request":
+        """The request after `entry` of its turn left the view."""
+        lo, hi, count = self.gone or (entry.seq, entry.last, 0)
+        return replace(self, gone=(min(lo, entry.seq), max(hi, entry.last), count + isinstance(entry, Step)))
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """Something that the harness told the model; role user on the wire, never the user's words."""
+
+    body: Passage
+    turn: int
+
+    @property
+    def seq(self) -> int:
+        return self.body.seq
+
+    @property
+    def last(self) -> int:
+        return self.body.seq
+
+    @property
+    def tokens(self) -> int:
+        return self.body.tokens + MESSAGE_TOKENS
+
+    def headline(self) -> Headline:
+        return headline("notice", self.body.shown[len(MARK) : FIELD_CHARS * 2], status="told")
+
+
+class Step(msgspec.Struct, frozen=True):
+    """A reply with all of its calls and results: the unit that leaves a view whole."""
+
+    reply: Reply
+    results: tuple[Result | None, ...]
+    addresses: tuple[int, ...]  # seq of each call's own event, 0 while unknown
+    last: int  # the highest seq that belongs to the step, calls from inside its cells included
+    turn: int
+    task: str  # the first words of the request, for a headline
+
+    @property
+    def seq(self) -> int:
+        return self.reply.seq
+
+    @property
+    def tokens(self) -> int:
+        tokens = self.reply.tokens + MESSAGE_TOKENS * len(self.results)
+        for result in self.results:
+            tokens += result.body.tokens if result else _NO_RESULT_TOKENS
+        return tokens
+
+    @property
+    def seqs(self) -> tuple[int, ...]:
+        """The addresses of the reply, its calls and its results."""
+        own = {self.seq, *self.addresses, *(result.body.seq for result in self.results if result)}
+        return tuple(sorted(own - {0}))
+
+    def call_at(self, address: int | None, call_id: str) -> int | None:
+        """Which unanswered call an event belongs to: by the address of the call, else the first with that id."""
+        unanswered = [i for i, result in enumerate(self.results) if result is None]
+        if address in self.addresses:
+            exact = self.addresses.index(address)
+            return exact if exact in unanswered else None
+        return next((i for i in unanswered if self.reply.calls[i].id == call_id), None)
+
+    def addressed(self, event: Event) -> "Step":
+        """The step after the event of one of its calls was recorded."""
+        for i, call in enumerate(self.reply.calls):
+            if call.id == event.tool_call_id and not self.addresses[i]:
+                known = (*self.addresses[:i], event.seq, *self.addresses[i + 1 :])
+                return replace(self, addresses=known, last=event.seq)
+        return self
+
+    def answered(self, i: int, event: Event) -> "Step":
+        """The step after call `i` returned."""
+        bound = event.metadata.get("bound")
+        names = tuple(str(name) for name in bound) if isinstance(bound, list | tuple) else ()
+        result = Result(passage(event), event.name or self.reply.calls[i].name, event.tool_state, names)
+        return replace(self, results=(*self.results[:i], result, *self.results[i + 1 :]), last=event.seq)
+
+    def with_result(self, seq: int, change: Callable[[Result], Result]) -> "Step":
+        """The step with the result at `seq` in another form."""
+        results = tuple(change(one) if one and one.body.seq == seq else one for one in self.results)
+        return replace(self, results=results)
+
+    def headline(self) -> Headline:
+        """The model's own headline, or one made from the step."""
+        given = parse_field(self.reply.headline)
+        if given:
+            return given
+        actions = [_action(call) for call in self.reply.calls]
+        results = [result for result in self.results if result]
+        bound = [name for result in results for name in result.bound]
+        failed = [result.state for result in results if result.failed]
+        status = failed[-1] if failed else "done" if actions else "answered"
+        return fallback(self.task, actions, bound, self.reply.body.shown[: FIELD_CHARS * 2], status)
+
+
+Entry = Request | Step | Notice
+
+
+def passages(entry: Entry) -> tuple[Passage, ...]:
+    """The texts of an entry that can be folded or clipped by themselves: of a step its results, not its reply."""
+    if isinstance(entry, Step):
+        return tuple(result.body for result in entry.results if result)
+    return (entry.body,)
+
+
+def step(event: Event, turn: int, task: str) -> Step:
+    """The step that an assistant's event begins."""
+    made = event.metadata.get("tool_calls")
+    calls = tuple(_call(one) for one in made if isinstance(one, Mapping)) if isinstance(made, list) else ()
+    thinking = event.metadata.get("thinking")
+    blocks = tuple(one for one in thinking if isinstance(one, dict)) if isinstance(thinking, list) else ()
+    reply = _reply(passage(event), calls, blocks, event.headline)
+    return Step(reply, (None,) * len(calls), (0,) * len(calls), event.seq, turn, task)
+
+
+def decoded(arguments: str) -> Any:
+    """The value of a call's arguments, or the text itself where the model did not write JSON."""
+    try:
+        return msgspec.json.decode(arguments or "{}")
+    except (msgspec.DecodeError, RecursionError):
+        return arguments
+
+
+def _reply(body: Passage, calls: tuple[Call, ...], thinking: tuple[dict[str, Any], ...], given: str) -> Reply:
+    tokens = MESSAGE_TOKENS + body.tokens + sum(estimate(_json(block)) for block in thinking)
+    tokens += sum(_CALL_TOKENS + estimate(call.name) + estimate(call.shown) for call in calls)
+    return Reply(body, calls, thinking, given, tokens)
+
+
+def _call(made: Mapping[str, Any]) -> Call:
+    arguments = made.get("arguments", "")
+    text = arguments if isinstance(arguments, str) else _json(arguments)
+    opaque = made.get("opaque")
+    return Call(
+        str(made.get("id", "")),
+        str(made.get("name", "")),
+        text,
+        text,
+        str(made.get("provider", "")),
+        opaque if isinstance(opaque, dict) else {},
+    )
+
+
+def _action(call: Call) -> str:
+    """A call on one line, with its values rather than its JSON."""
+    value = decoded(call.arguments)
+    values = value.values() if isinstance(value, dict) else [value]
+    return f"{call.name}({cut(', '.join(one if isinstance(one, str) else _json(one) for one in values), 60)})"
+
+
+def _clip_strings(value: Any, chars: int, seq: int, extent: str) -> Any:
+    if isinstance(value, str):
+        return clip_text(value, chars, seq, extent)
+    if isinstance(value, list):
+        return [_clip_strings(one, chars, seq, extent) for one in value]
+    if isinstance(value, dict):
+        return {key: _clip_strings(one, chars, seq, extent) for key, one in value.items()}
+    return value
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

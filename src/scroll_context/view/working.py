@@ -1,0 +1,214 @@
+"""The working view: what the model sees of a session, built from events alone.
+
+`add` is the one way in, live and in replay, so a view rebuilt from the log renders the same bytes. Events come in the
+order of their seqs. What each kind must carry:
+
+* `conversation`, role user: the text. `metadata.continues` = true joins the running turn instead of beginning one.
+* `conversation`, role assistant: the text; `headline`; `metadata.tool_calls` = [{id, name, arguments}] (arguments as
+  JSON text or a value), `metadata.thinking` = [opaque blocks], `metadata.usage` = {input_tokens} (cached ones
+  included), `metadata.cut` = true when the reply broke off. A reply that is whole proves that its request was read.
+* `tool_call`, `cell`: `tool_call_id` names the call of the newest reply that it carries out.
+* `tool_result`, `observation`: `content` is what the model sees; `reply_to` names the `tool_call` or `cell` (or else
+  `tool_call_id` the call), `tool_state` is "ok" or what went wrong, `metadata.bound` the variables a cell bound.
+* `tool_call`, `tool_result` with `metadata.inside_cell` = seq of the cell: not shown, but part of that step.
+* `notice`: the text. `request`: `metadata.upto` (last seq rendered) and `metadata.tokens` (raw estimate of all that
+  was sent), appended before the model is asked. `eviction`: `metadata.plan`, a `Plan`, appended before it is applied.
+
+Every other kind leaves the view as it is. `content` is shown as given: where a payload holds the body, the preview
+is shown with a note. Adding costs the same whatever the length of the session.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from scroll_context.errors import BadInput
+from scroll_context.events import Event, Kind
+from scroll_context.view.headline import TASK_CHARS, cut
+from scroll_context.view.index import EvictionIndex, Line, line_for
+from scroll_context.view.items import MARK, Entry, Notice, Request, Result, Step, passage, step
+from scroll_context.view.plan import Plan
+from scroll_context.view.tokens import Gauge
+
+
+class _Asked(NamedTuple):
+    """A request on its way: what it held, and the turn it was for, since the user may speak before the reply comes."""
+
+    upto: int
+    tokens: int
+    turn: int
+    task: str
+
+
+class WorkingView:
+    """The entries still shown, the index of those that left, and what is known of the provider's token count."""
+
+    def __init__(self) -> None:
+        self.index = EvictionIndex()
+        self.gauge = Gauge()
+        self.last_seq = 0  # of any event added
+        self.seen = 0  # everything up to here was read by a call that succeeded
+        self.turn = 0  # seq of the request that began the running turn
+        self.entry_tokens = 0  # raw estimate of the entries alone
+        self._entries: dict[int, Entry] = {}
+        self._owner: dict[int, int] = {}  # seq of a request, notice, reply, call or result -> seq of its entry
+        self._newest_step = 0
+        self._task = ""
+        self._asked: _Asked | None = None  # the request that awaits its reply
+
+    @classmethod
+    def replay(cls, events: Iterable[Event], upto: int | None = None) -> "WorkingView":
+        """The view as it was after the event `upto`, or after all of them."""
+        view = cls()
+        for event in events:
+            if upto is not None and event.seq > upto:
+                break
+            view.add(event)
+        return view
+
+    @property
+    def entries(self) -> Iterator[Entry]:
+        """What is shown, oldest first."""
+        return iter(self._entries.values())
+
+    @property
+    def tokens(self) -> int:
+        """Raw estimate of index and entries together, without system prompt, tool schemas and digest."""
+        return self.entry_tokens + self.index.tokens
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, seq: int) -> Entry | None:
+        """The shown entry that a seq belongs to."""
+        return self._entries.get(self._owner.get(seq, 0))
+
+    def add(self, event: Event) -> None:
+        """Take in the next event of the session."""
+        if event.seq <= self.last_seq:
+            raise BadInput(
+                f"event {event.seq} came after event {self.last_seq}: a view takes events in the order of their seqs. "
+                "Nothing was changed; rebuild the view with WorkingView.replay(log)."
+            )
+        match event.kind:
+            case Kind.CONVERSATION if event.role == "user":
+                self._add_request(event)
+            case Kind.CONVERSATION if event.role == "assistant":
+                self._add_reply(event)
+            case Kind.TOOL_CALL | Kind.CELL | Kind.TOOL_RESULT | Kind.OBSERVATION:
+                self._add_to_step(event)
+            case Kind.NOTICE:
+                self._own(Notice(passage(event, MARK + "notice] "), self.turn))
+            case Kind.REQUEST:
+                upto, tokens = (_int(event.metadata.get(name)) for name in ("upto", "tokens"))
+                self._asked = _Asked(upto, tokens, self.turn, self._task)
+            case Kind.EVICTION:
+                self.apply(Plan.from_metadata(event.metadata))
+        self.last_seq = event.seq
+
+    def apply(self, plan: Plan) -> None:
+        """Carry out a plan. Seqs that are not shown are passed over, so a plan applied twice changes nothing."""
+        self.drop_thinking()
+        for seq in plan.folded:
+            self.fold(seq)
+        for seq, chars in plan.clipped:
+            self.clip(seq, chars)
+        self.file([self.evict(lo) for lo, _ in plan.evicted if lo in self._entries], plan.index_tokens)
+        self.gauge = replace(self.gauge.unanchored(), ratio=plan.ratio)
+
+    def copy(self) -> "WorkingView":
+        """A view that can be changed without changing this one."""
+        view = WorkingView()
+        vars(view).update(vars(self), _entries=self._entries.copy(), _owner=self._owner.copy())
+        return view
+
+    def fold(self, seq: int) -> bool:
+        """Replace the result at `seq` by its stub; whether that changed anything."""
+        entry = self.get(seq)
+        return isinstance(entry, Step) and self._put(entry.with_result(seq, Result.folded))
+
+    def clip(self, seq: int, chars: int) -> bool:
+        """Show only about `chars` characters of the text at `seq`; whether that changed anything."""
+        entry = self.get(seq)
+        if entry is None:
+            return False
+        if not isinstance(entry, Step):
+            return self._put(replace(entry, body=entry.body.clipped(chars)))
+        if entry.seq == seq:
+            return self._put(replace(entry, reply=entry.reply.clipped(chars)))
+        return self._put(entry.with_result(seq, lambda result: replace(result, body=result.body.clipped(chars))))
+
+    def evict(self, seq: int) -> Line:
+        """Take the entry at `seq` out; the line returned must reach the index with `file`."""
+        entry = self._entries.pop(seq)
+        self.entry_tokens -= entry.tokens
+        for own in entry.seqs if isinstance(entry, Step) else (seq,):
+            del self._owner[own]
+        request = self._entries.get(entry.turn)
+        if isinstance(request, Request) and not isinstance(entry, Request):
+            self._put(request.losing(entry))
+        return line_for(entry)
+
+    def file(self, lines: list[Line], limit: int) -> None:
+        """Enter evicted lines into the index and keep it within `limit` tokens."""
+        self.index = self.index.extended(lines, limit)
+
+    def drop_thinking(self) -> None:
+        """Thinking is signed for the exact text before it: once that changes, only the newest reply may keep it."""
+        for entry in list(self._entries.values()):
+            if isinstance(entry, Step) and entry.reply.thinking and entry.seq != self._newest_step:
+                self._put(replace(entry, reply=entry.reply.without_thinking()))
+
+    def _add_request(self, event: Event) -> None:
+        if not (event.metadata.get("continues") and self.turn in self._entries):
+            self.turn = event.seq
+            self._task = cut(event.content, TASK_CHARS)
+        self._own(Request(passage(event), self.turn))
+
+    def _add_reply(self, event: Event) -> None:
+        asked = self._asked or _Asked(self.last_seq, 0, self.turn, self._task)
+        if not event.metadata.get("cut"):
+            self.seen = max(self.seen, asked.upto)
+            usage = event.metadata.get("usage")
+            if isinstance(usage, dict):
+                self.gauge = self.gauge.observed(asked.tokens, _int(usage.get("input_tokens")))
+            self._asked = None
+        self._newest_step = event.seq
+        self._own(step(event, asked.turn, asked.task))
+
+    def _add_to_step(self, event: Event) -> None:
+        """Attach a call, a cell or a result to its step; one that has none is in the log and is not shown."""
+        cell = _int(event.metadata.get("inside_cell"))
+        named = cell or event.reply_to or self._newest_step
+        entry = self.get(named)
+        if entry is None and not cell and named > self._newest_step:  # answers a call whose event was not given
+            entry = self._entries.get(self._newest_step)
+        if not isinstance(entry, Step):
+            return
+        if cell:
+            self._entries[entry.seq] = replace(entry, last=event.seq)
+        elif event.kind in (Kind.TOOL_CALL, Kind.CELL):
+            self._own(entry.addressed(event))
+        else:
+            call = entry.call_at(event.reply_to, event.tool_call_id)
+            if call is not None:
+                self._own(entry.answered(call, event))
+
+    def _put(self, entry: Entry) -> bool:
+        """Enter a new entry or another form of one; whether its size changed."""
+        old = self._entries.get(entry.seq)
+        growth = entry.tokens - (old.tokens if old else 0)
+        self._entries[entry.seq] = entry
+        self.entry_tokens += growth
+        return growth != 0
+
+    def _own(self, entry: Entry) -> None:
+        """Enter an entry that has seqs not seen before."""
+        self._put(entry)
+        for own in entry.seqs if isinstance(entry, Step) else (entry.seq,):
+            self._owner[own] = entry.seq
+
+
+def _int(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0

@@ -1,0 +1,114 @@
+"""verify, salvage, reindex, backup, export, demo."""
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from scroll_context.store.store import Store
+
+
+def alter(log: Path, seq: int) -> None:
+    """Change a row behind Scroll's back, as an editor of the file could."""
+    database = sqlite3.connect(log)
+    database.executescript(
+        f"DROP TRIGGER event_no_update; UPDATE event SET content = 'forged' WHERE seq = {seq}; PRAGMA wal_checkpoint;"
+    )
+    database.close()
+
+
+def test_verify_a_whole_store(filled: Any) -> None:
+    result = filled("verify")
+    assert result.exit_code == 0
+    assert "30 events, 0 payloads, head " in result.stdout
+    found = json.loads(filled("verify", "--json").stdout)
+    assert found["ok"] is True
+    assert found["head"] == json.loads(filled("stats", "--json").stdout)["head"]
+
+
+def test_verify_names_what_was_altered(filled: Any, folder: Path) -> None:
+    alter(folder / "log.db", 12)
+    result = filled("verify")
+    assert result.exit_code == 1
+    assert "bad: seq 12: altered" in result.stdout
+    assert "the first at seq 12" in result.stderr
+    result = filled("verify", "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["bad"][0][0] == 12
+
+
+def test_salvage_of_a_damaged_log(filled: Any, folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "more.jsonl"
+    path.write_text(
+        "".join(json.dumps({"role": "user", "content": f"{n} " + "word " * 300}) + "\n" for n in range(200))
+    )
+    filled("import", path)
+    log = folder / "log.db"
+    data = bytearray(log.read_bytes())
+    page = 4096 * (len(data) // 4096 // 2)
+    data[page : page + 4096] = b"\xff" * 4096
+    log.write_bytes(data)
+    assert filled("verify").exit_code == 1
+    report = json.loads(filled("salvage", "--json").stdout)
+    assert 200 < report["recovered"] < 230
+    assert report["lost"]
+    assert Path(report["kept_as"]).read_bytes() == bytes(data)
+    result = filled("verify")
+    assert result.exit_code == 0, result.output
+    assert "declared by a salvage: seq" in result.stdout
+    assert "recovered" in filled("salvage").stdout
+
+
+def test_reindex_builds_the_same_answers(filled: Any, folder: Path) -> None:
+    before = filled("search", "economy cabin", "--json").stdout
+    shutil.rmtree(folder / "index")
+    assert json.loads(filled("reindex", "--json").stdout) == {"indexed_seq": 30}
+    assert filled("search", "economy cabin", "--json").stdout == before
+    assert "indexed up to seq 30" in filled("reindex").stdout
+
+
+def test_backup_is_a_store(filled: Any, folder: Path, tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "copy"
+    report = json.loads(filled("backup", target, "--json").stdout)
+    assert report["events"] == 30
+    with Store(folder) as one, Store(target) as two:
+        assert list(one.log.iterate()) == list(two.log.iterate())
+    assert filled("search", "budget", "--store", target).exit_code == 0
+    again = filled("backup", target)
+    assert again.exit_code == 1
+    assert "not empty" in again.stderr
+
+
+def test_export_to_stdout_and_to_a_file_are_the_same(filled: Any, tmp_path: Path) -> None:
+    target = tmp_path / "all.jsonl"
+    result = filled("export", target)
+    assert result.exit_code == 0
+    assert result.stdout == ""
+    assert "30 events" in result.stderr
+    assert filled("export").stdout_bytes == target.read_bytes()
+    assert filled("export", "-").stdout_bytes == target.read_bytes()
+    header, *events, end = [json.loads(line) for line in target.read_text().splitlines()]
+    assert (header["scroll_export"], len(events), end["end"]) == (1, 30, 30)
+
+
+def test_export_overwrites_nothing_and_leaves_no_litter(filled: Any, folder: Path, tmp_path: Path) -> None:
+    target = tmp_path / "all.jsonl"
+    target.write_text("mine")
+    result = filled("export", target)
+    assert result.exit_code == 1
+    assert "not overwritten" in result.stderr
+    assert target.read_text() == "mine"
+    result = filled("export", tmp_path / "no" / "such" / "folder.jsonl")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("scroll: ")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["all.jsonl", "store"]
+
+
+def test_demo_tells_the_story_and_leaves_nothing(scroll: Any, folder: Path) -> None:
+    result = scroll("demo")
+    assert result.exit_code == 0
+    assert "30 events added" in result.stdout
+    assert "no toll roads" in result.stdout
+    assert "$ scroll show 7-8" in result.stdout
+    assert not folder.exists()

@@ -1,0 +1,374 @@
+"""What a search finds, in which order, and what it shows."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from scroll_context.errors import BadInput
+from scroll_context.events import BOOKKEEPING, Draft, Grant, Kind
+from scroll_context.store.store import Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "store", create=True) as opened:
+        yield opened
+
+
+def say(store: Store, *texts: str, role: str = "assistant", **fields: object) -> list[int]:
+    return store.log.append_many([Draft(content=text, role=role, **fields) for text in texts])  # type: ignore[arg-type]
+
+
+def found(store: Store, query: str, **options: object) -> list[int]:
+    return [hit.seq for hit in store.index.search(query, **options)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("C++", "I wrote it in C++."),
+        ("c#", "ported to C# since"),
+        ("g++", "use g++ -O2"),
+        ("paths/like/this.py", "see paths/like/this.py:12"),
+        ("this.py", "see paths/like/this.py:12"),
+        ("call_9f3a", '{"id": "call_9f3a"}'),
+        ("2024-11-05", "[Session 42 | 2024-11-05] user: hello"),
+        ("v1.2.3", "released (v1.2.3)"),
+        ("didn't", "she didn’t come"),
+        ("didn’t", "she didn't come"),
+        ("Pamela's", "Pamela came"),
+        ("o'brien", "O'Brien came"),
+        ("e-mail", "an e-mail address"),
+        ("ZURICH", "Zürich"),
+        ("naïve", "a naive approach"),
+        ("ｗｉｄｅ", "wide letters"),
+        ("wide", "ｗｉｄｅ letters"),
+        ("vendor", "three vendors"),
+        ("studies", "to study"),
+        ("vend*", "the vendor"),
+        ("call_9f*", "call_9f3a"),
+        ('"brief the vendors"', "she should brief the vendors"),
+        ("https://example.org/a?b=c", "at https://example.org/a?b=c now"),
+        ("東京", "昨日東京都に行きました"),
+        ("京", "昨日東京都に行きました"),
+        ("した", "昨日東京都に行きました"),
+        ("カタカナ", "半角ｶﾀｶﾅです"),
+        ("검색", "한국어 검색은 된다"),
+        ("แมว", "ผมชอบแมวมาก"),
+        ("budget 予算", "the 予算 is the budget"),
+        ("GPT4で", "GPT4で書いた"),
+        ("𠮷野家", "𠮷野家で食べた"),
+        ("नमस्ते", "कहो नमस्ते दुनिया"),
+        ("привет", "Привет, мир"),
+    ],
+)
+def test_finds(store: Store, query: str, text: str) -> None:
+    say(store, "nothing to see", text, "still nothing")
+    assert found(store, query) == [2]
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("C++", "vitamin C is good"),
+        ("2024-11-05", "2024 05 11"),
+        ("call_9f3a", "9f3a call"),
+        ('"brief the vendors"', "the vendors brief"),
+        ("vend*", "a lavender vest"),
+        ("alpha AND beta", "alpha"),
+        ("alpha NOT beta", "alpha beta"),
+        ("(alpha OR beta) gamma", "alpha beta"),
+        ('"alpha beta" gamma', "gamma beta alpha"),
+        ("東京", "京東"),
+        ("東京 AND 大阪", "東京だけ"),
+        ("東京 NOT 大阪", "東京と大阪"),
+        ("NOT alpha", "beta"),
+        ("alpha OR NOT beta", "gamma"),
+        ("*", "anything"),
+        ("the", "the and of"),
+        ("", "anything"),
+        ("\x00", "anything"),
+    ],
+)
+def test_does_not_find(store: Store, query: str, text: str) -> None:
+    say(store, text)
+    assert found(store, query) == []
+
+
+def test_not_takes_away_what_was_named_and_no_more(store: Store) -> None:
+    say(store, "a test", "we are testing a test")
+    assert found(store, "test NOT testing") == [1]
+
+
+def test_events_with_all_words_come_first_and_others_follow(store: Store) -> None:
+    say(store, "alpha alpha alpha", "beta", "something of alpha and then, much later in the text, of beta", "neither")
+    assert found(store, "alpha beta")[0] == 3
+    assert sorted(found(store, "alpha beta")) == [1, 2, 3]
+
+
+def test_the_form_asked_for_comes_first(store: Store) -> None:
+    say(store, "many vendors here", "this vendor here")
+    assert found(store, "vendor") == [2, 1]
+    assert found(store, "vendors") == [1, 2]
+
+
+def test_ties_go_by_seq_however_many(store: Store) -> None:
+    for _ in range(4):  # several commits, several segments
+        say(store, *["ok thanks"] * 500)
+        store.index.catch_up()
+    assert found(store, "thanks", k=5) == [1, 2, 3, 4, 5]
+    assert found(store, "than*", k=3, exclude=[1, 2]) == [3, 4, 5]
+
+
+def test_a_reply_lends_weight_to_the_turn_it_answers(store: Store) -> None:
+    say(store, "what about the budget", role="user")
+    say(store, "the budget is fine, about 3000")
+    say(store, "what about the budget", role="user")
+    say(store, "no idea")
+    first, second, *_ = store.index.search("budget", user_weight=1.0)
+    assert (first.seq, second.seq) == (1, 2) or (first.seq, second.seq) == (1, 3)
+    assert first.score > second.score
+    assert [hit.seq for hit in store.index.search("budget", flow=0.0)][:2] == [1, 3]
+
+
+def test_reply_to_names_the_turn(store: Store) -> None:
+    say(store, "budget question", "budget question", role="user")
+    say(store, "the budget", reply_to=1)
+    assert found(store, "budget")[0] == 1
+
+
+def test_many_replies_lend_no_more_than_the_best(store: Store) -> None:
+    say(store, "compile the parser", role="user")
+    say(store, "parser", "parser", "parser", "parser")
+    say(store, "parser parser", role="user")
+    hits = {hit.seq: hit.score for hit in store.index.search("parser", user_weight=1.0)}
+    assert hits[1] < hits[2] * 1.5 + hits[6]
+
+
+def test_user_turns_weigh_more(store: Store) -> None:
+    say(store, "the deadline moved")
+    say(store, "the deadline moved", role="user")
+    assert found(store, "deadline") == [2, 1]
+    assert found(store, "deadline", user_weight=1.0, flow=0.0) == [1, 2]
+
+
+def test_notices_bookkeeping_and_echoes_are_never_hits(store: Store) -> None:
+    say(store, "secret word", kind=Kind.NOTICE, role="user")
+    say(store, "secret word", kind=Kind.CELL, metadata={"echo": True})
+    say(store, "secret word", kind=Kind.OBSERVATION, metadata={"echo": True})
+    for kind in sorted(BOOKKEEPING):
+        say(store, "secret word", kind=kind)
+    seen = say(store, "secret word", kind=Kind.OBSERVATION)
+    assert found(store, "secret", k=50) == seen
+    store.index.rebuild()
+    assert found(store, "secret", k=50) == seen
+
+
+def test_excluded_events_make_room_for_others(store: Store) -> None:
+    seqs = say(store, *["plain words"] * 30)
+    assert found(store, "words", k=10, exclude=seqs[:15]) == seqs[15:25]
+
+
+def test_names_and_headlines_are_found(store: Store) -> None:
+    say(store, "{}", kind=Kind.TOOL_CALL, name="read_file")
+    say(store, "done", headline="task: migrate the scheduler")
+    assert found(store, "read_file") == [1]
+    assert found(store, "scheduler") == [2]
+
+
+def test_k_is_checked(store: Store) -> None:
+    with pytest.raises(BadInput):
+        store.index.search("x", k=0)
+    assert found(store, "x", k=10**12) == []
+
+
+# snippets -------------------------------------------------------------------------------------------------
+
+
+def test_a_snippet_begins_with_the_text_when_the_match_is_near_it(store: Store) -> None:
+    text = "[Session 37 | 2023-07-15] user: How can I make sure Pamela is aware of it? " + "And so on. " * 100
+    say(store, text)
+    shown = store.index.search("Pamela")[0].snippet
+    assert shown.startswith("[Session 37 | 2023-07-15] user: How can I make sure Pamela")
+    assert shown.endswith(" ...")
+    assert len(shown) <= 310
+
+
+def test_a_snippet_shows_a_match_deep_in_the_text(store: Store) -> None:
+    say(store, "Filler. " * 400 + "The Pamela budget was 900.\nNext line. " + "Filler. " * 400)
+    shown = store.index.search("pamela budgets")[0].snippet
+    assert shown.startswith(" ... ")
+    assert "The Pamela budget was 900.\nNext line." in shown
+
+
+def test_a_short_text_is_its_own_snippet(store: Store) -> None:
+    say(store, " two lines\n of **text** <b>x</b> ")
+    assert store.index.search("text")[0].snippet == " two lines\n of **text** <b>x</b> "
+
+
+def test_a_snippet_of_a_phrase_and_of_a_spaceless_script(store: Store) -> None:
+    say(store, "2024 " * 100 + "due on 2024-11-05 at noon " + "2024 " * 100)
+    say(store, "これは長い文章です。" * 60 + "東京で会議。" + "これは長い文章です。" * 60)
+    assert "due on 2024-11-05" in store.index.search("2024-11-05")[0].snippet
+    assert "東京で会議" in store.index.search("東京")[0].snippet
+
+
+# payloads -------------------------------------------------------------------------------------------------
+
+
+def test_the_whole_text_of_a_payload_is_searchable(store: Store) -> None:
+    body = "line of filler text\n" * 20_000
+    body = body[:200_000] + "\nthe needle_42 lies here\n" + body[200_000:]
+    (seq,) = say(store, body, kind=Kind.TOOL_RESULT, role="tool")
+    (hit,) = store.index.search("needle_42")
+    assert hit.seq == seq
+    assert "the needle_42 lies here" in hit.snippet
+    assert hit.snippet.startswith(" ... ")
+    assert hit.payload is not None and len(hit.content) < 5_000
+    assert found(store, "filler") == [seq]  # several passages, one hit
+
+
+def test_a_phrase_across_two_passages_is_found(store: Store) -> None:
+    say(store, "x" * 63_990 + " " + "carved in two halves " * 40)
+    assert found(store, '"carved in two"') == [1]
+
+
+def test_a_binary_payload_is_found_by_its_preview(store: Store) -> None:
+    payload = store.payloads.put(b"\x89PNG secret", "image/png")
+    store.append(Draft(content="screenshot of the dashboard", payload=payload))
+    assert found(store, "dashboard") == [1]
+    assert found(store, "secret") == []
+
+
+def test_a_lost_payload_leaves_the_preview_findable(store: Store) -> None:
+    say(store, "preamble " * 10_000)
+    for digest in list(store.payloads.digests()):
+        store.payloads.path(digest).unlink()
+    assert found(store, "preamble") == [1]
+
+
+# filters --------------------------------------------------------------------------------------------------
+
+_KINDS = ("conversation", "tool_result")
+_ROLES = ("user", "assistant", "")
+_NAMES = ("", "a", "b")
+_TIMES = ("2024-06-30", "2024-07-01T00:00:00", "2024-07-31T23:59:59.999999+00:00", "2024-07-31T10:00:00Z", "2024-08-01")
+
+_drafts = st.lists(
+    st.builds(
+        Draft,
+        content=st.sampled_from(["alpha", "alpha beta", "beta", "gamma", "東京 alpha"]),
+        kind=st.sampled_from([*_KINDS, Kind.NOTICE]),
+        role=st.sampled_from(_ROLES),
+        session_id=st.sampled_from(("s", "t", "x" * 2_000)),
+        agent_id=st.sampled_from(_NAMES),
+        task_id=st.sampled_from(_NAMES),
+        created_at=st.sampled_from(_TIMES),
+    ),
+    min_size=1,
+    max_size=25,
+)
+_several = st.one_of(st.none(), st.sampled_from(_NAMES), st.lists(st.sampled_from(_NAMES), max_size=2))
+_options = st.fixed_dictionaries(
+    {
+        "kind": st.one_of(st.none(), st.sampled_from(_KINDS), st.just(_KINDS)),
+        "role": st.one_of(st.none(), st.sampled_from(_ROLES)),
+        "session_id": st.one_of(st.none(), st.sampled_from(("s", "t", "x" * 2_000, "x" * 2_001))),
+        "agent_id": _several,
+        "task_id": _several,
+        "seq_range": st.one_of(st.none(), st.tuples(st.integers(-3, 30), st.integers(-3, 30))),
+        "created_from": st.one_of(st.none(), st.sampled_from(("2024", "2024-07", "2024-07-31", "2024-07-31T10:00:00"))),
+        "created_to": st.one_of(st.none(), st.sampled_from(("2023", "2024-06", "2024-07-31", "2024-07-31T10:00"))),
+        "exclude": st.sets(st.integers(1, 25), max_size=5),
+        "grant": st.builds(Grant, session_id=st.sampled_from((None, "s")), agent_id=st.sampled_from((None, "a"))),
+    }
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(drafts=_drafts, options=_options)
+def test_filters_against_brute_force(
+    tmp_path_factory: pytest.TempPathFactory, drafts: list[Draft], options: dict
+) -> None:
+    with Store(tmp_path_factory.mktemp("filters") / "store", create=True) as store:
+        store.log.append_many(drafts)
+        expected = {
+            event.seq
+            for event in store.log.iterate(
+                **{key: options[key] for key in options if key not in ("seq_range", "exclude")}
+            )
+            if event.is_searchable
+            and "alpha" in event.content
+            and event.seq not in options["exclude"]
+            and (options["seq_range"] is None or options["seq_range"][0] <= event.seq <= options["seq_range"][1])
+        }
+        assert set(found(store, "alpha", k=100, **options)) == expected
+
+
+def test_a_date_that_is_none_is_refused(store: Store) -> None:
+    say(store, "x")
+    for bad in ("yesterday", "2024-7", "07/31/2024", ""):
+        with pytest.raises(BadInput, match="is not a date"):
+            store.index.search("x", created_to=bad)
+
+
+# the query language against brute force -------------------------------------------------------------------
+
+_WORDS = ("red", "green", "blue")
+
+
+def _expressions() -> st.SearchStrategy[tuple[str, object]]:
+    leaf = st.sampled_from(_WORDS).map(lambda word: (word, lambda words: word in words))
+
+    def grow(inner: st.SearchStrategy) -> st.SearchStrategy:
+        pair = st.tuples(inner, inner)
+        return st.one_of(
+            pair.map(lambda p: (f"({p[0][0]} AND {p[1][0]})", lambda w: p[0][1](w) and p[1][1](w))),
+            pair.map(lambda p: (f"({p[0][0]} OR {p[1][0]})", lambda w: p[0][1](w) or p[1][1](w))),
+            pair.map(lambda p: (f"({p[0][0]} NOT {p[1][0]})", lambda w: p[0][1](w) and not p[1][1](w))),
+        )
+
+    return st.recursive(leaf, grow, max_leaves=6)
+
+
+@pytest.fixture(scope="module")
+def colours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, list[set[str]]]]:
+    """Every combination of three words, once."""
+    sets = [{word for bit, word in enumerate(_WORDS) if number >> bit & 1} for number in range(8)]
+    with Store(tmp_path_factory.mktemp("colours") / "store", create=True) as store:
+        say(store, *[" ".join(sorted(words)) or "none" for words in sets])
+        yield store, sets
+
+
+@settings(max_examples=200, deadline=None)
+@given(expression=_expressions())
+def test_expressions_hold_strictly(colours: tuple[Store, list[set[str]]], expression: tuple) -> None:
+    store, sets = colours
+    text, holds = expression
+    assert set(found(store, text, k=50)) == {seq for seq, words in enumerate(sets, 1) if holds(words)}
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from([*_WORDS, "AND", "OR", "NOT", "(", ")", '"', "*", "grey", "the", "C++", "東", "re*"]),
+        max_size=9,
+    )
+)
+def test_no_query_fails_or_finds_what_holds_none_of_its_words(
+    colours: tuple[Store, list[set[str]]], pieces: list[str]
+) -> None:
+    store, sets = colours
+    wanted = {word for word in _WORDS if word in pieces} | ({"red"} if "re*" in pieces else set())
+    for text in (" ".join(pieces), "".join(pieces)):
+        for seq in found(store, text, k=50):
+            assert sets[seq - 1] & wanted or any(word in text for word in sets[seq - 1])
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(max_size=40))
+def test_no_text_is_an_error(colours: tuple[Store, list[set[str]]], text: str) -> None:
+    colours[0].index.search(text)

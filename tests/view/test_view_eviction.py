@@ -1,0 +1,186 @@
+"""Planning: the order in which things leave, and what stays."""
+
+from itertools import pairwise
+
+import pytest
+from view_histories import Scribe, long_run
+
+from scroll_context.errors import BadInput
+from scroll_context.events import Kind
+from scroll_context.view.eviction import Budget, plan_eviction
+from scroll_context.view.items import Form, Request, Step
+from scroll_context.view.render import render
+
+
+def converse(scribe: Scribe, turns: int, size: int = 400) -> None:
+    """Short turns: a question, one cell, an answer."""
+    for n in range(turns):
+        scribe.user(f"Question {n}: " + "what about this? " * 6)
+        scribe.ask()
+        reply = scribe.reply("", [(f"c{n}", "exec", {"code": f"rows_{n} = fetch({n})"})])
+        scribe.cell(reply, f"c{n}", "x" * size)
+        scribe.ask()
+        scribe.reply(f"Answer {n}: " + "it is so. " * 20)
+
+
+def test_nothing_leaves_below_the_high_mark() -> None:
+    scribe = Scribe(100_000)
+    converse(scribe, 20)
+    assert scribe.plans == []
+
+
+def test_results_fold_first_then_steps_leave_then_users_words() -> None:
+    scribe = Scribe(12_000)
+    converse(scribe, 200, size=1500)
+    kinds = [
+        (bool(plan.folded), any(_is_step(scribe, lo) for lo, _ in plan.evicted), _asked(scribe, plan.evicted))
+        for plan in scribe.plans
+    ]
+    assert kinds[0] == (True, False, False)
+    assert kinds.index((True, True, False)) < next(i for i, kind in enumerate(kinds) if kind[2])
+    questions = [entry for entry in scribe.view.entries if isinstance(entry, Request)]
+    steps = [entry for entry in scribe.view.entries if isinstance(entry, Step)]
+    assert len(questions) > len({step.turn for step in steps}), "questions outlive their answers"
+    assert {step.turn for step in steps} <= {question.seq for question in questions}, "no answer without its question"
+
+
+def _is_step(scribe: Scribe, seq: int) -> bool:
+    return any(event.seq == seq and event.role == "assistant" for event in scribe.log)
+
+
+def _asked(scribe: Scribe, evicted: tuple[tuple[int, int], ...]) -> bool:
+    return any(event.seq == lo and event.role == "user" for lo, _ in evicted for event in scribe.log)
+
+
+def test_one_batch_frees_room_for_many_steps() -> None:
+    log = long_run(32_000, 200, printed=1_000).scribe.log
+    sent = [event.kind for event in log if event.kind in (Kind.EVICTION, Kind.REQUEST)]
+    plans = [n for n, kind in enumerate(sent) if kind == Kind.EVICTION]
+    assert len(plans) > 4 and min(later - earlier for earlier, later in pairwise(plans)) > 15
+
+
+def test_steps_of_the_running_turn_leave_and_the_request_stays() -> None:
+    run = long_run(32_000, 300, printed=1_000)
+    request = run.scribe.view.get(1)
+    assert isinstance(request, Request) and request.body.form is Form.FULL
+    evicted = [span for plan in run.scribe.plans for span in plan.evicted]
+    assert request.gone == (evicted[0][0], evicted[-1][1], len(evicted)) and len(evicted) > 150
+
+
+def test_a_request_larger_than_the_window_keeps_head_and_tail() -> None:
+    scribe = Scribe(8_000)
+    scribe.user("Summarise this: " + "lorem ipsum " * 10_000 + "in one sentence.")
+    sent = scribe.ask()
+    text = sent.messages[1].text
+    assert text.startswith("Summarise this: ") and text.endswith("in one sentence.")
+    assert "clipped seq 1 " in text and sent.tokens <= 6_400 and not scribe.plans[-1].over_budget
+
+
+def test_a_long_request_gives_way_before_the_recent_steps_do() -> None:
+    scribe = Scribe(8_000)
+    scribe.user("Follow these rules. " * 1_000)
+    for n in range(8):
+        scribe.ask()
+        scribe.cell(scribe.reply("", [(f"c{n}", "exec", {"code": "x = 1\n" * 200})]), f"c{n}", "ok")
+    scribe.ask()
+    request = scribe.view.get(1)
+    assert isinstance(request, Request) and request.body.form is Form.CLIPPED and request.tokens > 3_000
+    assert len(scribe.view) > 3
+
+
+def test_past_requests_leave_with_their_steps_when_nothing_else_can() -> None:
+    scribe = Scribe(1_800, keep_steps=20)
+    for n in range(20):
+        scribe.user(f"Question {n}: " + "and this? " * 9)
+        scribe.reply("Yes.")
+    for n in range(7):
+        scribe.user(f"Part {n}: " + "unread words " * 60, continues=True)
+    plan = scribe.fit()
+    assert plan and not plan.over_budget
+    assert _asked(scribe, plan.evicted)
+
+
+def test_an_unread_result_is_clipped_and_then_folds_once_read() -> None:
+    scribe = Scribe(8_000)
+    scribe.user("Read it.")
+    scribe.ask()
+    result = scribe.native(scribe.reply("", [("a", "read", {})]), "a", "read", "line\n" * 40_000)
+    sent = scribe.ask()
+    assert sent.messages[-1].text.startswith("line\n") and f"clipped seq {result.seq} " in sent.messages[-1].text
+    scribe.ask()
+    assert "clipped" in render(scribe.view).messages[-1].text, "that request failed: still unread"
+    for n in range(2):
+        scribe.native(scribe.reply("", [(f"b{n}", "read", {})]), f"b{n}", "read", "line\n" * 40_000)
+        scribe.ask()
+    entry = scribe.view.get(result.seq)
+    assert isinstance(entry, Step) and entry.results[0] and entry.results[0].body.form is Form.FOLDED
+
+
+def test_a_huge_result_does_not_empty_the_rest_of_the_view() -> None:
+    scribe = Scribe(32_000)
+    scribe.user("Read them.")
+    for n in range(30):
+        scribe.ask()
+        scribe.native(scribe.reply(f"part {n}", [("a", "read", {})]), "a", "read", "line\n" * 40_000)
+    scribe.ask()
+    assert len(scribe.view) > 20 and not any(plan.over_budget for plan in scribe.plans)
+
+
+def test_more_than_can_fit_is_said() -> None:
+    scribe = Scribe(1_000, overhead=300)
+    for n in range(60):
+        scribe.user(f"Part {n}: " + "unread words " * 50, continues=True)
+    plan = scribe.fit()
+    assert plan and plan.over_budget and plan.after > plan.limit
+    assert "still above the limit" in plan.summary()
+    again = plan_eviction(scribe.view, scribe.budget)
+    assert again and again.over_budget and not again.shrinks
+
+
+def test_the_providers_word_wins() -> None:
+    scribe = Scribe(32_000)
+    converse(scribe, 30)
+    before = scribe.view.tokens
+    assert plan_eviction(scribe.view, scribe.budget) is None
+    plan = scribe.fit(overflowed=True)
+    assert plan and plan.shrinks and scribe.view.tokens <= before // 2
+    assert scribe.view.gauge.ratio > 1
+
+
+@pytest.mark.parametrize("reported", [0.6, 1.6, 2.5])
+def test_a_provider_that_counts_otherwise_is_kept_within_its_window(reported: float) -> None:
+    run = long_run(32_000, 150, printed=1_000, reported=reported)
+    assert run.scribe.plans and run.largest * reported <= 0.8 * 32_000 + 2
+    assert run.largest * reported > 0.7 * 32_000, "and its window is used"
+
+
+def test_thinking_leaves_older_replies_at_an_eviction() -> None:
+    scribe = Scribe(6_000)
+    scribe.user("Total the invoices.")
+    for n in range(40):
+        planned = len(scribe.plans)
+        sent = scribe.ask()
+        thinking = [bool(message.thinking) for message in sent.messages if message.role == "assistant"]
+        if n:
+            assert thinking[-1]
+        if len(scribe.plans) > planned:
+            assert thinking.count(True) == 1
+        reply = scribe.reply("", [(f"c{n}", "exec", {"code": "x"})], thinking=[{"thinking": "hm", "signature": "s"}])
+        scribe.cell(reply, f"c{n}", "row\n" * 200)
+    assert scribe.plans
+
+
+@pytest.mark.parametrize("wrong", [{"window": 0}, {"low": 0.9}, {"high": 1.2}, {"low": 0}, {"keep_steps": 0}])
+def test_a_budget_that_makes_no_sense_is_refused(wrong: dict) -> None:
+    with pytest.raises(BadInput, match="a budget needs"):
+        Budget(**{"window": 32_000, **wrong})
+
+
+def test_planning_changes_nothing() -> None:
+    scribe = Scribe(6_000)
+    scribe.user("Read it.")
+    scribe.native(scribe.reply("", [("a", "read", {})]), "a", "read", "line\n" * 40_000)
+    before = render(scribe.view)
+    first, second = (plan_eviction(scribe.view, scribe.budget) for _ in range(2))
+    assert first == second is not None
+    assert render(scribe.view) == before

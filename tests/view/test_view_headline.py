@@ -1,0 +1,102 @@
+"""Headlines: read leniently, bounded always, made from the step where the model gave none."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scroll_context.view.headline import (
+    FIELD_CHARS,
+    STATUS_CHARS,
+    Headline,
+    cut,
+    fallback,
+    headline,
+    merged,
+    parse_field,
+    parse_reply,
+)
+
+WHOLE = Headline("find flights", "212 in `flights`", "filter economy", "running")
+headlines = st.builds(headline, st.text(), st.text(), st.text(), st.text())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Done.\n⟦ find flights | 212 in `flights` | filter economy | running ⟧",
+        "⟦find flights|212 in `flights`|filter economy|running⟧\n\n",
+        "Done.\n\n**⟦ find  flights | 212 in `flights` | filter\teconomy | running ⟧**  ",
+        "Done. ⟦ find flights | 212 in `flights` | filter economy | running",
+    ],
+)
+def test_reads_the_last_line_of_a_reply(text: str) -> None:
+    assert parse_reply(text) == WHOLE
+
+
+@pytest.mark.parametrize("text", ["", "none", "⟦ a | b | c | d ⟧\nmore text", "⟦⟧", "⟦ | | | ⟧", "a | b | c"])
+def test_a_reply_without_one_has_none(text: str) -> None:
+    assert parse_reply(text) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("find flights | 212 in `flights` | filter economy | running", WHOLE),
+        (["find flights", "212 in `flights`", "filter economy", "running"], WHOLE),
+        ({"task": "find flights", "state": "212 in `flights`", "next": "filter economy", "status": "running"}, WHOLE),
+        ("only a task", Headline("only a task")),
+        ("a | b | c | d | e", Headline("a", "b / c", "d", "e")),
+        ({"task": 7, "other": 1}, Headline("7")),
+        (None, None),
+        (42, None),
+        ({}, None),
+    ],
+)
+def test_reads_a_field_of_any_shape(value: object, expected: Headline | None) -> None:
+    assert parse_field(value) == expected
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["task", "state", "next", "status", "x"]), inner),
+    max_leaves=8,
+)
+
+
+@given(json_values, st.text())
+def test_reading_never_raises_and_is_bounded(value: object, text: str) -> None:
+    for found in (parse_field(value), parse_reply(text + "⟦" + text)):
+        if found:
+            assert max(len(found.task), len(found.state), len(found.next)) <= FIELD_CHARS
+            assert len(found.status) <= STATUS_CHARS
+            assert found.full().isprintable()
+
+
+@given(headlines)
+def test_the_full_form_reads_back(one: Headline) -> None:
+    assert parse_field(one.full()) == (one if one != Headline() else None)
+
+
+@given(st.lists(headlines, min_size=1, max_size=9), st.integers(60, 200))
+def test_merged_and_short_forms_are_bounded(several: list[Headline], limit: int) -> None:
+    one = merged(several)
+    assert max(len(one.task), len(one.state)) <= FIELD_CHARS
+    assert len(one.line(limit)) <= limit
+    assert one.status == several[-1].status
+
+
+def test_merging_keeps_the_first_and_the_last() -> None:
+    one = merged([headline("trip", f"part {n} stored in rows_{n}", status="ok") for n in range(9)])
+    assert one.task == "trip" and "rows_0" in one.state and "rows_8" in one.state
+
+
+def test_a_made_headline_keeps_exact_names() -> None:
+    made = fallback("Total the invoices", ["exec(rows = fetch(7))"], ["rows_by_supplier", "total"], "", "NameError")
+    assert made == Headline("Total the invoices", "exec(rows = fetch(7)) → rows_by_supplier, total", "", "NameError")
+
+
+@given(st.text(), st.integers(8, 80))
+def test_a_cut_is_one_bounded_line(text: str, limit: int) -> None:
+    line = cut(text, limit)
+    assert len(line) <= limit and len(line.splitlines()) <= 1
+    assert cut(line, limit) == line

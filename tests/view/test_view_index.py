@@ -1,0 +1,86 @@
+"""The eviction index: few blocks, every address, detail that fades and never goes out."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scroll_context.view.headline import headline
+from scroll_context.view.index import EvictionIndex, Line, joined, line_for
+from scroll_context.view.items import Notice, Passage
+
+
+def line(seq: int, last: int | None = None) -> Line:
+    one = joined([line_for(Notice(Passage(seq, "", "", "", 0), 0))])
+    return Line(((seq, last or seq),), 1, headline(f"task {seq // 40}", f"state {seq}"), one.text, one.tokens)
+
+
+def filled(n: int, limit: int, batch: int = 1, width: int = 8) -> EvictionIndex:
+    index = EvictionIndex(width=width)
+    for start in range(0, n, batch):
+        index = index.extended([line(10 * i + 10, 10 * i + 17) for i in range(start, min(n, start + batch))], limit)
+    return index
+
+
+@settings(deadline=None)
+@given(st.integers(0, 600), st.integers(1, 40), st.integers(3, 9), st.sampled_from([0, 400, 1000, 10**9]))
+def test_every_seq_stays_addressed_by_few_blocks(n: int, batch: int, width: int, limit: int) -> None:
+    index = filled(n, limit, batch, width)
+    spans = [span for one in index.lines for span in one.spans]
+    for i in range(n):
+        assert any(lo <= 10 * i + 10 and 10 * i + 17 <= hi for lo, hi in spans)
+        found = index.find(10 * i + 12)
+        assert found is not None and found.text in index.render()
+    assert sum(one.entries for one in index.lines) == n
+    assert index.blocks <= width * (2 + math.log(max(n, 1), width - 1))
+    assert all(len(tier) < width and all(len(block.lines) <= width for block in tier) for tier in index.tiers)
+    assert spans == sorted(spans), "oldest first"
+    assert len(list(index.lines)) >= min(n, 2), "never a single line"
+    assert index.tokens <= limit or index.extended([], limit) == index, "could be rolled further"
+
+
+def test_the_newest_keep_full_detail_and_the_oldest_fade() -> None:
+    index = filled(1000, 10**9)
+    sizes = [one.entries for one in index.lines]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] == 1 and sizes[0] == 49
+
+
+def test_a_tight_limit_rolls_further_and_holds() -> None:
+    loose, tight = filled(1000, 10**9), filled(1000, 700)
+    assert tight.tokens <= 700 < loose.tokens
+    assert 2 <= len(list(tight.lines)) < len(list(loose.lines))
+
+
+def test_a_limit_that_rolls_tiers_early_still_leaves_few_blocks() -> None:
+    index = filled(2_000, 3_000, width=3)
+    assert index.blocks <= 3 * (2 + math.log(2_000, 2)) and index.tokens <= 3_000
+
+
+def test_a_new_block_leaves_the_text_before_it_as_it_was() -> None:
+    index = filled(1000, 10**9)
+    for n in range(8):
+        grown = index.extended([line(20_000 + n)], 10**9)
+        if grown.blocks > index.blocks:
+            assert grown.render().startswith(index.render())
+        else:  # a tier rolled up: the coarse lines before it stand
+            coarse = "\n".join(one.text for one in index.lines if one.entries == 49)
+            assert coarse in grown.render() and grown.blocks < index.blocks
+        index = grown
+
+
+@pytest.mark.parametrize(
+    ("spans", "shown"),
+    [
+        ([(3, 9), (11, 20)], "seq 3-20 (2)"),  # what lies between is bookkeeping
+        ([(3, 9), (900, 950)], "seq 3-9, 900-950 (2)"),
+        ([(3, 3), (100, 100), (200, 200), (300, 300), (390, 390)], "seq 3-100, 200, 300-390 (5)"),
+    ],
+)
+def test_a_line_names_its_runs(spans: list[tuple[int, int]], shown: str) -> None:
+    assert f"- {shown}:" in joined([line(lo, hi) for lo, hi in spans]).text
+
+
+def test_an_empty_index_says_nothing() -> None:
+    assert EvictionIndex().render() == "" and EvictionIndex().tokens == 0

@@ -1,0 +1,105 @@
+"""Histories as the agent layer writes them: a scribe that numbers events, feeds a live view and keeps the log."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from scroll_context.events import Event, Kind
+from scroll_context.view.eviction import Budget, plan_eviction
+from scroll_context.view.plan import Plan
+from scroll_context.view.render import Rendered, render, shared_prefix
+from scroll_context.view.tokens import MESSAGE_TOKENS, estimate
+from scroll_context.view.working import WorkingView
+
+SYSTEM = "You work in a session whose history is never lost. " * 40
+DIGEST = "flights: list[212]\nroutes: DataFrame (88, 6)\nbudget = 1200\n" * 8
+
+
+class Scribe:
+    """Writes a session event by event; `log` is all of it, `view` the live view."""
+
+    def __init__(self, window: int, gap: int = 1, **marks: Any) -> None:
+        self.budget = Budget(window=window, **marks)
+        self.view = WorkingView()
+        self.log: list[Event] = []
+        self.plans: list[Plan] = []
+        self.sent: list[Rendered] = []
+        self._gap = gap
+        self._seq = 0
+
+    def write(self, kind: str, content: str = "", **fields: Any) -> Event:
+        self._seq += self._gap
+        event = Event(seq=self._seq, recorded_at="", kind=kind, content=content, **fields)
+        self.log.append(event)
+        self.view.add(event)
+        return event
+
+    def user(self, text: str, **metadata: Any) -> Event:
+        return self.write(Kind.CONVERSATION, text, role="user", metadata=metadata)
+
+    def reply(
+        self, text: str, calls: Sequence[tuple[str, str, Any]] = (), headline: str = "", **metadata: Any
+    ) -> Event:
+        made = [{"id": id, "name": name, "arguments": arguments} for id, name, arguments in calls]
+        return self.write(
+            Kind.CONVERSATION, text, role="assistant", headline=headline, metadata={"tool_calls": made, **metadata}
+        )
+
+    def cell(self, reply: Event, id: str, printed: str, inner: int = 0, state: str = "ok") -> Event:
+        """Carry out an exec call: the cell, the calls it makes by itself, and what it printed."""
+        cell = self.write(Kind.CELL, "code", tool_call_id=id, reply_to=reply.seq)
+        for i in range(inner):
+            inside = {"inside_cell": cell.seq}
+            call = self.write(Kind.TOOL_CALL, "{}", name="fetch", tool_call_id=f"in{i}", metadata=inside)
+            self.write(Kind.TOOL_RESULT, "x" * 1000, reply_to=call.seq, tool_call_id=f"in{i}", metadata=inside)
+        return self.write(Kind.OBSERVATION, printed, reply_to=cell.seq, tool_call_id=id, tool_state=state)
+
+    def native(self, reply: Event, id: str, name: str, result: str, state: str = "ok") -> Event:
+        call = self.write(Kind.TOOL_CALL, "{}", name=name, tool_call_id=id, reply_to=reply.seq)
+        return self.write(Kind.TOOL_RESULT, result, name=name, reply_to=call.seq, tool_call_id=id, tool_state=state)
+
+    def fit(self, overflowed: bool = False) -> Plan | None:
+        """Plan, log the plan, apply it: as the agent does before a call."""
+        plan = plan_eviction(self.view, self.budget, overflowed=overflowed)
+        if plan:
+            self.plans.append(plan)
+            self.write(Kind.EVICTION, plan.summary(), metadata=plan.metadata())
+        return plan
+
+    def ask(self, digest: str = DIGEST) -> Rendered:
+        """Fit the view and send it."""
+        self.fit()
+        rendered = render(self.view, SYSTEM, digest)
+        self.sent.append(rendered)
+        self.write(Kind.REQUEST, metadata=rendered.metadata())
+        return rendered
+
+
+class Run(msgspec.Struct):
+    """What one long session cost."""
+
+    scribe: Scribe
+    largest: int  # raw tokens of the largest request
+    reuse: float  # share of all input tokens that was a prefix of the request before
+    entries: int  # most entries in a view
+
+
+def long_run(window: int, steps: int, *, printed: int, parallel: int = 1, reported: float = 1.0, **marks: Any) -> Run:
+    """One request worked on for `steps` steps, each of 0.5 kB of code that prints `printed` characters."""
+    overhead = estimate(SYSTEM) + estimate(DIGEST) + 2 * MESSAGE_TOKENS
+    scribe = Scribe(window, overhead=overhead, **marks)
+    scribe.user("Read every report and total the invoices by supplier, without those of May. " * 3)
+    sent = reused = largest = entries = 0
+    for n in range(steps):
+        rendered = scribe.ask()
+        sent += rendered.tokens
+        if n:
+            reused += rendered.tokens * shared_prefix(scribe.sent.pop(0), rendered)
+        largest, entries = max(largest, rendered.tokens), max(entries, len(scribe.view))
+        code = {"code": f"rows_{n} = fetch({n})\n" * 22}
+        calls = [(f"call{n}-{i}", "exec", code) for i in range(parallel)]
+        reply = scribe.reply(f"Part {n}.", calls, usage={"input_tokens": int(rendered.tokens * reported)})
+        for id, _, _ in calls:
+            scribe.cell(reply, id, (f"supplier {n} owes 12.50\n" * (printed // 20))[:printed], inner=2)
+    return Run(scribe, largest, reused / sent, entries)
