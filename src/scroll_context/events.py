@@ -17,6 +17,7 @@ class Kind(StrEnum):
     CONVERSATION = "conversation"  # a message of the user (role user) or the model's reply (role assistant)
     TOOL_CALL = "tool_call"  # one call, its arguments as JSON text
     TOOL_RESULT = "tool_result"  # its whole result; reply_to names the call
+    ARTIFACT = "artifact"  # bytes that were part of a tool's result, as a payload; the result names its seq
     CELL = "cell"  # source of a kernel cell
     OBSERVATION = "observation"  # what a cell printed; reply_to names the cell
     NOTICE = "notice"  # said by the harness to the model; never the user's words, never starts a turn

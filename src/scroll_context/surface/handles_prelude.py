@@ -1,0 +1,58 @@
+"""Lazy handles inside the kernel: a body that stays in the store until it is asked for.
+
+This file is not imported by the host: its source runs inside the jail, where `call` reaches the host.
+"""
+
+import json as _json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+call: Callable[..., Any]  # put here by the kernel
+
+
+class Handle:
+    """A body in the store: its seq, size and type are known, its content is loaded when asked for."""
+
+    def __init__(self, facts: dict[str, Any]) -> None:
+        self.seq, self.size = facts["seq"], facts["size"]
+        self.media_type, self.preview = facts["media_type"], facts["preview"]
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} seq={self.seq} {self.media_type} {self.size:,} bytes>"
+
+    def bytes(self) -> bytes:
+        parts: list[Any] = []
+        start = 0
+        while True:
+            answer = call("payload.read", self.seq, start)
+            parts.append(answer["piece"])
+            start += len(answer["piece"])
+            if not answer["more"]:
+                return b"".join(parts)
+
+
+class ToolResultRef(Handle):
+    """A text: .text(), .json(), .lines()."""
+
+    def text(self) -> str:
+        return self.bytes().decode("utf-8", "replace")
+
+    def json(self) -> Any:
+        return _json.loads(self.text())
+
+    def lines(self) -> Iterator[str]:
+        return iter(self.text().split("\n"))
+
+
+class ArtifactRef(Handle):
+    """Bytes: .bytes(), .save_as(path)."""
+
+    def save_as(self, path: str) -> str:
+        with open(path, "wb") as file:
+            file.write(self.bytes())
+        return path
+
+
+def handle(facts: dict[str, Any]) -> Handle:
+    """The handle that fits a body."""
+    return (ToolResultRef if facts["text"] else ArtifactRef)(facts)

@@ -1,0 +1,247 @@
+"""The host half of `ms`: searching, expanding and querying the log on behalf of a cell.
+
+Every method checks its arguments (they come from model code, or from frames that model code forged), stays inside the
+grant that the session was opened with, and says which seqs it gave away, which is what provenance rests on. A scope
+that a caller names can only narrow the grant. Rows go back as plain dicts; what is said about them goes beside them in
+a note, never among them.
+"""
+
+import datetime as dt
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from scroll_context.errors import BadInput, UnknownSeq
+from scroll_context.events import Event, Grant
+from scroll_context.kernel.results import CapabilityResult
+from scroll_context.store.search import Hit
+from scroll_context.store.sql import GuardedSql
+from scroll_context.store.store import Store
+from scroll_context.surface.checks import whole_number
+from scroll_context.surface.scope import Scope
+from scroll_context.surface.tool_record import ResultRef
+
+MAX_HITS = 200
+MAX_EXPAND = 5_000  # rows of one expand; more is asked for in pieces
+MAX_NOTES = 5
+WHOLE_TEXT = 1 << 20  # bytes; a larger body stays behind its handle
+
+
+class SessionFacts(Protocol):
+    """What the memory surface asks of the session that it belongs to."""
+
+    def visible_seqs(self) -> Collection[int]: ...
+
+    def index_lines(self) -> list[dict[str, Any]]: ...
+
+    def provenance(self, name: str) -> dict[str, Any]: ...
+
+
+class MemorySurface:
+    """`ms` as the host sees it. Calls may come from several threads at once."""
+
+    def __init__(self, store: Store, scope: Scope, reach: str, facts: SessionFacts) -> None:
+        self.store = store
+        self.scope = scope
+        self.grant = scope.grant(reach)
+        self.facts = facts
+        self.calls = 0  # in the running cell
+        self.empty_searches = 0  # of them, searches that found nothing
+        self.notes: list[str] = []  # what a reader of its output must know, such as that rows were left out
+        self._sql: GuardedSql | None = None
+        self._asked: dict[str, int] = {}
+
+    def begin_cell(self) -> None:
+        """A new cell: its calls are counted from here."""
+        self.calls = self.empty_searches = 0
+        self.notes = []
+
+    def methods(self) -> Mapping[str, Callable[..., CapabilityResult]]:
+        """The capabilities, by the name under which the kernel asks for them."""
+        self.calls += 1
+        return {
+            "ms.search": self.search,
+            "ms.expand": self.expand,
+            "ms.sql_query": self.sql_query,
+            "ms.sessions": self.sessions,
+            "ms.index": self.index,
+            "ms.provenance": self.provenance,
+        }
+
+    def search(self, query: str, k: Any = 10, **filters: Any) -> CapabilityResult:
+        """Ranked hits, each with its address and whole text."""
+        if not isinstance(query, str):
+            raise BadInput(f"ms.search takes a text as query, not {type(query).__name__}")
+        count = whole_number(k, "k", 1, MAX_HITS)
+        wanted = self._filters(filters)
+        found = self.store.index.search(query, k=count, grant=self.grant, exclude=self.facts.visible_seqs(), **wanted)
+        rows = [_row_of_hit(hit) for hit in found]
+        notes = [found.note, self._repeated(query, count, filters)]
+        self._note(f"ms.search({query!r:.60}): ", *notes)
+        if not rows:
+            self.empty_searches += 1
+            notes.append(
+                f"nothing in reach matches {query!r} (all words were tried, then any of them). Try other words, "
+                "synonyms, or fewer filters; what the working view already shows is left out."
+            )
+        return CapabilityResult(
+            {"rows": rows, "note": " ".join(filter(None, notes))}, tuple(row["seq"] for row in rows)
+        )
+
+    def expand(self, *places: Any) -> CapabilityResult:
+        """The exact events at one seq, at several, or from one to another."""
+        seqs, asked = _places(places)
+        events = self.store.log.get_many(seqs, self.grant)
+        if not events:
+            raise UnknownSeq(
+                f"no event within reach at {asked}; the log ends at {self.store.log.last_seq()}. "
+                "Take seqs from ms.search, ms.index() or hist.conversation_history."
+            )
+        rows = [self._row_of_event(event) for event in events]
+        missing = sorted(set(seqs) - {event.seq for event in events}) if len(seqs) < 100 else []
+        note = f"not within reach: {missing}" if missing else ""
+        self._note("ms.expand: ", note)
+        return CapabilityResult({"rows": rows, "note": note}, tuple(event.seq for event in events))
+
+    def sql_query(self, sql: str, params: Any = ()) -> CapabilityResult:
+        """Read-only SQL on hist.conversation_history and hist.events."""
+        if not isinstance(sql, str):
+            raise BadInput(f"ms.sql_query takes SQL as text, not {type(sql).__name__}")
+        if self._sql is None:
+            self._sql = self.store.sql(self.grant)
+        bound = params if isinstance(params, Mapping | list | tuple) else (params,)
+        result = self._sql.query(sql, _bindable(bound))
+        self._note("ms.sql_query: ", result.note)
+        seqs = tuple(row["seq"] for row in result.rows if isinstance(row.get("seq"), int))
+        return CapabilityResult({"rows": result.rows, "note": result.note}, seqs)
+
+    def sessions(self) -> CapabilityResult:
+        """The sessions within reach, oldest first."""
+        rows = [msgspec.to_builtins(info) for info in self.store.log.sessions(self.grant)]
+        return CapabilityResult({"rows": rows, "note": ""})
+
+    def index(self) -> CapabilityResult:
+        """The eviction index as data: headlines and the seq spans they stand for."""
+        return CapabilityResult({"rows": self.facts.index_lines(), "note": ""})
+
+    def provenance(self, name: str) -> CapabilityResult:
+        """Where a variable comes from."""
+        if not isinstance(name, str):
+            raise BadInput("ms.provenance takes the name of a variable as text")
+        return CapabilityResult(self.facts.provenance(name))
+
+    def close(self) -> None:
+        if self._sql is not None:
+            self._sql.close()
+
+    def _filters(self, given: dict[str, Any]) -> dict[str, Any]:
+        known = {"scope", "kind", "role", "session_id", "agent_id", "all_agents", "seq_range", "created_on",
+                 "created_from", "created_to"}  # fmt: skip
+        if unknown := sorted(set(given) - known):
+            raise BadInput(f"ms.search has no argument {unknown[0]!r}; it has query, k, {', '.join(sorted(known))}")
+        wanted: dict[str, Any] = {
+            name: given[name] for name in ("kind", "role", "session_id", "agent_id") if given.get(name) is not None
+        }
+        scope = given.get("scope")
+        if scope is not None and not given.get("all_agents"):
+            narrowed = _scope_grant(self.scope, scope)
+            for name in ("session_id", "task_id", "agent_id"):
+                if (value := getattr(narrowed, name)) is not None:
+                    wanted[name] = value
+        if given.get("seq_range") is not None:
+            seqs, _ = _bounds(given["seq_range"])
+            wanted["seq_range"] = seqs
+        day = given.get("created_on")
+        for name, value in (
+            ("created_from", given.get("created_from", day)),
+            ("created_to", given.get("created_to", day)),
+        ):
+            if value is not None:
+                wanted[name] = _iso(value, name)
+        return wanted
+
+    def _note(self, where: str, *notes: str) -> None:
+        for note in filter(None, notes):
+            if len(self.notes) < MAX_NOTES and where + note not in self.notes:
+                self.notes.append(where + note)
+
+    def _repeated(self, query: str, count: int, filters: dict[str, Any]) -> str:
+        key = repr((query, count, sorted(filters.items(), key=lambda item: item[0])))
+        self._asked[key] = times = self._asked.get(key, 0) + 1
+        if times == 1:
+            return ""
+        return f"this is call {times} of the same search in this session; other words will find other rows."
+
+    def _row_of_event(self, event: Event) -> dict[str, Any]:
+        row = _common(event)
+        row |= {"name": event.name, "tool_call_id": event.tool_call_id, "reply_to": event.reply_to}
+        if event.payload is not None:
+            row["payload"] = msgspec.to_builtins(
+                ResultRef(
+                    event.seq, event.payload.size, event.payload.media_type, event.payload.is_text, event.content
+                )
+            )
+            if event.payload.is_text and event.payload.size <= WHOLE_TEXT:
+                row["content"] = self.store.log.text(event)
+        return row
+
+
+def _common(item: Event | Hit) -> dict[str, Any]:
+    fields = ("seq", "session_id", "agent_id", "task_id", "kind", "role", "created_at", "step_index", "msg_index",
+              "headline", "content", "metadata")  # fmt: skip
+    return {field: getattr(item, field) for field in fields}
+
+
+def _row_of_hit(hit: Hit) -> dict[str, Any]:
+    return {**_common(hit), "score": hit.score, "snippet": hit.snippet}
+
+
+def _scope_grant(scope: Scope, name: Any) -> Grant:
+    try:
+        return scope.grant(name)
+    except ValueError as error:
+        raise BadInput(str(error)) from None
+
+
+def _bounds(pair: Any) -> tuple[tuple[int, int], str]:
+    if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
+        raise BadInput(f"seq_range is a pair (first, last), not {pair!r:.80}")
+    lo, hi = whole_number(pair[0], "first seq", 0), whole_number(pair[1], "last seq", 0)
+    return (lo, hi), f"{lo}-{hi}"
+
+
+def _places(places: tuple[Any, ...]) -> tuple[list[int], str]:
+    """The seqs meant by expand(7), expand([7, 9]), expand(7, 9) and, since models write it, expand((7, 9))."""
+    if len(places) == 2 and not any(isinstance(place, list | tuple) for place in places):
+        (lo, hi), asked = _bounds(places)
+        if hi - lo >= MAX_EXPAND:
+            raise BadInput(
+                f"expand gives at most {MAX_EXPAND:,} events at once; {asked} has {hi - lo + 1:,}. Take parts."
+            )
+        return list(range(max(lo, 1), hi + 1)), asked
+    flat = [one for place in places for one in (place if isinstance(place, list | tuple) else [place])]
+    if not flat:
+        raise BadInput("ms.expand needs a seq, a list of seqs, or a first and a last seq")
+    if len(flat) > MAX_EXPAND:
+        raise BadInput(f"expand gives at most {MAX_EXPAND:,} events at once, not {len(flat):,}")
+    return [whole_number(one, "seq", 0) for one in flat], f"seq {', '.join(map(str, flat[:10]))}"
+
+
+def _iso(value: Any, name: str) -> str:
+    if isinstance(value, dt.date | dt.datetime):
+        return value.isoformat()
+    try:
+        dt.datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        raise BadInput(f"{name} must be a date such as '2024-07-31' or an ISO time, not {value!r:.80}") from None
+    return str(value)
+
+
+def _bindable(params: Mapping[str, Any] | Sequence[Any]) -> Mapping[str, Any] | Sequence[Any]:
+    def plain(value: Any) -> Any:
+        return value.isoformat() if isinstance(value, dt.date | dt.datetime) else value
+
+    if isinstance(params, Mapping):
+        return {name: plain(value) for name, value in params.items()}
+    return [plain(value) for value in params]

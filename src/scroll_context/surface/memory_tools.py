@@ -1,0 +1,127 @@
+"""Parts of the memory surface as native tools, for models that have no kernel to call `ms` from.
+
+They return what `ms` returns, cut to what a reader can take in at once: without code nothing can be filtered before
+it is shown. Calls and results are recorded like any other's, marked as echoes, so that a model never finds its own
+recalls. The grant, the checks and the notes are those of the memory surface.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+from scroll_context.surface.memory import MemorySurface
+from scroll_context.surface.tools import Tool, tool
+
+HIT_CHARS = 1_200  # of a hit; a longer text is shown by the part that matched
+PAGE_CHARS = 24_000  # of all texts that one expand shows
+MAX_ROWS = 60  # of one expand
+
+Scalar = str | int | float | bool | None
+_SHOWN = ("seq", "session_id", "role", "kind", "name", "created_at", "headline")
+
+
+def memory_tools(memory: MemorySurface, names: Iterable[str]) -> list[Tool[..., Any]]:
+    """The tools of these names: search, expand and sql_query are called ms_search and so on; recall is recall."""
+    offered = _Recall(memory)
+    made: list[Tool[..., Any]] = []
+    for name in names:
+        one = tool(getattr(offered, name), name=name if name == "recall" else f"ms_{name}")
+        one.echo = True
+        made.append(one)
+    return made
+
+
+class _Recall:
+    """The functions; their docstrings are what the model reads."""
+
+    def __init__(self, memory: MemorySurface) -> None:
+        self._memory = memory
+
+    def recall(
+        self,
+        query: Annotated[str, "words to look for"],
+        k: Annotated[int, "how many passages to return"] = 5,
+    ) -> dict[str, Any]:
+        """Search everything that was said and done in earlier work, by words, best first.
+
+        All words are tried first, then any of them. Uppercase OR, AND, NOT, "exact phrases" and prefix* work.
+        """
+        return _hits(self._memory.search(query, k).value)
+
+    def search(
+        self,
+        query: Annotated[str, "words to look for"],
+        k: Annotated[int, "how many hits to return"] = 10,
+        role: Annotated[str | None, "user, assistant or tool"] = None,
+        kind: Annotated[str | None, "conversation, tool_call, tool_result, ..."] = None,
+        session_id: str | None = None,
+        first_seq: int | None = None,
+        last_seq: int | None = None,
+        created_from: Annotated[str | None, "a date such as 2024-07-31"] = None,
+        created_to: Annotated[str | None, "a date; it is included"] = None,
+    ) -> dict[str, Any]:
+        """Find events by words, best first; a long text is shown by the part that matched.
+
+        All words are tried first, then any of them. Uppercase OR, AND, NOT, "exact phrases" and prefix* work.
+        """
+        filters: dict[str, Any] = {
+            "role": role, "kind": kind, "session_id": session_id,
+            "created_from": created_from, "created_to": created_to,
+        }  # fmt: skip
+        if first_seq is not None or last_seq is not None:
+            filters["seq_range"] = (first_seq or 0, last_seq or self._memory.store.log.last_seq())
+        given = {name: value for name, value in filters.items() if value is not None}
+        return _hits(self._memory.search(query, k, **given).value)
+
+    def expand(
+        self,
+        seq: Annotated[int, "the event to return, or the first of several"],
+        last: Annotated[int | None, "the last of several"] = None,
+        start: Annotated[int, "where in a long text to begin, in characters"] = 0,
+    ) -> dict[str, Any]:
+        """Return the exact events at a seq, or from one seq to another. A long text comes in pages."""
+        answer = self._memory.expand(*((seq,) if last is None else (seq, last))).value
+        rows, note = answer["rows"], answer["note"]
+        if len(rows) > MAX_ROWS:
+            note = (
+                f"{len(rows)} events; the first {MAX_ROWS} are returned. Go on from seq {rows[MAX_ROWS]['seq']}. {note}"
+            )
+            rows = rows[:MAX_ROWS]
+        page = PAGE_CHARS // len(rows)
+        return _answer([_page(row, start, page) for row in rows], note)
+
+    def sql_query(
+        self,
+        sql: Annotated[str, "one SELECT"],
+        params: Annotated[list[Scalar] | None, "values for its ? marks"] = None,
+    ) -> dict[str, Any]:
+        """Run read-only SQL on hist.conversation_history.
+
+        Columns: seq, session_id, agent_id, task_id, kind, role, name, content, headline, step_index, msg_index,
+        metadata, created_at.
+        """
+        answer = self._memory.sql_query(sql, params or ()).value
+        return _answer(answer["rows"], answer["note"])
+
+
+def _answer(rows: list[dict[str, Any]], note: str) -> dict[str, Any]:
+    return {"rows": rows, "note": note} if note else {"rows": rows}
+
+
+def _hits(answer: Mapping[str, Any]) -> dict[str, Any]:
+    rows = []
+    for row in answer["rows"]:
+        whole = len(row["content"]) <= HIT_CHARS
+        rows.append(_known(row) | ({"content": row["content"]} if whole else {"snippet": row["snippet"]}))
+    return _answer(rows, answer["note"])
+
+
+def _page(row: Mapping[str, Any], start: int, page: int) -> dict[str, Any]:
+    text, begin = row["content"], max(0, start)
+    shown = _known(row) | {"content": text[begin : begin + page]}
+    if len(text) > begin + page:
+        shown["more"] = f"{len(text):,} characters in all; ms_expand(seq={row['seq']}, start={begin + page}) goes on"
+    return shown
+
+
+def _known(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: row[name] for name in _SHOWN if row.get(name)}

@@ -1,0 +1,154 @@
+"""How a tool call becomes events: the call, bytes inside its result, and the result itself.
+
+The whole result is recorded: text as it is, anything else as JSON text, bytes as a payload with their media type.
+Bytes in the midst of other values are events of their own, and the JSON names their seqs, so that media never lie in
+the log as base64 text and every part of a result has an address. Small results go on as values, large ones as a
+reference. A result over `MAX_RESULT` is refused: that is the only one that is not kept.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from scroll_context.errors import ToolFailed
+from scroll_context.events import Kind, Payload
+from scroll_context.kernel.values import portable
+from scroll_context.store.log import EventLog
+from scroll_context.store.rows import INLINE_LIMIT, PREVIEW
+from scroll_context.surface.scope import Scope
+from scroll_context.surface.tool_values import INLINE_BYTES, Media, Plain, inline, json_text
+
+LAZY = 1 << 20  # bytes; a larger result stays in the store until a cell asks for it
+MAX_RESULT = 256 << 20  # bytes
+JSON = "application/json"
+TEXT = "text/plain; charset=utf-8"
+
+
+class ResultRef(msgspec.Struct, frozen=True):
+    """Where a large result is, and what is known of it without loading it."""
+
+    seq: int
+    size: int
+    media_type: str
+    text: bool  # whether it reads as text (JSON included) or only as bytes
+    preview: str
+
+
+class Recorder:
+    """Writes the events of one call. `call_seq` and `result_seq` are 0 until there is such an event."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        scope: Scope,
+        on_event: Callable[[int], None] | None = None,
+        *,
+        name: str,
+        arguments: str,
+        tool_call_id: str,
+        metadata: dict[str, Any],
+    ) -> None:
+        self._log = log
+        self._scope = scope
+        self._on_event = on_event
+        self._arguments = arguments
+        self._common: dict[str, Any] = {"name": name, "tool_call_id": tool_call_id, "metadata": metadata}
+        self.call_seq = 0
+        self.result_seq = 0
+
+    def begin(self) -> None:
+        """Record the call."""
+        self.call_seq = self._append(Kind.TOOL_CALL, role="assistant", content=self._arguments)
+
+    def fail(self, state: str, text: str) -> None:
+        """Record that there is no result, and the call too when it never began."""
+        if not self.call_seq:
+            self.begin()
+        self._end(state, text)
+
+    def finish(self, result: Plain) -> tuple[Any, ResultRef | None]:
+        """Record a result; returns it as the value for the cell, or as a reference when it is large."""
+        value = result.value
+        if isinstance(value, bytes | bytearray | memoryview):
+            return self._finish_bytes(result.media(value))
+        if isinstance(value, str):
+            return self._finish_text(value, value, TEXT, 0)
+        media: list[Media] = []
+        try:
+            text = json_text(value, lambda data: self._part(result.media(data), media))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise self._unusable(error) from error
+        return self._finish_text(value, text, JSON, sum(len(part.data) for part in media))
+
+    def _finish_bytes(self, media: Media) -> tuple[Any, ResultRef | None]:
+        self._check_size(len(media.data))
+        payload = self._log.payloads.put(media.data, media.media_type)
+        self._end("ok", _label(media), payload)
+        if payload.size <= LAZY:
+            return media.data, None
+        return None, self._ref(payload, _label(media))
+
+    def _finish_text(self, value: Any, text: str, media_type: str, beside: int) -> tuple[Any, ResultRef | None]:
+        if not text.isascii() and (cleaned := text.encode("utf-8", "replace").decode()) != text:
+            text = cleaned  # a lone surrogate: neither the log nor the wire can hold it
+            value = text if media_type == TEXT else json.loads(text)
+        size = len(text.encode())
+        self._check_size(size + beside)
+        lazy = size + beside > LAZY
+        if not lazy:
+            try:
+                portable(value)
+            except (TypeError, ValueError) as error:
+                raise self._unusable(error) from error
+        if not lazy and size <= INLINE_LIMIT:
+            self._end("ok", text)
+            return value, None
+        payload = self._log.payloads.put_text(text, media_type)
+        self._end("ok", text[:PREVIEW], payload)
+        return (None, self._ref(payload, text[:PREVIEW])) if lazy else (value, None)
+
+    def _part(self, media: Media, seen: list[Media]) -> Any:
+        """What the JSON says in the place of bytes."""
+        if len(media.data) <= INLINE_BYTES:
+            return inline(media.data)
+        seen.append(media)
+        self._check_size(sum(len(part.data) for part in seen))
+        payload = self._log.payloads.put(media.data, media.media_type)
+        seq = self._append(Kind.ARTIFACT, role="tool", content=_label(media), payload=payload, reply_to=self.call_seq)
+        return {"artifact": seq, "media_type": media.media_type, "size": payload.size}
+
+    def _end(self, state: str, content: str, payload: Payload | None = None) -> None:
+        self.result_seq = self._append(
+            Kind.TOOL_RESULT,
+            role="tool",
+            content=content,
+            payload=payload,
+            reply_to=self.call_seq,
+            tool_state=state,
+        )
+
+    def _append(self, kind: str, **fields: Any) -> int:
+        seq = self._log.append(self._scope.draft(kind, **fields, **self._common))
+        if self._on_event is not None:
+            self._on_event(seq)
+        return seq
+
+    def _ref(self, payload: Payload, preview: str) -> ResultRef:
+        return ResultRef(self.result_seq, payload.size, payload.media_type, payload.is_text, preview)
+
+    def _check_size(self, size: int) -> None:
+        if size > MAX_RESULT:
+            raise ToolFailed(
+                f"{self._common['name']} returned {size:,} bytes; at most {MAX_RESULT:,} are taken, and nothing of it "
+                "was kept. Ask for less at a time.",
+                kind="ValueError",
+            )
+
+    def _unusable(self, error: Exception) -> ToolFailed:
+        return ToolFailed(f"{self._common['name']} returned something that cannot be used: {error}", kind="TypeError")
+
+
+def _label(media: Media) -> str:
+    return f"[{media.media_type}, {len(media.data):,} bytes]"

@@ -1,0 +1,339 @@
+"""The toolbox: calls tools for the cells and the model of one session, and records every call and every result.
+
+A call is an event before the tool starts, and its whole result is another event before anyone sees it. So a call
+without a result is one that was running when the process died: `unfinished` finds them, and `settle` gives each a
+result that says so, because a tool with effects must never be called again as if nothing had happened. Whatever keeps
+a tool from starting (wrong arguments, a limit, a refusal) is recorded as well, call and result together.
+
+Calls come from many threads and run at once; the toolbox holds no lock while a tool runs. A tool that misses its
+deadline is abandoned: what it returns later goes nowhere, and the recorded result says so.
+"""
+
+import contextlib
+import inspect
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
+from typing import Any
+
+import msgspec
+
+from scroll_context.errors import BadInput, ToolFailed
+from scroll_context.events import Event, Kind
+from scroll_context.messages import ToolSpec
+from scroll_context.store.log import EventLog
+from scroll_context.surface.scope import Scope
+from scroll_context.surface.tool_record import Recorder, ResultRef
+from scroll_context.surface.tool_text import brief_doc
+from scroll_context.surface.tool_values import Plain, inline, json_text, plain
+from scroll_context.surface.tools import Tool, tool
+
+DESCRIBE_CHARS = 24_000
+
+
+class ToolUse(msgspec.Struct, frozen=True):
+    """What the confirmation callback is asked about."""
+
+    name: str
+    arguments: dict[str, Any]  # by name, as they were sent
+    header: str  # the signature of the tool
+    cell_seq: int | None
+
+
+class ToolOutcome(msgspec.Struct, frozen=True):
+    """A result: the value itself, or for a large one only a reference to where the log has it."""
+
+    value: Any
+    call_seq: int
+    result_seq: int
+    ref: ResultRef | None = None
+
+
+class Toolbox:
+    """The tools of one session. Share it between threads.
+
+    `confirm` is asked before a tool with effects runs, one question at a time; without it such tools run unasked,
+    because whoever mounted them chose to.
+    """
+
+    def __init__(
+        self,
+        tools: Iterable[Tool[..., Any] | Callable[..., Any]],
+        *,
+        log: EventLog,
+        scope: Scope,
+        confirm: Callable[[ToolUse], bool] | None = None,
+        default_timeout: float = 60.0,
+    ) -> None:
+        self.tools: dict[str, Tool[..., Any]] = {}
+        for item in tools:
+            self._add(item if isinstance(item, Tool) else tool(item))
+        self._native = {one.spec.name: one for one in self.tools.values()}
+        self._log = log
+        self._scope = scope
+        self._confirm = confirm
+        self._default_timeout = default_timeout
+        self._asking = threading.Lock()
+        self._counting = threading.Lock()
+        self._calls: dict[str, int] = {}
+        self._slots = {
+            one.name: threading.Semaphore(one.limits.max_concurrent)
+            for one in self.tools.values()
+            if one.limits.max_concurrent is not None
+        }
+
+    def _add(self, item: Tool[..., Any]) -> None:
+        space, dot, _ = item.name.partition(".")
+        spaces = {name.partition(".")[0] for name in self.tools if "." in name}
+        natives = {one.spec.name for one in self.tools.values()}
+        if item.spec.name in natives or item.name in spaces or (dot and space in self.tools):
+            raise BadInput(f"the name {item.name!r} is taken by another tool; give one of them another with name=")
+        self.tools[item.name] = item
+
+    # what the model is told -----------------------------------------------------------------------------
+
+    def describe(self, limit: int = DESCRIBE_CHARS) -> str:
+        """Stubs of all tools, sorted by name; less is said of each when all do not fit into `limit` characters."""
+        tools = [self.tools[name] for name in sorted(self.tools)]
+        levels: tuple[Callable[[Tool[..., Any]], str], ...] = (
+            lambda one: one.stub,
+            lambda one: f"def {one.header}: ...  # {brief_doc(one.doc, lines=1, chars=120)}".rstrip(" #"),
+            lambda one: f"def {one.header}: ...",
+        )
+        for level, text_of in enumerate(levels):
+            text = ("\n" if level else "\n\n").join(map(text_of, tools))
+            if len(text) <= limit:
+                return text
+        return brief_doc(", ".join(one.name for one in tools), lines=1, chars=limit - 2)
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """The tools for native calling, sorted by name."""
+        return tuple(self.tools[name].spec for name in sorted(self.tools))
+
+    # calling --------------------------------------------------------------------------------------------
+
+    def call(
+        self,
+        name: str,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        cell_seq: int | None = None,
+        tool_call_id: str = "",
+        deadline: float | None = None,
+        on_event: Callable[[int], None] | None = None,
+    ) -> ToolOutcome:
+        """Call a tool by its name (or its native name) and wait for it, at most until `deadline` (monotonic clock).
+
+        Raises ToolFailed for everything that is not a result; both events are recorded by then. `on_event` is told
+        the seq of each event as soon as it is recorded.
+        """
+        found = self.tools.get(name) or self._native.get(name)
+        named = _names(found, args, kwargs or {})
+        recorder = Recorder(
+            self._log,
+            self._scope,
+            on_event,
+            name=found.name if found else name,
+            arguments=_arguments_text(named),
+            tool_call_id=tool_call_id or f"call_{uuid.uuid4().hex}",
+            metadata=({} if cell_seq is None else {"inside_cell": cell_seq})
+            | ({"effects": True} if found and found.effects else {})
+            | ({"echo": True} if found and found.echo else {}),
+        )
+        with self._faults(recorder), contextlib.ExitStack() as held:
+            if found is None:
+                known = ", ".join(sorted(self.tools)) or "none"
+                raise ToolFailed(f"there is no tool {name!r}; the tools are: {known}", kind="NameError")
+            arguments = _converted(found, args, kwargs or {})
+            self._count(found)
+            if found.effects and self._confirm is not None:
+                self._ask(ToolUse(found.name, named, found.header, cell_seq), deadline)
+            until = time.monotonic() + (found.limits.timeout or self._default_timeout)
+            until = until if deadline is None else min(until, deadline)
+            self._take_slot(found, until, held)
+            if time.monotonic() >= until:
+                raise ToolFailed(f"{found.name} was not started: its time was already over", **_TIMEOUT)
+            recorder.begin()
+            future = _started(found, arguments)
+            slot = held.pop_all()
+            future.add_done_callback(lambda _: slot.close())  # an abandoned call keeps its slot until it ends
+            value, ref = recorder.finish(_result(found, future, until))
+            return ToolOutcome(value, recorder.call_seq, recorder.result_seq, ref)
+
+    def call_native(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        tool_call_id: str,
+        deadline: float | None = None,
+        on_event: Callable[[int], None] | None = None,
+    ) -> int:
+        """Carry out a call that the model made itself; returns the seq of the result, which may be an error."""
+        try:
+            outcome = self.call(name, kwargs=arguments, tool_call_id=tool_call_id, deadline=deadline, on_event=on_event)
+        except ToolFailed as error:
+            assert error.result_seq is not None
+            return error.result_seq
+        return outcome.result_seq
+
+    def unfinished(self) -> list[Event]:
+        """The calls of this session that have no result; see the function of this name."""
+        return unfinished(self._log, self._scope)
+
+    def settle(self) -> list[Event]:
+        """Give them one that says so; see the function of this name."""
+        return settle(self._log, self._scope)
+
+    @contextlib.contextmanager
+    def _faults(self, recorder: Recorder) -> Iterator[None]:
+        """Record whatever ends a call without a result, and raise it with the addresses of its events."""
+        try:
+            yield
+        except ToolFailed as error:
+            if not recorder.result_seq:
+                recorder.fail(error.state, f"{error.kind}: {error}")
+            error.call_seq, error.result_seq = recorder.call_seq, recorder.result_seq
+            raise
+        except (KeyboardInterrupt, SystemExit):
+            if not recorder.call_seq:
+                recorder.fail("refused", "interrupted before it started")
+            elif not recorder.result_seq:
+                recorder.fail("error", "the wait for this call was interrupted; it may still take effect")
+            raise
+
+    def _count(self, found: Tool[..., Any]) -> None:
+        with self._counting:
+            made = self._calls.get(found.name, 0)
+            if found.limits.max_calls is not None and made >= found.limits.max_calls:
+                raise ToolFailed(
+                    f"{found.name} may be called {found.limits.max_calls} times, and has been; "
+                    "use the results that you have",
+                    kind="PermissionError",
+                    state="refused",
+                )
+            self._calls[found.name] = made + 1
+
+    def _ask(self, use: ToolUse, deadline: float | None) -> None:
+        assert self._confirm is not None
+        if not self._asking.acquire(timeout=_remaining(deadline)):
+            raise ToolFailed(f"{use.name} was not started: no time was left to ask the user", **_TIMEOUT)
+        try:
+            allowed = self._confirm(use)
+            reason = "the user refused it"
+        except Exception as error:  # noqa: BLE001 - the callback is foreign code; without an answer nothing runs
+            allowed, reason = False, f"asking the user failed ({type(error).__name__}: {error})"
+        finally:
+            self._asking.release()
+        if not allowed:
+            raise ToolFailed(
+                f"{use.name} was not run: {reason}. Do not try it again unasked; find out what is wanted instead",
+                kind="PermissionError",
+                state="refused",
+            )
+
+    def _take_slot(self, found: Tool[..., Any], until: float, held: contextlib.ExitStack) -> None:
+        slot = self._slots.get(found.name)
+        if slot is None:
+            return
+        if not slot.acquire(timeout=_remaining(until)):
+            raise ToolFailed(
+                f"{found.name} was not started: its {found.limits.max_concurrent} places stayed taken", **_TIMEOUT
+            )
+        held.callback(slot.release)
+
+
+def unfinished(log: EventLog, scope: Scope) -> list[Event]:
+    """The tool calls of a session that were started here and have no result, oldest first.
+
+    Ask this before a session goes on after a crash: these calls may have taken effect (`metadata.effects` says which
+    could). Imported calls never ran here and are left out.
+    """
+    rows = log.query(
+        """SELECT seq FROM event WHERE session_id = ?1 AND agent_id = ?2 AND kind = ?3 AND source_key IS NULL
+        AND seq NOT IN (SELECT reply_to FROM event WHERE session_id = ?1 AND agent_id = ?2 AND kind = ?4
+                        AND reply_to IS NOT NULL) ORDER BY seq""",
+        (scope.session_id, scope.agent_id, str(Kind.TOOL_CALL), str(Kind.TOOL_RESULT)),
+    )
+    return log.get_many([row[0] for row in rows])
+
+
+def settle(log: EventLog, scope: Scope) -> list[Event]:
+    """Give every unfinished call a result of state "unknown", so that it is reported once; return the calls."""
+    calls = unfinished(log, scope)
+    log.append_many(
+        scope.draft(
+            Kind.TOOL_RESULT, role="tool", name=call.name, tool_call_id=call.tool_call_id, reply_to=call.seq,
+            tool_state="unknown", metadata=call.metadata,
+            content=f"the process ended while {call.name} was running: whether it took effect is not known. "
+            "Check before you call it again.",
+        )
+        for call in calls
+    )  # fmt: skip
+    return calls
+
+
+_TIMEOUT: dict[str, Any] = {"kind": "TimeoutError", "state": "timeout"}
+
+
+def _names(found: Tool[..., Any] | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments by name as far as they have one, for the log and for the user."""
+    if found is not None:
+        with contextlib.suppress(BadInput):
+            return dict(found.names(args, kwargs).arguments)
+    return ({"*": list(args)} if args else {}) | dict(kwargs)
+
+
+def _converted(found: Tool[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> inspect.BoundArguments:
+    try:
+        return found.convert(found.names(args, kwargs))
+    except Exception as error:  # a model's own validators are foreign code
+        raise ToolFailed(_message(error), kind="TypeError") from error
+
+
+def _arguments_text(named: dict[str, Any]) -> str:
+    """The canonical JSON of the arguments."""
+    try:
+        return json_text(plain(named, str_keys=True).value, inline, sort_keys=True)
+    except (TypeError, RecursionError) as error:  # the check of the arguments will say more
+        return json_text({"unreadable": str(error)}, inline)
+
+
+def _started(found: Tool[..., Any], arguments: inspect.BoundArguments) -> Future[Plain]:
+    try:
+        return found.start(arguments)
+    except RuntimeError as error:  # no more threads
+        raise ToolFailed(f"{found.name} could not be started: {error}") from error
+
+
+def _result(found: Tool[..., Any], future: Future[Plain], until: float) -> Plain:
+    started = time.monotonic()
+    wait([future], timeout=_remaining(until))
+    if not future.done() and (future.cancel() or not future.done()):
+        stopped = future.cancelled()
+        raise ToolFailed(
+            f"{found.name} gave no answer in {until - started:.3g} s and was {'cancelled' if stopped else 'abandoned'}"
+            + ("." if stopped else "; it may still be running, and what it returns is not recorded.")
+            + (" It may have taken effect: check before you call it again." if found.effects else ""),
+            **_TIMEOUT,
+        )
+    try:
+        return future.result()
+    except ToolFailed as error:
+        raise ToolFailed(str(error), kind=error.kind, state=error.state) from error
+    except BaseException as error:  # whatever the tool raised
+        raise ToolFailed(_message(error), kind=type(error).__name__) from error
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error) or type(error).__name__
+    except Exception:  # noqa: BLE001 - an exception of foreign code may not even know its text
+        return type(error).__name__
+
+
+def _remaining(until: float | None) -> float:
+    return -1 if until is None else max(0.0, until - time.monotonic())

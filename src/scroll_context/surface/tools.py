@@ -1,0 +1,271 @@
+"""Tools: typed Python functions that a cell, or a model by a native call, may use.
+
+`@tool` reads a function's annotations once and makes of them everything else: the stub in the prompt, the JSON schema
+for native calls, and the check of arguments, which arrive as JSON-like values and are converted to what the function
+expects (dates from text, integers from text, dataclasses and structs from dicts). What cannot work is refused when
+the function is decorated, not when a model calls it. A tool holds no state: limits, consent and the log are the
+toolbox's (toolbox.py).
+"""
+
+import builtins
+import functools
+import inspect
+import keyword
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import PurePath
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+import msgspec
+
+from scroll_context.errors import BadInput
+from scroll_context.messages import ToolSpec
+from scroll_context.surface.tool_text import shapes, signature_text, stub_text, type_text
+from scroll_context.surface.tool_values import Plain, plain
+from scroll_context.surface.tool_work import in_loop, in_thread
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+RESERVED = frozenset({"ms", "ask", "ask_many"}) | frozenset(dir(builtins))
+SHOWN = 120  # characters of a wrong argument that an error repeats
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tool may cost. None leaves the choice to the toolbox, or sets no limit."""
+
+    timeout: float | None = None  # seconds that one call may take
+    max_calls: int | None = None  # calls in the life of a toolbox
+    max_concurrent: int | None = None  # calls at the same time; more of them wait
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise BadInput(f"{name} must be above 0, not {value!r}; leave it out for no limit of this kind")
+
+
+class Tool(Generic[P, R]):
+    """One function that may be called on a model's behalf. Calling the tool itself calls the function, unchecked."""
+
+    def __init__(
+        self,
+        function: Callable[P, R],
+        launch: Callable[[inspect.BoundArguments], Future[Plain]],
+        *,
+        name: str,
+        doc: str,
+        signature: inspect.Signature,
+        schema: dict[str, Any],
+        aliases: Mapping[str, str] | None = None,
+        effects: bool = False,
+        limits: Limits | None = None,
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._launch = launch
+        self.name = name
+        self.doc = doc
+        self.signature = signature
+        self.schema = schema
+        self.aliases = aliases or {}  # names of arguments that Python cannot spell -> their names in the signature
+        self.effects = effects
+        self.limits = limits or Limits()
+        self.echo = False  # whether what it returns only repeats history, and must never be found by a search
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Tool {self.header}>"
+
+    @property
+    def header(self) -> str:
+        """The signature on one line."""
+        return signature_text(self.name, self.signature)
+
+    @property
+    def stub(self) -> str:
+        """The function as the prompt shows it."""
+        annotations = [parameter.annotation for parameter in self.signature.parameters.values()]
+        required = {name: part.get("required", []) for name, part in self.schema.get("$defs", {}).items()}
+        spelt = shapes([*annotations, self.signature.return_annotation], required)
+        return stub_text(self.header, self.doc, spelt, self.effects)
+
+    @property
+    def spec(self) -> ToolSpec:
+        """The tool for native calling. Providers allow no dots in names."""
+        return ToolSpec(self.name.replace(".", "__"), self.doc or self.name, self.schema)
+
+    def names(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> inspect.BoundArguments:
+        """Give every argument its name. Raises BadInput when they do not fit the signature."""
+        renamed = {self.aliases.get(name, name): value for name, value in kwargs.items()}
+        try:
+            return self.signature.bind(*args, **renamed)
+        except TypeError as error:
+            raise BadInput(f"{self.name}: {error}. The signature is {self.header}") from None
+
+    def convert(self, named: inspect.BoundArguments) -> inspect.BoundArguments:
+        """The arguments as the annotations want them. Raises BadInput that names the one that does not fit."""
+        converted = {
+            name: self._converted(self.signature.parameters[name], value) for name, value in named.arguments.items()
+        }
+        return inspect.BoundArguments(self.signature, converted)
+
+    def start(self, arguments: inspect.BoundArguments) -> Future[Plain]:
+        """Begin a call with converted arguments; the result comes as a plain value."""
+        return self._launch(arguments)
+
+    def _converted(self, parameter: inspect.Parameter, value: Any) -> Any:
+        wanted = parameter.annotation
+        try:
+            return msgspec.convert(value, wanted, dec_hook=_decode)
+        except msgspec.ValidationError:
+            pass
+        try:  # models send numbers as text, and dates where text is wanted
+            return msgspec.convert(msgspec.to_builtins(value), wanted, strict=False, dec_hook=_decode)
+        except msgspec.ValidationError as error:
+            shown = repr(value)
+            shown = shown if len(shown) <= SHOWN else shown[:SHOWN] + "…"
+            reason = " ".join(str(error).split())
+            raise BadInput(
+                f"{self.name}: parameter {parameter.name!r} must be {type_text(wanted)}, not {shown} ({reason}). "
+                f"The signature is {self.header}"
+            ) from None
+
+
+@overload
+def tool(
+    function: Callable[P, R],
+    *,
+    name: str | None = None,
+    effects: bool = False,
+    timeout: float | None = None,
+    max_calls: int | None = None,
+    max_concurrent: int | None = None,
+) -> Tool[P, R]: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    effects: bool = False,
+    timeout: float | None = None,
+    max_calls: int | None = None,
+    max_concurrent: int | None = None,
+) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+
+
+def tool(
+    function: Callable[P, R] | None = None,
+    *,
+    name: str | None = None,
+    effects: bool = False,
+    timeout: float | None = None,
+    max_calls: int | None = None,
+    max_concurrent: int | None = None,
+) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
+    """Make a tool of a typed function: `@tool`, `@tool(effects=True)` or `tool(function, name="other")`.
+
+    `effects` marks a tool that changes the world (it books, sends, pays, deletes): the toolbox asks its confirmation
+    callback first, and a call that a crash left without a result is reported, never repeated. A coroutine function
+    runs on an event loop shared by all tools and must not block; any other runs in a thread of its own.
+    """
+    limits = Limits(timeout=timeout, max_calls=max_calls, max_concurrent=max_concurrent)
+    if function is None:
+        return lambda decorated: _make(decorated, name, effects, limits)
+    return _make(function, name, effects, limits)
+
+
+def _make(function: Callable[P, R], name: str | None, effects: bool, limits: Limits) -> Tool[P, R]:
+    called = str(name or getattr(function, "__name__", ""))
+    if not called.isidentifier() or keyword.iskeyword(called) or called in RESERVED:
+        raise BadInput(
+            f"a tool cannot be called {called!r}: take a Python name that hides nothing, with tool(name=...)"
+        )
+    signature = _resolved(function, called)
+
+    def launch(arguments: inspect.BoundArguments) -> Future[Plain]:
+        if inspect.iscoroutinefunction(function):
+            return in_loop(_awaited(function(*arguments.args, **arguments.kwargs)))
+        return in_thread(lambda: plain(function(*arguments.args, **arguments.kwargs)), called)
+
+    doc = inspect.getdoc(function) or ""
+    schema = _schema(called, signature)
+    return Tool(
+        function, launch, name=called, doc=doc, signature=signature, schema=schema, effects=effects, limits=limits
+    )
+
+
+async def _awaited(work: typing.Awaitable[Any]) -> Plain:
+    return plain(await work)
+
+
+def _resolved(function: Callable[..., Any], name: str) -> inspect.Signature:
+    """The signature with its annotations as types. Raises BadInput for what a model could not call."""
+    try:
+        signature = inspect.signature(function)
+        called = function if inspect.isroutine(function) else type(function).__call__
+        hints = typing.get_type_hints(called, include_extras=True)
+    except (TypeError, ValueError, NameError) as error:
+        raise BadInput(f"the annotations of {name} cannot be read: {error}") from error
+    parameters = []
+    for parameter in signature.parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise BadInput(
+                f"{name}: parameter {parameter} cannot be given by name, so a model cannot be told of it; "
+                "write out the parameters, for example with a list or a dict"
+            )
+        if parameter.name not in hints:
+            raise BadInput(
+                f"{name}: parameter {parameter.name!r} has no annotation, so its values cannot be checked; "
+                + ("decorate the bound method" if parameter.name == "self" else f"write {parameter.name}: str or such")
+            )
+        parameters.append(parameter.replace(annotation=hints[parameter.name]))
+    return signature.replace(parameters=parameters, return_annotation=hints.get("return", inspect.Signature.empty))
+
+
+def _schema(name: str, signature: inspect.Signature) -> dict[str, Any]:
+    """The JSON schema of the arguments, which also proves that msgspec can convert them."""
+    properties: dict[str, Any] = {}
+    shared: dict[str, Any] = {}
+    for parameter in signature.parameters.values():
+        wanted = parameter.annotation
+        try:
+            (schema,), defined = msgspec.json.schema_components(
+                [wanted], schema_hook=_foreign_schema, ref_template="#/$defs/{name}"
+            )
+        except (TypeError, NotImplementedError) as error:
+            raise BadInput(
+                f"{name}: parameter {parameter.name!r} of type {type_text(wanted)} cannot be made from JSON: {error}"
+            ) from error
+        shared |= defined
+        shared |= schema.pop("$defs", {})
+        notes = [note for note in getattr(wanted, "__metadata__", ()) if isinstance(note, str)]
+        if notes:
+            schema = {**schema, "description": notes[0]}
+        if parameter.default not in (parameter.empty, None):
+            schema = {**schema, "default": msgspec.to_builtins(parameter.default, enc_hook=str)}
+        properties[parameter.name] = schema
+    required = [p.name for p in signature.parameters.values() if p.default is p.empty]
+    schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    return schema | ({"$defs": shared} if shared else {})
+
+
+def _decode(wanted: type, value: Any) -> Any:
+    """msgspec's hook for the two families of types that it does not know."""
+    if hasattr(wanted, "model_validate"):
+        return wanted.model_validate(value)
+    if isinstance(value, str):
+        return wanted(value)
+    raise ValueError(f"Expected a path as text, got {type(value).__name__}")
+
+
+def _foreign_schema(wanted: type) -> dict[str, Any]:
+    if hasattr(wanted, "model_json_schema"):
+        return dict(wanted.model_json_schema())
+    if isinstance(wanted, type) and issubclass(wanted, PurePath):
+        return {"type": "string", "description": "a path"}
+    raise NotImplementedError(f"{wanted} is not made of JSON values")
