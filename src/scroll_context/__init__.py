@@ -8,46 +8,67 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from scroll_context.agent.agent import Agent, Limits
+    from scroll_context.agent.session import Session, SessionOptions
     from scroll_context.errors import ScrollError
     from scroll_context.events import Draft, Event, Grant, Kind, Payload
+    from scroll_context.kernel.kernel import Kernel
+    from scroll_context.models import ScriptedModel, connect
     from scroll_context.store.log import EventLog
     from scroll_context.store.payloads import PayloadStore
     from scroll_context.store.refs import ArtifactRef, ToolResultRef
     from scroll_context.store.search import Hit, SearchIndex
     from scroll_context.store.store import Store
+    from scroll_context.surface.tools import tool
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "Agent": "agent.agent",
     "ArtifactRef": "store.refs",
     "Draft": "events",
     "Event": "events",
     "EventLog": "store.log",
     "Grant": "events",
     "Hit": "store.search",
+    "Kernel": "kernel.kernel",
     "Kind": "events",
+    "Limits": "agent.agent",
     "Payload": "events",
     "PayloadStore": "store.payloads",
+    "ScriptedModel": "models",
     "ScrollError": "errors",
     "SearchIndex": "store.search",
+    "Session": "agent.session",
+    "SessionOptions": "agent.session",
     "Store": "store.store",
     "ToolResultRef": "store.refs",
+    "connect": "models",
+    "tool": "surface.tools",
 }
 
 __all__ = [
+    "Agent",
     "ArtifactRef",
     "Draft",
     "Event",
     "EventLog",
     "Grant",
     "Hit",
+    "Kernel",
     "Kind",
+    "Limits",
     "Payload",
     "PayloadStore",
+    "ScriptedModel",
     "ScrollError",
     "SearchIndex",
+    "Session",
+    "SessionOptions",
     "Store",
     "ToolResultRef",
+    "connect",
+    "tool",
 ]
 
 

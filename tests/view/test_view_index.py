@@ -53,9 +53,18 @@ def test_a_tight_limit_rolls_further_and_holds() -> None:
     assert 2 <= len(list(tight.lines)) < len(list(loose.lines))
 
 
-def test_a_limit_that_rolls_tiers_early_still_leaves_few_blocks() -> None:
-    index = filled(2_000, 3_000, width=3)
-    assert index.blocks <= 3 * (2 + math.log(2_000, 2)) and index.tokens <= 3_000
+@pytest.mark.parametrize("limit", [500, 1_000, 2_000])
+def test_a_limit_that_rolls_tiers_early_still_fades_gradually(limit: int) -> None:
+    index = filled(3_000, limit)
+    sizes = [one.entries for one in index.lines]
+    assert index.tokens <= limit
+    assert max(sizes) < 0.25 * 3_000, "no line swallows the rest"
+    assert sizes[-1] == 1
+
+
+def test_lines_are_packed_so_that_early_rolls_do_not_add_tiers() -> None:
+    index = filled(3_000, 500, width=3)
+    assert len(index.tiers) <= 2 + math.log(3_000, 2)
 
 
 def test_a_new_block_leaves_the_text_before_it_as_it_was() -> None:

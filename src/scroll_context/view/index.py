@@ -3,8 +3,8 @@
 Each line stands for one or more evicted entries and carries the exact spans of their seqs. Lines live in blocks, and
 blocks in tiers of fewer than `width`. When a tier fills, its newest block keeps every line and each older block
 becomes one line, packed into the next tier; n evictions therefore leave O(width · log n) blocks. When the lines
-outgrow the tokens they are allowed, tiers roll before they are full, and then the oldest lines join in pairs, down to
-two lines a tier: detail fades gradually, addresses never do. Immutable: every change is a new index.
+outgrow the tokens they are allowed, tiers roll before they are full, and then neighbouring lines of the coarsest tier
+join, down to two lines a tier: detail fades gradually, addresses never do. Immutable: every change is a new index.
 """
 
 from collections.abc import Iterator, Sequence
@@ -121,10 +121,11 @@ class EvictionIndex(msgspec.Struct, frozen=True):
         return None
 
     def _paired(self, lines: Sequence[Line]) -> tuple[Block, ...]:
-        """Lines joined in pairs, oldest first; the newest stays alone when the number is odd."""
-        pairs = [joined(lines[i : i + 2]) for i in range(0, len(lines), 2)]
+        """The lines with the two neighbours joined that stand for the least, so that none grows out of proportion."""
+        at = min(range(len(lines) - 1), key=lambda i: lines[i].entries + lines[i + 1].entries)
+        fewer = (*lines[:at], joined(lines[at : at + 2]), *lines[at + 2 :])
         room = self.width - 1
-        return tuple(Block(tuple(pairs[i : i + room])) for i in range(0, len(pairs), room))
+        return tuple(Block(fewer[i : i + room]) for i in range(0, len(fewer), room))
 
     def _replacing(self, at: int, tier: tuple[Block, ...]) -> "EvictionIndex":
         return EvictionIndex((*self.tiers[:at], tier, *self.tiers[at + 1 :]), self.width)

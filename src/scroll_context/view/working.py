@@ -108,7 +108,7 @@ class WorkingView:
         self.last_seq = event.seq
 
     def apply(self, plan: Plan) -> None:
-        """Carry out a plan. Seqs that are not shown are passed over, so a plan applied twice changes nothing."""
+        """Carry out a plan. Seqs that are not shown are passed over, so applying it again at once changes nothing."""
         self.drop_thinking()
         for seq in plan.folded:
             self.fold(seq)
