@@ -251,6 +251,7 @@ def test_a_read_only_folder_can_be_read_and_not_written(
         (["show", "7"], "no toll roads"),
         (["sessions"], "trip-1-ideas"),
         (["stats"], "30 (conversation 30)"),
+        (["sql", "SELECT count(*) AS n FROM hist.events"], "30"),
         (["verify"], "whole"),
         (["backup", str(tmp_path / "copy")], "30 events"),
     ):

@@ -123,15 +123,19 @@ def test_ties_go_by_seq_however_many(store: Store) -> None:
     assert found(store, "than*", k=3, exclude=[1, 2]) == [3, 4, 5]
 
 
+def scores(store: Store, query: str, **options: float) -> dict[int, float]:
+    return {hit.seq: hit.score for hit in store.index.search(query, **options)}
+
+
 def test_a_reply_lends_weight_to_the_turn_it_answers(store: Store) -> None:
     say(store, "what about the budget", role="user")
     say(store, "the budget is fine, about 3000")
     say(store, "what about the budget", role="user")
     say(store, "no idea")
-    first, second, *_ = store.index.search("budget", user_weight=1.0)
-    assert (first.seq, second.seq) == (1, 2) or (first.seq, second.seq) == (1, 3)
-    assert first.score > second.score
-    assert [hit.seq for hit in store.index.search("budget", flow=0.0)][:2] == [1, 3]
+    plain = scores(store, "budget", user_weight=1.0, flow=0.0)
+    assert scores(store, "budget", user_weight=1.0, flow=0.5)[1] == pytest.approx(plain[1] + 0.5 * plain[2])
+    assert scores(store, "budget", user_weight=3.0, flow=0.5)[1] == pytest.approx(3 * (plain[1] + 0.5 * plain[2]))
+    assert scores(store, "budget", user_weight=1.0, flow=0.5)[3] == pytest.approx(plain[3])
 
 
 def test_reply_to_names_the_turn(store: Store) -> None:
@@ -140,12 +144,19 @@ def test_reply_to_names_the_turn(store: Store) -> None:
     assert found(store, "budget")[0] == 1
 
 
-def test_many_replies_lend_no_more_than_the_best(store: Store) -> None:
+def test_of_many_replies_the_best_counts(store: Store) -> None:
     say(store, "compile the parser", role="user")
-    say(store, "parser", "parser", "parser", "parser")
-    say(store, "parser parser", role="user")
-    hits = {hit.seq: hit.score for hit in store.index.search("parser", user_weight=1.0)}
-    assert hits[1] < hits[2] * 1.5 + hits[6]
+    say(store, "parser", "a longer text about the parser", "parser")
+    plain = scores(store, "parser", user_weight=1.0, flow=0.0)
+    assert scores(store, "parser", user_weight=1.0, flow=0.5)[1] == pytest.approx(plain[1] + 0.5 * plain[2])
+
+
+def test_tool_results_and_other_sessions_lend_nothing(store: Store) -> None:
+    say(store, "find the parser", role="user")
+    say(store, "parser", kind=Kind.TOOL_RESULT, role="tool")
+    say(store, "parser", kind=Kind.TOOL_CALL)
+    say(store, "parser", session_id="another")
+    assert scores(store, "parser", flow=0.5)[1] == pytest.approx(scores(store, "parser", flow=0.0)[1])
 
 
 def test_user_turns_weigh_more(store: Store) -> None:
@@ -170,6 +181,14 @@ def test_notices_bookkeeping_and_echoes_are_never_hits(store: Store) -> None:
 def test_excluded_events_make_room_for_others(store: Store) -> None:
     seqs = say(store, *["plain words"] * 30)
     assert found(store, "words", k=10, exclude=seqs[:15]) == seqs[15:25]
+
+
+def test_a_prefix_of_very_many_words(store: Store) -> None:
+    say(store, *[" ".join(f"id_x{number}" for number in range(at, at + 1_000)) for at in range(0, 21_000, 1_000)])
+    assert len(found(store, "x*", k=50)) == 21
+    assert found(store, "id_x1234*") == [2, 13]
+    assert found(store, "id_x*", k=50)
+    assert found(store, "id_y*") == []
 
 
 def test_names_and_headlines_are_found(store: Store) -> None:

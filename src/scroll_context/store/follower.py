@@ -72,7 +72,8 @@ class Follower:
                 self.trouble = str(error)
                 self._failures += 1
             self._tell()
-            self._hurry.wait(PAUSE)
+            if not self._closing:
+                self._hurry.wait(PAUSE)
 
     def _tell(self) -> None:
         with self._moved:

@@ -132,8 +132,6 @@ class Indexer:
     def stop(self) -> None:
         """End a running catch-up soon, and refuse others."""
         self._stopped.set()
-        with self._pen:
-            self._index = self._state = self._stamp = None
 
     def current_until(self) -> int:
         """Every event up to here is findable, if it may ever be; 0 for an index that is missing or unreadable."""

@@ -20,8 +20,9 @@ from scroll_context.store.query import All, AnyOf, Field, Node, Term, Words
 
 OTHER_FORM = 0.7  # weight of a grammatical form other than the one asked for
 MAX_FORMS = 6
-PREFIX_TERMS = 128  # beyond this many, the words of a prefix all weigh the same
-KEYWORDS = 5  # up to so many words, an event that has them all comes first; a longer query is a question
+RANKED_WORDS = 128  # beyond so many words with a prefix, all weigh the same
+MOST_WORDS = 10_000  # beyond so many, a row of words that ends in a prefix finds only the commonest
+KEYWORDS = 5  # up to so many words are asked for together first; a longer query is a question
 CANDIDATES = 300
 MOST_TIES = 10_000  # candidates looked at when many score the same, so that ties go by seq
 
@@ -84,6 +85,11 @@ class Ranking(msgspec.Struct, frozen=True):
     user_weight: float = 2.0
     flow: float = 0.5
 
+    @property
+    def candidates(self) -> int:
+        """How many documents to look at, so that enough remain without the excluded ones."""
+        return max(CANDIDATES, self.k) + len(self.exclude)
+
 
 class Match(msgspec.Struct, frozen=True):
     """An event that matched, with the document of it that matched best."""
@@ -101,42 +107,47 @@ class Matcher:
         self._forms: dict[str, list[str]] = {}
 
     def find(self, query: Words | Node, filters: Filters, ranking: Ranking) -> list[Match]:
-        """The best matches for a query."""
-        engine_query = self._words(query) if isinstance(query, Words) else self._node(query, exact=False)
-        return self._ranked(engine_query, filters.clauses(), ranking)
+        """The best matches. Events with all of a few words count twice; any of the words will do when those are few."""
+        clauses = filters.clauses()
+        if not isinstance(query, Words):
+            return self._ranked(self._candidates(self._node(query, exact=False), clauses, ranking), ranking)
+        if 2 <= len(query.terms) <= KEYWORDS:
+            hits = self._candidates(self._all_words(query), clauses, ranking)
+            if len(hits) < ranking.candidates:
+                some = self._candidates(self._any_words(query), clauses, ranking)
+                hits = sorted([*((2 * score, place) for score, place in hits), *some], key=lambda hit: -hit[0])
+        else:
+            hits = self._candidates(self._any_words(query), clauses, ranking)
+        return self._ranked(hits, ranking)
 
-    def _ranked(self, query: Query, clauses: list[Query], ranking: Ranking) -> list[Match]:
-        if clauses:
-            must = [(Occur.Must, Query.const_score_query(clause, 0.0)) for clause in clauses]
-            query = Query.boolean_query([(Occur.Must, query), *must])
-        hits = self._candidates(query, ranking.k, len(ranking.exclude))
+    def _ranked(self, hits: list[tuple[float, tantivy.DocAddress]], ranking: Ranking) -> list[Match]:
         addresses = [address for _, address in hits]
-        seqs = self._column("seq", addresses)
-        answers = self._column("answers", addresses)
-        best: dict[int, int] = {}  # of several passages of one body, the first and so the best
-        for place, seq in enumerate(seqs):
-            best.setdefault(seq, place)
-        scores = {seq: hits[place][0] for seq, place in best.items()}
-        order = ranked(scores, {seq: answers[place] for seq, place in best.items()}, ranking)
-        return [Match(seq, score, addresses[best[seq]]) for seq, score in order]
+        scores = [score for score, _ in hits]
+        found = list(zip(self._column("seq", addresses), self._column("answers", addresses), scores, strict=True))
+        return [Match(found[place][0], score, addresses[place]) for place, score in ranked(found, ranking)]
 
     def _column(self, field: str, addresses: list[tantivy.DocAddress]) -> list[int]:
         return cast(list[int], self.searcher.fast_field_values(field, addresses))
 
-    def _words(self, query: Words) -> Query:
-        """All of the phrases and any of the words; an event with all of the words counts twice."""
-        phrases = [(Occur.Must, self._term(term)) for term in query.required]
-        words = [(Occur.Should, self._term(term)) for term in query.terms]
-        if 2 <= len(words) <= KEYWORDS:
-            words.append((Occur.Should, Query.boolean_query([(Occur.Must, word) for _, word in words])))
-        return Query.boolean_query([*phrases, *words])
+    def _all_words(self, query: Words) -> Query:
+        return Query.boolean_query([(Occur.Must, self._term(term)) for term in (*query.required, *query.terms)])
 
-    def _candidates(self, query: Query, k: int, spare: int) -> list[tuple[float, tantivy.DocAddress]]:
-        """The best documents by BM25: CANDIDATES and some to spare, and all that tie with the k-th."""
-        limit = max(CANDIDATES, k) + spare
+    def _any_words(self, query: Words) -> Query:
+        phrases = [(Occur.Must, self._term(term)) for term in query.required]
+        return Query.boolean_query([*phrases, *((Occur.Should, self._term(term)) for term in query.terms)])
+
+    def _candidates(
+        self, query: Query, clauses: Sequence[Query], ranking: Ranking
+    ) -> list[tuple[float, tantivy.DocAddress]]:
+        """The best documents by BM25, and all that tie with the last one wanted."""
+        if clauses:
+            must = [(Occur.Must, Query.const_score_query(clause, 0.0)) for clause in clauses]
+            query = Query.boolean_query([(Occur.Must, query), *must])
+        limit = ranking.candidates
+        last_wanted = ranking.k + len(ranking.exclude) - 1
         while True:
             hits = self.searcher.search(query, limit, count=False).hits
-            tied = len(hits) == limit and hits[-1][0] == hits[k + spare - 1][0]
+            tied = len(hits) == limit and hits[-1][0] == hits[last_wanted][0]
             if not tied or limit >= MOST_TIES:
                 return hits
             limit = min(limit * 4, MOST_TIES)
@@ -181,14 +192,15 @@ class Matcher:
 
     def _prefix(self, term: Term) -> Query:
         *before, last = term.tokens
-        if before:
-            return Query.regex_phrase_query(SCHEMA, term.field, [*before, f"{last}.*"])
-        found = self.searcher.terms_with_prefix(term.field, last, limit=PREFIX_TERMS + 1)
-        if len(found) > PREFIX_TERMS:
-            return Query.regex_query(SCHEMA, term.field, f"{last}.*")
+        found = [word for word, _ in self.searcher.terms_with_prefix(term.field, last, limit=MOST_WORDS + 1)]
         if not found:
             return Query.empty_query()
-        return Query.disjunction_max_query([_single(term.field, word) for word, _ in found])
+        if len(found) > RANKED_WORDS and not before:
+            return Query.regex_query(SCHEMA, term.field, f"{last}.*")
+        if RANKED_WORDS < len(found) <= MOST_WORDS:
+            return Query.regex_phrase_query(SCHEMA, term.field, [*before, f"{last}.*"])
+        whole = [Term((*before, word), term.field) for word in found[:RANKED_WORDS]]
+        return Query.disjunction_max_query([_exactly(each) for each in whole])
 
 
 def _exactly(term: Term) -> Query:
@@ -201,17 +213,23 @@ def _single(field: Field, word: str) -> Query:
     return Query.term_query(SCHEMA, field, word, "basic" if field is Field.SIGNS else "freq")
 
 
-def ranked(scores: dict[int, float], answers: dict[int, int], ranking: Ranking) -> list[tuple[int, float]]:
-    """The k best (seq, score) pairs of BM25 scores, ties by seq; `answers` names the user turn behind each seq."""
-    final = dict(scores)
-    lent: dict[int, float] = {}
-    for seq, turn in answers.items():
-        if turn != seq and turn in scores:  # one turn may have many replies: the best one counts
-            lent[turn] = max(lent.get(turn, 0.0), scores[seq])
-    for turn, score in lent.items():
-        final[turn] += ranking.flow * score
-    for seq, turn in answers.items():
-        if turn == seq:
-            final[seq] *= ranking.user_weight
-    order = sorted((-score, seq) for seq, score in final.items() if seq not in ranking.exclude)
-    return [(seq, -score) for score, seq in order[: ranking.k]]
+def ranked(found: Sequence[tuple[int, int, float]], ranking: Ranking) -> list[tuple[int, float]]:
+    """The k best of (seq, user turn, BM25 score), which come best first: their places and new scores, ties by seq.
+
+    The user turn is the one that the event answers, itself for a user turn. Of several replies to one turn, and of
+    several documents of one event, the best counts.
+    """
+    lent = {turn: score for seq, turn, score in reversed(found) if turn != seq}
+    flow, weight = ranking.flow, ranking.user_weight
+    final = [
+        (-(score + flow * lent.get(seq, 0.0)) * weight if turn == seq else -score, seq, place)
+        for place, (seq, turn, score) in enumerate(found)
+        if seq not in ranking.exclude
+    ]
+    final.sort()
+    best: dict[int, tuple[int, float]] = {}
+    for score, seq, place in final:
+        if len(best) == ranking.k:
+            break
+        best.setdefault(seq, (place, -score))
+    return list(best.values())

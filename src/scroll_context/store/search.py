@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from scroll_context.errors import BadInput, IndexUnavailable, StoreError
+from scroll_context.errors import BadInput, IndexUnavailable
 from scroll_context.events import EVERYTHING, Event, Grant, Payload
 from scroll_context.store import query as language
 from scroll_context.store.follower import Follower
@@ -64,7 +64,8 @@ class Hits(list[Hit]):
         if not self.behind:
             return ""
         why = f" ({self.trouble})" if self.trouble else ""
-        return f"The newest {self.behind:,} events are not searchable yet{why}; search again, or read them by seq."
+        which = "newest event is" if self.behind == 1 else f"newest {self.behind:,} events are"
+        return f"The {which} not searchable yet{why}; search again, or read by seq."
 
 
 class IndexStats(msgspec.Struct, frozen=True):
@@ -124,11 +125,11 @@ class SearchIndex:
         hits.behind = self._freshen(grant, exclude, patience)
         hits.trouble = self._follower.trouble
         try:
-            hits.extend(self._find(parsed, filters, ranking))
+            hits.extend(self._find(parsed, filters, ranking, grant))
         except IndexUnavailable:  # damage that only reading brought to light
             self._indexer.discard(patience)
             hits.behind = self._freshen(grant, exclude, patience)
-            hits.extend(self._find(parsed, filters, ranking))
+            hits.extend(self._find(parsed, filters, ranking, grant))
         return hits
 
     # currency -------------------------------------------------------------------------------------------
@@ -193,14 +194,14 @@ class SearchIndex:
             state.current_until = max(state.current_until, last)
         return all(event.seq in exclude or not grant.permits(event) for event in new)
 
-    def _find(self, parsed: Words | Node, filters: Filters, ranking: Ranking) -> list[Hit]:
+    def _find(self, parsed: Words | Node, filters: Filters, ranking: Ranking, grant: Grant) -> list[Hit]:
         state = self._indexer.state()
         if state is None:
             return []
         with engine_faults("searching the index"):
             found = state.matcher.find(parsed, filters, ranking)
             needles = [Needle.of(term, state.matcher.forms) for term in language.terms_of(parsed)]
-            events = {event.seq: event for event in self._log.get_many([match.seq for match in found])}
+            events = {e.seq: e for e in self._log.get_many([match.seq for match in found], grant) if e.is_searchable}
             return [_hit(events[match.seq], match, state, needles) for match in found if match.seq in events]
 
 

@@ -16,7 +16,8 @@ LENGTH = 300
 BEFORE = 40  # characters shown before the first match
 CUT = " ... "
 
-_PER_FORM = 4  # places of one form that are looked at
+_FORMS = 4  # forms of a word that are looked for,
+_PER_FORM = 3  # and places of each that are looked at
 
 
 class Needle(msgspec.Struct, frozen=True):
@@ -33,7 +34,7 @@ class Needle(msgspec.Struct, frozen=True):
         if len(term.tokens) > 1:
             return cls(pattern=re.compile(r"[\W_]{1,9}".join(map(re.escape, term.tokens))))
         if term.is_word:
-            return cls(tuple(forms(term.tokens[0])))
+            return cls(tuple(forms(term.tokens[0])[:_FORMS]))
         return cls(term.tokens, ends_open=term.prefix)
 
     def places(self, low: str) -> list[int]:
