@@ -22,7 +22,9 @@ MAY_IMPORT = {
     "models": VALUES,
     "surface": VALUES | {"store", "kernel"},
     "agent": VALUES | {"store", "kernel", "view", "models", "surface"},
-    "cli": VALUES | {"store", "kernel", "view", "models", "surface", "agent", "importers"},
+    "evals": VALUES | {"store", "kernel", "view", "models", "surface", "agent"},
+    "demo": VALUES | {"store", "view", "models", "surface", "agent", "importers"},
+    "cli": VALUES | {"demo", "evals", "store", "kernel", "view", "models", "surface", "agent", "importers"},
 }
 
 

@@ -103,12 +103,3 @@ def test_export_overwrites_nothing_and_leaves_no_litter(filled: Any, folder: Pat
     assert result.exit_code == 1
     assert result.stderr.startswith("scroll: ")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["all.jsonl", "store"]
-
-
-def test_demo_tells_the_story_and_leaves_nothing(scroll: Any, folder: Path) -> None:
-    result = scroll("demo")
-    assert result.exit_code == 0
-    assert "30 events added" in result.stdout
-    assert "no toll roads" in result.stdout
-    assert "$ scroll show 7-8" in result.stdout
-    assert not folder.exists()

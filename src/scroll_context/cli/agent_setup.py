@@ -46,6 +46,9 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     agent: str = ""
     task: str = ""
     limits: Limits = Limits()
+    yes: bool = False
+    quiet: bool = False
+    as_json: bool = False
 
     def connect(self) -> Model:
         if not self.model:

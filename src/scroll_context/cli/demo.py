@@ -1,48 +1,72 @@
-"""`scroll demo`: the main job from end to end, in a temporary folder, in a few seconds."""
+"""`scroll demo`: the demonstration on this terminal, in a store of its own."""
 
 import contextlib
+import shlex
+import sys
 import tempfile
-from importlib import resources
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
-QUESTION = "toll roads route"
+from scroll_context.cli.options import open_log
+from scroll_context.errors import BadInput
 
 
-def demo() -> None:
-    """See Scroll work on a small conversation that comes with it.
+def demo(
+    fast: Annotated[bool, typer.Option("--fast", help="Without pauses.")] = False,
+    keep: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep the store in a new folder.", show_default="temporary")
+    ] = None,
+) -> None:
+    """See an agent work in a window far too small for it.
+
+    A tour is planned with real cells, tools, evictions and a kill -9; only the model follows a script, so no key is
+    needed. Every claim is checked, and the status is 1 if one is false.
 
     \b
-    Example:
+    Examples:
       scroll demo
+      scroll demo --keep trip
     """
-    from scroll_context.cli.importing import import_
-    from scroll_context.cli.options import DEFAULT_STORE, open_store
-    from scroll_context.cli.reading import search, sessions, show
+    from rich.console import Console
 
-    trip = resources.files("scroll_context") / "bundled" / "trip.jsonl"
-    with tempfile.TemporaryDirectory(prefix="scroll-demo-") as folder, contextlib.chdir(folder):
-        Path("trip.jsonl").write_bytes(trip.read_bytes())
-        _say("A conversation of three sessions about a trip to Portugal is imported into a new store.")
-        _run("scroll import trip.jsonl")
-        import_([Path("trip.jsonl")])
-        _run("scroll sessions")
-        sessions()
-        _say("In the first session the traveller said how to drive. Two months later somebody needs to know.")
-        _run(f"scroll search '{QUESTION}' -k 3")
-        search(QUESTION, k=3)
-        with open_store(DEFAULT_STORE) as opened:
-            best = opened.index.search(QUESTION, k=1)[0].seq
-        _say("Nothing was summarised away: each hit has an address, and the address gives the exact words.")
-        _run(f"scroll show {best}-{best + 1}")
-        show(f"{best}-{best + 1}")
-    _say("That store was temporary. Make your own with: scroll import FILE")
+    from scroll_context.demo.script import NotShown
+    from scroll_context.demo.stage import WIDTH, Stage
+    from scroll_context.demo.story import play
+
+    if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
+        raise BadInput(f"{keep} exists and is not empty; name a new folder")
+    watched = sys.stdout.isatty()
+    console = Console(file=sys.stdout, width=None if watched else WIDTH, highlight=False, markup=False, emoji=False)
+    with contextlib.ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="scroll-demo-")))
+        stage = Stage(console, paced=watched and not fast)
+        try:
+            failures = play(stage, keep or scratch / "store", scratch / "bookings.jsonl")
+        except NotShown as error:
+            stage.end_line()
+            raise BadInput(f"the demonstration failed: {error}") from error
+    typer.echo()
+    if keep is not None:
+        _show_around(keep)
+    if failures:
+        typer.secho(f"{failures} of these claims did not hold.", fg=typer.colors.RED, err=True)
+        raise typer.Exit(1)
+    if keep is None:
+        typer.echo("That store was temporary; `scroll demo --keep DIR` leaves one to look around in.")
 
 
-def _say(text: str) -> None:
-    typer.secho(f"\n{text}", fg=typer.colors.CYAN)
-
-
-def _run(command: str) -> None:
-    typer.secho(f"$ {command}", bold=True)
+def _show_around(folder: Path) -> None:
+    log = open_log(folder)
+    request = log.query("SELECT max(seq) FROM event WHERE kind = 'request'")[0][0]
+    log.close()
+    where = shlex.quote(str(folder))
+    typer.echo(f"The store is kept in {where}. Look around in it:")
+    for command in (
+        "scroll sessions",
+        "scroll search 'walnut allergy'",
+        f"scroll explain {request}",
+        "scroll trajectory trip-4-september",
+    ):
+        typer.echo(f"  {command} --store {where}")

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from scroll_context.cli import demo, importing, kernel_commands, reading, upkeep
+from scroll_context.cli import agent_commands, demo, eval_commands, importing, kernel_commands, reading, upkeep
 from scroll_context.errors import ScrollError
 
 COMMANDS = (
@@ -27,6 +27,12 @@ COMMANDS = (
     upkeep.backup,
     upkeep.export,
     kernel_commands.doctor,
+    agent_commands.chat,
+    agent_commands.run,
+    agent_commands.resume,
+    agent_commands.fork,
+    agent_commands.explain,
+    agent_commands.trajectory,
     demo.demo,
 )
 
@@ -70,6 +76,7 @@ app = typer.Typer(
 
 for _command in COMMANDS:
     app.command(_command.__name__.rstrip("_"))(_command)
+app.add_typer(eval_commands.app, name="eval")
 
 
 def _show_version(wanted: bool) -> None:

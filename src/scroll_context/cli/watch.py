@@ -8,27 +8,23 @@ the terminal. It only looks on: nothing here changes a session.
 import select
 import sys
 import threading
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from rich.console import Console
 from rich.text import Text
 
 from scroll_context.cli.output import one_line, visible
+from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
 from scroll_context.store.store import Store
 from scroll_context.surface.toolbox import ToolUse
-from scroll_context.view.headline import parse_reply
+from scroll_context.view.headline import parse_reply, without_headline
 
 LINES = 14  # of a cell, and of what it printed
-ARGUMENTS = 160  # characters of a call
+LINE = 160  # characters of a text shown on one line
+ASKED = 1_000  # characters of an argument that the user is asked about
 _FENCE = "⟦"
-
-
-def without_headline(text: str) -> str:
-    """A reply as it is meant for the user: the headline on its last line is for the index."""
-    return text.rstrip().rpartition(_FENCE)[0].rstrip() if parse_reply(text) else text
 
 
 class Watch:
@@ -42,9 +38,10 @@ class Watch:
         self._open_line = False
 
     def text(self, piece: str) -> None:
-        """A piece of a reply. From a fence on it is held back: it may be the headline."""
-        said, fence, rest = piece.partition(_FENCE) if not self._held else ("", "", piece)
-        self._held += fence + rest
+        """A piece of a reply. What may turn out to be its headline is held back, and so are line ends."""
+        arrived = self._held + piece
+        said = arrived.partition(_FENCE)[0].rstrip("\n")
+        self._held = arrived[len(said) :]
         if said:
             self._open_line = True
             self._console.print(Text(visible(said)), end="")
@@ -59,19 +56,18 @@ class Watch:
             case Kind.OBSERVATION:
                 self._printed(event)
             case Kind.TOOL_RESULT:
-                self._say(f"  → {event.name} {event.tool_state}: {one_line(event.content, ARGUMENTS)}", "dim")
+                self._say(f"  → {event.name} {event.tool_state}: {one_line(event.content, LINE)}", "dim")
             case Kind.NOTICE:
-                self._say(f"  · {one_line(event.content, 2 * ARGUMENTS)}", "dim")
+                self._say(f"  · {one_line(event.content, 2 * LINE)}", "dim")
             case Kind.EVICTION:
                 self._say(f"  ↓ {event.content}", "yellow")
 
     def end_line(self) -> None:
         """Finish the line that a reply left open, so that something else can be printed."""
-        if self._held:
-            if not parse_reply(self._held):
-                self._console.print(Text(visible(self._held)), end="")
-                self._open_line = True
-            self._held = ""
+        held, self._held = self._held.rstrip(), ""
+        if held and not parse_reply(held):
+            self._open_line = True
+            self._console.print(Text(visible(held)), end="")
         if self._open_line:
             self._console.print()
             self._open_line = False
@@ -79,7 +75,7 @@ class Watch:
     def _reply(self, event: Event) -> None:
         self.end_line()
         if not self._stream and event.metadata.get("tool_calls") and event.content.strip():
-            self._say(visible(without_headline(event.content)), "")
+            self._console.print(Text(visible(without_headline(event.content))))
 
     def _printed(self, event: Event) -> None:
         for call in self._store.log.span(event.reply_to or event.seq, event.seq):
@@ -105,38 +101,38 @@ class Watch:
 
 
 class Consent:
-    """Asks the user before a tool with effects runs. `stopped` ends the asking; without an answer nothing runs."""
+    """Asks the user before a tool with effects runs. Whatever keeps the user from answering, nothing runs then."""
 
-    def __init__(self, console: Console, *, always: bool) -> None:
-        self.stopped = threading.Event()
+    def __init__(self, console: Console, mode: Literal["ask", "always", "never"]) -> None:
+        self.stopped = threading.Event()  # set to end the asking
         self._console = console
-        self._always = always
+        self._mode = mode
 
     def __call__(self, use: ToolUse) -> bool:
         """Whether the call may run. Called in the thread of the call, while the main thread waits for the cell."""
-        call = f"{use.name}({', '.join(f'{name}={_short(value)}' for name, value in use.arguments.items())})"
-        if self._always:
+        if self._mode == "never":
+            raise BadInput("nobody is there to be asked; tools with effects run unasked only with --yes")
+        call = f"{use.name}({', '.join(f'{name}={_spelt(value)}' for name, value in use.arguments.items())})"
+        if self._mode == "always":
             self._console.print(Text(f"  ! {visible(call)}", style="magenta"))
             return True
-        if not sys.stdin.isatty() and not sys.stdin.readable():
-            return False
         self._console.print(Text(f"  ? {visible(call)} has effects. Run it? [y/N] ", style="magenta"), end="")
-        allowed = self._line().strip().lower() in ("y", "yes")
-        if not sys.stdin.isatty():
+        answer = self._line()
+        if not answer.endswith("\n") or not sys.stdin.isatty():
             self._console.print()
-        return allowed
+        return answer.strip().lower() in ("y", "yes")
 
     def _line(self) -> str:
-        if sys.stdin.isatty():
-            while not select.select([sys.stdin], [], [], 0.1)[0]:
-                if self.stopped.is_set():
-                    return ""
+        """The answer; "" when the user stopped the work instead."""
+        ready = not sys.stdin.isatty()
+        while not ready:
+            ready = bool(select.select([sys.stdin], [], [], 0.1)[0])
+            if self.stopped.is_set():  # what is typed from now on is meant for somebody else
+                return ""
         return sys.stdin.readline()
 
 
-def _short(value: Any) -> str:
+def _spelt(value: Any) -> str:
+    """An argument as the user must see it before agreeing: whole, or with what is missing counted."""
     text = msgspec.json.encode(value, enc_hook=str).decode()
-    return text if len(text) <= ARGUMENTS else text[: ARGUMENTS - 1] + "…"
-
-
-Show = Callable[[Event], None]
+    return text if len(text) <= ASKED else f"{text[:ASKED]}… and {len(text) - ASKED:,} more characters"

@@ -64,6 +64,11 @@ def parse_reply(text: str) -> Headline | None:
     return parse_field(found.group(1)) if found else None
 
 
+def without_headline(text: str) -> str:
+    """A reply as it is meant for the user: the headline on its last line is for the index."""
+    return text.rstrip().rpartition("⟦")[0].rstrip() if parse_reply(text) else text
+
+
 def parse_field(value: object) -> Headline | None:
     """A headline given as `task | state | next | status`, as a mapping or as a list; None if it says nothing."""
     if not value:

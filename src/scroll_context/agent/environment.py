@@ -1,0 +1,163 @@
+"""The session environment: a kernel, and everything that code in it may reach.
+
+It runs one cell at a time and answers the cell's calls: `ms.*` from the memory surface, tools from the toolbox, `ask`
+from a model. Every call is checked on this side of the wire; the kernel is never trusted. After a cell its namespace
+is saved in the background, so that neither the model nor the next cell waits for it unless it is still going on.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import msgspec
+
+from scroll_context.agent.contexts import Actions
+from scroll_context.agent.snapshots import Change, change, fold
+from scroll_context.errors import KernelError, StoreError
+from scroll_context.events import Event, Kind
+from scroll_context.kernel.jail import JailSpec
+from scroll_context.kernel.kernel import Kernel, KernelOptions
+from scroll_context.kernel.messages import Prelude
+from scroll_context.kernel.results import CapabilityCall, CapabilityResult, CellResult, Manifest, RestoreReport
+from scroll_context.messages import ToolSpec
+from scroll_context.store.payloads import PayloadStore
+from scroll_context.store.store import Store
+from scroll_context.surface.ask import Ask
+from scroll_context.surface.handles import read_payload
+from scroll_context.surface.memory import MemorySurface
+from scroll_context.surface.preludes import handles_prelude, memory_prelude, tools_prelude
+from scroll_context.surface.toolbox import Toolbox
+
+BLOB_TYPE = "application/x-python-pickle"
+
+
+class Environment:
+    """Owns the kernel of a session. `close` ends it; what was saved can be restored into another."""
+
+    def __init__(
+        self,
+        store: Store,
+        toolbox: Toolbox,
+        memory: MemorySurface,
+        ask: Ask | None,
+        *,
+        actions: Actions,
+        jail: JailSpec | None = None,
+        options: KernelOptions | None = None,
+    ) -> None:
+        self.store = store
+        self.toolbox = toolbox
+        self.memory = memory
+        self.ask = ask
+        self.actions = actions
+        self.save_trouble = ""  # why the newest save failed; the next one tries again
+        self._cell_seq = 0
+        self._saved = Manifest()
+        self._saver = ThreadPoolExecutor(1, thread_name_prefix="scroll-save")
+        self._saving: Future[None] | None = None
+        longest = max([60.0, *(one.limits.timeout or 0.0 for one in toolbox.tools.values())])
+        self.kernel = Kernel(
+            self._dispatch,
+            preludes=self._preludes(),
+            blobs=_Blobs(store.payloads),
+            spec=jail,
+            options=options or KernelOptions(call_seconds=longest + 5),
+        )
+
+    def start(self) -> None:
+        """Start the kernel, if the model writes cells at all."""
+        if self.actions.exec:
+            self.kernel.start()
+
+    def native_specs(self) -> tuple[ToolSpec, ...]:
+        """The tools that the model calls itself, where it writes no cells."""
+        return self.toolbox.specs()
+
+    def digest(self) -> str:
+        """The variables of the namespace, for the end of the newest message."""
+        if not self.actions.exec:
+            return ""
+        self.settle()
+        trouble = f"(your variables could not be saved: {self.save_trouble})\n" if self.save_trouble else ""
+        return trouble + self.kernel.digest()
+
+    def run(self, source: str, cell: Event, timeout: float) -> CellResult:
+        """Run a cell whose event is already recorded; its calls are recorded as made inside it."""
+        self.settle()
+        self._cell_seq = cell.seq
+        self.memory.begin_cell()
+        result = self.kernel.execute(source, timeout)
+        self._saving = self._saver.submit(self._save)
+        return result
+
+    def settle(self) -> None:
+        """Wait for a save that is under way."""
+        if self._saving is not None:
+            self._saving.result()
+            self._saving = None
+
+    def restore(self, snapshots: Iterable[Event]) -> RestoreReport:
+        """Bring back the namespace that these snapshots lead to."""
+        self._saved = fold(msgspec.json.decode(self.store.log.text(one), type=Change) for one in snapshots)
+        return self.kernel.restore(self._saved)
+
+    def close(self) -> None:
+        try:
+            self.settle()
+        finally:
+            self._saver.shutdown()
+            self.kernel.close()
+            self.memory.close()
+
+    def _save(self) -> None:
+        try:
+            report = self.kernel.save()
+            changed = change(self._saved, report.manifest)
+            if not changed.is_empty:
+                content = msgspec.json.encode(changed).decode()
+                self.store.append(self.memory.scope.draft(Kind.SNAPSHOT, content=content, reply_to=self._cell_seq))
+                self._saved = report.manifest
+            self.save_trouble = ""
+        except (KernelError, StoreError) as error:
+            self.save_trouble = str(error)
+
+    def _preludes(self) -> tuple[Prelude, ...]:
+        preludes = [handles_prelude(), tools_prelude(self.toolbox)]
+        if self.actions.ms:
+            preludes.append(memory_prelude())
+        if self.ask is not None:
+            preludes.append(self.ask.prelude())
+        return tuple(preludes)
+
+    def _dispatch(self, call: CapabilityCall) -> CapabilityResult:
+        """Answer a call of a cell. The name and the arguments are whatever the kernel process sent."""
+        kind, _, name = call.capability.partition(".")
+        if kind == "tools":
+            return self._call_tool(name, call)
+        if kind == "payload":
+            return read_payload(self.store, self.memory.grant, *call.args)
+        methods: Mapping[str, Callable[..., CapabilityResult]] = {}
+        if kind == "ms" and self.actions.ms:
+            methods = self.memory.methods()
+        elif kind == "ask" and self.ask is not None:
+            methods = self.ask.methods(self._cell_seq)
+        if call.capability not in methods:
+            raise NameError(f"the host offers no capability {call.capability!r}")
+        return methods[call.capability](*call.args, **call.kwargs)
+
+    def _call_tool(self, name: str, call: CapabilityCall) -> CapabilityResult:
+        outcome = self.toolbox.call(name, call.args, call.kwargs, cell_seq=self._cell_seq, deadline=call.deadline)
+        value = {"handle": msgspec.to_builtins(outcome.ref)} if outcome.ref else {"value": outcome.value}
+        return CapabilityResult(value, (outcome.result_seq,))
+
+
+class _Blobs:
+    """The payload store as a place for pickles. They are never unpickled on this side."""
+
+    def __init__(self, payloads: PayloadStore) -> None:
+        self._payloads = payloads
+
+    def put(self, data: bytes, /) -> str:
+        return self._payloads.put(data, BLOB_TYPE).digest
+
+    def get(self, digest: str, /) -> bytes:
+        return self._payloads.read(digest)

@@ -1,0 +1,127 @@
+"""`scroll chat`: a conversation at the terminal, until Ctrl-D.
+
+Ctrl-C belongs to what is going on: while the agent works it stops the reply or the cell; at the prompt it clears the
+line, and twice in a row it leaves. An error ends the turn, never the chat: everything up to it is in the store.
+"""
+
+import contextlib
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from scroll_context.agent.accounts import accounts
+from scroll_context.agent.agent import Agent
+from scroll_context.cli.agent_setup import Wishes, opened
+from scroll_context.cli.output import note, print_table
+from scroll_context.cli.watch import Consent, Watch
+from scroll_context.cli.work import stoppable
+from scroll_context.errors import ScrollError
+from scroll_context.store.store import Store
+
+PROMPT = "› "
+HELP = """\
+/vars    the variables in the kernel, and what they derive from
+/stats   the session in numbers
+/help    this
+Ctrl-C   stops the reply or the cell; twice at the prompt, leaves
+Ctrl-D   leaves; everything is kept"""
+
+
+def talk(folder: Path, name: str, wishes: Wishes) -> None:
+    """Open or resume a session and talk until the user leaves."""
+    model = wishes.connect()
+    console = Console(highlight=False, markup=False, emoji=False)
+    consent = Consent(console, "always" if wishes.yes else "ask")
+    with Store(folder, create=True) as store, opened(store, name, wishes, consent, patient=True) as session:
+        watch = Watch(console, store, stream=True)
+        session.on_event = watch.event
+        chat = Chat(Agent(session, model, on_text=watch.text), watch, consent, console)
+        chat.greet()
+        chat.loop()
+
+
+class Chat:
+    """One conversation."""
+
+    def __init__(self, agent: Agent, watch: Watch, consent: Consent, console: Console) -> None:
+        self.agent = agent
+        self.watch = watch
+        self.consent = consent
+        self.console = console
+
+    @property
+    def _called(self) -> str:
+        return self.agent.session.scope.session_id
+
+    def greet(self) -> None:
+        self._tell(f"{self.agent.model.name}, session {self._called}. /help says what else there is.")
+
+    def loop(self) -> None:
+        """Read, answer, until the user leaves."""
+        with contextlib.suppress(ImportError):
+            import readline  # noqa: F401 - importing it gives input() line editing and a history
+        refused = False
+        while True:
+            try:
+                line = input(PROMPT if sys.stdin.isatty() else "").strip()
+            except EOFError:
+                break
+            except KeyboardInterrupt:
+                self.console.print()
+                if refused:
+                    break
+                self._tell("Ctrl-C again leaves; so does Ctrl-D.")
+                refused = True
+                continue
+            refused = False
+            if line:
+                self._take(line)
+        self._tell(f"kept: `scroll chat --session {self._called}` goes on.")
+
+    def _take(self, line: str) -> None:
+        match line:
+            case "/help":
+                self._tell(HELP)
+            case "/vars":
+                self._show_variables()
+            case "/stats":
+                self._show_numbers()
+            case _ if line.startswith("/"):
+                self._tell(f"there is no {line.split()[0]}; /help lists what there is")
+            case _:
+                self._answer(line)
+
+    def _answer(self, line: str) -> None:
+        try:
+            with stoppable(self.agent, self.consent):
+                run = self.agent.run(line)
+        except ScrollError as error:
+            self.watch.end_line()
+            note(str(error))
+            return
+        self.watch.end_line()
+        if run.state != "answered":
+            self._tell({"stopped": "stopped; say how to go on"}.get(run.state, f"it ended: {run.state}"))
+
+    def _show_variables(self) -> None:
+        variables = self.agent.session.environment.kernel.variables()
+        if not variables:
+            self._tell("no variables yet")
+            return
+        rows = [(one.name, one.type, f"{one.cell}", one.detail) for one in variables]
+        print_table(("name", "type", "cell", "value or shape"), rows, numeric=("cell",))
+
+    def _show_numbers(self) -> None:
+        found = accounts(self.agent.session.events())
+        self._tell(
+            f"{found.events:,} events, {found.requests:,} requests\n"
+            f"{found.input_tokens:,} tokens in, {found.reuse:.0%} of them repeated, {found.output_tokens:,} out, "
+            f"the largest request {found.largest:,} of {self.agent.model.window:,}\n"
+            f"{found.evictions:,} evictions: {found.folded:,} results folded, {found.evicted:,} moved to the index"
+            + (f"\n{found.dollars:.4f} dollars" if found.dollars else "")
+        )
+
+    def _tell(self, text: str) -> None:
+        self.console.print(Text(text, style="dim"))

@@ -1,0 +1,237 @@
+"""The agent's loop: replies, cells, faults of models, limits, stopping, and several agents at once."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from scroll_context.agent.agent import Agent, Limits
+from scroll_context.agent.session import Session
+from scroll_context.errors import ContextOverflow, ModelUnavailable
+from scroll_context.events import Event, Kind
+from scroll_context.messages import ToolCall, ToolSpec
+from scroll_context.models import Reply, Request, ScriptedModel, Usage, exec_cell
+from scroll_context.surface.tools import tool
+
+Opened = Callable[..., Session]
+
+
+def kinds(session: Session) -> list[str]:
+    return [event.kind for event in session.events() if event.kind not in (Kind.SNAPSHOT, Kind.REQUEST, Kind.SESSION)]
+
+
+def test_a_turn_from_request_to_answer(opened: Opened) -> None:
+    session = opened()
+    said: list[str] = []
+    model = ScriptedModel([exec_cell("n = 6 * 7\nprint(n)", headline="sum | 42 | answer | ok"), "It is 42."])
+    run = Agent(session, model, on_text=said.append).run("What is six times seven?")
+    assert (run.state, run.answer, run.totals.steps) == ("answered", "It is 42.", 2)
+    assert "".join(said) == "It is 42."
+    assert kinds(session) == ["conversation", "conversation", "cell", "observation", "conversation"]
+    shown = model.requests[1].messages
+    assert [message.role for message in shown] == ["system", "user", "assistant", "tool"]
+    assert shown[-1].text == "42" and "n: int = 42" in shown[-1].tail.replace("n = 42", "n: int = 42")
+    reply = next(event for event in session.events() if event.role == "assistant")
+    assert reply.headline.startswith("sum | 42 | answer")
+    assert run.totals.input_tokens > 0 and run.totals.cache_read_tokens > 0
+
+
+def test_what_is_sent_is_what_the_log_says(opened: Opened) -> None:
+    session = opened()
+    model = ScriptedModel([exec_cell("x = 1\nprint(x)"), "done"])
+    Agent(session, model).run("go")
+    requests = [event for event in session.events() if event.kind == Kind.REQUEST]
+    assert len(requests) == 2 and all(len(event.metadata["hash"]) == 64 for event in requests)
+    assert requests[1].metadata["digest"] == model.requests[1].messages[-1].tail
+
+
+def test_only_printed_text_reaches_the_model(opened: Opened) -> None:
+    @tool
+    def rows() -> list[str]:
+        """Many rows."""
+        return [f"secret row {n}" for n in range(500)]
+
+    session = opened(tools=[rows])
+    model = ScriptedModel([exec_cell("r = rows()\nprint(len(r))\nr"), "500 rows"])
+    Agent(session, model).run("How many rows?")
+    sent = "".join(message.text + message.tail for message in model.requests[1].messages)
+    assert "500" in sent and "secret row 17" not in sent
+    result = next(event for event in session.events() if event.kind == Kind.TOOL_RESULT)
+    assert "secret row 499" in session.store.log.text(result)
+    assert model.requests[0].messages[0].text.count("def rows() -> list[str]") == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (ToolCall("c", "exec", '{"source": "print(1)'), "not a JSON object"),
+        (ToolCall("c", "exec", {"headline": "x"}), "needs `source`"),
+        (ToolCall("c", "exec", {"source": 5}), "needs `source`"),
+        (ToolCall("c", "no_such_tool", {}), "there is no tool 'no_such_tool'"),
+    ],
+)
+def test_calls_that_cannot_run_are_answered(opened: Opened, call: ToolCall, says: str) -> None:
+    session = opened()
+    model = ScriptedModel([Reply(tool_calls=(call,)), "I see."])
+    assert Agent(session, model).run("go").answer == "I see."
+    last = model.requests[1].messages[-1]
+    assert last.role == "tool" and says in last.text
+    assert Kind.CELL not in kinds(session)
+
+
+def test_several_calls_in_one_reply(opened: Opened) -> None:
+    session = opened()
+    calls = tuple(ToolCall("same", "exec", {"source": f"x = {n}\nprint('ran', {n})"}) for n in range(3))
+    model = ScriptedModel([Reply(tool_calls=calls), "ok"])
+    Agent(session, model).run("go")
+    tools = [message for message in model.requests[1].messages if message.role == "tool"]
+    assert [message.text for message in tools] == ["ran 0", "ran 1", "ran 2"]
+    assert len({message.tool_call_id for message in tools}) == 3
+
+
+def test_empty_replies_are_questioned_and_then_end_the_run(opened: Opened) -> None:
+    session = opened()
+    assert Agent(session, ScriptedModel([Reply(), Reply(), "here"])).run("go").answer == "here"
+    notices = [event for event in session.events() if event.kind == Kind.NOTICE]
+    assert len(notices) == 2
+    run = Agent(session, ScriptedModel([Reply()] * 3)).run("again")
+    assert run.state == "silent"
+
+
+@pytest.mark.parametrize(
+    ("limits", "state"),
+    [
+        (Limits(steps=2), "steps"),
+        (Limits(tokens=10), "tokens"),
+        (Limits(seconds=0.0), "time"),
+        (Limits(dollars=0.5), "money"),
+    ],
+)
+def test_a_limit_ends_a_run_that_can_go_on(opened: Opened, limits: Limits, state: str) -> None:
+    session = opened()
+    priced = Reply(tool_calls=(ToolCall("", "exec", {"source": "print(1)"}),), cost=0.6)
+    run = Agent(session, ScriptedModel([priced, priced, "late"]), limits=limits).run("go")
+    assert run.state == state and run.answer == ""
+    assert Agent(session, ScriptedModel(["done"])).run().answer == "done"
+
+
+def test_an_overflow_evicts_and_asks_once_more(opened: Opened) -> None:
+    session = opened()
+    cells = [exec_cell(f"print('{n} ' * 700)") for n in range(8)]
+    model = ScriptedModel([*cells, ContextOverflow("too long", tokens=9_000, limit=8_000), "made it"])
+    assert Agent(session, model).run("go").answer == "made it"
+    plans = [event for event in session.events() if event.kind == Kind.EVICTION]
+    assert len(plans) == 1 and "refused" in plans[0].content
+    before, after = (sum(len(m.text) for m in request.messages) for request in list(model.requests)[-2:])
+    assert after < before
+
+
+def test_an_overflow_that_cannot_shrink_is_raised(opened: Opened) -> None:
+    session = opened()
+    model = ScriptedModel([ContextOverflow("too long"), ContextOverflow("too long")])
+    with pytest.raises(ContextOverflow):
+        Agent(session, model).run("go")
+    assert model.steps <= 2
+
+
+def test_a_failed_request_leaves_a_session_that_goes_on(opened: Opened) -> None:
+    session = opened()
+    agent = Agent(session, ScriptedModel([ModelUnavailable("try later"), "recovered"]))
+    with pytest.raises(ModelUnavailable):
+        agent.run("go")
+    assert agent.run().answer == "recovered"
+    assert [event.content for event in session.events() if event.role == "user"] == ["go"]
+
+
+def test_unknown_usage_is_not_taken_for_zero(opened: Opened) -> None:
+    session = opened()
+    run = Agent(session, ScriptedModel([Reply(text="hi", usage=Usage(input_tokens=0))])).run("go")
+    assert run.state == "answered"
+
+
+def test_stop_ends_the_cell_and_keeps_the_session(opened: Opened) -> None:
+    session = opened()
+    agent: Agent
+
+    def stop_when_running(event: Event) -> None:
+        if event.kind == Kind.CELL:
+            threading.Timer(0.3, agent.stop).start()
+
+    session.on_event = stop_when_running
+    agent = Agent(session, ScriptedModel([exec_cell("kept = 5\nwhile True: pass"), "never asked"]))
+    run = agent.run("loop")
+    assert run.state == "stopped"
+    session.on_event = None
+    observation = [event for event in session.events() if event.kind == Kind.OBSERVATION][-1]
+    assert observation.tool_state == "interrupted"
+    again = ScriptedModel([exec_cell("print(kept)"), "ok"])
+    Agent(session, again).run("is it kept?")
+    assert again.requests[1].messages[-1].text == "5"
+
+
+def test_a_stop_just_before_the_cell_is_not_lost(opened: Opened) -> None:
+    session = opened()
+    agent: Agent
+
+    def stop_at_once(event: Event) -> None:
+        if event.kind == Kind.CELL:
+            agent.stop()  # the cell is recorded, and has not begun
+
+    session.on_event = stop_at_once
+    agent = Agent(session, ScriptedModel([exec_cell("while True: pass"), "never asked"]))
+    assert agent.run("loop").state == "stopped"
+
+
+def test_the_headline_is_not_part_of_the_answer(opened: Opened) -> None:
+    run = Agent(opened(), ScriptedModel(["Forty-two.\n⟦sum | 42 | none | done⟧"])).run("go")
+    assert run.answer == "Forty-two." and run.totals.seconds > 0
+
+
+def test_stop_ends_the_reply_and_keeps_what_was_said(opened: Opened) -> None:
+    session = opened()
+    agent: Agent
+    agent = Agent(session, ScriptedModel(["a long answer " * 50], chunk=10), on_text=lambda _: agent.stop())
+    run = agent.run("talk")
+    assert run.state == "stopped" and run.answer.startswith("a long")
+    assert len(run.answer) < 100
+    assert Agent(session, ScriptedModel(["short"])).run("shorter, please").answer == "short"
+
+
+def test_the_papers_tool_names_share_one_kernel(opened: Opened) -> None:
+    session = opened()
+    model = ScriptedModel(
+        [
+            exec_cell("x = 20", tool="repl_exec"),
+            exec_cell("print(x + 1, ms.search('hello')[0]['role'])", tool="recall_history_python"),
+            Reply(tool_calls=(ToolCall("", "submit_answer", {"answer": "21"}),)),
+        ]
+    )
+    finish = ToolSpec("submit_answer", "Give the answer.", {"type": "object", "properties": {"answer": {}}})
+    agent = Agent(session, model, tool_names=("repl_exec", "recall_history_python"), finish_tool=finish)
+    session.store.append(session.scope.draft(Kind.CONVERSATION, role="user", content="hello from before"))
+    assert agent.run("what is x?").answer == "21"
+    assert [spec.name for spec in model.requests[0].tools] == ["repl_exec", "recall_history_python", "submit_answer"]
+    assert model.requests[2].messages[-1].text == "21 user"
+
+
+def test_agents_run_side_by_side(opened: Opened) -> None:
+    meet = threading.Barrier(3, timeout=30)
+
+    def script(request: Request, step: int) -> Reply:
+        if step == 0:
+            meet.wait()
+            return exec_cell("print(who)" if "who" in request.messages[-1].text else "who = 1; print(who)")
+        return Reply(text=request.messages[-1].text)
+
+    answers: dict[str, str] = {}
+
+    def work(name: str) -> None:
+        session = opened(name)
+        answers[name] = Agent(session, ScriptedModel(script)).run(f"I am {name}").answer
+
+    threads = [threading.Thread(target=work, args=(f"agent {n}",)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == {f"agent {n}": "1" for n in range(3)}

@@ -1,0 +1,229 @@
+"""Chatting, and Ctrl-C: it stops what is under way and never costs the session."""
+
+import contextlib
+import fcntl
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.console import Console
+from typer.testing import Result
+
+from scroll_context.agent.agent import Agent
+from scroll_context.agent.session import Session
+from scroll_context.cli.watch import Consent
+from scroll_context.cli.work import stoppable
+from scroll_context.events import Kind
+from scroll_context.models import Reply, Request, ScriptedModel, exec_cell
+from scroll_context.models.scripted import Answer
+from scroll_context.store.store import Store
+
+Run = Callable[..., Result]
+Process = Callable[..., "subprocess.Popen[bytes]"]
+
+SCROLL = [sys.executable, "-c", "from scroll_context.cli.main import main; main()"]
+
+ENDLESS = exec_cell("kept = 'still here'\nstarted()\nwhile True:\n    pass")
+
+TOOLS = '''
+from pathlib import Path
+from scroll_context.surface.tools import tool
+
+@tool
+def started() -> None:
+    """Say that the cell runs."""
+    Path(__file__).with_name("started").touch()
+
+@tool(effects=True)
+def launch(rocket: str) -> str:
+    """Launch a rocket."""
+    return f"{rocket} is up"
+'''
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Path:
+    file = tmp_path / "my_tools.py"
+    file.write_text(TOOLS)
+    return file
+
+
+def script(folder: Path, *entries: Reply | str) -> str:
+    file = folder / f"script{len(list(folder.iterdir()))}.json"
+    file.write_bytes(msgspec.json.encode(list(entries)))
+    return f"scripted:{file}"
+
+
+def wait_for(file: Path, process: "subprocess.Popen[bytes]", seconds: float = 30) -> None:
+    """Until a file appears; a process that ends before that has failed."""
+    until = time.monotonic() + seconds
+    while not file.exists():
+        assert process.poll() is None and time.monotonic() < until, f"{file.name} was not made"
+        time.sleep(0.01)
+
+
+def test_a_chat_streams_shows_and_counts(scroll: Run, tmp_path: Path) -> None:
+    model = script(
+        tmp_path,
+        exec_cell("x = 7\nprint('x is', x)", text="One moment."),
+        "It is 7.\n⟦ x | 7 | none | done ⟧",
+        "Again.",
+    )
+    said = "What is x?\n\nMore?\n/vars\n/stats\n/help\n/nonsense\n"
+    result = scroll("chat", "--model", model, "--session", "talk", input=said)
+    assert result.exit_code == 0, result.output
+    for shown in (
+        "One moment.",
+        "› x = 7",
+        "│ x is 7",
+        "It is 7.",
+        "Again.",
+        "3 requests",
+        "/vars",
+        "there is no /nonsense",
+    ):
+        assert shown in result.stdout
+    assert "⟦" not in result.stdout
+    assert "`scroll chat --session talk` goes on" in result.stdout
+    again = scroll(
+        "chat", "--model", script(tmp_path, exec_cell("print(x + 1)"), "8"), "--session", "talk", input="Go on\n"
+    )
+    assert "│ 8" in again.stdout
+
+
+def test_effects_are_asked_about(scroll: Run, tmp_path: Path, tools: Path) -> None:
+    cell = exec_cell("try:\n    print(launch('Ariane'))\nexcept ToolFailed as error:\n    print('not', error)")
+    for answer, shown in (("y", "│ Ariane is up"), ("n", "the user refused it"), ("", "the user refused it")):
+        model = script(tmp_path, cell, "ok")
+        result = scroll("chat", "--model", model, "--tools", tools, input=f"Go.\n{answer}\n")
+        assert 'launch(rocket="Ariane") has effects. Run it?' in result.stdout
+        assert shown in result.stdout
+
+
+def test_a_failing_model_ends_the_turn_and_not_the_chat(scroll: Run, tmp_path: Path) -> None:
+    result = scroll("chat", "--model", script(tmp_path, "one"), input="first\nsecond\n/stats\n")
+    assert result.exit_code == 0
+    assert "all were played" in result.stderr
+    assert "2 requests" in result.stdout
+
+
+def test_ctrl_c_stops_the_cell_and_resume_goes_on(scroll: Run, process: Process, tmp_path: Path, tools: Path) -> None:
+    command = ("run", "Go.", "--session", "s", "--tools", tools, "--model", script(tmp_path, ENDLESS, "not reached"))
+    running = process(*command)
+    wait_for(tools.with_name("started"), running)
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert out == b"" and b"`scroll resume s`" in err
+    model = script(tmp_path, exec_cell("print(kept)"), "Done.")
+    done = scroll("resume", "s", "--tools", tools, "--model", model)
+    assert (done.exit_code, done.stdout) == (0, "Done.\n")
+    assert "│ still here" in done.stderr
+
+
+def test_ctrl_c_stops_the_reply(folder: Path) -> None:
+    def interrupted(request: Request) -> Answer:
+        os.kill(os.getpid(), signal.SIGINT)
+        return "word " * 20_000
+
+    with Store(folder, create=True) as store, Session.open(store, session_id="s") as session:
+        agent = Agent(session, ScriptedModel([interrupted, "on"], pace=0.005))
+        with stoppable(agent, Consent(Console(quiet=True), "never")):
+            run = agent.run("Go.")
+        assert run.state == "stopped"
+        last = store.log.tail(1, session_id="s")[0]
+        assert last.metadata["cut"] is True and len(last.content) < 100_000
+        assert agent.run("And now?").answer == "on"
+
+
+class Terminal:
+    """A command at a terminal of its own, on which ^C is a signal."""
+
+    def __init__(self, command: list[str], folder: Path) -> None:
+        self._master, slave = pty.openpty()
+        self.process = subprocess.Popen(
+            command,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            env={**os.environ, "TERM": "dumb", "SCROLL_STORE": str(folder)},
+        )
+        os.close(slave)
+        self._seen = b""
+
+    def __enter__(self) -> "Terminal":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._master)
+
+    def expect(self, wanted: str, seconds: float = 30) -> str:
+        """Everything up to and including a text, from where the last one ended."""
+        sought = wanted.encode()
+        while sought not in self._seen:
+            ready, _, _ = select.select([self._master], [], [], seconds)
+            piece = b""
+            with contextlib.suppress(OSError):  # the terminal is closed
+                piece = os.read(self._master, 65536) if ready else b""
+            assert piece, f"{wanted!r} did not come; there was {self._seen.decode(errors='replace')}"
+            self._seen += piece
+        upto, _, self._seen = self._seen.partition(sought)
+        return (upto + sought).decode(errors="replace")
+
+    def type(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+
+def test_ctrl_c_at_a_terminal(folder: Path, tmp_path: Path, tools: Path) -> None:
+    model = script(tmp_path, ENDLESS, exec_cell("print(kept)\nprint(launch('Ariane'))"), "Well.")
+    with Terminal([*SCROLL, "chat", "--session", "s", "--tools", str(tools), "--model", model], folder) as at:
+        at.expect("\n› ")
+        at.type("Go.\n")
+        wait_for(tools.with_name("started"), at.process)
+        at.type("\x03")
+        at.expect("stopped; say how to go on")
+        at.expect("\n› ")
+        at.type("Print it.\n")
+        at.expect("[y/N] ")
+        at.type("y\n")
+        assert "Ariane is up" in at.expect("Well.")
+        at.expect("\n› ")
+        at.type("\x03")
+        at.expect("again leaves")
+        at.expect("\n› ")
+        at.type("\x03")
+        at.expect("goes on")
+        assert at.process.wait(30) == 0
+    with Store(folder) as store:
+        kinds = [event.kind for event in store.log.iterate(session_id="s")]
+        assert kinds.count(Kind.OBSERVATION) == 2
+
+
+def test_ctrl_c_at_a_question_is_a_no(folder: Path, tmp_path: Path, tools: Path) -> None:
+    model = script(tmp_path, exec_cell("print(launch('Ariane'))"), "not reached")
+    with Terminal([*SCROLL, "chat", "--session", "s", "--tools", str(tools), "--model", model], folder) as at:
+        at.expect("\n› ")
+        at.type("Go.\n")
+        at.expect("[y/N] ")
+        at.type("\x03")
+        at.expect("stopped; say how to go on")
+        at.expect("\n› ")
+        at.type("\x04")
+        assert at.process.wait(30) == 0
+    with Store(folder) as store:
+        states = {event.kind: event.tool_state for event in store.log.iterate(session_id="s")}
+        assert states[Kind.OBSERVATION] == "interrupted"
+        assert states.get(Kind.TOOL_RESULT, "refused") == "refused"  # the process may end before it is recorded
