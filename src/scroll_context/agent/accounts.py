@@ -37,14 +37,14 @@ def accounts(events: Iterable[Event]) -> Accounts:
         sums.events += 1
         if event.kind == Kind.REQUEST:
             sums.requests += 1
-        elif event.kind == Kind.CONVERSATION and event.role == "assistant":
-            usage = event.metadata.get("usage", {})
+        if event.kind == Kind.EVICTION or (event.kind == Kind.CONVERSATION and event.role == "assistant"):
+            usage = event.metadata.get("usage", {})  # a plan has one when it came with a summary by the model
             sums.input_tokens += usage.get("input_tokens", 0)
             sums.output_tokens += usage.get("output_tokens", 0)
             sums.cache_read_tokens += usage.get("cache_read_tokens", 0)
             sums.largest = max(sums.largest, usage.get("input_tokens", 0))
             sums.dollars += event.metadata.get("cost") or 0.0
-        elif event.kind == Kind.EVICTION:
+        if event.kind == Kind.EVICTION:
             _add_plan(sums, event)
     return sums
 

@@ -16,7 +16,7 @@ from scroll_context.agent.session import Session
 from scroll_context.errors import ContextOverflow, ModelCancelled
 from scroll_context.events import Event, Kind
 from scroll_context.messages import ToolCall, ToolSpec
-from scroll_context.models import Model, Reply, Request, Settings
+from scroll_context.models import Model, Reply, Request, Settings, Usage
 from scroll_context.view.eviction import Budget
 from scroll_context.view.headline import parse_field, parse_reply, without_headline
 from scroll_context.view.tokens import estimate
@@ -145,13 +145,15 @@ class Agent:
         except ModelCancelled as cancelled:
             reply = Reply(text=cancelled.partial, finish_reason="stopped")
         self._record(reply)
-        usage = reply.usage
         self.totals.steps += 1
+        self._count(reply.usage, reply.cost)
+        return reply
+
+    def _count(self, usage: Usage, cost: float | None) -> None:
         self.totals.input_tokens += usage.input_tokens
         self.totals.output_tokens += usage.output_tokens
         self.totals.cache_read_tokens += usage.cache_read_tokens
-        self.totals.dollars += reply.cost or 0.0
-        return reply
+        self.totals.dollars += cost or 0.0
 
     def _ask(self) -> Reply:
         session = self.session
@@ -170,7 +172,12 @@ class Agent:
         """Bring the view within its budget; whether it shrank."""
         overhead = estimate(self.system) + estimate(digest) + self._schema_tokens()
         budget = Budget(window=self.model.window, overhead=overhead)
-        return self.session.context.fit(self.session, budget, self.model, overflowed)
+        shrank = self.session.context.fit(self.session, budget, self.model, overflowed)
+        if shrank:  # a context may have asked the model for a summary, which counts
+            session_id = self.session.scope.session_id
+            plan = self.session.store.log.tail(1, session_id=session_id, kind=Kind.EVICTION)[0]
+            self._count(msgspec.convert(plan.metadata.get("usage", {}), Usage), plan.metadata.get("cost"))
+        return shrank
 
     def _record(self, reply: Reply) -> Event:
         given = [call.arguments.get("headline") for call in reply.tool_calls if isinstance(call.arguments, dict)]

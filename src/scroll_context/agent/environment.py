@@ -51,6 +51,7 @@ class Environment:
         self.actions = actions
         self.save_trouble = ""  # why the newest save failed; the next one tries again
         self._cell_seq = 0
+        self._digest: str | None = None  # None is unknown
         self._saved = Manifest()
         self._saver = ThreadPoolExecutor(1, thread_name_prefix="scroll-save")
         self._saving: Future[None] | None = None
@@ -76,9 +77,10 @@ class Environment:
         """The variables of the namespace, for the end of the newest message."""
         if not self.actions.exec:
             return ""
-        self.settle()
+        if self._digest is None:
+            self._digest = self.kernel.digest()
         trouble = f"(your variables could not be saved: {self.save_trouble})\n" if self.save_trouble else ""
-        return trouble + self.kernel.digest()
+        return trouble + self._digest
 
     def run(self, source: str, cell: Event, timeout: float) -> CellResult:
         """Run a cell whose event is already recorded; its calls are recorded as made inside it."""
@@ -86,6 +88,7 @@ class Environment:
         self._cell_seq = cell.seq
         self.memory.begin_cell()
         result = self.kernel.execute(source, timeout)
+        self._digest = self.kernel.digest()  # before the save, which would make the next request wait for it
         self._saving = self._saver.submit(self._save)
         return result
 
@@ -98,6 +101,7 @@ class Environment:
     def restore(self, snapshots: Iterable[Event]) -> RestoreReport:
         """Bring back the namespace that these snapshots lead to."""
         self._saved = fold(msgspec.json.decode(self.store.log.text(one), type=Change) for one in snapshots)
+        self._digest = None
         return self.kernel.restore(self._saved)
 
     def close(self) -> None:

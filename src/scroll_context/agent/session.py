@@ -113,12 +113,13 @@ class Session:
         tools: Iterable[AnyTool] = (),
         **callbacks: Any,
     ) -> "Session":
-        """Go on with a session where it stopped, whatever stopped it."""
+        """Go on with a session where it stopped, whatever stopped it; under its own context, unless told otherwise."""
         first = next(store.log.iterate(session_id=session_id), None)
         if first is None:
             raise UnknownSeq(f"there is no session {session_id!r} in this store; `scroll sessions` lists them")
         scope = Scope(session_id, first.agent_id, first.task_id)
-        session = cls(store, scope, options or SessionOptions(), tools, **callbacks)
+        options = options or SessionOptions(context=recorded_context(store, session_id))
+        session = cls(store, scope, options, tools, **callbacks)
         told = close_open_work(store, scope)
         for event in session.events():
             session.context.add(event)
@@ -263,6 +264,12 @@ def bound_since(events: Iterable[Event], snapshots: Sequence[Event]) -> list[str
         if event.kind == Kind.OBSERVATION and (event.reply_to or 0) > saved:
             names.update(dict.fromkeys(event.metadata.get("bound", ())))
     return list(names)
+
+
+def recorded_context(store: Store, session_id: str) -> str:
+    """The context that a session was last worked on under."""
+    names = [event.metadata["context"] for event in lineage(store, session_id) if "context" in event.metadata]
+    return str(names[-1]) if names else SessionOptions().context
 
 
 def searched_in_vain(searches: int) -> str:

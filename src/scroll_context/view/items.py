@@ -9,6 +9,7 @@ replace, and repeating either changes nothing. Values here never change in place
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -275,7 +276,7 @@ class Step(msgspec.Struct, frozen=True):
 
     def headline(self) -> Headline:
         """The model's own headline, or one made from the step."""
-        given = parse_field(self.reply.headline)
+        given = _parsed(self.reply.headline)
         if given:
             return given
         actions = [_action(call) for call in self.reply.calls]
@@ -332,6 +333,12 @@ def _call(made: Mapping[str, Any]) -> Call:
         str(made.get("provider", "")),
         opaque if isinstance(opaque, dict) else {},
     )
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> Headline | None:
+    """The headline a model gave; an eviction asks for it once when it is planned and once when it is applied."""
+    return parse_field(text)
 
 
 def _action(call: Call) -> str:
