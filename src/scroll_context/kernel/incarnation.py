@@ -1,0 +1,191 @@
+"""One worker process from start to end, as the host drives it: one request at a time, each with a deadline.
+
+While a request is under way this reads whatever the worker says: printed text is collected, calls go to the broker,
+and an answer that was not asked for ends the worker. When time is up or the user interrupts, the ladder is
+climbed: SIGINT, again and again for a grace period, then SIGKILL. The host's clock decides, never the worker's.
+"""
+
+import contextlib
+import math
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from scroll_context.errors import KernelDied, KernelUnavailable
+from scroll_context.kernel.broker import Broker
+from scroll_context.kernel.connection import Connection
+from scroll_context.kernel.jail import Enforcement, JailSpec, set_cpu_budget
+from scroll_context.kernel.jail.guarantees import linux_guarantees
+from scroll_context.kernel.messages import Call, Failed, Message, Prepared, Printed, Ready, Setup
+from scroll_context.kernel.process import receive_process
+from scroll_context.kernel.results import Dispatch
+
+M = TypeVar("M", bound=Message)
+
+START_SECONDS = 30.0
+GRACE_SECONDS = 2.0
+_REPEAT_SECONDS = 0.1
+_SLICE_SECONDS = 0.1
+_CORES = os.cpu_count() or 1
+_BUDGET_ERROR = 0.01  # the part of its processor time that a cell may be short of
+_PRINTED_SLACK = 1 << 20  # marks and the like, which the worker does not count
+
+
+class Incarnation:
+    """A live worker. Not thread-safe, except `interrupt`."""
+
+    def __init__(
+        self, sock: socket.socket, spec: JailSpec, dispatch: Dispatch, call_seconds: float, printed_limit: int
+    ) -> None:
+        process = receive_process(sock, START_SECONDS)
+        if process is None:
+            sock.close()
+            raise KernelUnavailable("the process that should have become the kernel ended. No model code has run.")
+        self._process = process
+        self._connection = Connection(sock)
+        self._broker = Broker(dispatch, self._connection, process, call_seconds)
+        self._cpu_seconds = spec.limits.cpu_seconds
+        self._wish = ""  # why the current request should stop
+        self._busy = False
+        self._prepared = False
+        self._cell = 0
+        self._budget_at = -math.inf
+        self._printed = bytearray()
+        self._printed_limit = printed_limit + _PRINTED_SLACK
+        try:
+            ready = self.ask(None, Ready, START_SECONDS)
+            _check(ready.enforcement, spec)
+        except KernelDied as error:
+            self.close()
+            raise KernelUnavailable(f"{error} while it was starting. No model code has run.") from error
+        except BaseException:
+            self.close()
+            raise
+        self.enforcement: Enforcement = ready.enforcement
+        self.python: str = ready.python
+
+    def prepare(self, setup: Setup, seconds: float) -> None:
+        """Bind names and run preludes. The last moment at which a worker can fail to become a kernel."""
+        try:
+            self.ask(setup, Prepared, seconds)
+        except KernelDied as error:
+            raise KernelUnavailable(f"{error} while it was being prepared. No model code has run.") from error
+        self._prepared = True
+
+    def interrupt(self) -> bool:
+        """Ask the request under way to stop; False when there is none. Any thread."""
+        if not self._busy:
+            return False
+        self._wish = self._wish or "interrupted"
+        self._process.signal(signal.SIGINT)
+        return True
+
+    @property
+    def stopped_for(self) -> str:
+        """Why the last request was told to stop: `timeout`, `interrupted`, or nothing."""
+        return self._wish
+
+    def take_seqs(self) -> tuple[tuple[int, ...], int]:
+        return self._broker.take_seqs()
+
+    def take_printed(self) -> bytes:
+        """What was printed since the last time this was asked; between cells by threads, it belongs to the next."""
+        printed, self._printed = bytes(self._printed), bytearray()
+        return printed
+
+    def begin_cell(self, cell: int) -> None:
+        """Renew what is counted per cell."""
+        self._cell = cell
+        now = time.monotonic()
+        if (now - self._budget_at) * _CORES < _BUDGET_ERROR * self._cpu_seconds:
+            return  # what can have been used since is not worth the system calls
+        if self.enforcement.tier != "none" and not self._process.has_ended():
+            with contextlib.suppress(ProcessLookupError):
+                set_cpu_budget(self.enforcement.pid, self._cpu_seconds)
+        self._budget_at = now
+
+    def send(self, message: Message) -> None:
+        """A message that has no answer."""
+        self._connection.send(message)
+
+    def ask(
+        self,
+        request: Message | None,
+        wanted: type[M],
+        seconds: float,
+        take: Callable[[Any], None] | None = None,
+    ) -> M:
+        """Send a request and wait for its answer; what else belongs to it goes to `take`. Raises KernelDied."""
+        self._wish, self._busy = "", True
+        try:
+            if request is not None:
+                self._connection.send(request)
+            return self._wait(wanted, time.monotonic() + seconds, take)
+        finally:
+            self._busy = False
+
+    def _wait(self, wanted: type[M], deadline: float, take: Callable[[Any], None] | None) -> M:
+        kill_at = next_signal = 0.0
+        while True:
+            now = time.monotonic()
+            if now >= deadline and not self._wish:
+                self._wish = "timeout"
+            if self._wish:
+                kill_at = kill_at or now + GRACE_SECONDS
+                if now >= kill_at:
+                    self._process.kill()
+                    raise KernelDied(f"it did not stop within {GRACE_SECONDS:g} s of being interrupted, and was killed")
+                if now >= next_signal:
+                    self._process.signal(signal.SIGINT)
+                    next_signal = now + _REPEAT_SECONDS
+            if self._broker.is_busy:
+                self._broker.expire()
+            if not (self._broker.has_room or self._wish):
+                time.sleep(0.001)  # let calls finish before more are taken
+                continue
+            message = self._connection.receive(min(_SLICE_SECONDS, max(0.0, deadline - now) or _SLICE_SECONDS))
+            if isinstance(message, wanted):
+                return message
+            if message is not None:
+                self._handle(message, take)
+
+    def _handle(self, message: Any, take: Callable[[Any], None] | None) -> None:
+        if isinstance(message, Printed):
+            self._printed += message.data
+            if len(self._printed) > self._printed_limit:
+                raise KernelDied("the kernel process printed on past its limit")
+        elif isinstance(message, Call):
+            if self._wish:
+                self._broker.refuse(message, "the cell is being interrupted")
+            else:
+                self._broker.submit(message, self._cell)
+        elif isinstance(message, Failed) and not self._prepared:
+            raise KernelUnavailable(message.text)
+        elif take is not None:
+            take(message)
+        else:
+            raise KernelDied(f"the kernel process sent a message that nobody asked for: {type(message).__name__}")
+
+    def close(self) -> None:
+        """End the process and everything that waits for it."""
+        self._process.end()
+        self._connection.close()
+        self._broker.close()
+
+
+def _check(enforcement: Enforcement, spec: JailSpec) -> None:
+    """Compare what holds with what was asked for; a worker that promises less never runs a cell."""
+    missing: list[str] = []
+    if enforcement.tier != spec.tier:
+        missing.append(f"tier {spec.tier} (it reports {enforcement.tier})")
+    if enforcement.tier in ("full", "kernel-only"):
+        held = {row.name for row in enforcement.guarantees if row.enforced}
+        promised = linux_guarantees(enforcement.tier, enforcement.landlock_abi)
+        missing += [row.name for row in promised if row.enforced and row.name not in held]
+    if missing:
+        raise KernelUnavailable(
+            f"the jail does not hold what it must: {', '.join(missing)}. No model code has run. Run `scroll doctor`."
+        )

@@ -1,0 +1,207 @@
+"""The sentinel: the process between the host and the jailed one, which watches and mirrors it.
+
+`split` forks. The child goes on into the jail; the parent stays outside as the sentinel, without
+capabilities, with no descriptor but its own few, and never runs model code. It answers the kernel each time
+the jailed process wants a thread (RLIMIT_NPROC does nothing for uid 0, and counts all of a user's processes for
+others); it kills a process whose memory outgrows the limit by tricks; where no tmpfs bounds the scratch
+folder, it stops growth past the limit by moving RLIMIT_FSIZE. It dies with its parent, the jailed process dies
+with it, and its exit status is that of the jailed process.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import resource
+import select
+import signal
+import socket
+import stat
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+from scroll_context.kernel.jail.inheritance import close_inherited, die_with_parent, drop_capabilities
+from scroll_context.kernel.jail.limits import cpu_used
+from scroll_context.kernel.jail.scratch import space_used
+from scroll_context.kernel.jail.spec import JailSpec
+
+_LOOK_SECONDS = 0.1
+_MEMORY_SLACK = 64 << 20
+_NOTIFICATION_BYTES = 80  # struct seccomp_notif: it begins with the id of the request
+_ANSWER = struct.Struct("=QqiI")  # struct seccomp_notif_resp: id, value, error, flags
+_RECEIVE, _SEND, _CONTINUE = 0xC0502100, 0xC0182101, 1
+_BIRTH_SECONDS = 0.01
+_OVERFLOW = 2
+_STATUS_OF_A_BROKEN_SENTINEL = 70
+
+
+class Link(NamedTuple):
+    """The jailed process's end: its number on the host, and the socket to the sentinel."""
+
+    pid: int
+    control: socket.socket
+
+    def hand_over(self, listener: int) -> None:
+        """Give the sentinel the descriptor on which the kernel announces threads; wait until it watches."""
+        socket.send_fds(self.control, [b"listener"], [listener])
+        os.close(listener)
+        if not self.control.recv(1):
+            raise OSError("the sentinel is gone")
+        self.control.close()
+
+
+def split(spec: JailSpec, watch_scratch: bool, report_pid: Callable[[int], None] | None) -> Link:
+    """Fork. Returns in the child only; the parent becomes the sentinel and never returns."""
+    os.close(os.pidfd_open(os.getpid()))  # what the sentinel relies on; a container may refuse it
+    outer, inner = socket.socketpair()
+    child = os.fork()
+    if child:
+        inner.close()
+        _guard(child, outer, spec, watch_scratch, report_pid)
+    outer.close()
+    die_with_parent()
+    message = inner.recv(32)
+    if not message:  # the sentinel died before this process was bound to its life
+        os._exit(_STATUS_OF_A_BROKEN_SENTINEL)
+    return Link(int(message), inner)
+
+
+def _guard(
+    child: int,
+    control: socket.socket,
+    spec: JailSpec,
+    watch_scratch: bool,
+    report_pid: Callable[[int], None] | None,
+) -> NoReturn:
+    status = None
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if report_pid is not None:
+            report_pid(child)
+        close_inherited({control.fileno()})
+        drop_capabilities()
+        die_with_parent()
+        control.sendall(str(child).encode())
+        _, descriptors, _, _ = socket.recv_fds(control, 16, 1)
+        if descriptors:
+            control.sendall(b"w")
+            _Watch(child, spec, watch_scratch).run(descriptors[0])
+        _, status = os.waitpid(child, 0)
+    finally:
+        if status is None:
+            os.kill(child, signal.SIGKILL)
+            os._exit(_STATUS_OF_A_BROKEN_SENTINEL)
+    _mirror(status)
+
+
+def _mirror(status: int) -> NoReturn:
+    """End as the jailed process ended: by the same signal, or with the same code."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    os._exit(os.waitstatus_to_exitcode(status))
+
+
+class _Watch:
+    """The duties of the sentinel towards one child, which it has not reaped: its number cannot be reused."""
+
+    def __init__(self, child: int, spec: JailSpec, watch_scratch: bool) -> None:
+        self._child = child
+        self._limits = spec.limits
+        self._scratch = spec.scratch if watch_scratch else None
+        self._scratch_full = False
+        self._cpu_seen = -1.0
+
+    def run(self, listener: int) -> None:
+        """Answer and look until the child has ended."""
+        ended = os.pidfd_open(self._child)
+        poll = select.poll()
+        poll.register(ended, select.POLLIN)
+        poll.register(listener, select.POLLIN)
+        next_look = 0.0
+        while True:
+            ready = {fd for fd, event in poll.poll(_LOOK_SECONDS * 1000) if event & select.POLLIN}
+            if ended in ready:
+                return
+            try:
+                if listener in ready:
+                    self._answer(listener)
+                if time.monotonic() >= next_look:
+                    self._look()
+                    next_look = time.monotonic() + _LOOK_SECONDS
+            except OSError:  # it may have ended under our eyes; anything else is a fault
+                if not select.select([ended], [], [], 0)[0]:
+                    raise
+
+    def _answer(self, listener: int) -> None:
+        """Let one `clone` go on, or make it fail as it does when a system is out of threads."""
+        request = bytearray(_NOTIFICATION_BYTES)
+        threads = self._threads()
+        granted = threads < self._limits.threads
+        try:
+            fcntl.ioctl(listener, _RECEIVE, request, True)
+            (identity,) = struct.unpack_from("=Q", request)
+            error, flags = (0, _CONTINUE) if granted else (-errno.EAGAIN, 0)
+            fcntl.ioctl(listener, _SEND, _ANSWER.pack(identity, 0, error, flags))
+        except FileNotFoundError:  # a signal took the thread out of the call meanwhile
+            return
+        if granted:  # see it born before the next is counted
+            deadline = time.monotonic() + _BIRTH_SECONDS
+            while self._threads() <= threads and time.monotonic() < deadline:
+                time.sleep(0)
+
+    def _look(self) -> None:
+        """Check what the child may have grown, if it has run at all since the last time."""
+        used = cpu_used(self._child)
+        if used == self._cpu_seen:
+            return
+        self._cpu_seen = used
+        if self._memory() > self._limits.memory_bytes + _MEMORY_SLACK:
+            os.kill(self._child, signal.SIGKILL)
+        if self._scratch is not None:
+            self._bound(self._scratch)
+
+    def _threads(self) -> int:
+        return Path(f"/proc/{self._child}/task").stat().st_nlink - 2
+
+    def _memory(self) -> int:
+        """Memory that is neither a file's nor another process's, swapped out or not; whatever it may do or not."""
+        with open(f"/proc/{self._child}/status", "rb") as status:
+            return sum(int(line.split()[1]) << 10 for line in status if line.startswith((b"RssAnon:", b"VmSwap:")))
+
+    def _bound(self, scratch: str) -> None:
+        """No file may grow once the folder is full; one that overflows all the same costs the kernel its life."""
+        used = self._scratch_used(scratch)
+        if used >= _OVERFLOW * self._limits.scratch_bytes:
+            os.kill(self._child, signal.SIGKILL)
+        full = used >= self._limits.scratch_bytes
+        if full != self._scratch_full:
+            _, hard = resource.prlimit(self._child, resource.RLIMIT_FSIZE)
+            soft = 0 if full else self._limits.scratch_bytes
+            resource.prlimit(self._child, resource.RLIMIT_FSIZE, (soft, hard))
+            self._scratch_full = full
+
+    def _scratch_used(self, scratch: str) -> int:
+        """What the folder holds, and what was removed from it but is still open. A folder that cannot be listed,
+        or lies too deep, could hide any number of files: it counts as an overflow."""
+        try:
+            return space_used(scratch) + self._removed()
+        except OSError:
+            return _OVERFLOW * self._limits.scratch_bytes
+
+    def _removed(self) -> int:
+        used = 0
+        for descriptor in Path(f"/proc/{self._child}/fd").iterdir():
+            try:
+                info = descriptor.stat()
+            except FileNotFoundError:
+                continue
+            if stat.S_ISREG(info.st_mode) and info.st_nlink == 0:
+                used += info.st_blocks * 512
+        return used

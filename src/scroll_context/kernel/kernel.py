@@ -1,0 +1,367 @@
+"""The kernel as the rest of Scroll sees it: a Python namespace that lives across cells, in a jailed process.
+
+`Kernel` owns the lifetime: it starts a worker, runs cells in it, saves and restores its namespace, and replaces it
+when it had to be killed. It knows nothing of stores or models; what cells may reach arrives as `dispatch`, and
+where pickles are kept as `blobs`. All methods may be called from any thread; they take turns, except `interrupt`,
+which acts on the turn that is under way. No method waits without a deadline, whatever the model's code does.
+"""
+
+import contextlib
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from scroll_context.errors import KernelDied, KernelError, KernelUnavailable
+from scroll_context.kernel.incarnation import Incarnation
+from scroll_context.kernel.jail import Enforcement, JailSpec, default_read_only, remove_scratch, site_packages
+from scroll_context.kernel.jail.entry import offered
+from scroll_context.kernel.launch import Zygote, spawn_from, spawn_shared
+from scroll_context.kernel.manifest import SavedPieces, load_into
+from scroll_context.kernel.messages import (
+    Binding,
+    Describe,
+    Done,
+    Execute,
+    Facts,
+    Prelude,
+    Save,
+    Saved,
+    Setup,
+)
+from scroll_context.kernel.namespace import Namespace
+from scroll_context.kernel.results import (
+    BlobStore,
+    CapabilityCall,
+    CellError,
+    CellResult,
+    Dispatch,
+    Ended,
+    Loss,
+    Manifest,
+    MemoryBlobs,
+    RestoreReport,
+    SaveReport,
+    Variable,
+)
+
+_SETUP_SECONDS = 30.0
+_DESCRIBE_SECONDS = 5.0
+_SAVE_SECONDS = 60.0
+_NOT_RUNNING = "the kernel is not running: call start(), or use it in a with statement"
+
+
+class KernelOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits that the host keeps; those of the jail are in `JailSpec.limits`."""
+
+    output_chars: int = 32_000  # of a cell's output that is shown
+    output_bytes: int = 64 << 20  # of a cell's output that is kept; a cell that prints more is stopped
+    call_seconds: float = 60.0  # for each capability call
+    blob_bytes: int = 256 << 20  # for the pickle of one variable
+    share_zygote: bool = True  # workers of one zygote start fast and share hash seed and address layout
+
+
+class Kernel:
+    """One namespace, in one jailed process at a time."""
+
+    def __init__(
+        self,
+        dispatch: Dispatch | Mapping[str, Callable[..., Any]] | None = None,
+        *,
+        bindings: tuple[Binding, ...] = (),
+        preludes: tuple[Prelude, ...] = (),
+        blobs: BlobStore | None = None,
+        spec: JailSpec | None = None,
+        options: KernelOptions | None = None,
+    ) -> None:
+        self._dispatch = dispatch if callable(dispatch) else dispatch_to(dispatch or {})
+        self._setup = (bindings, preludes)
+        self._blobs: BlobStore = MemoryBlobs() if blobs is None else blobs
+        self._spec = spec
+        self._options = options or KernelOptions()
+        self._turn = threading.RLock()
+        self._worker: Incarnation | None = None
+        self._zygote: Zygote | None = None
+        self._scratch = ""
+        self._started = False
+        self._cell = 0
+        self._names = Namespace()
+        self._manifest = Manifest()
+        self._send_again = False  # the last save was not kept whole: the next one must not build on it
+        self._untold: RestoreReport | None = None  # goes with the next cell's result
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self) -> Enforcement:
+        """Start the process and tell what is enforced on it. Raises KernelUnavailable; no model code has run then."""
+        with self._turn:
+            self._started = True
+            return self._ready().enforcement
+
+    def execute(self, source: str, timeout: float = 60.0) -> CellResult:
+        """Run a cell. Whatever the cell does, this returns; a worker that had to be killed is replaced."""
+        with self._turn:
+            worker = self._ready()
+            restore, self._untold = self._untold, None
+            self._cell += 1
+            begun = time.monotonic()
+            try:
+                worker.begin_cell(self._cell)
+                done = worker.ask(Execute(self._cell, source), Done, timeout)
+                if done.cell != self._cell:
+                    raise KernelDied("the kernel process answered for another cell")
+            except KernelDied as error:
+                return self._killed(worker, str(error), begun, timeout)
+            except ValueError as error:  # the source cannot be sent: it is too long, or not Unicode
+                refusal = CellError(type(error).__name__, f"{type(error).__name__}: {error}")
+                return CellResult(cell=self._cell, ended="error", stdout="", error=refusal, restore=restore)
+            except BaseException:
+                self._discard()  # the caller was interrupted in the middle of the conversation
+                raise
+            return self._finished(worker, done, begun, timeout, restore)
+
+    def interrupt(self) -> bool:
+        """Stop the cell that is running, as a timeout would; False when none is. Does not wait."""
+        worker = self._worker
+        return worker is not None and worker.interrupt()
+
+    def variables(self) -> tuple[Variable, ...]:
+        """Every variable with its type, size and origin. Runs none of the model's code."""
+        with self._turn:
+            self._look()
+            return self._names.variables()
+
+    def known_variables(self) -> tuple[Variable, ...]:
+        """The variables as they were before the cell that is running; does not wait for it."""
+        return self._names.variables()
+
+    def digest(self, limit: int = 2000) -> str:
+        """The namespace in at most about `limit` characters, one line a variable, the last used first."""
+        with self._turn:
+            fresh = self._look()
+            heading: list[str] = []
+            if self._worker is not None and self._worker.enforcement.tier == "none":
+                heading.append("(unsandboxed: code in this kernel runs with all the rights of its user)")
+            if not fresh:
+                heading.append(f"(the kernel did not answer; this is what was known after cell {self._cell})")
+            return self._names.digest(limit, "\n".join(heading))
+
+    def save(self, full: bool = False) -> SaveReport:
+        """Pickle what may have changed since the last save, or, if `full`, look at everything.
+
+        Raises KernelDied if the process is lost over it; the last save stays valid and the next cell restores it.
+        What the blob store raises is raised here; the last save stays valid then as well, and the kernel lives on.
+        """
+        with self._turn:
+            begun = time.monotonic()
+            worker = self._ready()
+            pieces = SavedPieces(self._manifest, self._blobs, self._options.blob_bytes)
+            request = Save(full, self._send_again, self._options.blob_bytes)
+            try:
+                answer = worker.ask(request, Saved, _SAVE_SECONDS, pieces.take)
+            except BaseException:
+                self._discard()
+                raise
+            self._send_again = pieces.trouble is not None
+            if pieces.trouble is not None:
+                raise pieces.trouble
+            mutated = self._names.record_save(answer.names, pieces.changed)
+            self._manifest = pieces.manifest(answer.names, self._names, self._cell, worker.python)
+            lost = tuple(Loss(one.name, one.reason) for one in self._manifest.variables if one.reason)
+            return SaveReport(manifest=self._manifest, mutated=mutated, lost=lost, duration=time.monotonic() - begun)
+
+    def restore(self, manifest: Manifest) -> RestoreReport:
+        """Replace the namespace by a saved one, of this kernel or of another."""
+        with self._turn:
+            if not self._started:
+                raise KernelError(_NOT_RUNNING)
+            self._discard()
+            self._names, self._untold = Namespace(), None
+            self._manifest = manifest
+            self._cell = max(self._cell, manifest.cell)
+            return self._revive()
+
+    def close(self) -> None:
+        """End the process, and the cell that it may be running. What was not saved is gone."""
+        self.interrupt()
+        with self._turn:
+            self._discard()
+            self._started = False
+            if self._zygote is not None:
+                self._zygote.close()
+                self._zygote = None
+            if self._scratch:
+                with contextlib.suppress(OSError):  # what is left of a temporary folder is no reason to fail
+                    remove_scratch(self._scratch)
+                self._scratch = ""
+
+    def _ready(self) -> Incarnation:
+        """The worker; if there is none, a fresh one with the namespace of the last save."""
+        if not self._started:
+            raise KernelError(_NOT_RUNNING)
+        if self._worker is None:
+            report = self._revive()
+            self._untold = report if report != RestoreReport() else None
+        return self._live()
+
+    def _live(self) -> Incarnation:
+        """The worker; if there is none, a fresh one with an empty namespace."""
+        if self._worker is None:
+            self._worker = self._incarnate()
+        return self._worker
+
+    def _incarnate(self) -> Incarnation:
+        """A fresh worker. `auto` is the best tier that can be built: each is tried for real, and `none` never is."""
+        spec = self._full_spec()
+        tiers = offered() if spec.tier == "auto" else (spec.tier,)
+        refusals: list[str] = []
+        for tier in tiers:
+            try:
+                worker = self._spawn(msgspec.structs.replace(spec, tier=tier))
+            except KernelUnavailable as error:
+                refusals.append(str(error))
+                continue
+            self._spec = msgspec.structs.replace(spec, tier=tier)
+            return worker
+        raise KernelUnavailable("; ".join(refusals) or "this platform has no jail. Run `scroll doctor`.")
+
+    def _spawn(self, spec: JailSpec) -> Incarnation:
+        if self._options.share_zygote:
+            sock = spawn_shared(spec)
+        else:
+            if self._zygote is not None:
+                self._zygote.close()
+            self._zygote = Zygote()
+            sock = spawn_from(self._zygote, spec)
+        options = self._options
+        worker = Incarnation(sock, spec, self._dispatch, options.call_seconds, options.output_bytes)
+        try:
+            worker.prepare(Setup(*self._setup, options.output_bytes), _SETUP_SECONDS)
+        except BaseException:
+            worker.close()
+            raise
+        return worker
+
+    def _full_spec(self) -> JailSpec:
+        if self._spec is not None and self._spec.scratch:
+            return self._spec
+        self._scratch = self._scratch or tempfile.mkdtemp(prefix="scroll-kernel-")
+        if self._spec is not None:
+            return msgspec.structs.replace(self._spec, scratch=self._scratch)
+        return JailSpec(read_only=(*default_read_only(), *site_packages()), scratch=self._scratch)
+
+    def _look(self) -> bool:
+        """Refresh the facts about the variables; False when the worker did not give them."""
+        if self._worker is None:
+            return not self._names.variables()
+        try:
+            self._names.record_facts(self._worker.ask(Describe(), Facts, _DESCRIBE_SECONDS).facts)
+        except KernelDied:
+            self._discard()
+            return False
+        return True
+
+    def _finished(
+        self, worker: Incarnation, done: Done, begun: float, timeout: float, restore: RestoreReport | None
+    ) -> CellResult:
+        duration = time.monotonic() - begun
+        seqs, calls = worker.take_seqs()
+        self._names.record_cell(self._cell, (*done.bound, *done.changed), done.deleted, done.read, seqs)
+        ended, error = _outcome(done, worker.stopped_for, timeout)
+        printed = worker.take_printed()
+        text = printed.decode("utf-8", "replace")
+        return CellResult(
+            cell=self._cell,
+            ended=ended,
+            stdout=text[: self._options.output_chars],
+            printed=printed,
+            printed_chars=len(text),
+            error=error,
+            bound=done.bound,
+            changed=done.changed,
+            deleted=done.deleted,
+            read=done.read,
+            rebound=done.rebound,
+            seqs=seqs,
+            calls=calls,
+            duration=duration,
+            restore=restore,
+        )
+
+    def _killed(self, worker: Incarnation, reason: str, begun: float, timeout: float) -> CellResult:
+        """The cell cost the worker its life: keep what it printed, and bring back what was saved."""
+        duration = time.monotonic() - begun
+        seqs, calls = worker.take_seqs()
+        text = (printed := worker.take_printed()).decode("utf-8", "replace")
+        if worker.stopped_for == "timeout":
+            reason = f"the cell ran for more than {timeout:g} s; {reason}"
+        self._discard()
+        return CellResult(
+            cell=self._cell,
+            ended="killed",
+            stdout=text[: self._options.output_chars],
+            printed=printed,
+            printed_chars=len(text),
+            error=CellError("KernelDied", reason),
+            seqs=seqs,
+            calls=calls,
+            duration=duration,
+            restore=self._revive_or_report(),
+        )
+
+    def _revive(self) -> RestoreReport:
+        """Fill a fresh worker with the namespace of the last save."""
+        restored, lost = load_into(self._live, self._discard, self._manifest, self._blobs)
+        return self._names.record_restore(self._manifest, restored, lost)
+
+    def _revive_or_report(self) -> RestoreReport:
+        """As `_revive`; if no process can be had at the moment, everything counts as lost until the next cell."""
+        try:
+            return self._revive()
+        except KernelUnavailable as error:
+            reason = f"no kernel process could be started: {error}"
+            return RestoreReport(lost=tuple(Loss(one.name, reason) for one in self._names.variables()))
+
+    def _discard(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.close()
+
+
+def _outcome(done: Done, stopped_for: str, timeout: float) -> tuple[Ended, CellError | None]:
+    fault = done.fault
+    if fault is None:
+        return "ok", None
+    error = CellError(fault.type, fault.message, fault.traceback)
+    if fault.limit == "memory":
+        return "memory", error
+    if fault.limit == "output":
+        return "output-limit", error
+    if fault.limit == "cpu":
+        return "timeout", error
+    if stopped_for == "timeout":
+        return "timeout", CellError(fault.type, f"the cell ran for more than {timeout:g} s", fault.traceback)
+    return ("interrupted" if stopped_for else "error"), error
+
+
+def dispatch_to(capabilities: Mapping[str, Callable[..., Any]]) -> Dispatch:
+    """A dispatch that calls one function for each name."""
+
+    def dispatch(call: CapabilityCall) -> Any:
+        function = capabilities.get(call.capability)
+        if function is None:
+            raise NameError(f"the host offers no capability {call.capability!r}")
+        return function(*call.args, **call.kwargs)
+
+    return dispatch

@@ -1,0 +1,195 @@
+"""What host and worker say to each other: two closed sets of messages, checked when they arrive.
+
+`ToWorker` is what the host sends, `ToHost` is what it accepts. Every list and text that the host accepts has a
+bound here, except the arguments of a call, which stay undecoded until `values.count_items` has measured them, and
+the bytes of outputs and blobs, which the receiver counts. A message that does not fit its schema ends the kernel.
+"""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from scroll_context.kernel.jail.spec import Enforcement
+
+Name = Annotated[str, Meta(max_length=256)]
+Line = Annotated[str, Meta(max_length=512)]
+Text = Annotated[str, Meta(max_length=65_536)]
+Names = Annotated[tuple[Name, ...], Meta(max_length=20_000)]
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True):
+    """The common form: a msgpack array that starts with the name of the message."""
+
+
+# What the host asks for.
+
+
+class Binding(msgspec.Struct, frozen=True):
+    """A name in the namespace that forwards to the host.
+
+    With `methods` it is a module-like object, importable too: `ms.search(...)` calls the capability `ms.search`.
+    Without, it is a function that calls the capability of its own name.
+    """
+
+    name: str
+    methods: tuple[str, ...] = ()
+    doc: str = ""
+
+
+class Prelude(msgspec.Struct, frozen=True):
+    """Trusted source that runs inside the jail before the first cell, as the importable module `name`.
+
+    It finds `call(capability, *args, **kwargs)` among its globals. Each of `exports` is bound in the namespace of
+    the cells: an attribute of the module, or the module itself where the export is the module's own name.
+    """
+
+    name: str
+    source: str
+    exports: tuple[str, ...] = ()
+
+
+class Setup(Message, frozen=True, tag="setup"):
+    bindings: tuple[Binding, ...]
+    preludes: tuple[Prelude, ...]
+    output_bytes: int
+
+
+class Execute(Message, frozen=True, tag="execute"):
+    cell: int
+    source: str
+
+
+class Describe(Message, frozen=True, tag="describe"):
+    """Asks for the facts about every variable."""
+
+
+class Save(Message, frozen=True, tag="save"):
+    full: bool
+    again: bool  # send everything, because the host could not keep what was sent before
+    blob_bytes: int  # a variable whose pickle is larger is reported as lost
+
+
+class Load(Message, frozen=True, tag="load"):
+    """A piece of a pickled value; `last` binds it to every one of `names`."""
+
+    names: tuple[str, ...]
+    piece: bytes
+    last: bool
+
+
+class Import(Message, frozen=True, tag="import"):
+    name: str
+    module: str
+
+
+class Reply(Message, frozen=True, tag="reply"):
+    id: int
+    value: Any
+
+
+class Refusal(Message, frozen=True, tag="refusal"):
+    """The answer to a call that failed: `kind` names a built-in exception where there is a fitting one."""
+
+    id: int
+    kind: str
+    text: str
+
+
+ToWorker = Setup | Execute | Describe | Save | Load | Import | Reply | Refusal
+
+
+# What the worker says.
+
+
+class Ready(Message, frozen=True, tag="ready"):
+    enforcement: Enforcement
+    python: Name
+
+
+class Failed(Message, frozen=True, tag="failed"):
+    """The jail could not be built, or a prelude did not run: no cell will."""
+
+    text: Text
+
+
+class Prepared(Message, frozen=True, tag="prepared"):
+    """The answer to Setup."""
+
+
+class Printed(Message, frozen=True, tag="printed"):
+    data: bytes
+
+
+class Call(Message, frozen=True, tag="call"):
+    id: Annotated[int, Meta(ge=1, lt=1 << 53)]
+    capability: Name
+    arguments: msgspec.Raw  # [args, kwargs]
+
+
+class Fact(msgspec.Struct, frozen=True, array_like=True):
+    """What a look at a variable shows without running any of its code."""
+
+    name: Name
+    type: Name
+    detail: Line  # a small value, a shape or a length
+    size: Annotated[int, Meta(ge=0)]  # bytes, estimated; 0 when unknown
+    inline: bool  # whether `detail` is the value itself
+
+
+class Fault(msgspec.Struct, frozen=True, array_like=True):
+    """An exception that ended a cell."""
+
+    type: Line
+    message: Text
+    traceback: Text
+    limit: Annotated[str, Meta(pattern="^(|interrupt|cpu|memory|output)$")]  # which limit it stands for, if any
+
+
+class Done(Message, frozen=True, tag="done"):
+    """The end of a cell."""
+
+    cell: int
+    fault: Fault | None
+    bound: Names
+    changed: Names
+    deleted: Names
+    read: Names
+    rebound: Names  # names of the host that the model had overwritten and that came back before this cell
+
+
+class Facts(Message, frozen=True, tag="facts"):
+    facts: Annotated[tuple[Fact, ...], Meta(max_length=20_000)]
+
+
+class Blob(Message, frozen=True, tag="blob"):
+    """A piece of the pickle that is being saved; the next Kept tells whose it is."""
+
+    piece: bytes
+
+
+class Kept(Message, frozen=True, tag="kept"):
+    """One value that was looked at by a save. Blobs before it hold the pickle, if it `changed`."""
+
+    names: Names
+    label: Name
+    changed: bool
+    size: Annotated[int, Meta(ge=0)]
+    module: Name  # set when the value is a module, which is saved by its name
+    reason: Line  # why it cannot be saved; empty when it is
+
+
+class Saved(Message, frozen=True, tag="saved"):
+    """The end of a save."""
+
+    names: Names  # every variable there is, in order
+
+
+class Loaded(Message, frozen=True, tag="loaded"):
+    """The answer to a Load that is last, and to an Import."""
+
+    label: Name
+    reason: Line  # why it could not be restored; empty when it was
+
+
+ToHost = Ready | Failed | Prepared | Printed | Call | Done | Facts | Blob | Kept | Saved | Loaded

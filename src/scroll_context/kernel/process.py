@@ -1,0 +1,95 @@
+"""A worker as a process: how it is asked for, how its number becomes known, and how it is signalled and ended.
+
+The parent of a worker reports it with a pidfd that was opened before anyone could reap it, so a signal never
+reaches a process that happens to have got the same number. Host, zygote and worker share this file.
+"""
+
+import os
+import select
+import signal
+import socket
+import struct
+import time
+
+import msgspec
+
+from scroll_context.kernel.jail.spec import JailSpec
+
+PREFIX = struct.Struct(">I")
+FORKED = b"k"
+_REPORT_BYTES = 16
+
+
+class SpawnRequest(msgspec.Struct, frozen=True):
+    """What a new worker is told before it enters the jail; its socket comes along as a descriptor."""
+
+    spec: JailSpec
+    allow_unsandboxed: bool  # whether the host's environment permits tier `none`
+
+
+class Process:
+    """A worker, or the process that is about to become one."""
+
+    def __init__(self, pid: int, pidfd: int | None) -> None:
+        self.pid = pid
+        self._pidfd = pidfd
+
+    def signal(self, number: int) -> None:
+        """Send a signal; a process that has ended already is none the worse."""
+        if self.pid == 0:
+            return
+        try:
+            if self._pidfd is not None:
+                signal.pidfd_send_signal(self._pidfd, number)
+            else:
+                os.kill(self.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return
+
+    def has_ended(self, within: float = 0.0) -> bool:
+        """Whether it has ended, or ends within that many seconds."""
+        if self._pidfd is not None:
+            return bool(select.select([self._pidfd], [], [], within)[0])
+        deadline = time.monotonic() + within
+        while True:
+            try:
+                os.kill(self.pid, 0)
+            except ProcessLookupError:
+                return True
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.01)
+
+    def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+
+    def end(self) -> None:
+        """Kill it, wait until it is gone, and let go of it."""
+        if self.pid == 0:
+            return
+        self.kill()
+        self.has_ended(within=5.0)
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+        self._pidfd, self.pid = None, 0
+
+
+def receive_process(sock: socket.socket, within: float) -> Process | None:
+    """The worker's process, as its parent reported it; None when there was no report in time."""
+    sock.settimeout(within)
+    try:
+        data, fds, _, _ = socket.recv_fds(sock, _REPORT_BYTES, 1)
+    except (TimeoutError, OSError):
+        return None
+    return Process(int(data), fds[0] if fds else None) if data else None
+
+
+def report_process(sock: socket.socket, pid: int) -> None:
+    """Send the other end a worker's number, and a pidfd where there is such a thing. Runs in its parent."""
+    message = str(pid).ljust(_REPORT_BYTES).encode()
+    if hasattr(os, "pidfd_open"):
+        pidfd = os.pidfd_open(pid)
+        socket.send_fds(sock, [message], [pidfd])
+        os.close(pidfd)
+    else:
+        sock.sendall(message)

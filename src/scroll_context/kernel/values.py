@@ -1,0 +1,156 @@
+"""Which Python values may cross between a cell and the host: JSON-like ones, bytes, dates and datetimes.
+
+`portable` checks a value before it is sent and rewrites the few types that msgpack lacks; `revive` is the decoder's
+hook for them. Everything else is refused on the sending side with a TypeError that says what to pass instead.
+Text with lone surrogates is not Unicode: the encoder refuses it, and `explain` says what to do.
+`count_items` bounds what a hostile frame can make the host allocate: one byte of msgpack can become a container
+of more than sixty, so the structure is counted before it is decoded.
+"""
+
+import datetime as dt
+from typing import Any, Final
+
+import msgspec
+
+MAX_ITEMS = 100_000
+"""The most values, nested ones included, that one call may carry from a cell to the host."""
+
+_DATETIME, _DATE, _BIG_INTEGER = 1, 2, 3
+_INT_MIN, _INT_MAX = -(1 << 63), (1 << 64) - 1
+_ATOMS: Final = frozenset({type(None), bool, float, str, bytes})
+_ADVICE = "pass text, numbers, bytes, dates, or lists and dicts of them"
+
+
+def portable(value: Any) -> Any:
+    """`value` itself when it can cross as it is, else a copy that can. Raises TypeError or ValueError."""
+    try:
+        return _portable(value)
+    except RecursionError:
+        raise ValueError("the value is nested too deeply, or contains itself, and cannot be sent") from None
+
+
+def explain(error: UnicodeEncodeError) -> ValueError:
+    """What to tell the sender of text that cannot be encoded."""
+    return ValueError(
+        f"the text contains a lone surrogate ({error.object[error.start]!a}), which is not valid Unicode;"
+        " send text.encode('utf-8', 'replace').decode() instead"
+    )
+
+
+def _portable(value: Any) -> Any:
+    kind = type(value)
+    if kind in _ATOMS:
+        return value
+    if kind is int:
+        return value if _INT_MIN <= value <= _INT_MAX else msgspec.msgpack.Ext(_BIG_INTEGER, b"%d" % value)
+    if kind is list or kind is tuple:
+        return _portable_list(value)
+    if kind is dict:
+        return _portable_dict(value)
+    if kind is dt.datetime:
+        return msgspec.msgpack.Ext(_DATETIME, value.isoformat().encode())
+    if kind is dt.date:
+        return msgspec.msgpack.Ext(_DATE, value.isoformat().encode())
+    return _portable_subclass(value, kind)
+
+
+def _portable_list(value: list[Any] | tuple[Any, ...]) -> Any:
+    changed: list[Any] | None = None
+    for position, item in enumerate(value):
+        if type(item) in _ATOMS:
+            continue
+        sent = _portable(item)
+        if sent is not item:
+            if changed is None:
+                changed = list(value)
+            changed[position] = sent
+    return value if changed is None else changed
+
+
+def _portable_dict(value: dict[Any, Any]) -> Any:
+    changed: dict[Any, Any] | None = None
+    for key, item in value.items():
+        if type(key) is not str and type(key) is not int:
+            raise TypeError(f"a dict key of type {type(key).__name__} cannot be sent: use text or integers as keys")
+        if type(item) in _ATOMS:
+            continue
+        sent = _portable(item)
+        if sent is not item:
+            if changed is None:
+                changed = dict(value)
+            changed[key] = sent
+    return value if changed is None else changed
+
+
+def _portable_subclass(value: Any, kind: type) -> Any:
+    """Subclasses of plain types travel as the plain type; anything else is refused by name."""
+    for plain in (str, int, float, list, tuple, dict, bytes):
+        if issubclass(kind, plain):
+            return _portable(plain(value))
+    if kind in (bytearray, memoryview):
+        return bytes(value)
+    name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+    if kind in (set, frozenset):
+        advice = "pass list(...) or sorted(...)"
+    elif name.startswith("numpy."):
+        advice = "pass .tolist() or .item()"
+    elif name.startswith("pandas."):
+        advice = "pass .to_dict('records') or .tolist()"
+    else:
+        advice = _ADVICE
+    raise TypeError(f"a value of type {name} cannot be sent: {advice}")
+
+
+def revive(code: int, data: memoryview) -> Any:
+    """The decoder's hook for the types above. Raises ValueError on anything else."""
+    text = bytes(data).decode("ascii")
+    if code == _DATETIME:
+        return dt.datetime.fromisoformat(text)
+    if code == _DATE:
+        return dt.date.fromisoformat(text)
+    if code == _BIG_INTEGER:
+        return int(text)
+    raise ValueError(f"unknown extension type {code}")
+
+
+def _widths() -> tuple[list[int], list[int]]:
+    """For each msgpack type byte: the bytes that follow it at once, and the width of a length that follows it."""
+    fixed, length = [0] * 256, [0] * 256
+    for byte in range(0xA0, 0xC0):
+        fixed[byte] = byte - 0xA0
+    for byte, width in zip(range(0xCA, 0xD4), (4, 8, 1, 2, 4, 8, 1, 2, 4, 8), strict=True):
+        fixed[byte] = width
+    for byte, width in zip(range(0xD4, 0xD9), (2, 3, 5, 9, 17), strict=True):
+        fixed[byte] = width
+    for byte, width in zip(range(0xDC, 0xE0), (2, 4, 2, 4), strict=True):
+        fixed[byte] = width  # the count of a container: its items follow as values of their own
+    for byte, width in (
+        (0xC4, 1),
+        (0xC5, 2),
+        (0xC6, 4),
+        (0xC7, 1),
+        (0xC8, 2),
+        (0xC9, 4),
+        (0xD9, 1),
+        (0xDA, 2),
+        (0xDB, 4),
+    ):
+        length[byte] = width
+    for byte in (0xC7, 0xC8, 0xC9):
+        fixed[byte] = 1  # the type code of an extension
+    return fixed, length
+
+
+_FIXED, _LENGTH = _widths()
+
+
+def count_items(data: bytes | memoryview, limit: int = MAX_ITEMS) -> int:
+    """How many values the msgpack in `data` holds; stops counting just above `limit`. Allocates nothing."""
+    count, position, end = 0, 0, len(data)
+    while position < end and count <= limit:
+        byte = data[position]
+        width = _LENGTH[byte]
+        body = int.from_bytes(data[position + 1 : position + 1 + width], "big") if width else 0
+        position += 1 + width + body + _FIXED[byte]
+        count += 1
+    return count

@@ -1,0 +1,49 @@
+"""The macOS profile as text: the tier itself can only be tried on that system."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from scroll_context.kernel.jail import JailSpec
+from scroll_context.kernel.jail.entry import offered
+from scroll_context.kernel.jail.guarantees import NAMES, seatbelt_guarantees
+from scroll_context.kernel.jail.seatbelt import profile
+
+
+def test_the_profile_denies_first_and_allows_only_what_is_declared(tmp_path: Path) -> None:
+    library, scratch = tmp_path / "library", tmp_path / "scratch"
+    text = profile(JailSpec(read_only=(str(library),), scratch=str(scratch)))
+    assert text.startswith("(version 1)\n(deny default)\n")
+    assert text.count("(") == text.count(")")
+    allowed = text.split("(allow ")[1:]
+    assert not any(rule.startswith(("network", "process-fork", "process-exec", "mach")) for rule in allowed)
+    (writable,) = [rule for rule in allowed if "file-write*" in rule]
+    assert f'(subpath "{scratch}")' in writable
+    assert str(library) not in writable
+    (readable,) = [rule for rule in allowed if rule.startswith("file-read*\n")]
+    assert f'(subpath "{library}")' in readable
+    assert f'(subpath "{tmp_path}")' not in text
+
+
+def test_links_are_resolved_because_the_kernel_compares_real_paths(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    text = profile(JailSpec(read_only=(str(tmp_path / "link"),), scratch=str(tmp_path / "scratch")))
+    assert f'(subpath "{tmp_path / "real"}")' in text
+    assert f'(subpath "{tmp_path / "link"}")' not in text
+
+
+def test_a_path_cannot_break_out_of_its_string(tmp_path: Path) -> None:
+    nasty = tmp_path / 'a") (allow default) ("\\'
+    text = profile(JailSpec(read_only=(str(nasty),), scratch=str(tmp_path / "scratch")))
+    assert 'a\\") (allow default) (\\"\\\\")' in text
+
+
+def test_it_is_offered_on_macos_only_and_says_what_it_lacks() -> None:
+    assert offered("darwin") == ("seatbelt",)
+    assert "seatbelt" not in offered("linux")
+    rows = {row.name: row for row in seatbelt_guarantees()}
+    assert tuple(rows) == NAMES
+    assert not rows["memory"].enforced
+    assert not rows["threads"].enforced
+    assert all(row.enforced or row.remedy for row in rows.values())

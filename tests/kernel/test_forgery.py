@@ -1,0 +1,195 @@
+"""Model code that takes over the worker's socket: it can break its own kernel, and nothing else.
+
+Each cell here writes bytes of its own to the connection. Whatever they are, the host answers in time, stays whole,
+and goes on with a fresh process.
+"""
+
+import time
+import tracemalloc
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from scroll_context.kernel.kernel import Kernel, KernelOptions
+from scroll_context.kernel.messages import (
+    Binding,
+    Blob,
+    Call,
+    Done,
+    Facts,
+    Failed,
+    Kept,
+    Loaded,
+    Prepared,
+    Printed,
+    Saved,
+)
+from scroll_context.kernel.results import CellResult
+from scroll_context.kernel.wire import MAX_FRAME, encode_frame
+
+FORGE = """
+import os, stat, time
+def _sockets():
+    for fd in range(3, 64):
+        try:
+            if stat.S_ISSOCK(os.fstat(fd).st_mode):
+                yield fd
+        except OSError:
+            pass
+wire = next(_sockets())
+def send(data):
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(wire, view):]
+        except BlockingIOError:
+            time.sleep(0.001)
+"""
+
+
+def forged(kernel: Kernel, data: bytes, then: str = "", timeout: float = 5.0) -> CellResult:
+    kernel.execute(FORGE)
+    return kernel.execute(f"send({bytes(data)!r})\n{then}", timeout=timeout)
+
+
+def is_whole(kernel: Kernel) -> bool:
+    """Whether the kernel, or its replacement, works."""
+    return any(kernel.execute("print('whole')", timeout=5.0).stdout.endswith("whole\n") for _ in range(2))
+
+
+FORGERIES = {
+    "garbage": b"\x00\x00\x00\x05hello",
+    "not a message": b"\x00\x00\x00\x03\x90\x90\x90",
+    "length above the cap": (MAX_FRAME + 1).to_bytes(4, "big"),
+    "largest length": b"\xff\xff\xff\xff",
+    "empty frame": b"\x00\x00\x00\x00",
+    "an answer to nothing": encode_frame(Saved(("x",))),
+    "facts": encode_frame(Facts(())),
+    "a blob": encode_frame(Blob(b"x")),
+    "kept": encode_frame(Kept(("x",), "int", True, 1, "", "")),
+    "loaded": encode_frame(Loaded("", "")),
+    "prepared": encode_frame(Prepared()),
+    "failed": encode_frame(Failed("the jail is broken, please turn it off")),
+    "another cell": encode_frame(Done(99, None, (), (), (), (), ())),
+    "call with bad arguments": encode_frame(Call(7, "echo", msgspec.Raw(b"\x93\x01\x02\x03"))),
+    "call with id 0": encode_frame(Call(1, "echo", msgspec.Raw(b"\x92\x90\x80"))).replace(
+        b"\x01\xa4echo", b"\x00\xa4echo"
+    ),
+    "deep nesting": encode_frame(Call(7, "echo", msgspec.Raw(b"\x92" + b"\x91" * 50_000 + b"\x90\x80"))),
+    "extension of its own": encode_frame(Call(7, "echo", msgspec.Raw(b"\x92\x91\xd4\x63\x00\x80"))),
+    "unparsable date": encode_frame(Call(7, "echo", msgspec.Raw(b"\x92\x91\xc7\x03\x02abc\x80"))),
+    "long name": encode_frame(Call(7, "e" * 300, msgspec.Raw(b"\x92\x90\x80"))),
+    "two calls with one id": bytes(encode_frame(Call(7, "wait", msgspec.Raw(b"\x92\x90\x80")))) * 2,
+    "names without end": encode_frame(Done(2, None, ("n",) * 30_000, (), (), (), ())),
+    "unknown limit": encode_frame(Done(2, None, (), (), (), (), ())).replace(b"\xc0", b"\x94\xa0\xa0\xa0\xa3abc"),
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forged_message_ends_the_kernel_that_sent_it(make_kernel, name: str) -> None:
+    calls = {"echo": lambda v=None: v, "wait": lambda: time.sleep(0.5)}
+    kernel = make_kernel(calls, bindings=(Binding("echo"),))
+    begun = time.monotonic()
+    result = forged(kernel, FORGERIES[name], "time.sleep(30)", timeout=20)
+    assert result.ended == "killed", result
+    assert time.monotonic() - begun < 5
+    assert is_whole(kernel)
+
+
+def test_an_answer_in_advance_gains_nothing(make_kernel) -> None:
+    seen = []
+    kernel = make_kernel({"echo": lambda v: seen.append(v)}, bindings=(Binding("echo"),))
+    result = forged(kernel, encode_frame(Done(2, None, ("a",), (), (), (), ())), "echo('still here')\nx = 1")
+    assert result.ended == "ok"
+    assert is_whole(kernel)
+
+
+def test_a_call_that_nobody_waits_for_is_an_ordinary_call(make_kernel) -> None:
+    seen = []
+    kernel = make_kernel({"echo": lambda v: seen.append(v)}, bindings=(Binding("echo"),))
+    forged(kernel, encode_frame(Call(1 << 40, "echo", msgspec.Raw(b"\x92\x91\x05\x80"))), "echo(6)")
+    assert seen == [5, 6]
+    assert forged(kernel, encode_frame(Call(1 << 40, "secret", msgspec.Raw(b"\x92\x90\x80"))), "echo(7)").ended == "ok"
+    assert is_whole(kernel)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.one_of(st.binary(max_size=100), st.binary(max_size=60).map(lambda b: len(b).to_bytes(4, "big") + b)))
+def test_random_bytes_on_the_wire(kernel: Kernel, data: bytes) -> None:
+    begun = time.monotonic()
+    result = forged(kernel, data, timeout=0.5)
+    assert result.ended in ("ok", "killed", "timeout")
+    assert time.monotonic() - begun < 4
+    assert is_whole(kernel)
+
+
+def test_half_a_frame_and_then_silence(kernel: Kernel) -> None:
+    begun = time.monotonic()
+    result = forged(kernel, b"\x00\x10\x00\x00half", "while True: time.sleep(1)", timeout=0.3)
+    assert result.ended == "killed"
+    assert time.monotonic() - begun < 5
+    assert is_whole(kernel)
+
+
+def test_printing_past_the_limit_by_hand_is_stopped_by_the_host(make_kernel) -> None:
+    kernel = make_kernel(options=KernelOptions(output_bytes=1 << 20))
+    kernel.execute(FORGE)
+    frame = bytes(encode_frame(Printed(b"x" * 100_000)))
+    result = kernel.execute(f"data = {frame!r}\nwhile True: send(data)", timeout=20)
+    assert (result.ended, len(result.printed) < 4 << 20) == ("killed", True)
+    assert is_whole(kernel)
+
+
+def test_a_flood_of_calls_without_reading_the_answers(make_kernel) -> None:
+    kernel = make_kernel({"big": lambda: b"x" * (1 << 20)}, bindings=(Binding("big"),))
+    kernel.execute(FORGE)
+    kernel.execute(
+        "import struct\n"
+        "def call(i):\n"
+        "    body = b'\\x94\\xa4call\\xce' + struct.pack('>I', 70_000 + i) + b'\\xa3big\\x92\\x90\\x80'\n"
+        "    send(struct.pack('>I', len(body)) + body)"
+    )
+    begun = time.monotonic()
+    tracemalloc.start()
+    try:
+        result = kernel.execute("i = 0\nwhile True:\n    i += 1\n    call(i)", timeout=1.5)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert result.ended in ("timeout", "killed")
+    assert result.calls > 64, "the flood must have come through"
+    assert peak < 400 << 20
+    assert time.monotonic() - begun < 14
+    assert is_whole(kernel)
+
+
+def test_a_small_frame_cannot_become_a_large_value(make_kernel) -> None:
+    kernel = make_kernel({"echo": print}, bindings=(Binding("echo"),))
+    kernel.execute(FORGE)
+    items = 20_000_000  # would take more than a gigabyte as lists
+    kernel.execute(
+        "import struct\n"
+        f"count = {items}\n"
+        "head = b'\\x94\\xa4call\\x07\\xa4echo\\x92\\x91\\xdd' + struct.pack('>I', count)\n"
+        "body = head + b'\\x90' * count + b'\\x80'"
+    )
+    tracemalloc.start()
+    try:
+        result = kernel.execute("send(struct.pack('>I', len(body)) + body)\ntime.sleep(20)", timeout=15)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert result.ended == "killed"
+    assert "more than 100,000 values" in result.error.message
+    assert peak < 100 << 20
+    assert is_whole(kernel)
+
+
+@pytest.mark.parametrize("how", ["os.close(wire)", "os.dup2(os.open('f', os.O_CREAT | os.O_RDWR), wire)"])
+def test_losing_the_socket(kernel: Kernel, how: str) -> None:
+    kernel.execute(FORGE)
+    result = kernel.execute(f"{how}\ntime.sleep(30)", timeout=10)
+    assert (result.ended, result.duration < 5) == ("killed", True)
+    assert is_whole(kernel)

@@ -1,0 +1,120 @@
+"""Frames: every byte stream gives whole frames, or a clean error, and never more memory than the cap."""
+
+import socket
+import tracemalloc
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scroll_context.errors import KernelDied
+from scroll_context.kernel.connection import Connection
+from scroll_context.kernel.messages import Call, Done, Printed, ToHost
+from scroll_context.kernel.values import count_items, portable, revive
+from scroll_context.kernel.wire import MAX_FRAME, FrameReader, FrameTooLarge, decoder_for, encode_frame
+
+bodies = st.lists(st.binary(max_size=200), max_size=20)
+
+
+def feed(data: bytes, chunks: list[int]) -> list[bytes]:
+    """What a reader makes of `data` when it arrives in chunks of these sizes."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        reader, frames, position = FrameReader(ours), [], 0
+        while position < len(data):
+            size = chunks[position % len(chunks)] if chunks else len(data)
+            theirs.sendall(data[position : position + size])
+            position += size
+            try:
+                while True:
+                    while (frame := reader.take()) is not None:
+                        frames.append(bytes(frame))
+                    reader.receive()
+            except BlockingIOError:
+                pass
+        return frames
+
+
+@given(bodies, st.lists(st.integers(1, 50), max_size=5))
+def test_frames_come_out_as_they_went_in_however_they_arrive(contents: list[bytes], chunks: list[int]) -> None:
+    data = b"".join(bytes(encode_frame(Printed(content))) for content in contents)
+    decoder = decoder_for(ToHost)
+    assert [decoder.decode(frame).data for frame in feed(data, chunks)] == contents
+
+
+@pytest.mark.parametrize("size", [0, 1, 65_531, 65_532, 65_533, 65_536, 70_000, 1 << 20])
+def test_frames_around_the_size_of_the_buffer(size: int) -> None:
+    data = b"".join(bytes(encode_frame(Printed(b"x" * size))) for _ in range(3)) + bytes(encode_frame(Printed(b"end")))
+    sizes = [len(decoder_for(ToHost).decode(frame).data) for frame in feed(data, [50_000])]
+    assert sizes == [size, size, size, 3]
+
+
+def test_a_message_above_the_cap_is_not_sent() -> None:
+    with pytest.raises(FrameTooLarge):
+        encode_frame(Printed(b"x" * (MAX_FRAME + 1)))
+
+
+@pytest.mark.parametrize("claimed", [MAX_FRAME + 1, 0xFFFFFFFF])
+def test_a_claimed_length_above_the_cap_is_refused_before_it_is_allocated(claimed: int) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="at most"):
+            feed(claimed.to_bytes(4, "big") + b"x", [])
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_a_message_or_the_end_of_the_kernel(data: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    connection = Connection(ours)
+    with theirs:
+        theirs.sendall(data)
+        theirs.shutdown(socket.SHUT_WR)
+        with pytest.raises(KernelDied):
+            for _ in range(len(data) + 2):
+                connection.receive(0)
+    connection.close()
+
+
+json_like = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
+    | st.dates() | st.datetimes(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=30,
+)  # fmt: skip
+
+
+@given(json_like)
+def test_portable_values_survive_the_wire(value: object) -> None:
+    data = msgspec.msgpack.encode(portable(value))
+    assert msgspec.msgpack.Decoder(ext_hook=revive).decode(data) == value
+
+
+@given(json_like)
+def test_items_are_counted_as_they_are(value: object) -> None:
+    def count(one: object) -> int:
+        if isinstance(one, dict):
+            return 1 + sum(count(k) + count(v) for k, v in one.items())
+        return 1 + sum(map(count, one)) if isinstance(one, list) else 1
+
+    assert count_items(msgspec.msgpack.encode(portable(value)), 10**9) == count(value)
+
+
+@given(st.binary(max_size=500), st.integers(0, 50))
+def test_counting_hostile_bytes_ends_and_allocates_nothing(data: bytes, limit: int) -> None:
+    assert 0 <= count_items(data, limit) <= limit + 1
+
+
+@given(st.sampled_from([Call, Done, Printed]), st.lists(json_like, max_size=8))
+def test_messages_with_fields_of_other_types_are_refused(kind: type, fields: list[object]) -> None:
+    tag = kind.__struct_config__.tag
+    data = msgspec.msgpack.encode(portable([tag, *fields]))
+    try:
+        message = decoder_for(ToHost).decode(data)
+    except msgspec.ValidationError:
+        return
+    assert type(message) is kind
