@@ -1,10 +1,12 @@
-"""Commands of the kernel: what its jail enforces on this machine."""
+"""Commands of the kernel: what its jail enforces on this machine, and a prompt on it for a person."""
 
+import contextlib
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from scroll_context.cli.options import AsJson
+from scroll_context.cli.options import DEFAULT_STORE, AsJson, StoreFolder, open_store
 from scroll_context.cli.output import note, print_document, print_table
 
 
@@ -43,3 +45,37 @@ def doctor(
     if not report.ok:
         note(f"tier {tier!r} cannot be had on this machine; no kernel would start")
         raise typer.Exit(1)
+
+
+def repl(
+    store: StoreFolder = DEFAULT_STORE,
+    tier: Annotated[
+        Literal["auto", "full", "kernel-only", "seatbelt", "none"], typer.Option(help="The jail to run in.")
+    ] = "auto",
+) -> None:
+    """Write Python in the jailed kernel yourself, with `ms` on the store if there is one.
+
+    The same kernel that a model gets: files, network and processes are out of reach, variables stay. Nothing that
+    you do here is recorded.
+
+    \b
+    Examples:
+      scroll repl
+      scroll repl --store trip.scroll
+      echo 'print(len(ms.search("toll")))' | scroll repl
+    """
+    from scroll_context.cli.repl import run
+    from scroll_context.kernel.jail import JailSpec, default_read_only, site_packages
+    from scroll_context.kernel.kernel import Kernel
+    from scroll_context.surface.reading import reading_surface
+
+    with contextlib.ExitStack() as opened:
+        dispatch, preludes = None, ()
+        if store.exists():
+            dispatch, preludes = reading_surface(opened.enter_context(open_store(store)))
+        else:
+            note(f"no store in {store}: ms is not bound")
+        spec = JailSpec(tier=tier, read_only=(*default_read_only(), *site_packages()), scratch="")
+        kernel = opened.enter_context(contextlib.closing(Kernel(dispatch, preludes=preludes, spec=spec)))
+        status = run(kernel, Path.home() / ".scroll_history")
+    raise typer.Exit(status)
