@@ -39,7 +39,7 @@ def trajectory(events: Iterable[Event], text: Callable[[Event], str], task_id: s
 def _step(index: int, event: Event, said: str) -> dict[str, Any]:
     thinking = " ".join(block.get("text", "") for block in event.metadata.get("thinking", ()))
     calls = event.metadata.get("tool_calls", ())
-    actions = [{"tool": call["name"], "args": call["arguments"]} for call in calls]
+    actions = [{"tool": call["name"], "args": call.get("arguments", {})} for call in calls]
     if not actions:
         actions = [{"tool": "answer", "args": {"answer": said}}]
     step: dict[str, Any] = {"step_index": index, "seq": event.seq, "reasoning": thinking or (said if calls else "")}

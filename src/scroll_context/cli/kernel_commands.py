@@ -53,9 +53,9 @@ def repl(
         Literal["auto", "full", "kernel-only", "seatbelt", "none"], typer.Option(help="The jail to run in.")
     ] = "auto",
 ) -> None:
-    """Write Python in the jailed kernel yourself, with `ms` on the store if there is one.
+    """Write Python in the jailed kernel yourself.
 
-    The same kernel that a model gets: files, network and processes are out of reach, variables stay. Nothing that
+    The same kernel that a model gets, with `ms` on the store if there is one: files, network and processes are out of reach, variables stay. Nothing that
     you do here is recorded.
 
     \b

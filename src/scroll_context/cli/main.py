@@ -27,6 +27,7 @@ COMMANDS = (
     upkeep.backup,
     upkeep.export,
     kernel_commands.doctor,
+    kernel_commands.repl,
     agent_commands.chat,
     agent_commands.run,
     agent_commands.resume,
