@@ -64,6 +64,5 @@ def test_the_scratch_is_private_and_its_size_is_fixed(tmp_path: Path) -> None:
 
 
 def test_network_names_and_numbers_are_not_the_hosts(tmp_path: Path) -> None:
-    connect, interfaces = "socket.create_connection(('127.0.0.1', 9))", "[name for _, name in socket.if_nameindex()]"
-    answers = ask(tmp_path, connect, interfaces, "os.uname().nodename", "os.getpid()")
-    assert answers == ["ENETUNREACH", "['lo']", "scroll", "1"]
+    connect = "socket.create_connection(('127.0.0.1', 9))"
+    assert ask(tmp_path, connect, "os.uname().nodename", "os.getpid()") == ["ENETUNREACH", "scroll", "1"]
