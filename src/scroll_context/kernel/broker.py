@@ -92,6 +92,8 @@ class Broker:
 
     def take_seqs(self) -> tuple[tuple[int, ...], int]:
         """The events handed out, and the number of calls, since the last time this was asked."""
+        if not (self._calls or self._seqs):
+            return (), 0
         with self._lock:
             seqs, calls = tuple(sorted(self._seqs)), self._calls
             self._seqs, self._calls = set(), 0

@@ -30,6 +30,7 @@ _TRACEBACK_CHARS = 8_000
 _MESSAGE_CHARS = 4_000
 _PREFIX = "<cell "
 _SOURCES_KEPT = 1000  # of the newest cells, for the lines in tracebacks
+_AUGMENTS = re.compile(r"[-+*/%&|^@<>]=")
 _OWN_NAMES = re.compile(r"\bscroll_context\.kernel\.\w+\.(?=[A-Z])")  # of exceptions that the worker defines
 
 
@@ -61,7 +62,46 @@ def names_used(source: str, filename: str, code: CodeType) -> NamesUsed:
             if symbol.is_assigned() or symbol.is_imported():
                 bound.add(symbol.get_name())
         tables.extend(table.get_children())
+    if read & bound or _AUGMENTS.search(source):
+        tree = compile(source, filename, "exec", _FLAGS | ast.PyCF_ONLY_AST, dont_inherit=True)
+        read |= augmented(tree) & bound  # which the symbol tables do not tell
+        read -= bound_before_read(tree)
     return NamesUsed(frozenset(read), frozenset(bound))
+
+
+def bound_before_read(tree: ast.Module) -> set[str]:
+    """Names that the cell surely binds before anything in it reads them: it sees none of their old values."""
+    seen: set[str] = set()
+    fresh: set[str] = set()
+    for statement in tree.body:
+        names = [node for node in ast.walk(statement) if isinstance(node, ast.Name)]
+        targets: list[ast.expr] = []
+        if isinstance(statement, ast.Assign):
+            targets = statement.targets
+        elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+            targets = [statement.target]
+        direct = {name for target in targets for name in _targets(target)}
+        seen |= {node.id for node in names if node.id not in fresh and not (node.id in direct and _is_store(node))}
+        fresh |= direct - seen
+    return fresh
+
+
+def augmented(tree: ast.Module) -> set[str]:
+    """Names changed by `+=` and its like, which read them."""
+    changed = (node.target for node in ast.walk(tree) if isinstance(node, ast.AugAssign))
+    return {target.id for target in changed if isinstance(target, ast.Name)}
+
+
+def _targets(target: ast.expr) -> list[str]:
+    if isinstance(target, ast.Name):
+        return [target.id]
+    if isinstance(target, ast.Tuple | ast.List):
+        return [name for element in target.elts for name in _targets(element)]
+    return []
+
+
+def _is_store(node: ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Store)
 
 
 class CellRunner:

@@ -149,16 +149,18 @@ class Worker:
         self._put_back()  # after the answer, while the host is busy with it
 
     def _done(self, cell: int, fault: Fault | None, used: NamesUsed, before: dict[str, int]) -> Done:
+        with suppress(OutputLimitExceeded, ValueError):  # a stream that the cell filled up or closed
+            self._streams.finish_cell()
         after = dict(self._namespace)
         written = [name for name, value in after.items() if before.get(name) != id(value) or name in used.bound]
+        if not (written or used.read or len(before) != len(after)):
+            return Done(cell, fault, (), (), (), (), self._rebound)
         written = [name for name in written if self._is_variable(name, after[name])][:_NAMES]
         bound = tuple(name for name in written if name not in before)
         changed = tuple(name for name in written if name in before)
+        deleted = tuple(name for name in before if name not in after and is_model_variable(name))[:_NAMES]
         read = frozenset(name for name in used.read if name in after and self._is_variable(name, after[name]))
         self._snapshots.note_cell((*bound, *changed), read)
-        with suppress(OutputLimitExceeded, ValueError):  # a stream that the cell filled up or closed
-            self._streams.finish_cell()
-        deleted = tuple(name for name in before if name not in after and is_model_variable(name))[:_NAMES]
         return Done(cell, fault, bound, changed, deleted, tuple(sorted(read)), self._rebound)
 
     def _put_back(self) -> None:
