@@ -1,0 +1,1 @@
+"""Evaluations: the paper's benchmarks, baselines and ablations, run on the agent."""
