@@ -67,15 +67,15 @@ def repl(
     from scroll_context.cli.repl import run
     from scroll_context.kernel.jail import JailSpec, default_read_only, site_packages
     from scroll_context.kernel.kernel import Kernel
-    from scroll_context.surface.reading import reading_surface
+    from scroll_context.surface.reading import Surface, reading_surface
 
     with contextlib.ExitStack() as opened:
-        dispatch, preludes = None, ()
+        surface = Surface()
         if store.exists():
-            dispatch, preludes = reading_surface(opened.enter_context(open_store(store)))
+            surface = reading_surface(opened.enter_context(open_store(store)))
         else:
             note(f"no store in {store}: ms is not bound")
         spec = JailSpec(tier=tier, read_only=(*default_read_only(), *site_packages()), scratch="")
-        kernel = opened.enter_context(contextlib.closing(Kernel(dispatch, preludes=preludes, spec=spec)))
+        kernel = opened.enter_context(contextlib.closing(Kernel(surface.methods, preludes=surface.preludes, spec=spec)))
         status = run(kernel, Path.home() / ".scroll_history")
     raise typer.Exit(status)

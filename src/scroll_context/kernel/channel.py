@@ -26,6 +26,7 @@ from scroll_context.kernel.values import MAX_ITEMS, count_items, explain, portab
 from scroll_context.kernel.wire import FrameReader, FrameTooLarge, decoder_for, encode_frame
 
 _REQUESTS = 0  # the key under which the host's requests wait; calls count from 1
+_ANSWERS = (Reply, Refusal)
 _SMALL = 16_384
 
 
@@ -171,7 +172,7 @@ class Channel:
             _exit(0)  # the host is gone, and with it every reason to go on
 
     def _deliver(self, message: Any) -> None:
-        key = message.id if isinstance(message, Reply | Refusal) else _REQUESTS
+        key = message.id if isinstance(message, _ANSWERS) else _REQUESTS
         with self._lock:
             waiter = self._waiters.get(key)
             if waiter is not None and not waiter.arrived:

@@ -9,7 +9,6 @@ import contextlib
 import select
 import socket
 import threading
-import time
 from typing import Any
 
 import msgspec
@@ -53,16 +52,14 @@ class Connection:
     def send(self, message: Message) -> None:
         """Send whole. Raises KernelDied when the worker does not take it, ValueError when it cannot be encoded."""
         view = memoryview(encode_frame(message))
-        give_up = time.monotonic() + STALL_SECONDS
         if not self._sending.acquire(timeout=STALL_SECONDS):
             raise KernelDied("the kernel process does not read what is sent to it")
         try:
             while view:
                 try:
                     view = view[self._sock.send(view) :]
-                    give_up = time.monotonic() + STALL_SECONDS
                 except BlockingIOError:
-                    self._wait_for_room(give_up)
+                    self._wait_for_room()
         except OSError as error:
             raise KernelDied(f"the connection to the kernel process broke: {error}") from error
         finally:
@@ -84,10 +81,10 @@ class Connection:
             self._sending.release()
         return True
 
-    def _wait_for_room(self, give_up: float) -> None:
+    def _wait_for_room(self) -> None:
         poll = select.poll()
         poll.register(self._sock.fileno(), select.POLLOUT)
-        if not poll.poll(max(0.0, give_up - time.monotonic()) * 1000):
+        if not poll.poll(STALL_SECONDS * 1000):
             raise KernelDied("the kernel process does not read what is sent to it")
 
     def close(self) -> None:

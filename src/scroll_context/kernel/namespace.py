@@ -5,7 +5,7 @@ those, and from what the names that the cell read derive from. A value that is c
 next save, and then derives from the cells that touched it since the last. Pure bookkeeping: no process, no clock.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -35,12 +35,14 @@ class Namespace:
     def record_cell(
         self,
         cell: int,
-        written: Iterable[str],
-        deleted: Iterable[str],
-        read: Iterable[str],
+        written: Sequence[str],
+        deleted: Sequence[str],
+        read: Sequence[str],
         seqs: Iterable[int],
     ) -> None:
         """A cell ran: it was given `seqs`, read and wrote those names."""
+        if not (written or deleted or read):
+            return
         sources = set(seqs)
         known = [name for name in read if name in self._variables]
         for name in known:

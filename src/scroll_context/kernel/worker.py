@@ -104,6 +104,7 @@ class Worker:
         # Bound methods of built-in types, so that putting built-ins back needs none of them.
         self._restore_builtins = vars(builtins).update
         self._builtins = dict(vars(builtins))
+        self._watch_builtins = False
 
     def run(self) -> None:
         while True:
@@ -142,7 +143,9 @@ class Worker:
     def _execute(self, cell: int, source: str) -> None:
         before = {name: id(value) for name, value in list(self._namespace.items())}
         fault, used = self._runner.run(cell, source)
-        self._restore_builtins(self._builtins)
+        self._watch_builtins = self._watch_builtins or "builtins" in source
+        if self._watch_builtins:  # some cell has named them, and what it defined may be running still
+            self._restore_builtins(self._builtins)
         if fault is not None and fault.limit == "memory":
             self._reserve = None  # room to answer, even if the namespace itself fills the limit
         self._channel.send(self._done(cell, fault, used, before))

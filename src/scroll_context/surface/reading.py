@@ -3,6 +3,8 @@
 from collections.abc import Callable, Collection
 from typing import Any
 
+import msgspec
+
 from scroll_context.errors import BadInput
 from scroll_context.kernel.messages import Prelude
 from scroll_context.kernel.results import CapabilityResult
@@ -26,11 +28,18 @@ class _Nobody:
         raise BadInput(f"there is no session here, so nothing is known about {name!r}; :names lists your variables")
 
 
-def reading_surface(store: Store) -> tuple[dict[str, Callable[..., CapabilityResult]], tuple[Prelude, ...]]:
-    """What a kernel needs to have `ms` on a whole store: the capabilities, and the source that binds them."""
+class Surface(msgspec.Struct, frozen=True):
+    """What a kernel is given: the capabilities, and the source that binds them."""
+
+    methods: dict[str, Callable[..., CapabilityResult]] = {}
+    preludes: tuple[Prelude, ...] = ()
+
+
+def reading_surface(store: Store) -> Surface:
+    """`ms` on a whole store."""
     memory = MemorySurface(store, Scope(""), "all", _Nobody())
 
     def payload(seq: Any, start: Any = 0) -> CapabilityResult:
         return read_payload(store, memory.grant, seq, start)
 
-    return {**memory.methods(), "payload.read": payload}, (handles_prelude(), memory_prelude())
+    return Surface({**memory.methods(), "payload.read": payload}, (handles_prelude(), memory_prelude()))
