@@ -55,8 +55,8 @@ def repl(
 ) -> None:
     """Write Python in the jailed kernel yourself.
 
-    The same kernel that a model gets, with `ms` on the store if there is one: files, network and processes are out of reach, variables stay. Nothing that
-    you do here is recorded.
+    The same kernel that a model gets, with `ms` on the store if there is one: files, network and processes are out of
+    reach, variables stay. Nothing that you do here is recorded.
 
     \b
     Examples:

@@ -178,9 +178,7 @@ class MemorySurface:
         row |= {"name": event.name, "tool_call_id": event.tool_call_id, "reply_to": event.reply_to}
         if event.payload is not None:
             row["payload"] = msgspec.to_builtins(
-                ResultRef(
-                    event.seq, event.payload.size, event.payload.media_type, event.payload.is_text, event.content
-                )
+                ResultRef(event.seq, event.payload.size, event.payload.media_type, event.payload.is_text, event.content)
             )
             if event.payload.is_text and event.payload.size <= WHOLE_TEXT:
                 row["content"] = self.store.log.text(event)

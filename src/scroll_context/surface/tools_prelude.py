@@ -12,7 +12,7 @@ call: Callable[..., Any]  # put here by the kernel
 TOOLS: dict[str, tuple[str, str]]  # put here by the host
 
 
-class ToolFailed(Exception):  # noqa: N818
+class ToolFailed(Exception):
     """A tool did not give a result; the text is the tool's own."""
 
 
