@@ -19,7 +19,7 @@ def test_a_killed_run_repeats_no_finished_work(tmp_path: Path) -> None:
     rng = random.Random(11)
     run, ledger = tmp_path / "run", tmp_path / "ledger"
     ledger.touch()
-    command = [sys.executable, str(Path(__file__).with_name("kill_driver.py")), str(run), str(ledger)]
+    command = [sys.executable, str(Path(__file__).with_name("killed_run_driver.py")), str(run), str(ledger)]
     kills = 0
     finished: dict[str, int] = {}  # task -> lines of the ledger when its verdict was seen on disk
     while kills < ROUNDS:
