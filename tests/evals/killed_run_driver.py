@@ -1,4 +1,4 @@
-"""Run by test_killed_runs.py in a process of its own: a run whose models write down every call, and kill it at one of them.
+"""Run by test_killed_runs.py in a process of its own: a run whose models note every call, and kill it at one of them.
 
 `kill at N after S`: S seconds after the Nth call of this process was answered, wherever the run is by then.
 """

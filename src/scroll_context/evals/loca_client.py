@@ -15,7 +15,7 @@ from scroll_context.errors import ToolFailed
 T = TypeVar("T")
 
 HEALTH_SECONDS = 5.0
-INIT_SECONDS = 900.0  # the largest environments take minutes to generate
+INIT_SECONDS = 3_600.0  # the largest environments are gigabytes and take many minutes to generate
 EXECUTE_SECONDS = 125.0  # the server itself gives a tool 120 s
 EVALUATE_SECONDS = 300.0
 CLEANUP_SECONDS = 30.0
