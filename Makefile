@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint types unit bench-store bench-kernel clean
+.PHONY: help demo test lint types unit bench bench-large soak clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## ?/  make \1\t/' | expand -t 22
@@ -31,11 +31,14 @@ types: $(READY)  ## mypy --strict on the package
 unit: $(READY)   ## the tests, on both cores
 	$(BIN)/pytest -n 2
 
-bench-store: $(READY)   ## the store beside raw SQLite and FTS5
-	$(BIN)/python benchmarks/store.py
+bench: $(READY)  ## every benchmark beside its peers; fills the README's numbers
+	$(BIN)/python benchmarks/run.py $(if $(DATA),--data $(DATA))
 
-bench-kernel: $(READY)  ## the kernel beside a fresh process and a Jupyter kernel
-	$(BIN)/python benchmarks/kernel.py
+bench-large: $(READY)  ## the same, with search in up to a million messages
+	$(BIN)/python benchmarks/run.py --large $(if $(DATA),--data $(DATA))
+
+soak: $(READY)   ## everything goes wrong for SOAK_MINUTES (10); SOAK_SEED repeats the order
+	$(BIN)/python benchmarks/soak
 
 clean:           ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -5,7 +5,8 @@
 Everything is real but the model: a store on disk, jailed kernels, and a `ScriptedModel` that counts four characters
 to a token and, as cache reads, what repeats the beginning of the request before. Five parts, one table each:
 
-* task      one request, 500 steps; results of 1 to 200 kB stay in variables and 1 kB a step is printed
+* task      one request, 500 steps; results of 1 to 200 kB stay in variables and 1 kB a step is printed; the last row
+            has a window in which nothing need ever leave
 * events    the same shape recorded directly, 10,000 events
 * hard      200 kB printed, and 200 kB returned natively, step after step
 * contexts  one trajectory under every context: tokens sent, and whether a detail of an early result can be had again
@@ -40,6 +41,8 @@ WORDS = [first + second for first in "ba ce di fo gu ka le mi no pu ra se ti vo 
          "lan mer nos per tik sol ven dar gim hos".split()]  # fmt: skip
 
 Row = dict[str, Any]
+SERIES = "series"
+"""The key under which a row keeps what is drawn and not printed."""
 
 
 # records ----------------------------------------------------------------------------------------------------
@@ -103,6 +106,7 @@ class Watch:
         session.context.fit = self._timed  # type: ignore[method-assign]
         self._session = session
         self.evictions: list[Event] = []
+        self.index: list[Row] = []
         session.on_event = lambda event: self.evictions.append(event) if event.kind == Kind.EVICTION else None
 
     def _timed(self, *args: Any) -> bool:
@@ -111,6 +115,9 @@ class Watch:
         if len(self.evictions) > before:
             self.wall.append((time.perf_counter() - wall) * 1e3)
             self.cpu.append((time.thread_time() - cpu) * 1e3)
+            index = self._session.context.view.index  # type: ignore[attr-defined]
+            evicted = sum(line.entries for line in index.lines)
+            self.index.append({"evicted": evicted, "blocks": index.blocks, "tokens": index.tokens})
         return shrank
 
     def facts(self) -> Row:
@@ -140,6 +147,7 @@ def run(session: Session, window: int, script: Callable[[Request, int], Reply]) 
         "reuse": done.totals.cache_read_tokens / done.totals.input_tokens,
         **watch.facts(),
         "ms/step": round(seconds * 1e3 / done.totals.steps, 1),
+        SERIES: {"sent": sent, "index": watch.index},
     }
 
 
@@ -177,7 +185,7 @@ def task(steps: int = 500) -> Iterator[Row]:
             calls[event.seq] = event.content
         return None
 
-    for window in (32_000, 128_000):
+    for window in (32_000, 128_000, 1_000_000):
         calls: dict[int, str] = {}
         with session_for() as session:
             facts = run(session, window, script)
@@ -209,7 +217,7 @@ def events(count: int = 10_000) -> Iterator[Row]:
             yield {
                 "window": window, "steps": steps, "largest": largest, "of budget": largest / (window * HIGH),
                 "reuse": reused / sent, **watch.facts(), "ms/step": round(seconds * 1e3 / steps, 1), "events": total,
-                "lost": wrong,
+                "lost": wrong, SERIES: {"index": watch.index},
             }  # fmt: skip
 
 
@@ -358,7 +366,7 @@ def shown(name: str, value: Any) -> str:
 
 
 def table(rows: list[Row]) -> str:
-    columns = list(rows[0])
+    columns = [name for name in rows[0] if name != SERIES]
     cells = [columns, *([shown(name, row[name]) for name in columns] for row in rows)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
     return "\n".join("  ".join(value.rjust(width) for value, width in zip(line, widths, strict=True)) for line in cells)
@@ -376,7 +384,7 @@ def main() -> None:
         results[name] = list(measure())
         print(f"\n{title}\n{table(results[name])}\n({time.perf_counter() - begun:.0f} s)", flush=True)
     if chosen.json:
-        chosen.json.write_text(json.dumps(results, indent=1))
+        chosen.json.write_text(json.dumps(results))
 
 
 if __name__ == "__main__":

@@ -10,14 +10,13 @@ chat, counted through all of its plans (the ids inside the files start again in 
 
 import datetime as dt
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from scroll_context.events import Draft
-from scroll_context.store.search import SearchIndex
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -41,13 +40,16 @@ def read(folder: Path) -> Iterator[Chat]:
         yield Chat(name, messages, list(_questions(questions, len(messages))))
 
 
-def recall(chats: list[Chat], first_seqs: list[int], index: SearchIndex, k: int = 10) -> dict[str, list[float]]:
-    """By ability, the part of each question's evidence that is among the first k hits within its chat."""
+Search = Callable[[str, str], Iterable[int]]
+"""The seqs that a ranking finds for a question within a chat, best first."""
+
+
+def recall(chats: list[Chat], first_seqs: list[int], search: Search) -> dict[str, list[float]]:
+    """By ability, the part of each question's evidence that the search finds within its chat."""
     found: dict[str, list[float]] = {}
     for chat, first in zip(chats, first_seqs, strict=True):
         for question in chat.questions:
-            hits = index.search(question.text, k=k, session_id=chat.name)
-            places = {hit.seq - first for hit in hits}
+            places = {seq - first for seq in search(question.text, chat.name)}
             share = len(places & question.evidence) / len(question.evidence)
             found.setdefault(question.ability, []).append(share)
     return dict(sorted(found.items()))

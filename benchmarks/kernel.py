@@ -1,19 +1,22 @@
 """The kernel, beside a fresh interpreter for each cell and beside a Jupyter kernel. Prints one table.
 
-    python benchmarks/kernel.py
+    python benchmarks/kernel.py [--json FILE]
 
 Every figure is the median of repeated runs on this machine. The Jupyter rows need ipykernel (the extra `bench`);
 without it they say so.
 """
 
+import argparse
 import gc
 import hashlib
+import json
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from scroll_context.kernel.kernel import Kernel, KernelOptions
 from scroll_context.kernel.messages import Binding
@@ -184,6 +187,9 @@ def cell(value: float | None) -> str:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    options = parser.parse_args()
     with Kernel() as kernel:
         print(f"jail tier {kernel.start().tier}, Python {sys.version.split()[0]}; milliseconds, medians\n")
     ours = measure_ours()
@@ -199,6 +205,8 @@ def main() -> None:
     for name, value in ours.items():
         print(ROW.format(name, cell(value), cell(fresh.get(name)), cell(others.get(name)), cell(TARGETS.get(name))))
     print(note)
+    if options.json:
+        options.json.write_text(json.dumps({"ours": ours, "fresh": fresh, "jupyter": others}, indent=1))
 
 
 if __name__ == "__main__":

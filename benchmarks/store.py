@@ -2,7 +2,9 @@
 
     python benchmarks/store.py                      50,000 made-up messages, about two minutes
     python benchmarks/store.py --data DIR           BEAM chats (see beam.py), with evidence recall@10
+    python benchmarks/store.py --data DIR --recall  the recall alone
     python benchmarks/store.py --large              a million messages
+    python benchmarks/store.py --growth 1000 10000  search alone, in one store that grows to each of these sizes
 
 Every figure is the median of repeated runs, with the 95th percentile beside it. "SQLite" is the same table with the
 same durability and no hash chain, the floor for an append; "FTS5" is that table with a unicode61 full-text index,
@@ -10,8 +12,8 @@ ranked by bm25. A ratio above 1 means that ours is faster.
 """
 
 import argparse
-import json
 import random
+import re
 import resource
 import sqlite3
 import statistics
@@ -22,7 +24,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle, islice
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -100,24 +104,7 @@ SPACELESS = (
 def made_up(count: int) -> Corpus:
     """Chats of words with the frequencies of natural language; one message in fifty is in a spaceless script."""
     rng = random.Random(11)
-    syllables = [
-        "ba",
-        "con",
-        "di",
-        "fer",
-        "gra",
-        "lo",
-        "mi",
-        "nel",
-        "or",
-        "pla",
-        "qui",
-        "ra",
-        "sto",
-        "tre",
-        "ver",
-        "zu",
-    ]
+    syllables = "ba con di fer gra lo mi nel or pla qui ra sto tre ver zu".split()
     vocabulary = ["".join(rng.choices(syllables, k=rng.randint(2, 4))) for _ in range(30_000)]
     weights = [1 / (rank + 8) for rank in range(len(vocabulary))]
     supply = iter(cycle(rng.choices(vocabulary, weights, k=2_000_003)))
@@ -177,36 +164,23 @@ class PlainSqlite:
             self.database.execute("CREATE VIRTUAL TABLE words USING fts5 (content, content=event, content_rowid=seq)")
 
     def append(self, drafts: Sequence[Draft]) -> None:
-        columns = "session_id, agent_id, task_id, kind, role, content, step_index, msg_index, metadata, created_at"
-        rows = [
-            (
-                d.session_id,
-                d.agent_id,
-                d.task_id,
-                d.kind,
-                d.role,
-                d.content,
-                d.step_index,
-                d.msg_index,
-                "{}",
-                d.created_at,
-            )
-            for d in drafts
-        ]
+        columns = "session_id agent_id task_id kind role content step_index msg_index created_at".split()
+        values = attrgetter(*columns)
+        insert = f"INSERT INTO event ({', '.join(columns)}, metadata) VALUES ({'?, ' * len(columns)}'{{}}')"
         self.database.execute("BEGIN IMMEDIATE")
         before = self.database.execute("SELECT ifnull(max(seq), 0) FROM event").fetchone()[0]
-        self.database.executemany(f"INSERT INTO event ({columns}) VALUES ({', '.join('?' * 10)})", rows)
+        self.database.executemany(insert, map(values, drafts))
         if self.full_text:
             self.database.execute(
                 "INSERT INTO words (rowid, content) SELECT seq, content FROM event WHERE seq > ?", (before,)
             )
         self.database.execute("COMMIT")
 
-    def search(self, words: Sequence[str], joined_by: str, condition: str = "1") -> None:
+    def search(self, words: Sequence[str], joined_by: str, condition: str = "1") -> list[tuple[Any, ...]]:
         match = f" {joined_by} ".join(f'"{word}"' for word in words)
-        self.database.execute(
-            f"""SELECT event.seq, content, bm25(words) FROM words JOIN event ON event.seq = words.rowid
-            WHERE words MATCH ? AND {condition} ORDER BY bm25(words) LIMIT 10""".replace("content,", "event.content,"),
+        return self.database.execute(
+            f"""SELECT event.seq, event.content, bm25(words) FROM words JOIN event ON event.seq = words.rowid
+            WHERE words MATCH ? AND {condition} ORDER BY bm25(words) LIMIT 10""",
             (match,),
         ).fetchall()
 
@@ -298,6 +272,31 @@ def measure_search(store: Store, fts5: PlainSqlite, corpus: Corpus, repeats: int
     yield Line("search, script without spaces", ours, [timed(lambda t=t: fts5.scan(t)) for t in texts[:6]], "LIKE")
 
 
+class Size(msgspec.Struct):
+    """What a search of a whole question takes in a store of so many messages."""
+
+    messages: int
+    ours: list[float]
+    other: list[float]
+
+
+def measure_growth(folder: Path, corpus: Corpus, sizes: Sequence[int], repeats: int) -> Iterator[Size]:
+    """One store and one FTS5 table that grow from size to size, and the same questions at each."""
+    fts5 = PlainSqlite(folder / "grown.db", full_text=True)
+    questions = [[term.tokens[0] for term in terms_of(parse(question))] for question in corpus.questions[:repeats]]
+    with Store(folder / "grown", create=True) as store:
+        have = 0
+        for size in sizes:
+            for at in range(have, size, CHUNK):
+                chunk = corpus.messages[at : min(at + CHUNK, size)]
+                store.log.append_many(chunk)
+                fts5.append(chunk)
+            store.index.catch_up()
+            have = size
+            ours = [timed(lambda words=words: store.index.search(" ".join(words))) for words in questions]
+            yield Size(size, ours, [timed(lambda words=words: fts5.search(words, "OR")) for words in questions])
+
+
 def measure_expand(store: Store, fts5: PlainSqlite, repeats: int) -> Iterator[Line]:
     rng = random.Random(5)
     last = store.log.last_seq()
@@ -334,15 +333,29 @@ def measure_size(folder: Path, store: Store, fts5: PlainSqlite) -> Iterator[Line
     yield Line("memory: a process that opens and searches", [float(child.stdout) / 1e3], unit="MB")
 
 
-def measure_recall(chats: list[beam.Chat], folder: Path) -> dict[str, list[float]]:
-    """Evidence recall@10, each question asked within its own chat."""
+def measure_recall(chats: list[beam.Chat], folder: Path) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Evidence recall@10 by ability, each question asked within its own chat: ours, and that of FTS5."""
+    fts5 = PlainSqlite(folder / "recall.db", full_text=True)
+
+    def theirs(question: str, chat: str) -> list[int]:
+        return [row[0] for row in fts5.search(re.findall(r"\w+", question), "OR", f"session_id = '{chat}'")]
+
     with Store(folder / "recall", create=True) as store:
-        firsts = [store.log.append_many(chat.messages)[0] for chat in chats]
+        firsts = []
+        for chat in chats:
+            firsts.append(store.log.append_many(chat.messages)[0])
+            fts5.append(chat.messages)
         store.index.catch_up()
-        return beam.recall(chats, firsts, store.index)
+        ours = beam.recall(
+            chats, firsts, lambda text, chat: [hit.seq for hit in store.index.search(text, session_id=chat)]
+        )
+        return ours, beam.recall(chats, firsts, theirs)
 
 
 # the report -----------------------------------------------------------------------------------------------
+
+
+HEAD = ("", "ours", "p95", "other", "p95", "beside", "ratio")
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -356,17 +369,32 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="folder with BEAM chats")
-    parser.add_argument("--large", action="store_true", help="a million messages instead of 50,000")
-    parser.add_argument("--messages", type=int, help="any other number of messages")
-    parser.add_argument("--json", type=Path, help="also write the figures to this file")
-    options = parser.parse_args()
-    count = options.messages or (1_000_000 if options.large else 50_000)
-    repeats = 40
-    chats = list(beam.read(options.data)) if options.data else []
-    corpus = from_chats(chats, count) if chats else made_up(count)
+def grow(sizes: Sequence[int]) -> dict[str, Any]:
+    corpus = made_up(sizes[-1])
+    with tempfile.TemporaryDirectory() as folder:
+        found = list(measure_growth(Path(folder), corpus, sizes, 40))
+    lines = [Line(f"search, whole question, {one.messages:,} messages", one.ours, one.other, "FTS5") for one in found]
+    print_table(HEAD, [line.cells() for line in lines])
+    return {"growth": found}
+
+
+def ask(chats: list[beam.Chat]) -> dict[str, Any]:
+    """Evidence recall, ours and that of FTS5, by ability and over all questions."""
+    with tempfile.TemporaryDirectory() as folder:
+        ours, theirs = measure_recall(chats, Path(folder))
+    for shares in (ours, theirs):
+        shares["all"] = [share for ability in shares.values() for share in ability]
+    found = {
+        ability: {"ours": statistics.fmean(ours[ability]), "fts5": statistics.fmean(theirs[ability])}
+        for ability in ours
+    }
+    rows = [[name, f"{one['ours']:.3f}", f"{one['fts5']:.3f}", str(len(ours[name]))] for name, one in found.items()]
+    print_table(["evidence recall@10", "ours", "FTS5", "questions"], rows)
+    return {"recall": found}
+
+
+def compare(corpus: Corpus, repeats: int = 40) -> dict[str, Any]:
+    """Everything but growth and recall."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         lines = list(measure_appends(folder, corpus.messages))
@@ -377,22 +405,34 @@ def main() -> None:
         lines += measure_expand(store, fts5, repeats)
         lines += measure_size(folder, store, fts5)
         store.close()
-        recall = measure_recall(chats, folder) if chats else {}
     characters = sum(len(message.content) for message in corpus.messages)
-    print(f"{count:,} messages, {characters / 1e6:,.0f} million characters, {'BEAM' if chats else 'made up'}\n")
-    print_table(["", "ours", "p95", "other", "p95", "beside", "ratio"], [line.cells() for line in lines])
-    if recall:
-        shares = [share for ability in recall.values() for share in ability]
-        rows = [[ability, f"{statistics.mean(values):.3f}", str(len(values))] for ability, values in recall.items()]
-        print()
-        print_table(
-            ["evidence recall@10", "", "questions"],
-            [*rows, ["all", f"{statistics.mean(shares):.3f}", str(len(shares))]],
-        )
+    print(f"{len(corpus.messages):,} messages, {characters / 1e6:,.0f} million characters\n")
+    print_table(HEAD, [line.cells() for line in lines])
+    return {"messages": len(corpus.messages), "lines": lines}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="folder with BEAM chats")
+    parser.add_argument("--recall", action="store_true", help="evidence recall in them, and nothing else")
+    parser.add_argument("--large", action="store_true", help="a million messages instead of 50,000")
+    parser.add_argument("--messages", type=int, help="any other number of messages")
+    parser.add_argument("--growth", type=int, nargs="+", metavar="N", help="search at these sizes, and nothing else")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    options = parser.parse_args()
+    if options.recall and not options.data:
+        parser.error("--recall needs the chats: give their folder with --data")
+    figures: dict[str, Any] = {}
+    chats = list(beam.read(options.data)) if options.data else []
+    if options.growth:
+        figures = grow(sorted(options.growth))
+    elif not options.recall:
+        count = options.messages or (1_000_000 if options.large else 50_000)
+        figures = compare(from_chats(chats, count) if chats else made_up(count))
+    if chats and not options.growth:
+        figures |= ask(chats)
     if options.json:
-        means = {ability: statistics.mean(values) for ability, values in recall.items()}
-        figures = {"messages": count, "lines": [msgspec.to_builtins(line) for line in lines], "recall": means}
-        options.json.write_text(json.dumps(figures, indent=1))
+        options.json.write_bytes(msgspec.json.encode(figures))
 
 
 if __name__ == "__main__":

@@ -172,7 +172,7 @@ def test_a_kernel_needs_to_be_started_and_can_be_closed_twice(make_kernel) -> No
 def test_closing_ends_the_process_and_removes_the_scratch_folder() -> None:
     with Kernel() as kernel:
         pid = kernel.start().pid
-        scratch = Path(kernel._scratch)
+        scratch = Path(kernel._scratch.path)
         assert scratch.is_dir()
     assert ends(pid, 5)
     assert not scratch.exists()

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from scroll_context.errors import ToolFailed
+from scroll_context.errors import StoreError, ToolFailed
 from scroll_context.events import Event
 from scroll_context.kernel.values import portable
 from scroll_context.store.log import EventLog
@@ -242,3 +242,17 @@ def test_large_arguments_are_kept_whole(log: EventLog) -> None:
     call = log.get(outcome.call_seq)
     assert call.payload is not None
     assert json.loads(log.text(call)) == {"text": "word " * 100_000}
+
+
+def test_a_result_that_cannot_be_kept_ends_its_call_all_the_same(log: EventLog, folder: Path) -> None:
+    (folder / "payloads").write_text("in the way")  # the log still takes lines; no payload can be stored
+
+    def give() -> str:
+        return "x" * 100_000
+
+    with pytest.raises(StoreError, match="payload"):
+        Toolbox([give], log=log, scope=Scope("s", "a")).call("give", cell_seq=1)
+    call, result = log.iterate()
+    assert (call.kind, result.kind, result.reply_to) == ("tool_call", "tool_result", call.seq)
+    assert result.tool_state == "error"
+    assert "could not be recorded" in result.content

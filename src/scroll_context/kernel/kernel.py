@@ -6,8 +6,6 @@ where pickles are kept as `blobs`. All methods may be called from any thread; th
 which acts on the turn that is under way. No method waits without a deadline, whatever the model's code does.
 """
 
-import contextlib
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -18,7 +16,7 @@ import msgspec
 
 from scroll_context.errors import KernelDied, KernelError, KernelUnavailable
 from scroll_context.kernel.incarnation import Incarnation
-from scroll_context.kernel.jail import Enforcement, JailSpec, default_read_only, remove_scratch, site_packages
+from scroll_context.kernel.jail import Enforcement, JailSpec, default_read_only, site_packages
 from scroll_context.kernel.jail.entry import offered
 from scroll_context.kernel.launch import Zygote, spawn_from, spawn_shared
 from scroll_context.kernel.manifest import SavedPieces, load_into
@@ -48,6 +46,7 @@ from scroll_context.kernel.results import (
     SaveReport,
     Variable,
 )
+from scroll_context.kernel.scratch_folder import ScratchFolder
 
 _SETUP_SECONDS = 30.0
 _DESCRIBE_SECONDS = 5.0
@@ -86,7 +85,7 @@ class Kernel:
         self._turn = threading.RLock()
         self._worker: Incarnation | None = None
         self._zygote: Zygote | None = None
-        self._scratch = ""
+        self._scratch: ScratchFolder | None = None
         self._started = False
         self._cell = 0
         self._names = Namespace()
@@ -201,10 +200,9 @@ class Kernel:
             if self._zygote is not None:
                 self._zygote.close()
                 self._zygote = None
-            if self._scratch:
-                with contextlib.suppress(OSError):  # what is left of a temporary folder is no reason to fail
-                    remove_scratch(self._scratch)
-                self._scratch = ""
+            if self._scratch is not None:
+                self._scratch.close()
+                self._scratch = None
 
     def _ready(self) -> Incarnation:
         """The worker; if there is none, a fresh one with the namespace of the last save."""
@@ -256,10 +254,10 @@ class Kernel:
     def _full_spec(self) -> JailSpec:
         if self._spec is not None and self._spec.scratch:
             return self._spec
-        self._scratch = self._scratch or tempfile.mkdtemp(prefix="scroll-kernel-")
+        self._scratch = self._scratch or ScratchFolder()
         if self._spec is not None:
-            return msgspec.structs.replace(self._spec, scratch=self._scratch)
-        return JailSpec(read_only=(*default_read_only(), *site_packages()), scratch=self._scratch)
+            return msgspec.structs.replace(self._spec, scratch=self._scratch.path)
+        return JailSpec(read_only=(*default_read_only(), *site_packages()), scratch=self._scratch.path)
 
     def _look(self) -> bool:
         """Refresh the facts about the variables; False when the worker did not give them."""

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from scroll_context.errors import BadInput, ToolFailed
+from scroll_context.errors import BadInput, StoreError, ToolFailed
 from scroll_context.events import Event, Kind
 from scroll_context.messages import ToolSpec
 from scroll_context.store.log import EventLog
@@ -197,6 +197,11 @@ class Toolbox:
             if not recorder.result_seq:
                 recorder.fail(error.state, f"{error.kind}: {error}")
             error.call_seq, error.result_seq = recorder.call_seq, recorder.result_seq
+            raise
+        except StoreError as error:
+            if recorder.call_seq and not recorder.result_seq:
+                with contextlib.suppress(StoreError):  # the log may have room for a line where a payload had none
+                    recorder.fail("error", f"the call returned, and its result could not be recorded: {error}")
             raise
         except (KeyboardInterrupt, SystemExit):
             if not recorder.call_seq:

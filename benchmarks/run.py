@@ -1,0 +1,326 @@
+"""Runs the benchmarks, prints one table beside the targets, and puts the numbers where people read them.
+
+    python benchmarks/run.py              a few minutes; search in stores of up to 100,000 messages
+    python benchmarks/run.py --large      search in stores of up to a million messages
+    python benchmarks/run.py --data DIR   evidence recall on BEAM chats too (see beam.py)
+    python benchmarks/run.py --fill       measure nothing; draw and fill again from the last results
+
+The peers are measured in the same run. What is found goes to benchmarks/results.json; the plots in docs/img and the
+numbers in the README are made from that file alone, so all three always agree.
+"""
+
+import argparse
+import json
+import os
+import platform
+import resource
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import plots
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+BEGIN, END = "<!-- numbers:begin -->", "<!-- numbers:end -->"
+SIZES = (1_000, 10_000, 50_000, 100_000)
+LARGE = (300_000, 1_000_000)
+AGENT_PARTS = ("task", "events", "recall")
+SEARCH_TARGETS = {50_000: 1.0, 1_000_000: 8.0}  # ms, by messages
+HELP_CPU = 150  # ms
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One measured thing, beside a peer and a target where there are any."""
+
+    what: str
+    ours: float
+    unit: str
+    command: str
+    beside: str = ""
+    other: float | None = None
+    target: float | None = None
+    more_is_better: bool = False
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times better than the peer."""
+        if self.other is None or not min(self.ours, self.other):
+            return None
+        return self.ours / self.other if self.more_is_better else self.other / self.ours
+
+    @property
+    def met(self) -> bool | None:
+        if self.target is None:
+            return None
+        return self.ours >= self.target if self.more_is_better else self.ours <= self.target
+
+    def goal(self) -> str:
+        if self.target is None:
+            return ""
+        bound = "≥ " if self.more_is_better else "≤ " if self.target else ""
+        return bound + shown(self.target, self.unit)
+
+
+class Results(msgspec.Struct, frozen=True):
+    """All of a run: where, how long, the table, and what is drawn."""
+
+    machine: dict[str, Any]
+    seconds: dict[str, float]
+    lines: list[Line]
+    series: plots.Series
+
+
+# measuring --------------------------------------------------------------------------------------------------
+
+
+def machine() -> dict[str, Any]:
+    return {
+        "cores": os.cpu_count(),
+        "processor": platform.machine(),
+        "kernel": f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}",
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "load at start": round(os.getloadavg()[0], 1),
+    }
+
+
+class Bench:
+    """Runs the scripts one after the other, each in a process of its own, and remembers how long they took."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    def run(self, name: str, script: str, *options: object) -> Any:
+        """What the script writes as JSON."""
+        print(f"{name} … ", end="", file=sys.stderr, flush=True)
+        begun = time.perf_counter()
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "figures.json"
+            command = [sys.executable, str(HERE / script), *map(str, options), "--json", str(file)]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                sys.exit(f"{script} failed with status {done.returncode}:\n{done.stderr}")
+            figures = json.loads(file.read_bytes())
+        self.seconds[name] = round(time.perf_counter() - begun, 1)
+        print(f"{self.seconds[name]:.0f} s", file=sys.stderr, flush=True)
+        return figures
+
+
+def help_cpu(runs: int = 10) -> float:
+    """Milliseconds of processor time that `scroll --help` takes, the median."""
+    command = [sys.executable, "-c", "from scroll_context.cli.main import main; main()", "--help"]
+    took = []
+    for _ in range(runs):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        took.append((after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime) * 1e3)
+    return statistics.median(took)
+
+
+def measure(large: bool, data: Path | None) -> Results:
+    facts, bench = machine(), Bench()
+    store = bench.run("store, 50,000 messages", "store.py")
+    growth = bench.run("search by size", "store.py", "--growth", *SIZES, *(LARGE if large else ()))["growth"]
+    kernel = bench.run("kernel", "kernel.py")
+    agent = bench.run("agent", "agent.py", "--only", *AGENT_PARTS)
+    recall = bench.run("evidence recall", "store.py", "--data", data, "--recall") if data else None
+    lines = [
+        *agent_lines(agent),
+        *kernel_lines(kernel),
+        *store_lines(store),
+        *growth_lines(growth),
+        *recall_lines(recall),
+        Line("scroll --help, processor time", help_cpu(), "ms", "run.py", target=HELP_CPU),
+    ]
+    return Results(facts, bench.seconds, lines, series(growth, agent))
+
+
+# the lines of the table -------------------------------------------------------------------------------------
+
+
+def store_lines(found: dict[str, Any]) -> Iterator[Line]:
+    def line(what: str, name: str, target: float | None, beside: str = "") -> Line:
+        measured = next(one for one in found["lines"] if one["what"] == name)
+        scale = 1e3 if measured["unit"] == "ms" else 1
+        ours = statistics.median(measured["ours"]) * scale
+        other = statistics.median(measured["other"]) * scale if measured["other"] else None
+        return Line(what, ours, measured["unit"], "store.py", beside, other, target, measured["more_is_better"])
+
+    yield line("durable append", "append, durable", 0.3, "raw SQLite, WAL, FULL")
+    yield line("durable appends, 8 threads", "append, durable, 8 threads: rate", None, "raw SQLite, one thread")
+    yield line("bulk import until searchable", "bulk import until searchable", 8_000, "SQLite FTS5")
+    yield line("open a store of 50k messages", "open", 20)
+    yield line("search, script without spaces, 50k", "search, script without spaces", 2, "SQLite LIKE")
+
+
+def growth_lines(found: Sequence[dict[str, Any]]) -> Iterator[Line]:
+    for one in found:
+        if target := SEARCH_TARGETS.get(one["messages"]):
+            what = f"search, a whole question, {plots.short(one['messages'])}"
+            ours, other = statistics.median(one["ours"]) * 1e3, statistics.median(one["other"]) * 1e3
+            yield Line(what, ours, "ms", f"store.py --growth {one['messages']}", "SQLite FTS5", other, target)
+
+
+def kernel_lines(found: dict[str, dict[str, float]]) -> Iterator[Line]:
+    def line(what: str, name: str, target: float | None, beside: str) -> Line:
+        peer = found["jupyter" if beside == "ipykernel" else "fresh"].get(name)
+        return Line(what, found["ours"][name], "ms", "kernel.py", beside, peer, target)
+
+    trip, process = "round trip, empty cell", "a new Python process"
+    yield line("cell, round trip", trip, 0.1, "ipykernel")
+    yield line("cell, round trip", trip, None, process)
+    yield line("kernel start, jailed, cold", "cold start", 100, "ipykernel")
+    yield line("kernel start, jailed, from the zygote", "start from the zygote", 35, process)
+
+
+def agent_lines(found: dict[str, list[dict[str, Any]]]) -> Iterator[Line]:
+    def line(*values: Any, **more: Any) -> Line:
+        what, ours, unit, *target = values
+        return Line(what, ours, unit, "agent.py", target=target[0] if target else None, **more)
+
+    small, large, whole = found["task"]
+    assert not whole["evictions"], "the last run of the task is the one without evictions"
+    yield line("recall cell over 50k messages", found["recall"][0]["cell ms"], "ms", 2.0)
+    sent, unbounded = (sum(row["series"]["sent"]) for row in (small, whole))
+    yield line("tokens sent, 500 steps, 32k window", sent, "tokens", beside="nothing evicted", other=unbounded)
+    yield line("input repeating a prefix, 32k window", small["reuse"], "%", 0.90, more_is_better=True)
+    yield line("input repeating a prefix, 128k window", large["reuse"], "%", 0.95, more_is_better=True)
+    yield line("one eviction, session of 10k events", max(row["eviction ms"] for row in found["events"]), "ms", 10)
+    lost = sum(row["lost"] for part in ("task", "events") for row in found[part])
+    events = sum(row["events"] for part in ("task", "events") for row in found[part])
+    yield line(f"of {events:,} events, not recovered exactly", lost, "events", 0)
+
+
+def recall_lines(found: dict[str, Any] | None) -> Iterator[Line]:
+    if found:
+        ours, fts5 = found["recall"]["all"]["ours"], found["recall"]["all"]["fts5"]
+        command = "store.py --data DIR --recall"
+        yield Line("evidence recall@10, BEAM", ours, "", command, "SQLite FTS5", fts5, 0.54, more_is_better=True)
+
+
+def series(growth: Sequence[dict[str, Any]], agent: dict[str, list[dict[str, Any]]]) -> plots.Series:
+    return plots.Series(
+        search=[
+            plots.Size(one["messages"], statistics.median(one["ours"]) * 1e3, statistics.median(one["other"]) * 1e3)
+            for one in growth
+        ],
+        sent={row["window"]: row["series"]["sent"] for row in agent["task"]},
+        index=[plots.Index(**one) for one in agent["events"][0]["series"]["index"]],
+    )
+
+
+# the table and the README -----------------------------------------------------------------------------------
+
+
+def shown(value: float, unit: str) -> str:
+    if unit == "%":
+        return f"{value:.1%}".replace(".0%", "%").replace("%", " %")
+    number = f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
+    return f"{number}{'' if unit.startswith('/') else ' '}{unit}".strip()
+
+
+def cells(line: Line) -> list[str]:
+    """What, ours, beside, ratio: what the table and the README have in common."""
+    other = "" if line.other is None else f" {shown(line.other, line.unit)}"
+    beside = f"{line.beside}{other or ': not installed'}" if line.beside else ""
+    return [line.what, shown(line.ours, line.unit), beside, "" if line.ratio is None else f"{line.ratio:,.1f}×"]
+
+
+def table(results: Results) -> str:
+    head = ["", "Scroll", "beside", "ratio", "target", ""]
+    verdicts = {True: "met", False: "NOT MET", None: ""}
+    rows = [head, *([*cells(line), line.goal(), verdicts[line.met]] for line in results.lines)]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(head))]
+    left = (0, 2, 5)
+    rows.insert(1, ["-" * width for width in widths])
+    return "\n".join(
+        "  ".join(
+            cell.ljust(w) if at in left else cell.rjust(w) for at, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
+
+
+def place(facts: dict[str, Any]) -> str:
+    return (
+        f"{facts['cores']} cores ({facts['processor']}), {facts['kernel']}, Python {facts['python']}, "
+        f"SQLite {facts['sqlite']}, load {facts['load at start']} at the start"
+    )
+
+
+def numbers(results: Results, images: Sequence[str]) -> str:
+    """The section of the README."""
+    rows = [["what", "Scroll", "beside", "ratio", "made by"], ["---", "---:", "---", "---:", "---"]]
+    rows += [[*cells(line), f"`benchmarks/{line.command}`"] for line in results.lines]
+    large = any(size.messages == LARGE[-1] for size in results.series.search)
+    command = "make bench-large" if large else "make bench"
+    return "\n".join(
+        [
+            f"`{command}` measures all of this again, the peers in the same run, and fills this section. Medians",
+            "over made-up messages and a scripted model; a ratio above 1 is in our favour. Measured on",
+            f"{place(results.machine)}.",
+            "",
+            *("| " + " | ".join(row) + " |" for row in rows),
+            "",
+            *(f"![{plots.TITLES[Path(image).stem]}]({image})" for image in images),
+        ]
+    )
+
+
+def fill(text: str, section: str) -> str:
+    """The README with the section between its markers; filling twice changes nothing."""
+    head, begin, rest = text.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        sys.exit(f"the README has no place for the numbers: put the lines {BEGIN} and {END} where they belong")
+    return f"{head}{BEGIN}\n{section}\n{END}{tail}"
+
+
+def publish(results: Results, readme: Path, folder: Path) -> None:
+    images = [Path(os.path.relpath(file, readme.parent)).as_posix() for file in plots.draw(results.series, folder)]
+    readme.write_text(fill(readme.read_text(), numbers(results, images)))
+
+
+def stored(results: Results) -> str:
+    """The results as JSON with one line for each thing, so that a diff shows what changed."""
+    parts = []
+    for name, held in msgspec.to_builtins(results, str_keys=True).items():
+        if isinstance(held, dict):
+            begin, end, rows = "{", "}", [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in held.items()]
+        else:
+            begin, end, rows = "[", "]", [json.dumps(value, ensure_ascii=False) for value in held]
+        parts.append(f'"{name}": {begin}\n  ' + ",\n  ".join(rows) + f"\n {end}")
+    return "{\n " + ",\n ".join(parts) + "\n}\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--large", action="store_true", help="search in up to a million messages")
+    parser.add_argument("--data", type=Path, help="folder with BEAM chats")
+    parser.add_argument("--fill", action="store_true", help="measure nothing; draw and fill from the results")
+    parser.add_argument("--results", type=Path, default=HERE / "results.json")
+    parser.add_argument("--readme", type=Path, default=ROOT / "README.md")
+    parser.add_argument("--images", type=Path, default=ROOT / "docs" / "img")
+    options = parser.parse_args()
+    fill(options.readme.read_text(), "")  # better to learn now than after minutes that there is no place
+    if not options.fill:
+        options.results.write_text(stored(measure(options.large, options.data)))
+    elif not options.results.exists():
+        sys.exit(f"there are no results in {options.results}; measure first, without --fill")
+    results = msgspec.json.decode(options.results.read_bytes(), type=Results)
+    print(f"\n{place(results.machine)}; {sum(results.seconds.values()):.0f} s\n\n{table(results)}")
+    publish(results, options.readme, options.images)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""What must hold when the soak is over, each as one line: what was looked at, and what is wrong with it."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+from crew import Crew
+from notes import acknowledged, is_as_noted
+from workers import LANDMARKS, landmark
+
+from scroll_context.agent.session import lineage
+from scroll_context.errors import ScrollError
+from scroll_context.events import EVERYTHING, Event, Kind
+from scroll_context.store.store import Store
+from scroll_context.store.verify import verify
+from scroll_context.surface.memory import MemorySurface
+from scroll_context.surface.scope import Scope
+from scroll_context.view.working import WorkingView
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One check: what it looked at, and what it found wrong."""
+
+    name: str
+    seen: str
+    wrong: tuple[str, ...] = ()
+
+
+def inspect(folder: Path, notes: Path, crew: Crew) -> Iterator[Finding]:
+    """Every check, in the order in which a reader wants to know."""
+    with Store(folder) as store:
+        yield _acknowledged(store, notes)
+        yield _chain(store)
+        yield _clocks(store)
+        yield _evicted(store)
+        yield _endings(store)
+        yield _searchable(store)
+    yield _flat(crew, "memory", lambda sample: f"{sample.memory / 1e6:.0f} MB")
+    yield _flat(crew, "open files", lambda sample: str(sample.files))
+
+
+def _acknowledged(store: Store, notes: Path) -> Finding:
+    wrong, count = [], 0
+    for seq, payload, digest in acknowledged(notes):
+        count += 1
+        try:
+            if not is_as_noted(store, seq, payload, digest):
+                wrong.append(f"seq {seq} is missing or differs")
+        except ScrollError as error:
+            wrong.append(f"seq {seq}: {error}")
+    if not count:
+        wrong.append("nothing was acknowledged at all")
+    return Finding("acknowledged events are there, byte for byte", f"{count:,}", tuple(wrong))
+
+
+def _chain(store: Store) -> Finding:
+    verdict = verify(store.log)
+    wrong = tuple(f"seq {seq}: {why}" for seq, why in verdict.bad)
+    return Finding(
+        "the chain and every payload verify", f"{verdict.events:,} events, {verdict.payloads:,} files", wrong
+    )
+
+
+def _clocks(store: Store) -> Finding:
+    sql = "SELECT count(*) FROM event a JOIN event b ON b.seq = a.seq + 1 WHERE b.recorded_at < a.recorded_at"
+    backwards = store.log.query(sql)[0][0]
+    wrong = () if backwards else ("the clock never ran backwards, so nothing was tried",)
+    return Finding("the order is that of the seqs", f"{backwards:,} times the clock ran back", wrong)
+
+
+def _evicted(store: Store) -> Finding:
+    """Whatever the view no longer shows, through `ms.expand` as the model would ask for it: the whole text.
+
+    No text of the soak is too long for that; one that is comes as a handle, which the tests of the surface read.
+    """
+    wrong, count = [], 0
+    memory = MemorySurface(store, Scope("soak"), "all", _Nothing())
+    for info in store.log.sessions(EVERYTHING):
+        events = list(lineage(store, info.session_id))
+        if not any(event.kind == Kind.EVICTION for event in events):
+            continue
+        view = WorkingView.replay(events)
+        for event in events:
+            if event.kind in (Kind.REQUEST, Kind.SESSION, Kind.SNAPSHOT, Kind.EVICTION) or view.get(event.seq):
+                continue
+            count += 1
+            row = memory.expand(event.seq).value["rows"][0]
+            if row["content"] != store.log.text(event):
+                wrong.append(f"seq {event.seq} of {info.session_id} expands to something else")
+        if not view.index.blocks:
+            wrong.append(f"{info.session_id} has evictions and no index")
+    memory.close()
+    if not count:
+        wrong.append("nothing was evicted")
+    return Finding("every event that left a view expands", f"{count:,}", tuple(wrong))
+
+
+def _endings(store: Store) -> Finding:
+    """Whatever was cut off has an ending in the log, in every session that went on afterwards.
+
+    A call whose result the log had no room for may lack one, if the cell that made it is known to have failed.
+    """
+    begun: dict[int, Event] = {}
+    ended: set[int] = set()
+    failed: set[int] = set()  # cells
+    went_on: dict[str, int] = {}  # session -> its newest request
+    cut = 0
+    for event in store.log.iterate():
+        if event.kind in (Kind.CELL, Kind.TOOL_CALL):
+            begun[event.seq] = event
+        elif event.kind in (Kind.OBSERVATION, Kind.TOOL_RESULT):
+            ended.add(event.reply_to or 0)
+            cut += event.tool_state in ("killed", "unknown")
+            if event.kind == Kind.OBSERVATION and event.tool_state != "ok":
+                failed.add(event.reply_to or 0)
+        elif event.kind == Kind.REQUEST:
+            went_on[event.session_id] = event.seq
+    wrong = tuple(
+        f"the {event.kind} at seq {seq} of {event.session_id} has no ending"
+        for seq, event in begun.items()
+        if seq not in ended
+        and event.metadata.get("inside_cell") not in failed
+        and seq < went_on.get(event.session_id, 0)
+    )
+    return Finding("what was cut off is closed and told", f"{cut:,} cut off", wrong)
+
+
+def _searchable(store: Store) -> Finding:
+    """With an index built anew: a flipped bit that the engine did not notice is what `scroll reindex` is for."""
+    store.index.rebuild()
+    wrong = [
+        f"lighthouse{number} is not found"
+        for number in range(LANDMARKS)
+        if [hit.content for hit in store.index.search(f"lighthouse{number}", k=3)] != [landmark(number)]
+    ]
+    if store.index.indexed_seq != store.log.last_seq():
+        wrong.append(f"indexed up to {store.index.indexed_seq} of {store.log.last_seq()}")
+    return Finding("the rebuilt index finds what was planted", f"{LANDMARKS}", tuple(wrong))
+
+
+def _flat(crew: Crew, what: str, shown: Callable[..., str]) -> Finding:
+    seen, wrong = [], []
+    for member in crew.members:
+        if member.steady and (grown := member.growth()):
+            seen.append(text := f"{member.orders.name} {shown(grown[0])} → {shown(grown[1])}")
+            if not (member.memory_is_flat if what == "memory" else member.files_are_flat):
+                wrong.append(text)
+    return Finding(f"{what} of long-lived workers: flat", ", ".join(seen) or "too few samples", tuple(wrong))
+
+
+class _Nothing:
+    """What the memory surface asks of a session, where there is none."""
+
+    def visible_seqs(self) -> tuple[int, ...]:
+        return ()
+
+    def index_lines(self) -> list[dict[str, object]]:
+        return []
+
+    def provenance(self, name: str) -> dict[str, object]:
+        raise KeyError(name)

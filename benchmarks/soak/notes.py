@@ -1,0 +1,125 @@
+"""What workers write down outside the store: acknowledged appends, and how their work went.
+
+Both are lines, each written by one system call, into files of one process each, so that SIGKILL leaves
+whole lines and at most a partial last one, which is passed over: what was not noted is not claimed.
+An acknowledgement is the seq and a hash of everything the caller handed over; `fingerprint` computes the same hash
+from an event that was read back, so "there, byte for byte" is a comparison of two hashes.
+"""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from scroll_context.events import Draft
+from scroll_context.store.store import Store
+
+
+class Report(msgspec.Struct, frozen=True):
+    """One line of a worker: `what` is "ok", or the name of an error, or of something else worth counting."""
+
+    at: float  # the system's monotonic clock, which all processes share and no fault moves
+    worker: str
+    what: str
+    detail: str = ""
+
+
+def _open(file: Path) -> int:
+    return os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+
+def _hash(draft: Draft, body: str) -> str:
+    fields = [
+        draft.session_id, draft.agent_id, draft.task_id, str(draft.kind), draft.role, draft.name, body,
+        draft.tool_call_id, draft.tool_state, draft.headline, draft.reply_to, draft.metadata,
+    ]  # fmt: skip
+    return hashlib.sha256(json.dumps(msgspec.to_builtins(fields), sort_keys=True).encode()).hexdigest()
+
+
+class Ledger:
+    """Notes every append of this process that returned."""
+
+    def __init__(self, folder: Path, worker: str) -> None:
+        self._handle = _open(folder / f"{worker}.{os.getpid()}.acks")
+
+    def watch(self, store: Store) -> None:
+        """From now on note the appends to this store."""
+        append_many = store.log.append_many
+
+        def noting(drafts: Iterable[Draft]) -> list[int]:
+            given = list(drafts)
+            seqs = append_many(given)
+            lines = (
+                f"{seq} {draft.payload.digest if draft.payload else '-'} {_hash(draft, draft.content)}\n"
+                for seq, draft in zip(seqs, given, strict=True)
+            )
+            os.write(self._handle, "".join(lines).encode())
+            return seqs
+
+        store.log.append_many = noting  # type: ignore[method-assign]
+
+
+def acknowledged(folder: Path) -> Iterator[tuple[int, str, str]]:
+    """Every noted append: seq, digest of the payload that the caller had stored itself ("-" for none), hash."""
+    for file in folder.glob("*.acks"):
+        text = file.read_text()
+        for line in text[: text.rfind("\n") + 1].splitlines():
+            seq, payload, digest = line.split(" ")
+            yield int(seq), payload, digest
+
+
+def is_as_noted(store: Store, seq: int, payload: str, digest: str) -> bool:
+    """Whether the event at `seq` is the one that was acknowledged, its whole body included."""
+    for event in store.log.get_many([seq]):
+        if payload != "-":
+            kept = event.payload is not None and event.payload.digest == payload
+            return kept and bool(store.payloads.read(payload)) and _hash(event, event.content) == digest
+        return _hash(event, store.log.text(event)) == digest
+    return False
+
+
+class Diary:
+    """Where one worker reports. "ok" is written a few times a second at most; everything else at once."""
+
+    def __init__(self, folder: Path, worker: str) -> None:
+        self._worker = worker
+        self._handle = _open(folder / f"{worker}.{os.getpid()}.reports")
+        self._last_ok = 0.0
+        self._oks = 0
+
+    def ok(self) -> None:
+        self._oks += 1
+        if time.monotonic() - self._last_ok > 0.2:
+            self._last_ok = time.monotonic()
+            self.tell("ok", str(self._oks))
+            self._oks = 0
+
+    def tell(self, what: str, detail: str = "") -> None:
+        report = Report(time.monotonic(), self._worker, what, detail[:300])
+        os.write(self._handle, msgspec.json.encode(report) + b"\n")
+
+
+class Reports:
+    """All reports so far, read from where the last look ended."""
+
+    def __init__(self, folder: Path) -> None:
+        self.all: list[Report] = []
+        self._folder = folder
+        self._read: dict[Path, int] = {}
+
+    def refresh(self) -> list[Report]:
+        """Take in what is new, and return it."""
+        new: list[Report] = []
+        for file in self._folder.glob("*.reports"):
+            with file.open("rb") as source:
+                source.seek(self._read.get(file, 0))
+                text = source.read()
+            whole = text[: text.rfind(b"\n") + 1]
+            self._read[file] = self._read.get(file, 0) + len(whole)
+            new += [msgspec.json.decode(line, type=Report) for line in whole.splitlines()]
+        self.all += new
+        return new

@@ -1,0 +1,211 @@
+"""What the soak runs, each in a process of its own, until it is told to stop: agents, writers and readers.
+
+Every worker goes on whatever happens: one of Scroll's own errors is reported by its name, the store is closed and
+opened again, and the work continues. Any other exception ends the process, which the driver counts as a violation.
+SIGTERM stops a worker after its piece of work. SIGUSR1 makes its clocks jump by up to a year to either side: there is
+no changing the system's clock, so the two functions from which the store takes the time are replaced.
+"""
+
+import itertools
+import random
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+from notes import Diary, Ledger
+
+from scroll_context.agent.agent import Agent, Limits
+from scroll_context.agent.session import Session
+from scroll_context.errors import PayloadDamaged, ScrollError, UnknownSeq
+from scroll_context.events import Draft, Event, Kind
+from scroll_context.models import Reply, Request, ScriptedModel, answer, exec_cell
+from scroll_context.store import log as log_module
+from scroll_context.store.store import Store
+from scroll_context.surface.tools import tool
+
+WINDOW = 6_000  # tokens: small, so that evictions are frequent
+SESSION_STEPS = 250  # an agent's session ends after so many and the next one begins
+LANDMARKS = 20  # events that the driver plants before anyone works, for searchers to find
+PAUSE = 0.1  # seconds after an error
+YEAR = 365 * 24 * 3600.0
+
+
+class Orders(msgspec.Struct, frozen=True):
+    """What a worker is told on its command line."""
+
+    role: str
+    name: str
+    store: str
+    notes: str
+    damaged: str  # a file that names the payload that is damaged at the moment, if it exists
+    seed: int
+    pace: float  # seconds a writer rests between appends
+
+
+def landmark(number: int) -> str:
+    return f"lighthouse{number} stands where the road ends"
+
+
+def record(number: int) -> str:
+    """What the agents' tool returns; every twelfth is a payload."""
+    return f"record {number} of the harbour: " + " ".join(
+        f"crate{number * 7 + n}" for n in range(6_000 if number % 12 == 0 else 60)
+    )
+
+
+class Shift:
+    """The store's clock in this process, and how far it is off."""
+
+    def __init__(self, rng: random.Random, diary: Diary) -> None:
+        self._rng = rng
+        self._diary = diary
+        self._seconds = 0.0
+        self._time = time.time
+        log_module.utc_now = self._utc_now
+        time.time = lambda: self._time() + self._seconds
+        signal.signal(signal.SIGUSR1, self._jump)
+
+    def _utc_now(self) -> str:
+        whole, fraction = divmod(time.time(), 1)
+        return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)) + f".{int(fraction * 1e6):06d}+00:00"
+
+    def _jump(self, *_: object) -> None:
+        self._seconds = self._rng.uniform(-YEAR, YEAR)
+        self._diary.tell("clock jumped", f"{self._seconds:+.0f} s")
+
+
+class Worker:
+    """One process of the soak. Its work yields after each piece, with whether that was done as it should be."""
+
+    def __init__(self, orders: Orders) -> None:
+        self.orders = orders
+        self.diary = Diary(Path(orders.notes), orders.name)
+        self.rng = random.Random(f"{orders.seed} {orders.name}")
+        self._ledger = Ledger(Path(orders.notes), orders.name)
+        self._ending = False
+        signal.signal(signal.SIGTERM, self._end)
+        Shift(self.rng, self.diary)
+
+    def _end(self, *_: object) -> None:
+        self._ending = True
+
+    def work(self, turns: Callable[[Store], Iterator[bool]]) -> None:
+        while not self._ending:
+            try:
+                with Store(self.orders.store) as store:
+                    self._ledger.watch(store)
+                    for done in turns(store):
+                        if done:
+                            self.diary.ok()
+                        if self._ending:
+                            return
+            except ScrollError as error:
+                self.diary.tell(type(error).__name__, str(error))
+                time.sleep(PAUSE)
+
+    # writers --------------------------------------------------------------------------------------------
+
+    def write(self, store: Store) -> Iterator[bool]:
+        """Appends of one to three events, every tenth with a payload."""
+        for number in itertools.count():
+            size = 40_000 if number % 10 == 0 else self.rng.randrange(10, 2_000)
+            text = f"{self.orders.name} wrote {number} {self.rng.random()} "
+            store.log.append_many(
+                Draft(session_id=self.orders.name, role="user", content=(text + f"{part} — ").ljust(size, "x"))
+                for part in range(number % 3 + 1)
+            )
+            yield True
+            time.sleep(self.rng.uniform(0, 2 * self.orders.pace))
+
+    # readers --------------------------------------------------------------------------------------------
+
+    def read(self, store: Store) -> Iterator[bool]:
+        """Searches for what was planted, whole reads of random events, and a look at the payload that is damaged."""
+        store.index.start()
+        while True:
+            found = self._search(store)
+            for event in store.log.get_many([self.rng.randint(1, store.log.last_seq())]):
+                try:
+                    store.log.text(event)
+                except PayloadDamaged as error:
+                    self.diary.tell("PayloadDamaged", str(error))
+            damaged = Path(self.orders.damaged)
+            if damaged.exists() and (digest := damaged.read_text()):
+                store.payloads.read(digest)
+            yield found
+            time.sleep(self.rng.uniform(0, 4 * self.orders.pace))
+
+    def _search(self, store: Store) -> bool:
+        """Whether the one right answer was found; a search that cannot give it must say that it is incomplete."""
+        number = self.rng.randrange(LANDMARKS)
+        hits = store.index.search(f"lighthouse{number}", k=3)
+        if hits.trouble:
+            self.diary.tell("IndexUnavailable", hits.trouble)
+        if [hit.content for hit in hits] == [landmark(number)]:
+            return True
+        if hits.behind or hits.trouble:
+            self.diary.tell("incomplete, and said so", f"{hits.behind} events behind")
+        else:
+            self.diary.tell("wrong answer", f"lighthouse{number}: {[hit.seq for hit in hits]}")
+        return False
+
+    # agents ---------------------------------------------------------------------------------------------
+
+    def act(self, store: Store) -> Iterator[bool]:
+        """One session after the other; one that was cut off is resumed."""
+        for number in itertools.count():
+            name = f"{self.orders.name}-{number}"
+            ended = [e for e in store.log.tail(1, session_id=name, kind=Kind.CONVERSATION) if e.content == "all done"]
+            if not ended:
+                yield from self._session(store, name)
+
+    def _session(self, store: Store, name: str) -> Iterator[bool]:
+        try:
+            session = Session.resume(store, name, tools=[fetch])
+        except UnknownSeq:
+            session = Session.open(store, session_id=name, agent_id=self.orders.name, tools=[fetch])
+        with session:
+            session.on_event = self._look
+            asked = any(e.kind == Kind.CONVERSATION and e.role == "user" for e in session.events())
+            agent = Agent(session, ScriptedModel(self._script, window=WINDOW, keep=1), limits=Limits(steps=1))
+            if not asked:
+                session.say("Read every record of the harbour, in order.")
+            while agent.run().state == "steps":
+                if trouble := session.environment.save_trouble:
+                    self.diary.tell("variables not saved", trouble)
+                yield True
+
+    def _look(self, event: Event) -> None:
+        if event.kind == Kind.OBSERVATION and event.tool_state == "killed":
+            self.diary.tell("KernelDied", event.content)
+
+    def _script(self, request: Request, _: int) -> Reply:
+        seen = [int(n) for message in request.messages for n in re.findall(r"\bdone (\d+)\b", message.text)]
+        number = max(seen, default=0) + 1
+        if number > SESSION_STEPS:
+            return answer("all done")
+        source = f"r{number % 5} = fetch({number})\nprint('done', {number}, r{number % 5}[:400])"
+        if number % 9 == 0:
+            source = f"hits = ms.search('lighthouse{number % LANDMARKS}')\nprint('done', {number}, len(hits))"
+        elif number % 14 == 0:
+            source = f"print('done', {number})\nundefined_name"
+        return exec_cell(source, headline=f"read records | done {number - 1} | record {number} | running")
+
+
+@tool
+def fetch(number: int) -> str:
+    """One record of the harbour."""
+    return record(number)
+
+
+def main() -> None:
+    worker = Worker(msgspec.json.decode(sys.argv[1], type=Orders))
+    worker.work({"agent": worker.act, "writer": worker.write, "reader": worker.read}[worker.orders.role])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""The numbers in the README: they come from the results of a run, and from nowhere else."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BEGIN, END = "<!-- numbers:begin -->", "<!-- numbers:end -->"
+
+RESULTS = {
+    "machine": {
+        "cores": 4, "processor": "x86_64", "kernel": "Linux 6.1", "python": "3.12.1", "sqlite": "3.45.0",
+        "load at start": 0.2,
+    },
+    "seconds": {"store": 12.0},
+    "lines": [
+        {"what": "durable append", "ours": 0.25, "unit": "ms", "command": "store.py", "beside": "raw SQLite",
+         "other": 0.2, "target": 0.3},
+        {"what": "bulk import", "ours": 6000.0, "unit": "/s", "command": "store.py", "beside": "SQLite FTS5",
+         "other": 3000.0, "target": 8000, "more_is_better": True},
+        {"what": "cell, round trip", "ours": 0.05, "unit": "ms", "command": "kernel.py", "beside": "ipykernel"},
+        {"what": "repeated prefix", "ours": 0.957, "unit": "%", "command": "agent.py", "target": 0.9,
+         "more_is_better": True},
+    ],
+    "series": {
+        "search": [{"messages": 1000, "ours": 0.1, "fts5": 2.0}, {"messages": 10000, "ours": 0.3, "fts5": 30.0}],
+        "sent": {"32000": [900, 1800, 1000], "128000": [900, 1800, 2700], "1000000": [900, 1800, 2700]},
+        "index": [{"evicted": 8, "blocks": 1, "tokens": 300}, {"evicted": 90, "blocks": 5, "tokens": 900}],
+    },
+}  # fmt: skip
+
+
+def fill(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Draw and fill in a folder that holds results and a README."""
+    places = ["--results", folder / "results.json", "--readme", folder / "README.md", "--images", folder / "img"]
+    command = [sys.executable, ROOT / "benchmarks" / "run.py", "--fill", *places]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "results.json").write_text(json.dumps(RESULTS))
+    (tmp_path / "README.md").write_text(f"# Title\n\n{BEGIN}\nold numbers\n{END}\n\n## After\n")
+    return tmp_path
+
+
+def test_the_section_is_filled_from_the_results(folder: Path) -> None:
+    done = fill(folder)
+    assert done.returncode == 0, done.stderr
+    text = (folder / "README.md").read_text()
+    assert text.startswith(f"# Title\n\n{BEGIN}\n")
+    assert text.endswith(f"\n{END}\n\n## After\n")
+    assert "old numbers" not in text
+    assert "4 cores (x86_64), Linux 6.1, Python 3.12.1, SQLite 3.45.0, load 0.2 at the start" in text
+    assert "| durable append | 0.25 ms | raw SQLite 0.2 ms | 0.8× | `benchmarks/store.py` |" in text
+    assert "| bulk import | 6,000/s | SQLite FTS5 3,000/s | 2.0× | `benchmarks/store.py` |" in text
+    assert "| cell, round trip | 0.05 ms | ipykernel: not installed |  | `benchmarks/kernel.py` |" in text
+    assert "| repeated prefix | 95.7 % |  |  | `benchmarks/agent.py` |" in text
+
+
+def test_the_table_says_which_targets_are_met(folder: Path) -> None:
+    rows = {line[:18].strip(): line.split() for line in fill(folder).stdout.splitlines()}
+    assert rows["durable append"][-4:] == ["≤", "0.3", "ms", "met"]
+    assert rows["bulk import"][-4:] == ["≥", "8,000/s", "NOT", "MET"]
+    assert rows["repeated prefix"][-4:] == ["≥", "90", "%", "met"]
+
+
+def test_the_plots_are_svg_and_linked(folder: Path) -> None:
+    fill(folder)
+    text = (folder / "README.md").read_text()
+    for name in ("search", "tokens", "index"):
+        root = ElementTree.parse(folder / "img" / f"{name}.svg").getroot()
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert len(root.findall(".//{*}path")) > 5
+        assert f"](img/{name}.svg)" in text
+
+
+def test_filling_again_changes_nothing(folder: Path) -> None:
+    fill(folder)
+    files = [folder / "README.md", *sorted((folder / "img").iterdir())]
+    before = [file.read_bytes() for file in files]
+    assert fill(folder).returncode == 0
+    assert [file.read_bytes() for file in files] == before
+
+
+@pytest.mark.parametrize("text", ["# No place\n", f"# Half a place\n{BEGIN}\n", f"# Turned round\n{END}\n{BEGIN}\n"])
+def test_without_markers_nothing_is_touched(folder: Path, text: str) -> None:
+    (folder / "README.md").write_text(text)
+    done = fill(folder)
+    assert done.returncode == 1
+    assert BEGIN in done.stderr and END in done.stderr and "Traceback" not in done.stderr
+    assert (folder / "README.md").read_text() == text
+    assert not (folder / "img").exists()
+
+
+def test_without_results_it_says_what_to_do(folder: Path) -> None:
+    (folder / "results.json").unlink()
+    done = fill(folder)
+    assert done.returncode == 1
+    assert "measure first" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_the_readme_of_the_project_is_in_step_with_its_results(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "README.md").write_bytes((ROOT / "README.md").read_bytes())
+    places = ["--readme", tmp_path / "README.md", "--images", tmp_path / "docs" / "img"]
+    done = subprocess.run([sys.executable, ROOT / "benchmarks" / "run.py", "--fill", *places], capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+    assert (tmp_path / "README.md").read_text() == (ROOT / "README.md").read_text()
+    for name in ("search", "tokens", "index"):
+        assert (ROOT / "docs" / "img" / f"{name}.svg").exists()
