@@ -68,18 +68,20 @@ def test_piped_input_runs_as_one_cell(tmp_path) -> None:
     assert piped("", tmp_path).returncode == 0
 
 
+TAKE_TERMINAL = "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
+
+
 class Terminal:
     """A prompt in a terminal of its own, typed at by the test."""
 
     def __init__(self, history) -> None:
         self.ours, theirs = pty.openpty()
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(history)],
+            [sys.executable, "-c", TAKE_TERMINAL + PROGRAM, str(history)],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
             start_new_session=True,
-            preexec_fn=lambda: __import__("fcntl").ioctl(0, __import__("termios").TIOCSCTTY, 0),
             env={**os.environ, "TERM": "dumb"},
         )
         os.close(theirs)
@@ -88,7 +90,7 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self.ours, text.encode())
 
-    def expect(self, pattern: str, seconds: float = 20.0) -> str:
+    def expect(self, pattern: str, seconds: float = 60.0) -> str:
         deadline = time.monotonic() + seconds
         while not (found := re.search(pattern, self.seen)):
             ready, _, _ = select.select([self.ours], [], [], max(0.0, deadline - time.monotonic()))
