@@ -90,6 +90,7 @@ class _Ladder:
         self._lines: list[Line] = []
         self._line_tokens = 0
         self._tail = self._first_recent()
+        self._after = 0  # the exact size when the climb is over
 
     def climb(self) -> None:
         middle = (self._high + self._low) // 2
@@ -112,12 +113,14 @@ class _Ladder:
             lambda: self._clip(self._texts(), self._settled() - middle, FLOOR_TOKENS),
         )
         for rung in rungs:
-            if self._settled() <= self._high:
-                break
+            self._after = self._settled()
+            if self._after <= self._high:
+                return
             rung()
+        self._after = self._settled()
 
     def plan(self, reason: str) -> Plan:
-        overhead, after = self._budget.overhead, self._settled()
+        overhead, after = self._budget.overhead, self._after
         return Plan(
             reason=reason,
             before=self._before,

@@ -8,6 +8,7 @@ join, down to two lines a tier: detail fades gradually, addresses never do. Immu
 """
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import msgspec
 
@@ -48,7 +49,7 @@ class Block(msgspec.Struct, frozen=True):
     lines: tuple[Line, ...]
 
 
-class EvictionIndex(msgspec.Struct, frozen=True):
+class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
     """Tiers of blocks, finest first; within a tier the oldest block is first."""
 
     tiers: tuple[tuple[Block, ...], ...] = ()
@@ -63,7 +64,7 @@ class EvictionIndex(msgspec.Struct, frozen=True):
     def blocks(self) -> int:
         return sum(len(tier) for tier in self.tiers)
 
-    @property
+    @cached_property
     def tokens(self) -> int:
         return sum(line.tokens for line in self.lines) + _FRAME_TOKENS if self.tiers else 0
 

@@ -9,7 +9,7 @@ replace, and repeating either changes nothing. Values here never change in place
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import msgspec
@@ -160,7 +160,7 @@ class Result(msgspec.Struct, frozen=True):
         return replace(self, body=self.body.folded(f"{self.name or 'result'} {self.state or 'ok'}"))
 
 
-class Request(msgspec.Struct, frozen=True):
+class Request(msgspec.Struct, frozen=True, dict=True):
     """A message of the user. `gone` is the span of its steps that left the view, and how many they were."""
 
     body: Passage
@@ -184,7 +184,7 @@ class Request(msgspec.Struct, frozen=True):
         steps = "1 step" if count == 1 else f"{count} steps"
         return f"{MARK}{steps} of work on this, seq {lo}-{hi}, moved to the index; not to be done again]"
 
-    @property
+    @cached_property
     def tokens(self) -> int:
         return self.body.tokens + MESSAGE_TOKENS + estimate(self.marker)
 
@@ -219,7 +219,7 @@ class Notice(msgspec.Struct, frozen=True):
         return headline("notice", self.body.shown[len(MARK) : FIELD_CHARS * 2], status="told")
 
 
-class Step(msgspec.Struct, frozen=True):
+class Step(msgspec.Struct, frozen=True, dict=True):
     """A reply with all of its calls and results: the unit that leaves a view whole."""
 
     reply: Reply
@@ -233,14 +233,14 @@ class Step(msgspec.Struct, frozen=True):
     def seq(self) -> int:
         return self.reply.seq
 
-    @property
+    @cached_property
     def tokens(self) -> int:
         tokens = self.reply.tokens + MESSAGE_TOKENS * len(self.results)
         for result in self.results:
             tokens += result.body.tokens if result else _NO_RESULT_TOKENS
         return tokens
 
-    @property
+    @cached_property
     def seqs(self) -> tuple[int, ...]:
         """The addresses of the reply, its calls and its results."""
         own = {self.seq, *self.addresses, *(result.body.seq for result in self.results if result)}
