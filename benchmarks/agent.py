@@ -21,18 +21,20 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from scroll_context.agent.agent import Agent
 from scroll_context.agent.contexts import CONTEXTS
 from scroll_context.agent.session import Session, SessionOptions
-from scroll_context.events import Draft, Event, Kind
+from scroll_context.events import Event, Kind
 from scroll_context.messages import ToolCall
 from scroll_context.models import Reply, Request, ScriptedModel, answer, exec_cell
 from scroll_context.store.store import Store
 from scroll_context.view.eviction import Budget
+from store import made_up
 
 TASK = "Go through all records and total what they say by supplier, without those of May."
 HIGH = Budget(window=1).high
@@ -306,25 +308,20 @@ def contexts(steps: int = 120, window: int = 32_000, early: int = 5) -> Iterator
 
 
 def recall(messages: int = 50_000, rounds: int = 200) -> Iterator[Row]:
-    rng = random.Random(3)
-    vocabulary = [a + b for a in WORDS for b in WORDS]
-    weights = list(accumulate(1 / (rank + 1) for rank in range(len(vocabulary))))
+    corpus = made_up(messages)
     with session_for() as session:
         store = session.store
         begun = time.perf_counter()
         for start in range(0, messages, 5_000):
-            store.log.append_many(
-                Draft(session_id=f"past-{n // 500}", role="user" if n % 2 == 0 else "assistant",
-                      content=" ".join(rng.choices(vocabulary, cum_weights=weights, k=40)))
-                for n in range(start, min(start + 5_000, messages))
-            )  # fmt: skip
+            batch = corpus.messages[start : start + 5_000]
+            store.log.append_many(replace(draft, agent_id=session.scope.agent_id) for draft in batch)
         store.index.catch_up()
         loading = time.perf_counter() - begun
         environment = session.environment
         marker = session.record(Kind.CELL, content="timed")
         searches, alone, whole = [], [], []
         for n in range(rounds):
-            words = " ".join(rng.choices(vocabulary, cum_weights=weights, k=3))
+            words = " ".join(corpus.questions[n % len(corpus.questions)].split()[:3])
             source = f"hits = ms.search({words!r})\nprint(hits[0]['seq'] if hits else None)"
             begun = time.perf_counter()
             environment.memory.search(words)

@@ -22,7 +22,7 @@ from crew import Crew, choose
 from scroll_context.errors import PayloadDamaged
 from scroll_context.store.store import Store
 
-SEEN_WITHIN = 20.0  # seconds in which an error that must be seen is seen
+SEEN_WITHIN = 60.0  # seconds in which an error that must be seen is seen
 
 
 class Site(msgspec.Struct, frozen=True):

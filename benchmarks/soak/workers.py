@@ -127,15 +127,15 @@ class Worker:
         """Searches for what was planted, whole reads of random events, and a look at the payload that is damaged."""
         store.index.start()
         while True:
+            damaged = Path(self.orders.damaged)
+            if damaged.exists() and (digest := damaged.read_text()):
+                store.payloads.read(digest)
             found = self._search(store)
             for event in store.log.get_many([self.rng.randint(1, store.log.last_seq())]):
                 try:
                     store.log.text(event)
                 except PayloadDamaged as error:
                     self.diary.tell("PayloadDamaged", str(error))
-            damaged = Path(self.orders.damaged)
-            if damaged.exists() and (digest := damaged.read_text()):
-                store.payloads.read(digest)
             yield found
             time.sleep(self.rng.uniform(0, 4 * self.orders.pace))
 

@@ -79,7 +79,8 @@ def submit(answer: str) -> Reply:
 def diligent(request: Request, _: int) -> Reply:
     """Search for what is asked about, again if the search was cut off, then submit the line that was found."""
     told = [message.text for message in request.messages if message.role == "tool"]
-    observations = [text for text in told if "process ended" not in text and "no result was recorded" not in text]
+    cut_off = ("process ended", "no result was recorded", "the user stopped")
+    observations = [text for text in told if not any(words in text for words in cut_off)]
     if not observations:
         source = f"hits = ms.search({thing_asked(request)!r}, k=3)\nprint(hits[0]['content'] if hits else 'nothing')"
         return exec_cell(source, tool="recall_history_python", text="I look it up.")
