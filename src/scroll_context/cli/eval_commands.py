@@ -173,6 +173,7 @@ def loca(
     """Run LOCA: tasks in an environment, scored by rules.
 
     The benchmark's server is started and stopped for you, in an environment of its own, and listens on 127.0.0.1 only.
+    Its own tools run model-written code with your rights, outside Scroll's jail: use a container.
 
     \b
     Examples:
