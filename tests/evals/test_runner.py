@@ -27,7 +27,7 @@ from scroll_context.agent.contexts import CONTEXTS
 from scroll_context.errors import BadInput, ContextOverflow, ModelRefused, ModelUnavailable
 from scroll_context.evals.carry import PROBE
 from scroll_context.evals.results import RunFolder
-from scroll_context.evals.runner import Progress
+from scroll_context.evals.runner import Progress, Runner
 from scroll_context.evals.tasks import Fault
 from scroll_context.evals.trials import Outcome
 from scroll_context.events import Draft
@@ -315,14 +315,19 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path, at: int) -> None:
 
 
 def test_ctrl_c_ends_the_run_and_keeps_it(tmp_path: Path) -> None:
+    made: list[Runner] = []
+
     def script(request: Request, step: int) -> Reply:
         if step == 2:
             signal.raise_signal(signal.SIGINT)
+            deadline = time.monotonic() + 30
+            while not made[0].stopped and time.monotonic() < deadline:  # the main thread takes the signal when it wakes
+                time.sleep(0.01)
         return diligent(request, step)
 
-    stopped = runner(tmp_path / "run", agent_model(script), jobs=1)
-    summary = stopped.run()
-    assert stopped.stopped and summary.unfinished >= 2
+    made.append(runner(tmp_path / "run", agent_model(script), jobs=1))
+    summary = made[0].run()
+    assert made[0].stopped and summary.unfinished >= 2
     assert runner(tmp_path / "run").run().scores.overall == 1.0
 
 
