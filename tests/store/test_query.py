@@ -105,4 +105,4 @@ def test_every_text_is_a_query(text: str) -> None:
 
 @given(st.text(alphabet=st.characters(), max_size=30))
 def test_lone_surrogates_are_no_error(text: str) -> None:
-    parse("\ud800" + text)
+    assert parse("\ud800" + text) == parse("\ud800" + text)

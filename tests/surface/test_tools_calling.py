@@ -471,7 +471,7 @@ def test_a_crash_leaves_the_call_visible(folder: Path) -> None:
 
 def test_imported_calls_are_not_ours_to_finish(log: EventLog) -> None:
     log.append(SCOPE.draft(Kind.TOOL_CALL, name="book", content="{}", source_key="import:1"))
-    assert toolbox(log).unfinished() == []
+    assert unfinished(log, SCOPE) == []
 
 
 # the prompt -----------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import msgspec
 from scroll_context.agent.contexts import Context, make_context
 from scroll_context.agent.environment import Environment
 from scroll_context.agent.recovery import close_open_work
-from scroll_context.errors import BadInput, ToolFailed, UnknownSeq
+from scroll_context.errors import BadInput, UnknownSeq
 from scroll_context.events import Event, Kind
 from scroll_context.kernel.jail import JailSpec
 from scroll_context.kernel.kernel import KernelOptions
@@ -190,15 +190,11 @@ class Session:
     def run_tool(self, call: ToolCall) -> Event:
         """Run a tool that the model called natively; the toolbox records it, and the view is shown what it recorded."""
         assert isinstance(call.arguments, dict)
-        try:
-            outcome = self.environment.toolbox.call(call.name, (), call.arguments, tool_call_id=call.id)
-        except ToolFailed as failed:
-            if failed.call_seq is None or failed.result_seq is None:
-                raise
-            self._show(failed.call_seq)
-            return self._show(failed.result_seq)
-        self._show(outcome.call_seq)
-        return self._show(outcome.result_seq)
+        shown: list[Event] = []
+        self.environment.toolbox.call_native(
+            call.name, call.arguments, tool_call_id=call.id, on_event=lambda seq: shown.append(self._show(seq))
+        )
+        return shown[-1]
 
     def refuse(self, call: ToolCall, why: str) -> Event:
         """Answer a call that cannot be carried out."""

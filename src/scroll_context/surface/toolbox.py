@@ -180,14 +180,6 @@ class Toolbox:
             return error.result_seq
         return outcome.result_seq
 
-    def unfinished(self) -> list[Event]:
-        """The calls of this session that have no result; see the function of this name."""
-        return unfinished(self._log, self._scope)
-
-    def settle(self) -> list[Event]:
-        """Give them one that says so; see the function of this name."""
-        return settle(self._log, self._scope)
-
     @contextlib.contextmanager
     def _faults(self, recorder: Recorder) -> Iterator[None]:
         """Record whatever ends a call without a result, and raise it with the addresses of its events."""
