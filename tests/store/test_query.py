@@ -19,6 +19,10 @@ def bare(*terms: Term) -> Words:
     return Words(tuple(t for t in terms if t.quoted), tuple(t for t in terms if not t.quoted))
 
 
+def question(*terms: Term) -> Words:
+    return Words((), terms, question=True)
+
+
 @pytest.mark.parametrize(
     ("text", "tree"),
     [
@@ -50,6 +54,17 @@ def bare(*terms: Term) -> Words:
 )  # fmt: skip
 def test_tree(text: str, tree: object) -> None:
     assert parse(text) == tree
+
+
+def test_a_question_keeps_the_words_of_its_subject() -> None:
+    asked = (
+        "Can you list the order in which I brought up different parts of my garden budget throughout our conversations?"
+    )
+    assert parse(asked) == question(word("brought"), word("parts"), word("garden"), word("budget"))
+    few = "order before different items"
+    assert parse(few) == bare(word("order"), word("before"), word("different"), word("items"))
+    only_weak = "before between during throughout various different others"
+    assert len(terms_of(parse(only_weak))) == 7
 
 
 def test_the_paper_s_disjunction() -> None:

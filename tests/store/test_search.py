@@ -1,14 +1,16 @@
 """What a search finds, in which order, and what it shows."""
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scroll_context.errors import BadInput
 from scroll_context.events import BOOKKEEPING, Draft, Grant, Kind
+from scroll_context.store.matching import LENT_NEAR, NEAR
 from scroll_context.store.store import Store
 
 
@@ -129,13 +131,25 @@ def scores(store: Store, query: str, **options: float) -> dict[int, float]:
 
 def test_a_reply_lends_weight_to_the_turn_it_answers(store: Store) -> None:
     say(store, "what about the budget", role="user")
-    say(store, "the budget is fine, about 3000")
-    say(store, "what about the budget", role="user")
+    say(store, "the budget is fine, about 3000", *["something else"] * NEAR)
+    later = say(store, "what about the budget", role="user")[0]
     say(store, "no idea")
     plain = scores(store, "budget", user_weight=1.0, flow=0.0)
     assert scores(store, "budget", user_weight=1.0, flow=0.5)[1] == pytest.approx(plain[1] + 0.5 * plain[2])
     assert scores(store, "budget", user_weight=3.0, flow=0.5)[1] == pytest.approx(3 * (plain[1] + 0.5 * plain[2]))
-    assert scores(store, "budget", user_weight=1.0, flow=0.5)[3] == pytest.approx(plain[3])
+    assert scores(store, "budget", user_weight=1.0, flow=0.5)[later] == pytest.approx(plain[later])
+
+
+def test_user_turns_close_to_each_other_lend_a_little(store: Store) -> None:
+    say(store, "the budget", role="user")
+    say(store, "fine")
+    say(store, "the budget again, and in more words than before", role="user")
+    say(store, "fine", *["something else"] * NEAR)
+    lone = say(store, "the budget", role="user")[0]
+    found = scores(store, "budget", user_weight=1.0, flow=0.0)
+    weaker = found[3] - LENT_NEAR * found[lone]  # what the longer turn scores by itself
+    assert found[1] == pytest.approx(found[lone] + LENT_NEAR * weaker)
+    assert found[1] > found[lone] > found[3]
 
 
 def test_reply_to_names_the_turn(store: Store) -> None:
@@ -307,12 +321,10 @@ _options = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(drafts=_drafts, options=_options)
-def test_filters_against_brute_force(
-    tmp_path_factory: pytest.TempPathFactory, drafts: list[Draft], options: dict
-) -> None:
-    with Store(tmp_path_factory.mktemp("filters") / "store", create=True) as store:
+def test_filters_against_brute_force(drafts: list[Draft], options: dict) -> None:
+    with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "store", create=True) as store:
         store.log.append_many(drafts)
         expected = {
             event.seq
@@ -332,62 +344,3 @@ def test_a_date_that_is_none_is_refused(store: Store) -> None:
     for bad in ("yesterday", "2024-7", "07/31/2024", ""):
         with pytest.raises(BadInput, match="is not a date"):
             store.index.search("x", created_to=bad)
-
-
-# the query language against brute force -------------------------------------------------------------------
-
-_WORDS = ("red", "green", "blue")
-
-
-def _expressions() -> st.SearchStrategy[tuple[str, object]]:
-    leaf = st.sampled_from(_WORDS).map(lambda word: (word, lambda words: word in words))
-
-    def grow(inner: st.SearchStrategy) -> st.SearchStrategy:
-        pair = st.tuples(inner, inner)
-        return st.one_of(
-            pair.map(lambda p: (f"({p[0][0]} AND {p[1][0]})", lambda w: p[0][1](w) and p[1][1](w))),
-            pair.map(lambda p: (f"({p[0][0]} OR {p[1][0]})", lambda w: p[0][1](w) or p[1][1](w))),
-            pair.map(lambda p: (f"({p[0][0]} NOT {p[1][0]})", lambda w: p[0][1](w) and not p[1][1](w))),
-        )
-
-    return st.recursive(leaf, grow, max_leaves=6)
-
-
-@pytest.fixture(scope="module")
-def colours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, list[set[str]]]]:
-    """Every combination of three words, once."""
-    sets = [{word for bit, word in enumerate(_WORDS) if number >> bit & 1} for number in range(8)]
-    with Store(tmp_path_factory.mktemp("colours") / "store", create=True) as store:
-        say(store, *[" ".join(sorted(words)) or "none" for words in sets])
-        yield store, sets
-
-
-@settings(max_examples=200, deadline=None)
-@given(expression=_expressions())
-def test_expressions_hold_strictly(colours: tuple[Store, list[set[str]]], expression: tuple) -> None:
-    store, sets = colours
-    text, holds = expression
-    assert set(found(store, text, k=50)) == {seq for seq, words in enumerate(sets, 1) if holds(words)}
-
-
-@settings(max_examples=300, deadline=None)
-@given(
-    st.lists(
-        st.sampled_from([*_WORDS, "AND", "OR", "NOT", "(", ")", '"', "*", "grey", "the", "C++", "東", "re*"]),
-        max_size=9,
-    )
-)
-def test_no_query_fails_or_finds_what_holds_none_of_its_words(
-    colours: tuple[Store, list[set[str]]], pieces: list[str]
-) -> None:
-    store, sets = colours
-    wanted = {word for word in _WORDS if word in pieces} | ({"red"} if "re*" in pieces else set())
-    for text in (" ".join(pieces), "".join(pieces)):
-        for seq in found(store, text, k=50):
-            assert sets[seq - 1] & wanted or any(word in text for word in sets[seq - 1])
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.text(max_size=40))
-def test_no_text_is_an_error(colours: tuple[Store, list[set[str]]], text: str) -> None:
-    assert len(colours[0].index.search(text, k=3)) <= 3

@@ -16,6 +16,7 @@ import pytest
 
 from scroll_context.errors import IndexUnavailable
 from scroll_context.events import Draft, Grant, Kind
+from scroll_context.store import analysis
 from scroll_context.store.query import Term
 from scroll_context.store.store import Store
 
@@ -223,6 +224,10 @@ def _overwrite(file: Path) -> None:
         handle.write(random.Random(1).randbytes(size // 2))
 
 
+def index_of(folder: Path) -> Path:
+    return folder / "index" / f"v{analysis.VERSION}"
+
+
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "no meta": lambda folder: _each(folder, "meta.json", Path.unlink),
     "bad meta": lambda folder: _each(folder, "meta.json", lambda file: file.write_text("{")),
@@ -237,8 +242,8 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "terms overwritten": lambda folder: _each(folder, "*.term", _overwrite),
     "store empty": lambda folder: _each(folder, "*.store", lambda file: os.truncate(file, 0)),
     "folder gone": lambda folder: shutil.rmtree(folder / "index"),
-    "a file in its place": lambda folder: (shutil.rmtree(folder / "index" / "v1"), (folder / "index" / "v1").touch()),
-    "older version": lambda folder: (folder / "index" / "v1").rename(folder / "index" / "v0"),
+    "a file in its place": lambda folder: (shutil.rmtree(index_of(folder)), index_of(folder).touch()),
+    "older version": lambda folder: index_of(folder).rename(folder / "index" / "v0"),
 }
 
 

@@ -2,9 +2,9 @@
 
 The same functions cut events and queries, so a query word is found exactly where a document word was made. Words are
 runs of letters and digits, lower case, without accents; an id, a date or a path is a run of words, looked up as
-a phrase. Scripts that do not put spaces between words (Chinese, Japanese, Korean, Thai and their like) are cut into
-overlapping pairs in a field of their own. The index stores no message text: only large bodies keep their passages,
-so that a hit deep inside one can show where it matched.
+a phrase. English words are kept a second time by their stem. Scripts that do not put spaces between words (Chinese,
+Japanese, Korean, Thai and their like) are cut into overlapping pairs in a field of their own. The index stores no
+message text: only large bodies keep their passages, so that a hit deep inside one can show where it matched.
 
 Changing anything here that changes what is stored needs a new VERSION: the index is then rebuilt from the log.
 """
@@ -22,10 +22,11 @@ from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
 from scroll_context.events import Event, Kind
 from scroll_context.store.payloads import PayloadStore
 
-VERSION = 1
+VERSION = 2
 
 PASSAGE = 64_000  # characters of a large body that make one document
 OVERLAP = 200  # characters shared by neighbouring passages, so that a phrase across the cut is found
+SHORTEST_STEMMED = 3  # letters
 LONGEST_WORD = 128  # bytes; longer runs (base64) are not words
 
 FILTERS = ("session_id", "agent_id", "task_id", "kind", "role")
@@ -50,6 +51,19 @@ STOP_WORDS = frozenset(
     tell than that the their them then there these they this those to too very was we were what when where which while
     who whom whose why with would you your yours can not""".split()
 )
+WEAK_WORDS = STOP_WORDS | frozenset(
+    """above across again against all almost along already although always among another anyone anything around away
+    back before after below between beyond both down during each either else enough ever every everything few further
+    get go going got here like made make many may maybe might more most much must neither never next no none nor nothing
+    now off once one only onto other others out over own per quite rather really same shall since someone something
+    sometimes still though through throughout together toward towards under unless until up upon us using various via
+    want well whatever whenever whether will within without yes yet
+    ask asked aspects chat chats comprehensive conversation conversations cover covered detail details different discuss
+    discussed discussion discussions including interactions involving item items know list mention mentioned order
+    overview question questions recall regarding related remember remind said say session sessions summarise summarize
+    summary talk talked talking told""".split()
+)
+"""What a whole question is made of besides its subject: grammar, and words for conversing itself."""
 
 
 def _analyzer(tokenizer: tantivy.Tokenizer, *filters: tantivy.Filter) -> tantivy.TextAnalyzer:
@@ -59,19 +73,18 @@ def _analyzer(tokenizer: tantivy.Tokenizer, *filters: tantivy.Filter) -> tantivy
     return builder.build()
 
 
-_WORDS = _analyzer(
-    tantivy.Tokenizer.simple(),
-    tantivy.Filter.remove_long(LONGEST_WORD),
-    tantivy.Filter.lowercase(),
-    tantivy.Filter.ascii_fold(),
-)
+_PLAIN = (tantivy.Filter.remove_long(LONGEST_WORD), tantivy.Filter.lowercase(), tantivy.Filter.ascii_fold())
+_ENGLISH = tantivy.Filter.stemmer("english")
+_WORDS = _analyzer(tantivy.Tokenizer.simple(), *_PLAIN)
+_STEMS = _analyzer(tantivy.Tokenizer.simple(), *_PLAIN, _ENGLISH)
 _SPLIT = _analyzer(tantivy.Tokenizer.whitespace(), tantivy.Filter.lowercase())
-_STEMMER = _analyzer(tantivy.Tokenizer.raw(), tantivy.Filter.stemmer("english"))
+_STEMMER = _analyzer(tantivy.Tokenizer.raw(), _ENGLISH)
 
 
 def schema() -> tantivy.Schema:
     builder = tantivy.SchemaBuilder()
     builder.add_text_field("text", tokenizer_name="words")
+    builder.add_text_field("stems", tokenizer_name="stems", index_option="freq")
     builder.add_text_field("signs", tokenizer_name="split", index_option="basic")  # C++, F#
     builder.add_text_field("pairs", tokenizer_name="split")  # scripts without spaces
     for name in FILTERS:
@@ -92,6 +105,7 @@ SCHEMA = schema()
 def register(index: tantivy.Index) -> None:
     """Teach an opened index the analyzers that its schema names."""
     index.register_tokenizer("words", _WORDS)
+    index.register_tokenizer("stems", _STEMS)
     index.register_tokenizer("split", _SPLIT)
 
 
@@ -134,8 +148,12 @@ def signs(text: str) -> list[str]:
 
 @lru_cache(maxsize=1 << 16)
 def stem(word: str) -> str:
-    """The English stem of a word, which its other forms share."""
-    return _STEMMER.analyze(word)[0]
+    """What the grammatical forms of an English word share; an id, a number or a short word has no other forms."""
+    return _STEMMER.analyze(word)[0] if has_forms(word) else word
+
+
+def has_forms(word: str) -> bool:
+    return len(word) >= SHORTEST_STEMMED and word.isascii() and word.isalpha()
 
 
 # values -------------------------------------------------------------------------------------------------
@@ -227,6 +245,7 @@ def _add_text(document: tantivy.Document, text: str) -> None:
         document.add_text("pairs", " ".join(pair for run in spaceless for pair in pairs(run)))
         text = _RUN.sub(" ", text)
     document.add_text("text", text)
+    document.add_text("stems", text)
     if found := signs(text):
         document.add_text("signs", " ".join(found))
 

@@ -1,12 +1,15 @@
 """From a parsed query to one that the engine runs, and from its candidates to an order.
 
-A word also finds its other grammatical forms (vendor, vendors): the forms that the index really holds are looked up
-in its dictionary, and an event counts the best of them once. Filters are part of the engine's query and add nothing
-to the score. The order is BM25 with two additions, both measured on BEAM: a reply lends part of its score to the user
-turn that it answers, and user turns weigh more. Nothing here reads the log.
+A word also finds its other grammatical forms (vendor, vendors), by their common stem, and counts more as written (of
+a question's words, only the inflected ones). Filters are part of the engine's query and add nothing to the score. The
+order is BM25 with three additions, all measured on BEAM: a reply lends part of its score to the user turn that it
+answers, user turns weigh more, and user turns close to each other lend a little, since a subject is rarely done with in
+one. Nothing here reads the log.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from heapq import nsmallest
+from itertools import chain
 from typing import cast
 
 import msgspec
@@ -18,12 +21,12 @@ from scroll_context.store import analysis
 from scroll_context.store.analysis import SCHEMA
 from scroll_context.store.query import All, AnyOf, Field, Node, Term, Words
 
-OTHER_FORM = 0.7  # weight of a grammatical form other than the one asked for
-MAX_FORMS = 6
+AS_WRITTEN = 0.4  # weight of a word as written, beside its stem
 RANKED_WORDS = 128  # beyond so many words with a prefix, all weigh the same
 MOST_WORDS = 10_000  # beyond so many, a row of words that ends in a prefix finds only the commonest
-KEYWORDS = 5  # up to so many words are asked for together first; a longer query is a question
 CANDIDATES = 300
+NEAR = 4  # user turns at most so many seqs apart
+LENT_NEAR = 0.1  # lend so much of their score to each other
 MOST_TIES = 10_000  # candidates looked at when many score the same, so that ties go by seq
 
 _BIGGEST = (1 << 63) - 1
@@ -104,14 +107,13 @@ class Matcher:
 
     def __init__(self, searcher: tantivy.Searcher) -> None:
         self.searcher = searcher
-        self._forms: dict[str, list[str]] = {}
 
     def find(self, query: Words | Node, filters: Filters, ranking: Ranking) -> list[Match]:
         """The best matches. Events with all of a few words count twice; any of the words will do when those are few."""
         clauses = filters.clauses()
         if not isinstance(query, Words):
             return self._ranked(self._candidates(self._node(query, exact=False), clauses, ranking), ranking)
-        if 2 <= len(query.terms) <= KEYWORDS:
+        if len(query.terms) >= 2 and not query.question:
             hits = self._candidates(self._all_words(query), clauses, ranking)
             if len(hits) < ranking.candidates:
                 some = self._candidates(self._any_words(query), clauses, ranking)
@@ -121,8 +123,9 @@ class Matcher:
         return self._ranked(hits, ranking)
 
     def _ranked(self, hits: list[tuple[float, tantivy.DocAddress]], ranking: Ranking) -> list[Match]:
-        addresses = [address for _, address in hits]
-        scores = [score for score, _ in hits]
+        if not hits:
+            return []
+        scores, addresses = map(list, zip(*hits, strict=True))
         found = list(zip(self._column("seq", addresses), self._column("answers", addresses), scores, strict=True))
         return [Match(found[place][0], score, addresses[place]) for place, score in ranked(found, ranking)]
 
@@ -130,11 +133,13 @@ class Matcher:
         return cast(list[int], self.searcher.fast_field_values(field, addresses))
 
     def _all_words(self, query: Words) -> Query:
-        return Query.boolean_query([(Occur.Must, self._term(term)) for term in (*query.required, *query.terms)])
+        return Query.boolean_query([part for term in (*query.required, *query.terms) for part in self._must(term)])
 
     def _any_words(self, query: Words) -> Query:
-        phrases = [(Occur.Must, self._term(term)) for term in query.required]
-        return Query.boolean_query([*phrases, *((Occur.Should, self._term(term)) for term in query.terms)])
+        phrases = [part for term in query.required for part in self._must(term)]
+        # not nested, so that the engine can pass over what cannot be among the best
+        words = [(Occur.Should, way) for term in query.terms for way in self._ways(term, in_question=query.question)]
+        return Query.boolean_query([*phrases, *words])
 
     def _candidates(
         self, query: Query, clauses: Sequence[Query], ranking: Ranking
@@ -152,27 +157,11 @@ class Matcher:
                 return hits
             limit = min(limit * 4, MOST_TIES)
 
-    def forms(self, word: str) -> list[str]:
-        """The word first, then the other forms of it that the index holds, the commonest first."""
-        known = self._forms.get(word)
-        if known is None:
-            known = self._forms[word] = self._look_up_forms(word)
-        return known
-
-    def _look_up_forms(self, word: str) -> list[str]:
-        if len(word) < 4 or not (word.isascii() and word.isalpha()):
-            return [word]
-        stem = analysis.stem(word)
-        shared = stem[:-1] if len(stem) > 4 else stem  # study and studies share "stud", not the stem "studi"
-        near = self.searcher.terms_with_prefix(Field.TEXT, shared, limit=64)
-        others = [term for term, _ in near if term != word and analysis.stem(term) == stem]
-        return [word, *others[: MAX_FORMS - 1]]
-
     def _node(self, node: Node, *, exact: bool) -> Query:
         """`exact` finds words only as they are written: what NOT takes away must be what was named."""
         match node:
             case Term():
-                return _exactly(node) if exact and node.is_word else self._term(node)
+                return _exactly(node) if exact and node.is_word else Query.boolean_query(self._must(node))
             case AnyOf(parts):
                 return Query.boolean_query([(Occur.Should, self._node(part, exact=exact)) for part in parts])
             case All(parts, without):
@@ -180,15 +169,21 @@ class Matcher:
                 unwanted = [(Occur.MustNot, self._node(part, exact=True)) for part in without]
                 return Query.boolean_query([*wanted, *unwanted])
 
-    def _term(self, term: Term) -> Query:
+    def _ways(self, term: Term, *, in_question: bool = False) -> list[Query]:
+        """What finds a term, and what only makes it count more."""
         if term.prefix:
-            return self._prefix(term)
-        if not term.is_word:
-            return _exactly(term)
-        word, *others = [_single(term.field, form) for form in self.forms(term.tokens[0])]
-        if not others:
-            return word
-        return Query.disjunction_max_query([word, *(Query.boost_query(other, OTHER_FORM) for other in others)])
+            return [self._prefix(term)]
+        if not term.is_word or not analysis.has_forms(word := term.tokens[0]):
+            return [_exactly(term)]
+        stem = analysis.stem(word)
+        any_form = Query.term_query(SCHEMA, "stems", stem, "freq")
+        if in_question and stem == word:
+            return [any_form]
+        return [any_form, Query.boost_query(_exactly(term), AS_WRITTEN)]
+
+    def _must(self, term: Term) -> list[tuple[Occur, Query]]:
+        found, *more = self._ways(term)
+        return [(Occur.Must, found), *((Occur.Should, way) for way in more)]
 
     def _prefix(self, term: Term) -> Query:
         *before, last = term.tokens
@@ -220,16 +215,25 @@ def ranked(found: Sequence[tuple[int, int, float]], ranking: Ranking) -> list[tu
     several documents of one event, the best counts.
     """
     lent = {turn: score for seq, turn, score in reversed(found) if turn != seq}
-    flow, weight = ranking.flow, ranking.user_weight
-    final = [
-        (-(score + flow * lent.get(seq, 0.0)) * weight if turn == seq else -score, seq, place)
-        for place, (seq, turn, score) in enumerate(found)
-        if seq not in ranking.exclude
-    ]
-    final.sort()
-    best: dict[int, tuple[int, float]] = {}
-    for score, seq, place in final:
-        if len(best) == ranking.k:
-            break
-        best.setdefault(seq, (place, -score))
-    return list(best.values())
+    flow, weight, exclude = ranking.flow, ranking.user_weight, ranking.exclude
+    scores = {
+        seq: (score + flow * lent.get(seq, 0.0)) * weight if turn == seq else score
+        for seq, turn, score in reversed(found)
+        if seq not in exclude
+    }
+    if not scores:
+        return []
+    best = sorted(scores.values(), reverse=True)
+    enough = best[: ranking.k][-1] - LENT_NEAR * best[0]  # with less, what is lent cannot bring it among the k best
+    turns = {seq for seq, turn, _ in found if turn == seq}
+    final = []
+    for seq, score in scores.items():
+        if score >= enough:
+            near = [scores.get(turn, 0.0) for turn in _near(seq) if turn in turns] if seq in turns else ()
+            final.append((-score - LENT_NEAR * max(near, default=0.0), seq))
+    seqs = [seq for seq, _, _ in found]
+    return [(seqs.index(seq), -score) for score, seq in nsmallest(ranking.k, final)]
+
+
+def _near(seq: int) -> Iterator[int]:
+    return chain(range(seq - NEAR, seq), range(seq + 1, seq + NEAR + 1))

@@ -1,10 +1,11 @@
 """The query language, as a pure function from text to a tree.
 
-Bare words ask for events with all of them, or with as many as possible when that finds too little. Uppercase AND, OR
-and NOT with parentheses make an expression that holds strictly (AND binds tighter than OR, and words side by side
-are joined by AND). "Quotes" make a phrase, which is always required; word* finds the words that begin so. Whatever is
-malformed (a dangling operator, an unclosed bracket, nothing but NOT) is read as bare words. No text is an error, and
-none asks for more than the events that hold one of its words: a query of stop words alone finds nothing.
+Bare words ask for events with all of them, or with as many as possible when that finds too little; of a whole question,
+words that say nothing of its subject are left out. Uppercase AND, OR and NOT with parentheses make an expression that
+holds strictly (AND binds tighter than OR, and words side by side are joined by AND). "Quotes" make a phrase, which is
+always required; word* finds the words that begin so. Whatever is malformed (a dangling operator, an unclosed bracket,
+nothing but NOT) is read as bare words. No text is an error, and none asks for more than the events that hold one of
+its words: a query of stop words alone finds nothing.
 """
 
 import re
@@ -15,6 +16,7 @@ import msgspec
 from scroll_context.store import analysis
 
 MAX_TERMS = 64
+KEYWORDS = 5  # a query of more words is a question
 MAX_DEPTH = 32
 MAX_LENGTH = 10_000  # characters; a longer query is cut
 
@@ -69,6 +71,7 @@ class Words(msgspec.Struct, frozen=True):
 
     required: tuple[Term, ...]  # quoted phrases
     terms: tuple[Term, ...]
+    question: bool = False  # so many words that no event need hold them all
 
 
 class _Malformed(Exception):
@@ -104,18 +107,21 @@ def _bare(lexemes: list[tuple[str, str, str]]) -> Words:
         if word in _OPERATORS:
             continue
         for term in _phrase(phrase) if phrase else _word(word, spread=True):
-            if not _is_stop(term):
+            if not _is_one_of(analysis.STOP_WORDS, term):
                 found[term] = None
     terms = list(found)[:MAX_TERMS]
-    return Words(tuple(t for t in terms if t.quoted), tuple(t for t in terms if not t.quoted))
+    question = len(terms) > KEYWORDS
+    if question:
+        terms = [term for term in terms if not _is_one_of(analysis.WEAK_WORDS, term)] or terms
+    return Words(tuple(t for t in terms if t.quoted), tuple(t for t in terms if not t.quoted), question)
 
 
-def _is_stop(term: Term) -> bool:
-    """Words too common to say anything; of a contraction (I'm, what's) the first part decides."""
+def _is_one_of(words: frozenset[str], term: Term) -> bool:
+    """Whether a term is just one of these words; of a contraction (I'm, what's) the first part decides."""
     if term.field is not Field.TEXT or term.quoted or term.prefix:
         return False
     first, *rest = term.tokens
-    return first in analysis.STOP_WORDS and all(token in _ENDINGS for token in rest)
+    return first in words and all(token in _ENDINGS for token in rest)
 
 
 def _phrase(text: str) -> list[Term]:

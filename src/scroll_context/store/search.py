@@ -200,7 +200,7 @@ class SearchIndex:
             return []
         with engine_faults("searching the index"):
             found = state.matcher.find(parsed, filters, ranking)
-            needles = [Needle.of(term, state.matcher.forms) for term in language.terms_of(parsed)]
+            needles = [Needle.of(term) for term in language.terms_of(parsed)]
             events = {e.seq: e for e in self._log.get_many([match.seq for match in found], grant) if e.is_searchable}
             return [_hit(events[match.seq], match, state, needles) for match in found if match.seq in events]
 

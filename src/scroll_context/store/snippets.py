@@ -5,57 +5,64 @@ knows (an accent, a full-width letter); the beginning of the text is then the sn
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import msgspec
 
+from scroll_context.store import analysis
 from scroll_context.store.query import Field, Term
 
 LENGTH = 300
 BEFORE = 40  # characters shown before the first match
 CUT = " ... "
 
-_FORMS = 4  # forms of a word that are looked for,
-_PER_FORM = 3  # and places of each that are looked at
+_WORD = re.compile(r"[^\W_]*")
+_MOST_PLACES = 3  # places of one term that are weighed,
+_MOST_LOOKS = 12  # of so many that are looked at
 
 
 class Needle(msgspec.Struct, frozen=True):
     """What one term looks like in a text, in lower case."""
 
-    forms: tuple[str, ...] = ()
-    ends_open: bool = False  # the word may go on behind the form
+    text: str = ""
+    stem: str = ""  # any word that begins with the text and has this stem will do
+    ends_open: bool = False  # the word may go on behind the text
     pattern: re.Pattern[str] | None = None  # several words in a row, whatever stands between them
 
     @classmethod
-    def of(cls, term: Term, forms: Callable[[str], Sequence[str]]) -> "Needle":
+    def of(cls, term: Term) -> "Needle":
+        first = term.tokens[0]
         if term.field is Field.PAIRS:
-            return cls((term.tokens[0] + "".join(pair[1:] for pair in term.tokens[1:]),), ends_open=True)
+            return cls(first + "".join(pair[1:] for pair in term.tokens[1:]), ends_open=True)
         if len(term.tokens) > 1:
             return cls(pattern=re.compile(r"[\W_]{1,9}".join(map(re.escape, term.tokens))))
-        if term.is_word:
-            return cls(tuple(forms(term.tokens[0])[:_FORMS]))
-        return cls(term.tokens, ends_open=term.prefix)
+        if term.is_word and analysis.has_forms(first):
+            stem = analysis.stem(first)
+            return cls(stem[: max(3, len(stem) - 1)], stem)  # study and studies share "stud", not the stem "studi"
+        return cls(first, ends_open=term.prefix)
 
     def places(self, low: str) -> list[int]:
         """Where it stands in lower-case text, the first few times."""
         if self.pattern is not None:
-            return [match.start() for match in islice(self.pattern.finditer(low), _PER_FORM)]
-        found = []
-        for form in self.forms:
-            at = low.find(form)
-            for _ in range(_PER_FORM):
-                if at < 0:
-                    break
-                if self._stands(low, at, at + len(form)):
-                    found.append(at)
-                at = low.find(form, at + 1)
-        return found
+            return [match.start() for match in islice(self.pattern.finditer(low), _MOST_PLACES)]
+        return list(islice((at for at in self._mentions(low) if self._stands(low, at)), _MOST_PLACES))
 
-    def _stands(self, low: str, start: int, end: int) -> bool:
-        """Whether a word begins and ends here; where nothing separates words, any place will do."""
+    def _mentions(self, low: str) -> Iterator[int]:
+        at = low.find(self.text)
+        for _ in range(_MOST_LOOKS):
+            if at < 0:
+                return
+            yield at
+            at = low.find(self.text, at + 1)
+
+    def _stands(self, low: str, start: int) -> bool:
+        """Whether the word begins and ends here; where nothing separates words, any place will do."""
         if start and low[start - 1].isalnum() and low[start].isascii():
             return False
+        end = start + len(self.text)
+        if self.stem:
+            return analysis.stem(_word_at(low, start)) == self.stem
         return self.ends_open or not low[end : end + 1].isalnum()
 
 
@@ -86,6 +93,11 @@ def _best_stretch(places: Sequence[tuple[int, int]]) -> tuple[int, int]:
         if different > most:
             best, most = (places[first][0], end), different
     return best
+
+
+def _word_at(text: str, at: int) -> str:
+    word = _WORD.match(text, at)
+    return word[0] if word else ""
 
 
 def _word_start(text: str, at: int) -> int:
