@@ -6,6 +6,8 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from scroll_context.store.store import Store
 
 
@@ -36,6 +38,22 @@ def test_verify_names_what_was_altered(filled: Any, folder: Path) -> None:
     result = filled("verify", "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout)["bad"][0][0] == 12
+
+
+@pytest.mark.parametrize("kind", ["idx", "pos", "term", "fieldnorm", "fast", "store"])
+def test_verify_names_a_flipped_bit_in_the_index(filled: Any, folder: Path, kind: str) -> None:
+    assert filled("reindex").exit_code == 0
+    (file,) = (folder / "index").glob(f"v*/*.{kind}")
+    whole = file.read_bytes()
+    file.write_bytes(bytes([whole[0] ^ 4]) + whole[1:])
+    result = filled("verify")
+    assert result.exit_code == 1
+    assert file.name in result.stderr
+    assert "`scroll reindex` builds it anew" in result.stderr
+    assert "whole" not in result.stdout
+    assert json.loads(filled("verify", "--json").stdout)["damaged_index_files"] == [file.name]
+    assert filled("reindex").exit_code == 0
+    assert "whole" in filled("verify").stdout
 
 
 def test_salvage_of_a_damaged_log(filled: Any, folder: Path, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ LISTED = 20  # faults that verify prints for people
 
 
 def verify(store: StoreFolder = DEFAULT_STORE, as_json: AsJson = False) -> None:
-    """Check every event and payload against its hash.
+    """Check every event and payload against its hash, and the search index against its checksums.
 
     Status 1 when something is missing or altered that no salvage has declared.
 
@@ -26,6 +26,7 @@ def verify(store: StoreFolder = DEFAULT_STORE, as_json: AsJson = False) -> None:
     Example:
       scroll verify
     """
+    from scroll_context.store.index_check import damaged_files
     from scroll_context.store.verify import verify as check
 
     log = open_log(store)
@@ -34,8 +35,10 @@ def verify(store: StoreFolder = DEFAULT_STORE, as_json: AsJson = False) -> None:
             verdict = check(log, bar)
     finally:
         log.close()
+    index = damaged_files(store / "index")
     if as_json:
-        print_document({"ok": verdict.ok, **{name: getattr(verdict, name) for name in verdict.__struct_fields__}})
+        found = {name: getattr(verdict, name) for name in verdict.__struct_fields__}
+        print_document({"ok": verdict.ok and not index, **found, "damaged_index_files": index})
     else:
         for label, faults in (("bad", verdict.bad), ("declared by a salvage", verdict.known)):
             for seq, what in faults[:LISTED]:
@@ -43,12 +46,15 @@ def verify(store: StoreFolder = DEFAULT_STORE, as_json: AsJson = False) -> None:
             if len(faults) > LISTED:
                 typer.echo(f"{label}: {len(faults) - LISTED:,} more; --json lists them all")
         typer.echo(f"{verdict.events:,} events, {verdict.payloads:,} payloads, head {verdict.head}")
-        if verdict.ok:
+        if verdict.ok and not index:
             typer.echo("whole")
+    if index:
+        note(f"The search index is damaged ({', '.join(index)}); the log is not. `scroll reindex` builds it anew.")
     if not verdict.ok:
         note(
             f"{len(verdict.bad):,} faults, the first at seq {verdict.bad[0][0]}. A backup or `scroll salvage` may help."
         )
+    if index or not verdict.ok:
         raise typer.Exit(1)
 
 
@@ -83,7 +89,7 @@ def salvage(store: StoreFolder = DEFAULT_STORE, as_json: AsJson = False) -> None
 def reindex(store: StoreFolder = DEFAULT_STORE, as_json: AsJson = False) -> None:
     """Build the search index anew from the log.
 
-    Never needed for correctness: a damaged index is noticed and built again by itself.
+    Rarely needed: an index that is missing or cannot be read is built again by itself.
 
     \b
     Example:
