@@ -6,6 +6,7 @@ examples until its minutes are over, and what failed once is kept in .hypothesis
 """
 
 import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,8 @@ hypothesis.settings.load_profile("fuzz" if FUZZ_SECONDS else "tests")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell; tests press Ctrl-C
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "fuzz: draws its examples; every Hypothesis test has it")
     config.addinivalue_line("markers", "first: begins before all others, since it takes longest")
 

@@ -53,6 +53,15 @@ def test_layout_is_detected(tmp_path: Path, name: str, text: str, expected: Form
     assert detect(path, path.suffix) is expected
 
 
+def test_a_message_with_a_field_named_messages_is_the_same_one_in_either_layout(tmp_path: Path) -> None:
+    message = {**USER, "messages": [{"role": "user"}]}
+    (tmp_path / "a.json").write_text(json.dumps(message))
+    (tmp_path / "a.jsonl").write_text(jsonl(message))
+    one, other = (drafts(load(tmp_path / name)) for name in ("a.json", "a.jsonl"))
+    assert one == other
+    assert one[0].metadata == {"messages": [{"role": "user"}]}
+
+
 @pytest.mark.parametrize("indent", [None, 1, 4])
 @pytest.mark.parametrize("wrap", [lambda m: m, lambda m: {"messages": m}], ids=["list", "object"])
 def test_a_document_is_one_session_named_after_the_file(tmp_path: Path, indent: int | None, wrap: Any) -> None:

@@ -1,6 +1,7 @@
-"""Whatever a file holds, reading it never raises, and what is read can be appended."""
+"""Whatever a file holds, reading it never raises, what is whole in it is imported, and nothing is imported twice."""
 
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from scroll_context.importers.formats import detect, read
-from scroll_context.importers.values import Fault, Format, Labels
+from scroll_context.importers.values import Fault, Format, Imported, Labels
+from scroll_context.store.log import EventLog
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.rows import prepare
 
@@ -76,7 +78,7 @@ def check(path: Path, place: Path, layout: Format) -> None:
             prepare(piece.draft, "2026-01-01", payloads)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(value, max_size=4), st.booleans())
 @example([{"role": "user", "content": [{"type": "tool_use", "name": "\ud800"}]}], True)
 def test_any_values(place: Path, values: list[Any], as_lines: bool) -> None:
@@ -85,7 +87,7 @@ def test_any_values(place: Path, values: list[Any], as_lines: bool) -> None:
     check(path, place, Format.JSONL if as_lines else Format.JSON)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=60))
 @example(b"\xff\xfe[\x00")
 @example(b"\xff\xfe\x00\x00{")
@@ -95,3 +97,68 @@ def test_any_bytes(place: Path, data: bytes) -> None:
     for layout in (Format.JSONL, Format.JSON):
         check(path, place, layout)
     assert detect(path, ".json") in Format
+
+
+# damage around whole messages ---------------------------------------------------------------------------
+
+spoken = st.builds(
+    lambda role, words, parts, when: {
+        "role": role,
+        "content": [{"type": "text", "text": words}] if parts else words,
+        **({"created_at": when} if when else {}),
+    },
+    st.sampled_from(["user", "assistant", "system"]),
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30).filter(str.strip),
+    st.booleans(),
+    st.sampled_from(["", "2026-03-01T10:00:00", "2020-01-01"]),
+)
+junk = st.sampled_from(
+    [b"", b"   ", b"not json", b"{", b"]", b"null", b"7", b'"text"', b'{"role": ', b"\xfa\xff\xfe", b"[1, 2",
+     b"[" * 3_000, b'{"role": "user", "content": "cut', b'{"role": "user", "content": {"a": 1e99999}, "metadata": 3']
+)  # fmt: skip
+
+
+def imported(path: Path, log: EventLog) -> list[int]:
+    """The seqs of everything that a file holds, whether it was new or known."""
+    whole = [item for item in read(path, "name", Labels(), Format.JSONL) if isinstance(item, Imported)]
+    return log.append_many(piece.draft for item in whole for piece in item.pieces)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(spoken, st.lists(junk, max_size=2)), min_size=1, max_size=8),
+    st.sampled_from([b"\n", b"\r\n"]),
+    st.sampled_from([b"", b"\xef\xbb\xbf"]),
+    st.integers(0, 40),
+)
+def test_damage_loses_no_whole_message_and_a_second_import_adds_none(
+    said: list[tuple[dict[str, Any], list[bytes]]], ending: bytes, mark: bytes, cut: int
+) -> None:
+    lines = [line for message, around in said for line in (*around, json.dumps(message, ensure_ascii=False).encode())]
+    whole = mark + ending.join(lines)
+    contents = [message["content"] for message, _ in said]
+    with tempfile.TemporaryDirectory() as name:
+        path, store = Path(name) / "chat.jsonl", Path(name) / "store"
+        log = EventLog(store, PayloadStore(store / "payloads"), create=True)
+        path.write_bytes(whole[: len(whole) - cut])  # as it is while somebody writes it
+        begun = imported(path, log)
+        path.write_bytes(whole + ending)
+        seqs = imported(path, log)
+
+        assert seqs[: len(begun)] == begun
+        assert seqs == list(range(1, len(said) + 1)), "each whole message once, in order"
+        texts = [one if isinstance(one, str) else one[0]["text"] for one in contents]
+        assert [event.content for event in log.iterate()] == texts
+        assert imported(path, log) == seqs
+        assert log.last_seq() == len(said)
+        log.close()
+
+
+@given(st.lists(spoken, min_size=1, max_size=4), st.data())
+def test_half_a_document_is_a_fault_and_no_message(
+    place: Path, given: list[dict[str, Any]], data: st.DataObject
+) -> None:
+    whole = json.dumps(given)
+    path = place / "half.json"
+    path.write_text(whole[: data.draw(st.integers(1, len(whole) - 1))])
+    assert [type(item) for item in read(path, "name", Labels(), Format.JSON)] == [Fault]

@@ -1,8 +1,12 @@
 """The Event Log: appending, reading, append-only by the engine, processes and threads, formats and faults."""
 
 import multiprocessing
+import signal
 import sqlite3
+import tempfile
 import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,10 +22,11 @@ from scroll_context.errors import (
     StoreTooNew,
     UnknownSeq,
 )
-from scroll_context.events import Draft, Grant, Kind
+from scroll_context.events import Draft, Grant, Kind, Payload
 from scroll_context.store import schema
-from scroll_context.store.log import EventLog
+from scroll_context.store.log import EventLog, _conditions
 from scroll_context.store.payloads import PayloadStore
+from scroll_context.store.sql import _granted
 from scroll_context.store.verify import verify
 
 
@@ -82,6 +87,15 @@ def test_selections(log: EventLog) -> None:
     assert [event.seq for event in log.get_many([9, 3, 99, 9])] == [9, 3, 9]
 
 
+def test_a_task_is_read_by_its_index_and_no_task_is_one_too(log: EventLog) -> None:
+    log.append_many([Draft(task_id="t"), Draft(), Draft(task_id="u")])
+    assert [event.seq for event in log.iterate(task_id=["", "u"])] == [2, 3]
+    assert [event.seq for event in log.iterate(grant=Grant(task_id=""))] == [2]
+    for where, values in (_conditions(task_id="t"), (_granted(Grant(task_id="t")), [])):
+        (plan,) = log.query(f"EXPLAIN QUERY PLAN SELECT * FROM event WHERE {where}", values)
+        assert "event_task" in plan[3]
+
+
 def test_iteration_pages_through_everything_once(log: EventLog) -> None:
     log.append_many(Draft(content=str(n)) for n in range(1_203))
     seen = []
@@ -127,6 +141,7 @@ def test_lone_surrogates_are_replaced_and_the_row_says_so(log: EventLog) -> None
         Draft(metadata={"x": object()}),
         Draft(metadata=[1]),  # type: ignore[arg-type]
         Draft(session_id="\ud800"),
+        Draft(payload=Payload("../../etc/passwd", 9)),
     ],
 )
 def test_bad_drafts_are_refused_before_anything_is_written(log: EventLog, draft: Draft) -> None:
@@ -135,22 +150,26 @@ def test_bad_drafts_are_refused_before_anything_is_written(log: EventLog, draft:
     assert log.last_seq() == 0
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.text(max_size=60), st.sampled_from(["", "a", "b", "c"])), max_size=12))
-def test_random_appends_read_back_and_verify(tmp_path_factory: pytest.TempPathFactory, items: list) -> None:
-    folder = tmp_path_factory.mktemp("random") / "store"
-    log = EventLog(folder, PayloadStore(folder / "payloads"), create=True)
-    seqs = log.append_many(Draft(content=text, source_key=key) for text, key in items)
-    expected, keys = [], {}
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.text(max_size=60), st.sampled_from(["", "a", "b", "c"])), max_size=12), st.integers(1, 5))
+def test_random_appends_read_back_and_verify(items: list[tuple[str, str]], size: int) -> None:
+    expected: list[str] = []
+    places: list[int] = []  # of each item in the log
+    known: dict[str, int] = {}
     for text, key in items:
-        if key and key in keys:
-            continue
-        keys[key] = True
-        expected.append(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
-    assert [event.content for event in log.iterate()] == expected
-    assert len(seqs) == len(items)
-    assert verify(log).ok
-    log.close()
+        if key not in known:
+            expected.append(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+        places.append(known.get(key, len(expected)))
+        if key:
+            known[key] = places[-1]
+    with tempfile.TemporaryDirectory() as folder:
+        log = EventLog(Path(folder) / "store", PayloadStore(Path(folder) / "payloads"), create=True)
+        drafts = [Draft(content=text, source_key=key) for text, key in items]
+        seqs = [seq for at in range(0, len(drafts), size) for seq in log.append_many(drafts[at : at + size])]
+        assert seqs == places, "a source key that is known gives the address that it has"
+        assert [event.content for event in log.iterate()] == expected
+        assert verify(log).ok
+        log.close()
 
 
 RAW_CHANGES = [
@@ -248,6 +267,101 @@ def test_threads_share_commits_and_lose_nothing(log: EventLog) -> None:
     for at in range(0, 800, 2):
         assert contents[at][:-1] == contents[at + 1][:-1]  # a caller's events stay together
     assert verify(log).ok
+
+
+def appending(log: EventLog, content: str) -> threading.Thread:
+    thread = threading.Thread(target=lambda: log.append(Draft(content=content)), daemon=True)
+    thread.start()
+    return thread
+
+
+def join(*threads: threading.Thread) -> None:
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_all_who_wait_are_written_in_one_commit(log: EventLog) -> None:
+    log.append(Draft(content="opens the writer"))
+    statements: list[str] = []
+    assert log._writer is not None
+    log._writer.set_trace_callback(statements.append)
+    holder = sqlite3.connect(log.path, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    threads = [appending(log, "waits for the file")]
+    wait_for(lambda: log._pen.locked() and not log._queue)
+    threads += [appending(log, f"waits for the first, {n}") for n in range(7)]
+    wait_for(lambda: len(log._queue) == 7)
+    holder.execute("ROLLBACK")
+    join(*threads)
+    holder.close()
+    assert log.last_seq() == 9
+    assert statements.count("COMMIT") == 2
+
+
+Interrupt = Callable[[Callable[[], bool]], threading.Thread]
+
+
+@pytest.fixture
+def interrupt() -> Iterator[Interrupt]:
+    """Raises KeyboardInterrupt in the main thread once a condition holds."""
+
+    def on_signal(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def when(condition: Callable[[], bool]) -> threading.Thread:
+        def wait_and_signal() -> None:
+            wait_for(condition)
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+        thread = threading.Thread(target=wait_and_signal, daemon=True)
+        thread.start()
+        return thread
+
+    before = signal.signal(signal.SIGUSR1, on_signal)
+    yield when
+    signal.signal(signal.SIGUSR1, before)
+
+
+def test_an_interrupted_caller_leaves_the_queue_and_keeps_nobody_waiting(log: EventLog, interrupt: Interrupt) -> None:
+    holder = sqlite3.connect(log.path, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    threads = [appending(log, "first")]
+    wait_for(lambda: log._pen.locked() and not log._queue)
+    threads.append(interrupt(lambda: len(log._queue) == 1))
+    with pytest.raises(KeyboardInterrupt):
+        log.append(Draft(content="interrupted while waiting for the first"))
+    threads.append(appending(log, "later"))
+    holder.execute("ROLLBACK")
+    join(*threads)
+    holder.close()
+    assert [event.content for event in log.iterate()] == ["first", "later"]
+
+
+def test_an_interrupted_writer_hands_the_pen_on(log: EventLog, interrupt: Interrupt) -> None:
+    holder = sqlite3.connect(log.path, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    threads: list[threading.Thread] = []
+
+    def other_waits() -> bool:
+        if log._pen.locked() and not log._queue and not threads:
+            threads.append(appending(log, "waits for the writer"))
+        return bool(threads) and len(log._queue) == 1
+
+    interrupting = interrupt(other_waits)
+    with pytest.raises(KeyboardInterrupt):
+        log.append(Draft(content="interrupted while waiting for the file"))
+    holder.execute("ROLLBACK")
+    join(interrupting, *threads)
+    holder.close()
+    assert [event.content for event in log.iterate()] == ["waits for the writer"]
 
 
 def _write_in_process(folder: str, name: int, count: int) -> None:

@@ -136,7 +136,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, li
 
 def found(store: Store, query: str) -> set[int]:
     hits = store.index.search(query, k=2 * EVENTS, patience=60)
-    assert not hits.note
+    assert not hits.behind
     return {hit.seq for hit in hits}
 
 

@@ -339,6 +339,13 @@ def test_filters_against_brute_force(drafts: list[Draft], options: dict) -> None
         assert set(found(store, "alpha", k=100, **options)) == expected
 
 
+def test_a_query_without_a_word_to_search_for_says_so(store: Store) -> None:
+    say(store, "what is it that you do")
+    assert "no word to search for" in store.index.search("what is it").note
+    assert found(store, '"what is it"') == [1]
+    assert store.index.search("nothing such").note == ""
+
+
 def test_a_date_that_is_none_is_refused(store: Store) -> None:
     say(store, "x")
     for bad in ("yesterday", "2024-7", "07/31/2024", ""):

@@ -270,6 +270,16 @@ def test_damage_under_a_running_process_is_survived(folder: Path, damage: str) -
         assert everything(store) == list(range(1, 66))
 
 
+def test_an_index_that_cannot_be_reached_is_named_and_the_log_still_counted(folder: Path) -> None:
+    (folder / "index").symlink_to(folder / "index")  # as unreachable as a folder of somebody else, for root too
+    with Store(folder) as store:
+        with pytest.raises(IndexUnavailable, match="The log is not affected"):
+            store.index.search("harbour", patience=0.5)
+        stats = store.stats()
+        assert stats.events > 0
+        assert "Too many levels" in store.index.stats().trouble
+
+
 def test_an_index_of_another_log_does_not_answer(folder: Path, tmp_path: Path) -> None:
     with Store(folder) as store:
         store.index.catch_up()

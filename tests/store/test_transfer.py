@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from scroll_context.errors import BadInput, NotAStore, ScrollError
+from scroll_context.errors import BadInput, NotAStore, ScrollError, StoreDamaged
 from scroll_context.events import Draft, Kind, Payload
 from scroll_context.store.log import EventLog
 from scroll_context.store.payloads import PayloadStore
+from scroll_context.store.salvage import salvage
 from scroll_context.store.transfer import backup, export, merge_export, restore_export
 from scroll_context.store.verify import verify
 
@@ -94,6 +95,23 @@ def test_an_export_restores_exactly(busy: EventLog, tmp_path: Path) -> None:
     copy.close()
 
 
+def test_what_a_salvage_declared_as_altered_is_exported_and_restored(log: EventLog, tmp_path: Path) -> None:
+    log.append_many(Draft(content=f"fox number {n}") for n in range(5))
+    log.close()
+    log.path.write_bytes(log.path.read_bytes().replace(b"fox number 2", b"Fox number 2"))
+    damaged = reopen(log.path.parent)
+    with pytest.raises(StoreDamaged, match=r"seq 3 .*salvage"):
+        exported(damaged)
+    damaged.close()
+    salvage(log.path.parent)
+    salvaged = reopen(log.path.parent)
+    restore_export(io.BytesIO(exported(salvaged)), tmp_path / "again")
+    copy = reopen(tmp_path / "again")
+    assert list(copy.iterate()) == list(salvaged.iterate()) and verify(copy).ok
+    copy.close()
+    salvaged.close()
+
+
 def test_an_export_merges_into_another_history_once(busy: EventLog, tmp_path: Path) -> None:
     other = EventLog(tmp_path / "other", PayloadStore(tmp_path / "other" / "payloads"), create=True)
     other.append_many([Draft(content="own"), Draft(content="message 5", source_key="k5")])
@@ -131,12 +149,22 @@ def spoil(data: bytes, how: str) -> bytes:
         document["base64"] = "AAAA" + document["base64"][4:]
         lines[at] = json.dumps(document).encode() + b"\n"
         return b"".join(lines)
+    if how == "missing payload":
+        return b"".join(line for line in lines if not line.startswith(b'{"payload"'))
+    if how == "huge number":
+        return data.replace(b'"reply_to":null', b'"reply_to":%d' % (1 << 70), 1)
+    if how == "wrong type":
+        return data.replace(b'"role":""', b'"role":[]', 1)
     if how == "missing line":
         return b"".join(lines[:50] + lines[51:])
     return b'{"scroll_export": 99}\n' + b"".join(lines[1:])
 
 
-@pytest.mark.parametrize("how", ["cut", "half a line", "content", "payload", "missing line", "version"])
+@pytest.mark.parametrize(
+    "how",
+    ["cut", "half a line", "content", "payload", "missing payload", "huge number", "wrong type", "missing line",
+     "version"],
+)  # fmt: skip
 def test_a_spoiled_export_restores_nothing(busy: EventLog, tmp_path: Path, how: str) -> None:
     with pytest.raises(BadInput):
         restore_export(io.BytesIO(spoil(exported(busy), how)), tmp_path / "again")

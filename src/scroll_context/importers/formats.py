@@ -96,11 +96,12 @@ def _document(path: Path, labels: Labels) -> Iterator[Found | Fault]:
     named: Counter[str] = Counter()
     if isinstance(top, tuple):
         line, value = top
-        if isinstance(value, dict) and "role" not in value and isinstance(value.get("messages"), list):
-            about = {field: inner for field, inner in value.items() if field != "messages"}
-            yield from _conversation(about, value["messages"], line, labels, None)
-        else:
-            yield Found(line, value, labels)
+        if isinstance(value, dict) and isinstance(placed := value.get("messages"), list):
+            if "role" not in value:
+                yield from _conversation(_about(value), placed, line, labels, None)
+                return
+            value["messages"] = [inner for _, inner in placed]  # a message with a field of that name
+        yield Found(line, value, labels)
         return
     for number, (line, value) in enumerate(top, 1):
         if (inner := _messages_of(value)) is None:

@@ -7,7 +7,7 @@ likes, and a large payload or a slow merge cannot hold it longer.
 
 import threading
 
-from scroll_context.errors import StoreError
+from scroll_context.errors import ScrollError
 from scroll_context.store.indexer import Indexer
 
 SETTLE = 0.05  # seconds to wait for more events before indexing
@@ -37,7 +37,8 @@ class Follower:
 
     def notify(self) -> None:
         """Something was appended."""
-        self._wake.set()
+        if not self._wake.is_set():  # each append asks; waking costs more than asking
+            self._wake.set()
 
     def reach(self, seq: int, timeout: float) -> bool:
         """Wait until everything up to `seq` is indexed; False when that takes too long or fails (see `trouble`)."""
@@ -68,7 +69,7 @@ class Follower:
             try:
                 self._indexer.catch_up(progress=lambda *_: self._tell())
                 self.trouble = ""
-            except StoreError as error:  # said with the next search; the next append or search tries again
+            except ScrollError as error:  # said with the next search; the next append or search tries again
                 self.trouble = str(error)
                 self._failures += 1
             self._tell()

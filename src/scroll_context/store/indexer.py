@@ -40,7 +40,7 @@ def engine_faults(doing: str) -> Iterator[None]:
     """Turn what the engine raises, its panics included, into our error."""
     try:
         yield
-    except (ValueError, OSError) as error:
+    except (ValueError, TypeError, OSError) as error:
         raise IndexUnavailable(f"{doing} failed: {error}. The log is not affected.") from error
     except BaseException as error:  # a panic of the engine is no Exception
         if type(error).__name__ != "PanicException":
@@ -78,25 +78,39 @@ class Indexer:
 
     def state(self) -> State | None:
         """The newest committed state; None when there is no index yet."""
-        stamp = _stamp(self.folder / "meta.json")
-        if stamp is None:
-            self._index = self._state = self._stamp = None
-        elif self._state is None or stamp != self._stamp:
-            with engine_faults("opening the search index"):
+        with engine_faults("opening the search index"):
+            stamp = _stamp(self.folder / "meta.json")
+            if stamp is None:
+                self._index = self._state = self._stamp = None
+            elif self._state is None or stamp != self._stamp:
                 self._open(stamp)
         return self._state
 
     def _open(self, stamp: tuple[int, int]) -> State:
-        index, before = self._index or self._engine(), self._state
-        index.reload()
-        state = State(index.searcher(), before)
+        before = self._state
+        with self._lockable() as folder:
+            index = self._index or self._engine(folder)
+            index.reload()
+            state = State(index.searcher(), before)
         if before is None:
             self._check_origin(state)
-        self._index, self._state, self._stamp = index, state, stamp
+        self._index = index if folder == self.folder else None
+        self._state, self._stamp = state, stamp
         return state
 
-    def _engine(self) -> tantivy.Index:
-        index = tantivy.Index(SCHEMA, str(self.folder))
+    @contextlib.contextmanager
+    def _lockable(self) -> Iterator[Path]:
+        """The folder itself, or links to its files where it cannot be written: the engine opens none without a lock."""
+        if os.access(self.folder, os.W_OK):
+            yield self.folder
+            return
+        with tempfile.TemporaryDirectory(prefix="scroll-index-") as links:
+            for file in self.folder.glob("[!.]*"):
+                (Path(links) / file.name).symlink_to(file.absolute())
+            yield Path(links)  # opened files stay open without their names
+
+    def _engine(self, folder: Path) -> tantivy.Index:
+        index = tantivy.Index(SCHEMA, str(folder))
         index.config_reader("manual")
         analysis.register(index)
         return index
@@ -194,11 +208,11 @@ class Indexer:
         with contextlib.suppress(IndexUnavailable):
             if (state := self.state()) is not None:
                 with engine_faults("opening the search index"):
-                    return self._engine(), state.current_until
+                    return self._engine(self.folder), state.current_until
         self._discard()
         with engine_faults("creating the search index"):
             self.folder.mkdir()
-            return self._engine(), 0
+            return self._engine(self.folder), 0
 
     def _write_batch(self, writer: tantivy.IndexWriter, after: int, target: int, deadline: float | None) -> int:
         """Index and commit the next events; the seq of the last one. Without anything searchable nothing is written."""

@@ -46,10 +46,21 @@ class SessionInfo(msgspec.Struct, frozen=True):
 class _Ticket:
     """One caller's rows, waiting to share a commit."""
 
+    __slots__ = ("error", "rows", "seqs", "turn")
+
     def __init__(self, rows: list[Row]) -> None:
         self.rows = rows
         self.seqs: list[int] | None = None
-        self.error: BaseException | None = None
+        self.error: Exception | None = None
+        self.turn = threading.Lock()  # released when the rows are written, or when it is up to this caller to write
+        self.turn.acquire()
+
+    def wake(self) -> None:
+        """Let the caller go on; once more does no harm."""
+        try:
+            self.turn.release()
+        except RuntimeError:  # it was released before
+            return
 
 
 class EventLog:
@@ -65,11 +76,12 @@ class EventLog:
         self.lock_timeout = lock_timeout
         self.on_append: Callable[[], None] | None = None  # told after each commit of this process
         self._closed = False
-        self._readers = threading.local()
-        self._connections: list[sqlite3.Connection] = []
-        self._book = threading.Lock()  # guards the two lists
-        self._pen = threading.Lock()  # held by the thread that writes
+        self._readers: dict[threading.Thread, sqlite3.Connection] = {}  # one for each thread that reads
+        self._book = threading.Lock()  # guards the lists and the leader
+        self._pen = threading.Lock()  # held during a commit
         self._queue: list[_Ticket] = []
+        self._leader: _Ticket | None = None  # whose caller writes, now or next
+        self._had_company = False  # whether the last commit was shared
         self._writer: sqlite3.Connection | None = None
         self._reader()  # fail now, not at the first read, when the file is no log
 
@@ -85,36 +97,68 @@ class EventLog:
         ticket = _Ticket([prepare(draft, now, self.payloads) for draft in drafts])
         if not ticket.rows:
             return []
-        with self._book:
-            self._queue.append(ticket)
-        with self._pen:
-            if ticket.seqs is None and ticket.error is None:
-                with self._book:
-                    batch, self._queue = self._queue, []
-                self._commit(batch)
-        if ticket.error is not None:
-            raise ticket.error
+        try:
+            self._join(ticket)
+            if ticket is self._leader:
+                self._commit_queue()
+        finally:
+            try:
+                self._leave(ticket)
+            except BaseException:  # Ctrl-C just there: others wait for the lead
+                self._leave(ticket)
+                raise
+        if ticket.seqs is None:
+            raise ticket.error or StoreError(
+                f"the commit to {self.path} was interrupted, so this event may not be recorded. "
+                "Look at the end of the log, and append it again if it is not there."
+            )
         if self.on_append is not None:
             self.on_append()
-        assert ticket.seqs is not None
         return ticket.seqs
 
-    def _commit(self, batch: list[_Ticket]) -> None:
+    def _join(self, ticket: _Ticket) -> None:
+        """Wait until the rows are written, or until it is up to this caller to write all that is queued."""
+        with self._book:
+            self._queue.append(ticket)
+            if self._leader is None:
+                self._leader = ticket
+                return
+        ticket.turn.acquire()  # also by one that is the leader by now: whoever left the lead to it released this
+
+    def _leave(self, ticket: _Ticket) -> None:
+        """Hand the lead to the next caller. Nobody waits for a caller that an interrupt has taken away.
+
+        Doing it twice is the same as once, so that it can be done again when it was itself interrupted.
+        """
+        with self._book:
+            if ticket in self._queue:
+                self._queue.remove(ticket)
+            if ticket is self._leader:
+                self._leader = self._queue[0] if self._queue else None
+            if self._leader is not None:
+                self._leader.wake()
+
+    def _commit_queue(self) -> None:
+        """Write the rows of all who wait, and wake them. One that is woken without an answer was interrupted."""
+        batch: list[_Ticket] = []
+        if self._had_company:
+            time.sleep(0)  # those whom the last commit woke are on their way back: let them in
         try:
-            with schema.translated(self.path):
+            with self._pen, schema.Translated(self.path):
+                with self._book:
+                    batch, self._queue = self._queue, []
+                self._had_company = len(batch) > 1
                 seqs = self._write([row for ticket in batch for row in ticket.rows])
-        except (ScrollError, sqlite3.Error, OSError) as error:
+            at = 0
+            for ticket in batch:
+                ticket.seqs = seqs[at : at + len(ticket.rows)]
+                at += len(ticket.rows)
+        except (ScrollError, OSError) as error:
             for ticket in batch:
                 ticket.error = error
-            return
-        except BaseException:
-            for ticket in batch:  # Ctrl-C in this thread is not an answer to the others
-                ticket.error = StoreError(f"the commit to {self.path} was interrupted; append the event again")
-            raise
-        at = 0
-        for ticket in batch:
-            ticket.seqs = seqs[at : at + len(ticket.rows)]
-            at += len(ticket.rows)
+        finally:
+            for ticket in batch:
+                ticket.wake()
 
     def _write(self, rows: list[Row]) -> list[int]:
         if self._closed:
@@ -123,8 +167,10 @@ class EventLog:
             self._writer = schema.connect(self.path, writable=True)
             self._writer.execute("PRAGMA busy_timeout = 0")  # waiting is done in _take_lock, with jitter
         database = self._writer
-        self._take_lock(database)
+        if database.in_transaction:  # a second Ctrl-C, during the rollback after the first
+            database.execute("ROLLBACK")
         try:
+            self._take_lock(database)
             seqs = self._insert(database, rows)
             database.execute("COMMIT")
         except BaseException:
@@ -238,30 +284,40 @@ class EventLog:
 
     def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one of Scroll's own SELECTs on this thread's read connection. Not for foreign SQL: see sql.py."""
-        with schema.translated(self.path):
-            return self._reader().execute(sql, values).fetchall()
+        with schema.Translated(self.path):
+            reader = self._reader()
+            try:
+                return reader.execute(sql, values).fetchall()
+            except sqlite3.OperationalError as error:
+                if not schema.tolerates(reader, error):
+                    raise
+                return reader.execute(sql, values).fetchall()
 
     def close(self) -> None:
         """Close every connection; a running append is finished first."""
         with self._pen, self._book:
             self._closed = True
-            for connection in self._connections:
+            for connection in self._readers.values():
                 connection.close()
             if self._writer is not None:
                 self._writer.close()
-            self._connections, self._writer = [], None
+            self._readers, self._writer = {}, None
 
     def _select(self, condition: str, values: Sequence[Any]) -> list[Event]:
         return [event_from_row(row) for row in self.query(f"SELECT {_COLUMNS} FROM event WHERE {condition}", values)]
 
     def _reader(self) -> sqlite3.Connection:
-        connection: sqlite3.Connection | None = getattr(self._readers, "connection", None)
+        """This thread's connection. When another thread begins to read, those of threads that have ended are closed."""
         if self._closed:
             raise StoreClosed(f"{self.path} was closed; open the store again to read")
+        thread = threading.current_thread()
+        connection = self._readers.get(thread)
         if connection is None:
-            connection = self._readers.connection = schema.connect(self.path, writable=False)
+            connection = schema.connect(self.path, writable=False)
             with self._book:
-                self._connections.append(connection)
+                for ended in [one for one in self._readers if not one.is_alive()]:
+                    self._readers.pop(ended).close()
+                self._readers[thread] = connection
         return connection
 
 
@@ -318,6 +374,8 @@ def _conditions(
             several = [wanted] if isinstance(wanted, str) else list(wanted)
             terms.append(f"{column} IN ({', '.join('?' * len(several))})")
             values += [str(value) for value in several]
+            if column == "task_id" and "" not in several:
+                terms.append("task_id <> ''")  # what lets SQLite use the partial index
     if created_from is not None:
         terms.append("created_at >= ?")
         values.append(created_from)

@@ -53,7 +53,7 @@ class PageFile:
         return self._file.read(self._size)
 
     def cells(self, number: int) -> Iterator[tuple[Place, int]]:
-        """The places of the event rows on a page, with their seqs; stray ("issued") counters are found by issued()."""
+        """The places of the event rows on a page, with their seqs."""
         page = self.page(number)
         for offset in _cell_offsets(page, number):
             try:
@@ -75,10 +75,10 @@ class PageFile:
                 newest = max(newest, values[1])
         return newest
 
-    def row(self, place: Place) -> tuple[Any, ...]:
-        """The whole row at a place, as SQLite would give it."""
+    def row(self, place: Place, errors: str = "strict") -> tuple[Any, ...]:
+        """The whole row at a place, as SQLite would give it; `errors` says what to do with text that is no UTF-8."""
         seq, record = self._cell(self.page(place[0]), place[1])
-        return (seq, *_decode(record)[1:])
+        return (seq, *_decode(record, errors)[1:])
 
     def _cell(self, page: bytes, offset: int) -> tuple[int, bytes]:
         """A leaf cell's rowid and its whole record, overflow pages included."""
@@ -154,7 +154,7 @@ def _looks_like_event(record: bytes) -> bool:
     return len(types) == _COUNT and types[0] == 0 and types[-1] == _CHAIN_TYPE
 
 
-def _decode(record: bytes) -> list[Any]:
+def _decode(record: bytes, errors: str = "strict") -> list[Any]:
     types, at = _types(record)
     values: list[Any] = []
     for kind in types:
@@ -168,7 +168,7 @@ def _decode(record: bytes) -> list[Any]:
         elif kind >= 12:
             size = (kind - 12) // 2
             raw = record[at : at + size]
-            value = raw.decode() if kind % 2 else raw
+            value = raw.decode(errors=errors) if kind % 2 else raw
         elif kind:
             raise ValueError(f"serial type {kind} does not occur in a log")
         at += size

@@ -9,28 +9,20 @@ untrusted: only 64 hex digits ever become a path. This module knows nothing of e
 import codecs
 import contextlib
 import errno
+import fcntl
 import hashlib
 import os
 import re
 import tempfile
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
-from scroll_context.errors import (
-    BadInput,
-    PayloadDamaged,
-    PayloadMissing,
-    StoreError,
-    StoreFull,
-    StoreReadOnly,
-)
+from scroll_context.errors import PayloadDamaged, PayloadMissing, StoreError, StoreFull, StoreReadOnly
 from scroll_context.events import Payload
 from scroll_context.store.schema import sync_folder
 
 CHUNK = 1 << 20
-ABANDONED = 24 * 3600  # seconds after which a temporary file has no living writer
 TEXT = "text/plain; charset=utf-8"
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -44,12 +36,11 @@ class PayloadStore:
         self._durable: set[Path] = set()  # folders whose own entry is known to be synced
 
     def sweep(self) -> None:
-        """Remove temporary files that writers killed long ago left behind."""
-        horizon = time.time() - ABANDONED
+        """Remove temporary files that killed writers left behind: those that no living writer holds locked."""
         for file in (self.folder / "tmp").glob("*"):
-            with contextlib.suppress(FileNotFoundError):
-                if file.stat().st_mtime < horizon:
-                    file.unlink()
+            with contextlib.suppress(OSError), file.open("rb") as half:  # locked, gone, or not ours to remove
+                fcntl.flock(half, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                file.unlink()
 
     def put(self, body: bytes | IO[bytes] | Iterable[bytes], media_type: str) -> Payload:
         """Store a body, streamed when it is a file or an iterable of pieces; durable when this returns."""
@@ -122,13 +113,16 @@ class PayloadStore:
     def digests(self) -> Iterator[str]:
         """Every payload file that is there."""
         for file in sorted(self.folder.glob("??/*")):
-            if _DIGEST.fullmatch(file.name):
+            if is_digest(file.name):
                 yield file.name
 
     def path(self, digest: str) -> Path:
         """Where a body lies."""
-        if not _DIGEST.fullmatch(digest):
-            raise BadInput(f"{digest[:80]!r} is not a payload digest (64 hex digits)")
+        if not is_digest(digest):
+            raise PayloadMissing(
+                f"there can be no payload {digest!r:.80}: a payload's name is 64 hex digits. The event that names it "
+                "is damaged; `scroll verify` says which."
+            )
         return self.folder / digest[:2] / digest
 
     def _open(self, digest: str) -> IO[bytes]:
@@ -154,26 +148,35 @@ class PayloadStore:
         return payload
 
     def _write(self, pieces: Iterable[bytes], media_type: str) -> Payload:
-        temporary = self.folder / "tmp"
-        temporary.mkdir(parents=True, exist_ok=True)
         hasher, size = hashlib.sha256(), 0
-        handle, name = tempfile.mkstemp(dir=temporary)
+        handle, name = self._temporary()
         try:
-            with open(handle, "wb") as file:
+            with open(handle, "wb") as file:  # locked against sweep() until it is closed
                 for piece in pieces:
                     hasher.update(piece)
                     size += len(piece)
                     file.write(piece)
                 file.flush()
                 os.fsync(file.fileno())
-            payload = Payload(hasher.hexdigest(), size, media_type)
-            target = self.path(payload.digest)
-            self._make_durable(target.parent)
-            os.replace(name, target)
+                payload = Payload(hasher.hexdigest(), size, media_type)
+                target = self.path(payload.digest)
+                self._make_durable(target.parent)
+                os.replace(name, target)
             return self._kept(payload)
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
+
+    def _temporary(self) -> tuple[int, str]:
+        """A new file, locked. One that was swept in the moment before it was locked has no name any more."""
+        folder = self.folder / "tmp"
+        folder.mkdir(parents=True, exist_ok=True)
+        while True:
+            handle, name = tempfile.mkstemp(dir=folder)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            if os.fstat(handle).st_nlink:
+                return handle, name
+            os.close(handle)
 
     def _make_durable(self, folder: Path) -> None:
         """Create a folder for digests, or make sure that the one another process created survives a crash."""
@@ -196,6 +199,11 @@ class PayloadStore:
             if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
                 raise StoreReadOnly(f"{self.folder} refuses writes: {error.strerror}. Nothing was changed.") from error
             raise StoreError(f"the device failed while storing a payload in {self.folder}: {error}") from error
+
+
+def is_digest(name: object) -> bool:
+    """Whether this can be the name of a payload."""
+    return isinstance(name, str) and _DIGEST.fullmatch(name) is not None
 
 
 def _pieces(body: IO[bytes] | Iterable[bytes]) -> Iterable[bytes]:

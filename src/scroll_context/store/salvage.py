@@ -7,6 +7,7 @@ kind `salvage`, so that `verify` knows of it and nobody takes a gap for history.
 
 import contextlib
 import datetime as dt
+import itertools
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -88,13 +89,14 @@ class _Rescue:
         lost: list[tuple[int, int]] = []
         database.execute("BEGIN IMMEDIATE")
         for seq in sorted(places):
-            row = self._legible(places[seq], chain if seq == previous + 1 else None)
-            if row is None:
+            row, is_whole = self._legible(places[seq], chain if seq == previous + 1 else None)
+            if row is None or not _insert(database, row):
                 self.illegible += 1
                 continue
+            if not is_whole:
+                self.altered.append(seq)
             if seq != previous + 1:
                 lost.append((previous + 1, seq - 1))
-            database.execute(INSERT, row)
             previous, chain = seq, row[-1]
             done += 1
             if self.progress and done % 1000 == 0:
@@ -105,20 +107,18 @@ class _Rescue:
         self._declare(database, issued + 1, chain)
         database.execute("COMMIT")
 
-    def _legible(self, places: list[Place], chain: bytes | None) -> tuple[Any, ...] | None:
-        """The copy of a row that its hash confirms, else any copy that decodes, noted as altered."""
+    def _legible(self, places: list[Place], chain: bytes | None) -> tuple[tuple[Any, ...] | None, bool]:
+        """The copy of a row that its hash confirms, else any copy that decodes; and whether it is confirmed."""
         fallback: tuple[Any, ...] | None = None
-        for place in places:
+        for place, errors in itertools.product(places, ("strict", "replace")):  # a bad bit must not cost a whole text
             try:
-                row = self.source.row(place)
+                row = self.source.row(place, errors)
             except (IndexError, ValueError):
                 continue
-            if chain is None or link(chain, row[:-1]) == row[-1]:
-                return row
+            if errors == "strict" and (chain is None or link(chain, row[:-1]) == row[-1]):
+                return row, True
             fallback = row
-        if fallback is not None:
-            self.altered.append(fallback[0])
-        return fallback
+        return fallback, False
 
     def _declare(self, database: sqlite3.Connection, seq: int, chain: bytes) -> None:
         missing = sum(hi - lo + 1 for lo, hi in self.lost)
@@ -131,10 +131,20 @@ class _Rescue:
         database.execute(INSERT, (*columns, link(chain, columns)))
 
 
+def _insert(database: sqlite3.Connection, row: tuple[Any, ...]) -> bool:
+    """Whether the table takes the row: damage can turn a text into a number, or a source key into another's."""
+    try:
+        database.execute(INSERT, row)
+    except sqlite3.IntegrityError:
+        return False
+    return True
+
+
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[None]:
     """Keep other processes out for the time of the salvage, as far as SQLite can still lock the file."""
-    database = sqlite3.connect(path, timeout=0, isolation_level=None)
+    with schema.Translated(path):
+        database = sqlite3.connect(path, timeout=0, isolation_level=None)
     try:
         database.execute("PRAGMA locking_mode = EXCLUSIVE")
         with contextlib.suppress(sqlite3.DatabaseError):

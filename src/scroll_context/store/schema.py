@@ -13,6 +13,7 @@ import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import TracebackType
 
 from scroll_context.errors import (
     BadInput,
@@ -80,13 +81,29 @@ MIGRATIONS: tuple[str, ...] = (_CREATE,)
 FORMAT_VERSION = len(MIGRATIONS)
 
 
-@contextlib.contextmanager
-def translated(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors on `path` into ours, each with its remedy."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise _explain(error, path) from error
+class Translated:
+    """Turns SQLite's errors on `path` into ours, each with its remedy. A class: every read and append enters it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, sqlite3.Error):
+            raise _explain(error, self._path) from error
+        if isinstance(error, UnicodeDecodeError):  # SQLite quoted a damaged schema in its error
+            raise _damaged(error, self._path) from error
+
+
+def _damaged(error: Exception, path: Path) -> StoreDamaged:
+    return StoreDamaged(
+        f"{path} is damaged ({error}). Nothing was changed. `scroll salvage` recovers every legible event "
+        "into a new log and keeps this file."
+    )
 
 
 def _explain(error: sqlite3.Error, path: Path) -> StoreError | BadInput:
@@ -101,14 +118,11 @@ def _explain(error: sqlite3.Error, path: Path) -> StoreError | BadInput:
             )
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
             return StoreReadOnly(
-                f"{path} cannot be opened for writing ({error}); nothing was changed. "
-                "Check the folder's permissions, or copy the store to a writable place."
+                f"{path} cannot be opened or written ({error}); nothing was changed. "
+                "Check its permissions and those of its folder, or copy the store to a place of your own."
             )
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-            return StoreDamaged(
-                f"{path} is damaged ({error}). Nothing was changed. `scroll salvage` recovers every legible event "
-                "into a new log and keeps this file."
-            )
+            return _damaged(error, path)
         case sqlite3.SQLITE_CONSTRAINT | sqlite3.SQLITE_MISMATCH | sqlite3.SQLITE_TOOBIG:
             return BadInput(f"{path} refused the event: {error}")
         case sqlite3.SQLITE_IOERR:
@@ -117,7 +131,18 @@ def _explain(error: sqlite3.Error, path: Path) -> StoreError | BadInput:
                 "Check the disk (space, quota, mount) and try again."
             )
         case _:
-            return StoreError(f"SQLite failed on {path}: {error}")
+            return StoreError(f"SQLite failed on {path}: {error}. `scroll verify` tells whether the file is damaged.")
+
+
+def tolerates(database: sqlite3.Connection, error: sqlite3.Error) -> bool:
+    """Whether the error is text that is no UTF-8, which a flipped bit makes of it and this connection now tolerates.
+
+    The bad bytes read as U+FFFD from here on, so that they hide nothing but themselves; `verify` names the row.
+    """
+    if not str(error).startswith("Could not decode to UTF-8"):
+        return False
+    database.text_factory = lambda raw: raw.decode(errors="replace")
+    return True
 
 
 def create(folder: Path, fill: Callable[[sqlite3.Connection], None] | None = None) -> None:
@@ -130,7 +155,7 @@ def create(folder: Path, fill: Callable[[sqlite3.Connection], None] | None = Non
         raise StoreReadOnly(f"cannot create a store in {folder}: {error.strerror}. Nothing was changed.") from error
     os.close(handle)
     try:
-        with translated(path):
+        with Translated(path):
             database = sqlite3.connect(name, isolation_level=None)
             try:
                 database.execute("PRAGMA journal_mode = WAL")
@@ -200,7 +225,7 @@ def locate(folder: Path) -> Path:
 def connect(path: Path, *, writable: bool, busy_ms: int = 10_000) -> sqlite3.Connection:
     """Open an existing log file, checked for identity and format, without taking a lock."""
     mode = "rw" if writable else "ro"
-    with translated(path):
+    with Translated(path):
         database = _open(f"{path.absolute().as_uri()}?mode={mode}", busy_ms)
         try:
             version = _check(database, path)

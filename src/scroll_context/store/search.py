@@ -57,10 +57,13 @@ class Hits(list[Hit]):
 
     behind: int = 0  # events not yet indexed
     trouble: str = ""  # why the index could not catch up, when it could not
+    asked_nothing: bool = False  # the query has no word that says anything
 
     @property
     def note(self) -> str:
         """What to tell the reader about the answer; empty when it is complete."""
+        if self.asked_nothing:
+            return "The query has no word to search for: words such as 'the' or 'what' count only within \"quotes\"."
         if not self.behind:
             return ""
         why = f" ({self.trouble})" if self.trouble else ""
@@ -117,11 +120,12 @@ class SearchIndex:
         wanted = {"kind": kind, "role": role, "session_id": session_id, "agent_id": agent_id, "task_id": task_id}
         filters = Filters.of(grant, wanted, seq_range, created_from, created_to)
         parsed = language.parse(query)
+        hits = Hits()
         if not language.terms_of(parsed):
-            return Hits()
+            hits.asked_nothing = True
+            return hits
         exclude = frozenset(exclude)
         ranking = Ranking(k, exclude, user_weight, flow)
-        hits = Hits()
         hits.behind = self._freshen(grant, exclude, patience)
         hits.trouble = self._follower.trouble
         try:
@@ -149,7 +153,10 @@ class SearchIndex:
         self._indexer.catch_up(progress=progress)
 
     def stats(self) -> IndexStats:
-        state = self._indexer.state()
+        try:
+            state = self._indexer.state()
+        except IndexUnavailable as error:
+            return IndexStats(0, 0, 0, str(error))
         return IndexStats(
             indexed_seq=self._indexer.current_until(),
             documents=state.searcher.num_docs if state else 0,
@@ -206,7 +213,7 @@ class SearchIndex:
 
 
 def _hit(event: Event, match: Match, state: State, needles: Sequence[Needle]) -> Hit:
-    shown = snippet(event.content, needles)
+    shown = snippet(event.content or event.headline, needles)  # a reply that only made calls has no other words
     if event.payload is not None and (passage := state.searcher.doc(match.address).get_first("passage")):
         text = bytes(passage).decode()
         shown = snippet(text, needles, from_start=text.startswith(event.content[:1_000]))

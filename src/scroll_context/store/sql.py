@@ -76,7 +76,7 @@ class GuardedSql:
         self._turn = threading.Lock()
         self._deadline = 0.0
         schema.connect(path, writable=False).close()  # checks identity and format, with errors of our own
-        with schema.translated(path):
+        with schema.Translated(path):
             try:
                 self._database = self._open(f"{path.absolute().as_uri()}?mode=ro")
             except sqlite3.OperationalError as error:
@@ -90,11 +90,12 @@ class GuardedSql:
         with self._turn:
             self._deadline = time.monotonic() + self.limits.seconds
             try:
-                cursor = self._database.execute(statement, params)
                 try:
-                    return self._fetch(cursor)
-                finally:
-                    cursor.close()  # ends the read transaction, so that the WAL can be checkpointed
+                    return self._run(statement, params)
+                except sqlite3.OperationalError as error:
+                    if not schema.tolerates(self._database, error):
+                        raise
+                    return self._run(statement, params)
             except (sqlite3.Error, sqlite3.Warning, OverflowError, ValueError) as error:
                 raise self._refusal(error) from None
 
@@ -136,6 +137,13 @@ class GuardedSql:
         ):
             return sqlite3.SQLITE_OK
         return sqlite3.SQLITE_DENY
+
+    def _run(self, statement: str, params: Sequence[Any] | Mapping[str, Any]) -> Rows:
+        cursor = self._database.execute(statement, params)
+        try:
+            return self._fetch(cursor)
+        finally:
+            cursor.close()  # ends the read transaction, so that the WAL can be checkpointed
 
     def _fetch(self, cursor: sqlite3.Cursor) -> Rows:
         columns = tuple(column[0] for column in cursor.description or ())
@@ -202,4 +210,6 @@ def _granted(grant: Grant) -> str:
         if value is not None:
             quoted = value.replace("'", "''")
             terms.append(f"{column} = '{quoted}'")
+    if grant.task_id:
+        terms.append("task_id <> ''")  # what lets SQLite use the partial index
     return " AND ".join(terms)

@@ -4,7 +4,6 @@ The log is the truth; the index is derived from it and can be deleted at any tim
 any size: nothing is checked, counted or indexed until somebody asks.
 """
 
-import contextlib
 from pathlib import Path
 from types import TracebackType
 
@@ -41,8 +40,7 @@ class Store:
         self.log = EventLog(self.folder, self.payloads, create=create, lock_timeout=lock_timeout)
         self.index = SearchIndex(self.folder / "index", self.log, self.payloads)
         self.log.on_append = self.index.notify
-        with contextlib.suppress(OSError):  # a read-only folder keeps its litter
-            self.payloads.sweep()
+        self.payloads.sweep()
 
     def __enter__(self) -> "Store":
         return self

@@ -17,11 +17,11 @@ import sqlite3
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any
 
 import msgspec
 
-from scroll_context.errors import BadInput, NotAStore, StoreError
+from scroll_context.errors import BadInput, NotAStore, StoreDamaged, StoreError, StoreFull
 from scroll_context.events import Draft, Event, Kind
 from scroll_context.store import schema
 from scroll_context.store.chain import GENESIS, link
@@ -34,6 +34,22 @@ _PART = 3 << 18  # bytes of a payload per line; a multiple of 3, so that base64 
 _COLUMNS = ", ".join(schema.COLUMNS)
 
 Progress = Callable[[int, int], None]
+
+_Number = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+_Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+_TYPES: dict[str, Any] = {
+    "seq": _Number,
+    "payload": _Digest | None,
+    "payload_size": _Number | None,
+    "payload_type": str | None,
+    "reply_to": _Number | None,
+    "step_index": _Number | None,
+    "msg_index": _Number | None,
+    "source_key": str | None,
+    "chain": _Digest,
+}
+_Record = msgspec.defstruct("_Record", [(column, _TYPES.get(column, str)) for column in schema.COLUMNS])
+"""An event of an export, checked column by column: the file may come from anywhere."""
 
 
 class BackupReport(msgspec.Struct, frozen=True):
@@ -48,7 +64,7 @@ def backup(log: EventLog, target: Path, progress: Progress | None = None) -> Bac
     stage = _stage(target)
     try:
         copy = stage / schema.LOG_NAME
-        with schema.translated(log.path):
+        with schema.Translated(log.path):
             _copy_database(log.path, copy, progress)
         payloads = PayloadStore(stage / "payloads")
         check = sqlite3.connect(copy)
@@ -64,6 +80,8 @@ def backup(log: EventLog, target: Path, progress: Progress | None = None) -> Bac
                 progress(done, len(rows))
         size = sum(file.stat().st_size for file in stage.rglob("*") if file.is_file())
         _publish(stage, target)
+    except StoreFull as error:
+        raise StoreFull(f"no room for the backup to {target}. The store is unharmed. Free some space there.") from error
     except OSError as error:
         raise StoreError(f"the backup to {target} failed: {error.strerror or error}. The store is unharmed.") from error
     finally:
@@ -72,14 +90,20 @@ def backup(log: EventLog, target: Path, progress: Progress | None = None) -> Bac
 
 
 def export(log: EventLog, out: IO[bytes], progress: Progress | None = None) -> int:
-    """Write the whole log, exactly, as JSONL; returns the number of events."""
+    """Write the whole log, exactly, as JSONL; returns the number of events. Undeclared damage stops it."""
     total, seq, count, chain = log.last_seq(), 0, 0, GENESIS
+    declared = {bad for event in log.iterate(kind=Kind.SALVAGE) for bad in event.metadata.get("altered", ())}
     written: set[str] = set()
     _line(out, {"scroll_export": EXPORT_VERSION, "last_seq": total})
     while page := log.query(
         f"SELECT {_COLUMNS} FROM event WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT {PAGE}", [seq, total]
     ):
         for row in page:
+            if row[0] == seq + 1 and link(chain, row[:-1]) != row[-1] and row[0] not in declared:
+                raise StoreDamaged(
+                    f"seq {row[0]} does not match its hash, so an export could not be read back. Run `scroll verify`, "
+                    "then `scroll salvage`, and export again."
+                )
             digest = row[8]
             if digest is not None and digest not in written:
                 written.add(digest)
@@ -105,13 +129,18 @@ def restore_export(lines: Iterable[bytes], folder: Path, progress: Progress | No
     def fill(database: sqlite3.Connection) -> None:
         nonlocal count
         previous, chain = 0, GENESIS
+        altered: set[int] = set()
         database.execute("BEGIN IMMEDIATE")
         for row in _rows(lines, payloads, progress):
             if row[0] == previous + 1 and link(chain, row[:-1]) != row[-1]:
-                raise BadInput(f"seq {row[0]} of the export does not match its hash; nothing was imported")
+                altered.add(row[0])
+            if row[4] == Kind.SALVAGE:
+                altered.difference_update(event_from_row(row).metadata.get("altered", ()))
             database.execute(INSERT, row)
             previous, chain = row[0], row[-1]
             count += 1
+        if altered:
+            raise BadInput(f"seq {min(altered)} of the export does not match its hash; nothing was imported")
         database.execute("COMMIT")
 
     try:
@@ -159,9 +188,11 @@ def _rows(lines: Iterable[bytes], payloads: PayloadStore, progress: Progress | N
     if header.get("scroll_export") != EXPORT_VERSION:
         raise BadInput(f"not a Scroll export of version {EXPORT_VERSION}")
     total, count, head = header.get("last_seq", 0), 0, GENESIS.hex()
+    stored: set[str] = set()
     for digest, group in itertools.groupby(numbered, lambda item: item[1].get("payload")):
         if digest is not None:
             _store_payload(digest, (document["base64"] for _, document in group), payloads)
+            stored.add(digest)
             continue
         for number, document in group:
             if "end" in document:
@@ -169,6 +200,10 @@ def _rows(lines: Iterable[bytes], payloads: PayloadStore, progress: Progress | N
                     raise BadInput(f"line {number}: the end line does not match the events before it")
                 return
             row = _row(number, document)
+            if row[8] is not None and row[8] not in stored:
+                raise BadInput(
+                    f"line {number} of the export names payload {row[8][:12]}…, which does not come before it"
+                )
             count, head = count + 1, row[-1].hex()
             if progress and count % 1000 == 0:
                 progress(row[0], total)
@@ -187,10 +222,10 @@ def _documents(lines: Iterable[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _row(number: int, document: dict[str, Any]) -> tuple[Any, ...]:
     try:
-        record = document["event"]
-        return (*(record[column] for column in schema.COLUMNS[:-1]), bytes.fromhex(record["chain"]))
-    except (KeyError, TypeError, ValueError) as error:
+        *columns, chain = msgspec.structs.astuple(msgspec.convert(document.get("event"), _Record))
+    except msgspec.ValidationError as error:
         raise BadInput(f"line {number} of the export is not a whole event ({error})") from error
+    return (*columns, bytes.fromhex(chain))
 
 
 def _store_payload(digest: str, parts: Iterator[str], payloads: PayloadStore) -> None:

@@ -26,7 +26,7 @@ class Verdict(msgspec.Struct, frozen=True):
     events: int
     payloads: int
     head: str
-    bad: tuple[tuple[int, str], ...]  # (seq, what is wrong), in order
+    bad: tuple[tuple[int, str], ...]  # (seq, what is wrong), in order; a gap once, by its first seq
     known: tuple[tuple[int, str], ...]  # the same, declared by an earlier salvage
 
     @property
@@ -37,35 +37,46 @@ class Verdict(msgspec.Struct, frozen=True):
 def verify(log: EventLog, progress: Progress | None = None) -> Verdict:
     """Walk the chain and the payloads; `bad[0]` is the first bad seq."""
     total = log.last_seq()
-    declared = _declared(log)
     checked: dict[str, str] = {}  # payload digest -> what is wrong with it
-    found: list[tuple[int, str]] = []
+    faults = _Faults(_declared(log))
     seq, chain, events = 0, GENESIS, 0
     while page := log.query(f"SELECT {_COLUMNS} FROM event WHERE seq > ? ORDER BY seq LIMIT {PAGE}", [seq]):
         for row in page:
-            gap = row[0] - seq - 1
-            if gap:
-                found += [(missing, "missing from the log") for missing in range(seq + 1, row[0])]
+            if row[0] > seq + 1:
+                faults.add_gap(seq + 1, row[0] - 1)
             elif link(chain, row[:-1]) != row[-1]:
-                found.append((row[0], "altered: the row does not match its hash"))
+                faults.add(row[0], "altered: the row does not match its hash")
             if row[8] is not None:
                 if row[8] not in checked:
                     checked[row[8]] = _payload_fault(log, row[8])
                 if checked[row[8]]:
-                    found.append((row[0], checked[row[8]]))
-            seq, chain = row[0], row[-1]
+                    faults.add(row[0], checked[row[8]])
+            seq, chain = row[0], row[-1] if isinstance(row[-1], bytes) else b""  # damage can make it anything
         events += len(page)
         if progress:
             progress(seq, total)
     issued = log.query("SELECT ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'event'")[0][0]
-    found += [(missing, "missing from the end of the log") for missing in range(seq + 1, issued + 1)]
-    return Verdict(
-        events,
-        len(checked),
-        chain.hex(),
-        tuple(fault for fault in found if fault[0] not in declared),
-        tuple(fault for fault in found if fault[0] in declared),
-    )
+    if issued > seq:
+        faults.add_gap(seq + 1, issued, "missing from the end of the log")
+    return Verdict(events, len(checked), chain.hex(), tuple(faults.bad), tuple(faults.known))
+
+
+class _Faults:
+    """What is wrong, told apart by whether a salvage has declared it. Spans are first and last seq, never lists of
+    seqs: a flipped bit in an address makes a gap of billions.
+    """
+
+    def __init__(self, declared: list[tuple[int, int]]) -> None:
+        self.bad: list[tuple[int, str]] = []
+        self.known: list[tuple[int, str]] = []
+        self._declared = declared
+
+    def add(self, seq: int, what: str, last: int | None = None) -> None:
+        is_known = any(lo <= seq and (last or seq) <= hi for lo, hi in self._declared)
+        (self.known if is_known else self.bad).append((seq, what))
+
+    def add_gap(self, first: int, last: int, what: str = "missing from the log") -> None:
+        self.add(first, what if first == last else f"{what}, with all up to seq {last}", last)
 
 
 def _payload_fault(log: EventLog, digest: str) -> str:
@@ -77,10 +88,9 @@ def _payload_fault(log: EventLog, digest: str) -> str:
     return ""
 
 
-def _declared(log: EventLog) -> set[int]:
-    declared: set[int] = set()
+def _declared(log: EventLog) -> list[tuple[int, int]]:
+    declared: list[tuple[int, int]] = []
     for event in log.iterate(kind=Kind.SALVAGE):
-        declared.update(event.metadata.get("altered", ()))
-        for lo, hi in event.metadata.get("lost", ()):
-            declared.update(range(lo, hi + 1))
+        declared += [(seq, seq) for seq in event.metadata.get("altered", ())]
+        declared += [(lo, hi) for lo, hi in event.metadata.get("lost", ())]
     return declared
