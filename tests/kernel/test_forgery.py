@@ -11,7 +11,9 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from wire_values import to_host
 
+from scroll_context.errors import KernelDied
 from scroll_context.kernel.kernel import Kernel, KernelOptions
 from scroll_context.kernel.messages import (
     Binding,
@@ -115,14 +117,30 @@ def test_a_call_that_nobody_waits_for_is_an_ordinary_call(make_kernel) -> None:
     assert is_whole(kernel)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.one_of(st.binary(max_size=100), st.binary(max_size=60).map(lambda b: len(b).to_bytes(4, "big") + b)))
-def test_random_bytes_on_the_wire(kernel: Kernel, data: bytes) -> None:
-    begun = time.monotonic()
-    result = forged(kernel, data, timeout=0.5)
-    assert result.ended in ("ok", "killed", "timeout")
-    assert time.monotonic() - begun < 4
-    assert is_whole(kernel)
+forgeries = st.one_of(
+    st.binary(max_size=100),
+    st.binary(max_size=60).map(lambda body: len(body).to_bytes(4, "big") + body),
+    st.lists(to_host, min_size=1, max_size=3).map(
+        lambda several: b"".join(bytes(encode_frame(one)) for one in several)
+    ),
+    st.sampled_from(["echo", "secret", "ms.search", "", "__import__"]).flatmap(
+        lambda name: st.integers(1, 9).map(
+            lambda ident: bytes(encode_frame(Call(ident, name, msgspec.Raw(b"\x92\x91\x2a\x80"))))
+        )
+    ),
+)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(forgeries)
+def test_whatever_a_cell_writes_to_the_wire_the_host_stays_whole(make_kernel, data: bytes) -> None:
+    """It reaches no more than the cell could ask for anyway, and the next cell runs."""
+    reached: list[tuple[object, ...]] = []
+    with make_kernel({"echo": lambda *values: reached.append(values)}, bindings=(Binding("echo"),)) as kernel:
+        result = forged(kernel, data, timeout=0.5)
+        assert result.ended in ("ok", "killed", "timeout")
+        assert is_whole(kernel)
+    assert len(reached) <= 3 and all(len(values) <= 1 for values in reached)
 
 
 def test_half_a_frame_and_then_silence(kernel: Kernel) -> None:
@@ -185,6 +203,51 @@ def test_a_small_frame_cannot_become_a_large_value(make_kernel) -> None:
     assert "more than 100,000 values" in result.error.message
     assert peak < 100 << 20
     assert is_whole(kernel)
+
+
+KEYS = {
+    "large integers": "(lambda text: bytes([0xC7, len(text), 3]) + text)(str(i * (2**61 - 1)).encode())",
+    "arrays": "b'\\x91\\xcd' + struct.pack('>H', i)",
+}
+
+
+@pytest.mark.parametrize("keys", KEYS)
+def test_keys_that_all_have_one_hash_do_not_keep_the_host_busy(make_kernel, keys: str) -> None:
+    kernel = make_kernel({"echo": print}, bindings=(Binding("echo"),))
+    kernel.execute(FORGE)
+    made = kernel.execute(
+        "import struct\n"
+        f"entries = b''.join({KEYS[keys]} + b'\\xc0' for i in range(1, 30_001))\n"
+        "body = b'\\x94\\xa4call\\x07\\xa4echo\\x92\\x91\\xdf' + struct.pack('>I', 30_000) + entries + b'\\x80'"
+    )
+    assert made.ended == "ok", made
+    result = kernel.execute("send(struct.pack('>I', len(body)) + body)\ntime.sleep(30)", timeout=20)
+    assert result.ended == "killed"
+    assert "neither text nor an integer" in result.error.message
+    assert result.duration < 5
+    assert is_whole(kernel)
+
+
+SAVES = {
+    "variables without end": [Kept(tuple(f"n{i}_{j}" for j in range(1000)), "int", True, 1, "", "") for i in range(30)],
+    "a value without a name": [Blob(b"x" * 2000), Kept((), "int", True, 1, "", "")],
+    "another answer": [Facts(())],
+}
+
+
+@pytest.mark.parametrize("what", SAVES)
+def test_a_forged_save_ends_the_kernel_and_keeps_the_last_one(make_kernel, what: str) -> None:
+    kernel = make_kernel()
+    kernel.execute("kept = 'safe'")
+    kernel.save()
+    kernel.execute(FORGE)
+    frames = b"".join(bytes(encode_frame(one)) for one in SAVES[what])
+    kernel.execute(
+        f"class Evil:\n    def __reduce__(self):\n        send({frames!r})\n        return int, ()\nevil = Evil()"
+    )
+    with pytest.raises(KernelDied):
+        kernel.save()
+    assert kernel.execute("print(kept)").stdout == "safe\n"
 
 
 @pytest.mark.parametrize("how", ["os.close(wire)", "os.dup2(os.open('f', os.O_CREAT | os.O_RDWR), wire)"])

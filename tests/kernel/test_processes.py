@@ -15,7 +15,7 @@ import pytest
 from scroll_context.errors import KernelError, KernelUnavailable
 from scroll_context.kernel import launch
 from scroll_context.kernel.incarnation import Incarnation
-from scroll_context.kernel.jail import ALLOW_UNSANDBOXED, JailSpec, default_read_only
+from scroll_context.kernel.jail import ALLOW_UNSANDBOXED, JailSpec, Limits, default_read_only
 from scroll_context.kernel.kernel import Kernel, KernelOptions
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and pidfds, which only Linux has")
@@ -200,6 +200,25 @@ def test_a_worker_that_promises_less_than_required_is_refused(tmp_path, tier) ->
     sock = launch.spawn_shared(sent)
     with pytest.raises(KernelUnavailable, match="tier full"):
         Incarnation(sock, msgspec.structs.replace(sent, tier="full"), print, 1.0, 1000)
+
+
+def test_an_interpreter_that_cannot_be_started_is_a_kernel_error_with_the_remedy(make_kernel, monkeypatch) -> None:
+    kernel = make_kernel(options=KernelOptions(share_zygote=False), start=False)
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    with pytest.raises(KernelUnavailable, match="Check that this Python can start itself"):
+        kernel.start()
+
+
+@pytest.mark.parametrize("kind", ["full", "kernel-only"])
+def test_a_process_that_filled_its_scratch_folder_is_replaced_by_one_with_an_empty_folder(tier, kind: str) -> None:
+    if tier == "none" or (kind, tier) == ("full", "kernel-only"):
+        pytest.skip(f"needs tier {kind}")
+    limits = Limits(scratch_bytes=1 << 20)
+    with Kernel(spec=JailSpec(tier=kind, read_only=default_read_only(), scratch="", limits=limits)) as kernel:
+        kernel.execute("import os\nos.mkdir('.canary')")
+        filled = "for i in range(4): open(f'f{i}', 'wb', buffering=0).write(bytes(1 << 18))\nos._exit(1)"
+        assert kernel.execute(filled).ended == "killed"
+        assert kernel.execute("import os; print(os.listdir())").stdout == "[]\n"
 
 
 def test_several_kernels_run_cells_at_once(make_kernel) -> None:

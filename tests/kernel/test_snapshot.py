@@ -173,6 +173,43 @@ def test_changes_in_place_are_noticed(kernel: Kernel, how: str) -> None:
     assert kernel.execute("print(data)").stdout == expected + "\n"
 
 
+ALIASES = {
+    "bound by one cell": ["rows = [{}]\nrow = rows[0]\ncell = row"],
+    "bound by one cell, in a loop": ["rows = [{}]\nfor row in rows: cell = row"],
+    "bound one after the other": ["rows = [[{}]]", "row = rows[0]", "cell = row[0]"],
+    "put there later": ["rows = [{}]", "cell = {}\nrow = cell", "rows[0] = cell"],
+    "put there by a function": ["rows = [{}]\ndef put(): rows[0] = cell", "cell = {}\nrow = cell", "put()"],
+    "made by a function": ["rows = [{}]\ndef first(): return rows[0]", "row = first()", "cell = row"],
+    "bound again from its old value": ["rows = [{}]", "row = cell = rows[0]", "rows = rows + [{}]"],
+    "by way of a name that was bound again": ["all = [{}]", "cell = all[0]", "rows = all + []", "all = 0\nrow = cell"],
+    "by way of a name that was deleted": ["all = [{}]", "cell = all[0]", "rows = all + []", "del all\nrow = cell"],
+    "almost bound again": ["rows = [{}]", "row = cell = rows[0]", "try: undefined; rows = []\nexcept NameError: pass"],
+    "bound again": ["rows = row = 1", "rows = [{}]", "rows = rows + [{}]\nrow = rows[0]", "cell = row"],
+}
+
+
+@pytest.mark.parametrize("how", ALIASES)
+def test_a_change_through_one_name_is_saved_for_every_variable_that_holds_the_object(kernel: Kernel, how: str) -> None:
+    for source in ALIASES[how]:
+        assert kernel.execute(source).ended == "ok"
+        kernel.save()
+    kernel.execute("cell['x'] = 1")
+    kernel.save()
+    shown = kernel.execute("print(rows, row, cell)").stdout
+    assert "x" in shown.split("}")[0]
+    restart(kernel)
+    assert kernel.execute("print(rows, row, cell)").stdout == shown
+
+
+def test_saving_after_a_cell_that_bound_many_names_stays_fast(kernel: Kernel) -> None:
+    kernel.execute("for number in range(10_000): globals()[f'v{number}'] = [number]")
+    kernel.save()
+    kernel.execute("v7.append(1)\nholder = [v8]")
+    report = kernel.save()
+    assert report.mutated == ("v7",)
+    assert report.duration < 10
+
+
 def test_a_manifest_can_be_stored_and_restored_into_another_kernel(make_kernel) -> None:
     blobs = MemoryBlobs()
     rows = {"rows": lambda: CapabilityResult([1, 2], (7, 8))}

@@ -23,7 +23,7 @@ from scroll_context.kernel.wire import MAX_FRAME, FrameTooLarge, decoder_for
 
 MAX_OPEN = 64
 _MAX_REFUSALS = 1000
-_SMALL = 16_384
+_SMALL = 1_024  # bytes of arguments that cannot do any harm
 _arguments = decoder_for(tuple[tuple[Any, ...], dict[str, Any]], ext_hook=revive)
 
 
@@ -56,9 +56,9 @@ class Broker:
     def submit(self, message: Call, cell: int) -> None:
         """Start a call. A message that no honest worker sends is KernelDied."""
         size = len(memoryview(message.arguments))
-        if size > _SMALL and count_items(memoryview(message.arguments)) > MAX_ITEMS:
-            raise KernelDied(f"the kernel process sent a call with more than {MAX_ITEMS:,} values")
         try:
+            if size > _SMALL and count_items(memoryview(message.arguments)) > MAX_ITEMS:
+                raise KernelDied(f"the kernel process sent a call with more than {MAX_ITEMS:,} values")
             args, kwargs = _arguments.decode(message.arguments)
         except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
             raise KernelDied(f"the kernel process sent a malformed call: {error}") from error

@@ -9,7 +9,8 @@ they called, never those of the worker.
 import ast
 import linecache
 import re
-from symtable import symtable
+from collections.abc import Container
+from opcode import opmap
 from sys import setprofile, settrace
 from traceback import TracebackException, format_exception_only
 from types import CodeType, TracebackType
@@ -30,43 +31,54 @@ _TRACEBACK_CHARS = 8_000
 _MESSAGE_CHARS = 4_000
 _PREFIX = "<cell "
 _SOURCES_KEPT = 1000  # of the newest cells, for the lines in tracebacks
-_AUGMENTS = re.compile(r"[-+*/%&|^@<>]=")
+_LOAD_GLOBAL, _STORE_GLOBAL, _STORE_NAME = opmap["LOAD_GLOBAL"], opmap["STORE_GLOBAL"], opmap["STORE_NAME"]
+_EXTENDED_ARG = opmap["EXTENDED_ARG"]
+_LOADS = {opmap["LOAD_NAME"], opmap.get("LOAD_FROM_DICT_OR_GLOBALS", opmap["LOAD_NAME"])}  # the second since 3.12
 _OWN_NAMES = re.compile(r"\bscroll_context\.kernel\.\w+\.(?=[A-Z])")  # of exceptions that the worker defines
 
 
 class NamesUsed(msgspec.Struct, frozen=True):
-    """The names of the namespace that a piece of source reads and binds, as its symbol tables tell."""
+    """The names of the namespace whose values a cell can see, and those that it binds."""
 
-    read: frozenset[str] = frozenset()
-    bound: frozenset[str] = frozenset()
-
-
-_NO_NAMES = NamesUsed()
+    read: frozenset[str]
+    bound: frozenset[str]
 
 
-def names_used(source: str, filename: str, code: CodeType) -> NamesUsed:
-    """What the symbol tables of `source`, which was compiled to `code`, say about it."""
-    if not code.co_names and not any(type(constant) is CodeType for constant in code.co_consts):
-        return _NO_NAMES
-    read: set[str] = set()
-    bound: set[str] = set()
-    tables = [symtable(source, filename, "exec")]
-    while tables:
-        table = tables.pop()
-        top = table.get_type() == "module"
-        for symbol in table.get_symbols():
-            if not (top or symbol.is_global()):
-                continue
-            if symbol.is_referenced():
-                read.add(symbol.get_name())
-            if symbol.is_assigned() or symbol.is_imported():
-                bound.add(symbol.get_name())
-        tables.extend(table.get_children())
-    if read & bound or _AUGMENTS.search(source):
+def names_used(source: str, filename: str, code: CodeType, existing: Container[str]) -> NamesUsed:
+    """What `code`, compiled from `source`, reads of the values that are there before it runs, and what it binds."""
+    loaded, stored = loaded_and_stored(code)
+    read = loaded - stored
+    if old := {name for name in loaded & stored if name in existing}:
         tree = compile(source, filename, "exec", _FLAGS | ast.PyCF_ONLY_AST, dont_inherit=True)
-        read |= augmented(tree) & bound  # which the symbol tables do not tell
-        read -= bound_before_read(tree)
-    return NamesUsed(frozenset(read), frozenset(bound))
+        read |= old - bound_before_read(tree)
+    return NamesUsed(frozenset(read), frozenset(stored))
+
+
+def loaded_and_stored(code: CodeType) -> tuple[set[str], set[str]]:
+    """The global names that compiled code loads and stores, with the functions and classes in it.
+
+    Read from the instructions, because the symbol tables of the source would cost a second parse and more.
+    """
+    loaded: set[str] = set()
+    stored: set[str] = set()
+    pending = [code]
+    while pending:
+        part = pending.pop()
+        names, high = part.co_names, 0
+        instructions = part.co_code if names else b""
+        for operation, low in zip(instructions[::2], instructions[1::2], strict=True):
+            if operation == _EXTENDED_ARG:
+                high = (high | low) << 8
+                continue
+            if operation == _LOAD_GLOBAL:
+                loaded.add(names[(high | low) >> 1])  # the lowest bit is not part of the index
+            elif operation in _LOADS:
+                loaded.add(names[high | low])
+            elif operation == _STORE_GLOBAL or (operation == _STORE_NAME and part is code):  # else of a class body
+                stored.add(names[high | low])
+            high = 0
+        pending += [constant for constant in part.co_consts if type(constant) is CodeType]
+    return loaded, stored
 
 
 def bound_before_read(tree: ast.Module) -> set[str]:
@@ -84,12 +96,6 @@ def bound_before_read(tree: ast.Module) -> set[str]:
         seen |= {node.id for node in names if node.id not in fresh and not (node.id in direct and _is_store(node))}
         fresh |= direct - seen
     return fresh
-
-
-def augmented(tree: ast.Module) -> set[str]:
-    """Names changed by `+=` and its like, which read them."""
-    changed = (node.target for node in ast.walk(tree) if isinstance(node, ast.AugAssign))
-    return {target.id for target in changed if isinstance(target, ast.Name)}
 
 
 def _targets(target: ast.expr) -> list[str]:
@@ -120,9 +126,9 @@ class CellRunner:
         linecache.cache.pop(f"{_PREFIX}{cell - _SOURCES_KEPT}>", None)
         try:
             code = compile(source, filename, "exec", _FLAGS, dont_inherit=True)
-            used = names_used(source, filename, code)
+            used = names_used(source, filename, code, self._namespace)
         except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError) as error:
-            return fault_of(error), _NO_NAMES
+            return fault_of(error), NamesUsed(frozenset(), frozenset())
         return self._execute(code), used
 
     def _execute(self, code: CodeType) -> Fault | None:

@@ -200,9 +200,6 @@ class Kernel:
             if self._zygote is not None:
                 self._zygote.close()
                 self._zygote = None
-            if self._scratch is not None:
-                self._scratch.close()
-                self._scratch = None
 
     def _ready(self) -> Incarnation:
         """The worker; if there is none, a fresh one with the namespace of the last save."""
@@ -230,7 +227,7 @@ class Kernel:
             except KernelUnavailable as error:
                 refusals.append(str(error))
                 continue
-            self._spec = msgspec.structs.replace(spec, tier=tier)
+            self._spec = msgspec.structs.replace(spec, tier=tier, scratch="" if self._scratch else spec.scratch)
             return worker
         raise KernelUnavailable("; ".join(refusals) or "this platform has no jail. Run `scroll doctor`.")
 
@@ -335,6 +332,9 @@ class Kernel:
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.close()
+        if self._scratch is not None:  # the next process gets a folder of its own: this one may be full
+            self._scratch.close()
+            self._scratch = None
 
 
 def _outcome(done: Done, stopped_for: str, timeout: float) -> tuple[Ended, CellError | None]:

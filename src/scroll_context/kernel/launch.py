@@ -31,7 +31,7 @@ main(int(sys.argv[1]), int(sys.argv[2]))
 
 
 class Zygote:
-    """A process that forks workers. Thread-safe."""
+    """A process that forks workers. Thread-safe. Raises KernelUnavailable when there cannot be one."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
@@ -39,7 +39,7 @@ class Zygote:
         # finding site-packages: it is told where this process finds its modules, after its own library.
         folders = [path for path in sys.path if Path(path).is_absolute()]
         command = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _PROGRAM]
-        with theirs:
+        try:
             self._process = subprocess.Popen(
                 [*command, str(theirs.fileno()), str(os.getpid()), *folders],
                 pass_fds=(theirs.fileno(),),
@@ -50,6 +50,11 @@ class Zygote:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
+        except OSError as error:
+            ours.close()
+            raise _unavailable(error) from error
+        finally:
+            theirs.close()
         ours.settimeout(_FORK_SECONDS)
         self._control = ours
         self._lock = threading.Lock()

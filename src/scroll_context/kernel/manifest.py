@@ -19,6 +19,7 @@ _INLINE_BYTES = 1024
 _PIECE = 4 << 20
 _LOAD_SECONDS = 60.0
 _ATTEMPTS = 3
+_NAMES = 20_000  # more variables than a worker looks at
 
 
 class SavedPieces:
@@ -30,6 +31,7 @@ class SavedPieces:
         self._blobs = blobs
         self._limit = limit
         self._data = bytearray()
+        self._named = 0
         self.changed: list[str] = []
         self.trouble: Exception | None = None  # what the blob store raised; the save is not to be kept then
 
@@ -45,8 +47,11 @@ class SavedPieces:
             raise KernelDied(f"the kernel process sent {type(message).__name__} in the middle of a save")
 
     def _keep(self, kept: Kept) -> None:
+        self._named += len(kept.names)
+        if not kept.names or self._named > _NAMES:
+            raise KernelDied("the kernel process sent more variables than it may have")
         data, self._data = bytes(self._data), bytearray()
-        before = self._entries.get(kept.names[0]) if kept.names else None
+        before = self._entries.get(kept.names[0])
         group, self._next_group = self._next_group, self._next_group + 1
         digest, inline = "", b""
         if kept.changed and not (kept.module or kept.reason):

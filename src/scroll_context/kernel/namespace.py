@@ -13,6 +13,7 @@ from scroll_context.kernel.messages import Fact
 from scroll_context.kernel.results import Loss, Manifest, RestoreReport, Variable
 
 _SPANS_SHOWN = 3
+_MOST = 20_000  # variables; what a process claims beyond that pushes out the oldest
 
 
 class Namespace:
@@ -57,13 +58,16 @@ class Namespace:
         for name in written:
             self._variables[name] = Variable(name=name, cell=cell, used=cell, seqs=derived)
             self._unsaved[name] = cell
+        for name in list(self._variables)[:-_MOST] if len(self._variables) > _MOST else ():
+            self._forget(name)
 
     def record_save(self, names: Iterable[str], changed: Iterable[str]) -> tuple[str, ...]:
         """A save found these names, and these with another pickle than before. Returns those changed in place."""
         mutated = tuple(name for name in changed if name not in self._unsaved and name in self._variables)
+        anything = {seq for seqs in self._touched.values() for seq in seqs}  # it was reached by way of another name
         for name in mutated:
             variable = self._variables[name]
-            seqs = tuple(sorted({*variable.seqs, *self._touched.get(name, ())}))
+            seqs = tuple(sorted({*variable.seqs, *self._touched.get(name, anything)}))
             self._variables[name] = msgspec.structs.replace(variable, seqs=seqs)
         present = set(names)
         for name in [name for name in self._variables if name not in present]:
@@ -141,6 +145,8 @@ def describe_line(variable: Variable) -> str:
         text += f" = {variable.detail}" if variable.inline else f" {variable.detail}"
     if variable.size >= 1 << 20 and not variable.inline:
         text += f", {variable.size / (1 << 20):,.1f} MB"
+    if not text.isprintable():  # a worker in the hands of its cell may claim anything
+        text = "".join(character if character.isprintable() else "?" for character in text)
     origin = [f"cell {variable.cell}"] if variable.cell else []
     if variable.seqs:
         origin.append(f"seq {spans(variable.seqs, _SPANS_SHOWN)}")

@@ -9,6 +9,7 @@ import select
 import signal
 import socket
 import struct
+import threading
 import time
 
 import msgspec
@@ -33,18 +34,20 @@ class Process:
     def __init__(self, pid: int, pidfd: int | None) -> None:
         self.pid = pid
         self._pidfd = pidfd
+        self._signalling = threading.Lock()  # a pidfd that was closed may be another one's by now
 
     def signal(self, number: int) -> None:
-        """Send a signal; a process that has ended already is none the worse."""
-        if self.pid == 0:
-            return
-        try:
-            if self._pidfd is not None:
-                signal.pidfd_send_signal(self._pidfd, number)
-            else:
-                os.kill(self.pid, number)
-        except (ProcessLookupError, PermissionError):
-            return
+        """Send a signal; a process that has ended already is none the worse. Any thread may."""
+        with self._signalling:
+            if self.pid == 0:
+                return
+            try:
+                if self._pidfd is not None:
+                    signal.pidfd_send_signal(self._pidfd, number)
+                else:
+                    os.kill(self.pid, number)
+            except (ProcessLookupError, PermissionError):
+                return
 
     def has_ended(self, within: float = 0.0) -> bool:
         """Whether it has ended, or ends within that many seconds."""
@@ -69,9 +72,10 @@ class Process:
             return
         self.kill()
         self.has_ended(within=5.0)
-        if self._pidfd is not None:
-            os.close(self._pidfd)
-        self._pidfd, self.pid = None, 0
+        with self._signalling:
+            if self._pidfd is not None:
+                os.close(self._pidfd)
+            self._pidfd, self.pid = None, 0
 
 
 def receive_process(sock: socket.socket, within: float) -> Process | None:
@@ -79,7 +83,7 @@ def receive_process(sock: socket.socket, within: float) -> Process | None:
     sock.settimeout(within)
     try:
         data, fds, _, _ = socket.recv_fds(sock, _REPORT_BYTES, 1)
-    except (TimeoutError, OSError):
+    except OSError:
         return None
     return Process(int(data), fds[0] if fds else None) if data else None
 

@@ -43,7 +43,7 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
     bound: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()  # bound again; a value that was changed in place shows in the next save
     deleted: tuple[str, ...] = ()
-    read: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()  # whose values from before the cell it could see
     rebound: tuple[str, ...] = ()  # names of the host that an earlier cell had overwritten, now put back
     seqs: tuple[int, ...] = ()  # the events that the host handed to this cell
     calls: int = 0  # capability calls made

@@ -30,6 +30,8 @@ _PIECE = 4 << 20
 _REASON_CHARS = 300
 _IMMUTABLE = {id(kind) for kind in (int, float, bool, complex, type(None), str, bytes, range)}
 _ON_WRITE_ONLY = _IMMUTABLE | {id(FunctionType), id(ModuleType), id(type)}
+_ALONE: frozenset[str] = frozenset()
+_CELLS_APART = 32  # older ones count as one
 
 
 class Snapshots:
@@ -39,17 +41,16 @@ class Snapshots:
         self._namespace = namespace
         self._interrupts = interrupts
         self._hashes: dict[str, bytes] = {}
-        self._written: set[str] = set()
-        self._read: set[str] = set()
-        self._sources: dict[str, frozenset[str]] = {}  # name -> names read by the cell that bound it
+        self._cells: list[tuple[frozenset[str], frozenset[str]]] = []  # written and read by each since then
+        self._company: dict[str, frozenset[str]] = {}  # name -> names with which it may share objects
         interrupts.protect(globals())
 
     def note_cell(self, written: Iterable[str], read: frozenset[str]) -> None:
         """Remember which names a cell touched."""
-        for name in written:
-            self._written.add(name)
-            self._sources[name] = read - {name}
-        self._read |= read
+        self._cells.append((frozenset(written), read))
+        if len(self._cells) > _CELLS_APART:
+            (written, read), (also_written, also_read) = self._cells[:2]
+            self._cells[:2] = [(written | also_written, read | also_read)]
 
     def save(self, variables: dict[str, Any], full: bool, limit: int, send: Callable[[Message], None]) -> None:
         """Send what changed among `variables`. Interrupts are on: pickling may run code of the cells."""
@@ -59,9 +60,9 @@ class Snapshots:
             if due.intersection(group):
                 self._save_group(group, variables[group[0]], limit, send)
         self._hashes = {name: digest for name, digest in self._hashes.items() if name in variables}
-        self._sources = {name: read for name, read in self._sources.items() if name in variables}
-        self._written.clear()
-        self._read.clear()
+        for written, read in self._cells:
+            self._keep_company(written, _with_globals(read, variables), variables)
+        self._cells.clear()
 
     def forget(self) -> None:
         """Count nothing as saved."""
@@ -88,16 +89,17 @@ class Snapshots:
         return Loaded("module", "")
 
     def _due(self, variables: dict[str, Any], groups: list[tuple[str, ...]]) -> set[str]:
-        due = {name for name in variables if name not in self._hashes or name in self._written}
-        read = _with_globals(self._read.intersection(variables), variables)
+        written = {name for names, _ in self._cells for name in names}
+        read = _with_globals({name for _, names in self._cells for name in names}, variables)
+        due = {name for name in variables if name not in self._hashes or name in written}
         due |= {name for name in read if id(type(variables[name])) not in _ON_WRITE_ONLY}
-        return due | self._neighbours(due, variables, groups)
+        return self._with_neighbours(due, variables, groups)
 
-    def _neighbours(self, due: set[str], variables: dict[str, Any], groups: list[tuple[str, ...]]) -> set[str]:
-        """Variables that were made from one of `due`, or from which it was made, and may share objects with it.
+    def _with_neighbours(self, due: set[str], variables: dict[str, Any], groups: list[tuple[str, ...]]) -> set[str]:
+        """`due`, and the variables that may share objects with one of it.
 
         `row = rows[0]` followed by `row["x"] = 1` changes `rows` without naming it. Only a value that something
-        besides its own names refers to can be shared like that.
+        besides its own names refers to can be a part of another like that.
         """
         shared: set[str] = set()
         for group in groups:
@@ -105,12 +107,36 @@ class Snapshots:
             own = 2 * len(group) + 2  # the namespace, `variables`, `value`, and the argument of getrefcount
             if id(type(value)) not in _ON_WRITE_ONLY and getrefcount(value) > own:
                 shared.update(group)
-        found: set[str] = set()
-        for name, sources in self._sources.items():
-            for source in sources:
-                if (name in shared or source in shared) and (name in due) != (source in due):
-                    found.add(source if name in due else name)
-        return found.intersection(variables)
+        pending = list(due)
+        seen: set[tuple[frozenset[str], bool]] = set()
+        while pending:
+            name = pending.pop()
+            others, is_shared = self._company.get(name, _ALONE), name in shared
+            if (others, is_shared) not in seen:
+                seen.add((others, is_shared))
+                found = (others if is_shared else others & shared) - due
+                due |= found
+                pending += found
+        return due.intersection(variables)
+
+    def _keep_company(self, written: frozenset[str], read: set[str], variables: dict[str, Any]) -> None:
+        """What a cell touched together may share objects.
+
+        A name that is deleted, or bound to a value that has nothing to do with the old one, leaves its company; those
+        that it leaves may have got to know each other through it.
+        """
+        met = frozenset(name for name in read | written if id(type(variables.get(name))) not in _ON_WRITE_ONLY)
+        gone = (written - read) | (self._company.keys() - variables.keys())
+        after: dict[tuple[frozenset[str], bool], frozenset[str]] = {}  # many names have one and the same company
+        company: dict[str, frozenset[str]] = {}
+        for name in variables:
+            before = _ALONE if name in gone else self._company.get(name, _ALONE)
+            key = before, name in met
+            if key not in after:
+                left = {self._company.get(one, _ALONE) for one in before & gone}
+                after[key] = before.union(*left) - gone | (met if name in met else _ALONE)
+            company[name] = after[key]
+        self._company = company
 
     def _save_group(self, group: tuple[str, ...], value: Any, limit: int, send: Callable[[Message], None]) -> None:
         label = type_label(type(value))
@@ -196,7 +222,7 @@ def _reason(error: BaseException) -> str:
     return line[:_REASON_CHARS] or "unknown"
 
 
-def _with_globals(names: set[str], variables: dict[str, Any]) -> set[str]:
+def _with_globals(names: Iterable[str], variables: dict[str, Any]) -> set[str]:
     """`names`, and what the functions and classes among them refer to, and so on."""
     found: set[str] = set()
     pending = list(names)

@@ -3,8 +3,8 @@
 `portable` checks a value before it is sent and rewrites the few types that msgpack lacks; `revive` is the decoder's
 hook for them. Everything else is refused on the sending side with a TypeError that says what to pass instead.
 Text with lone surrogates is not Unicode: the encoder refuses it, and `explain` says what to do.
-`count_items` bounds what a hostile frame can make the host allocate: one byte of msgpack can become a container
-of more than sixty, so the structure is counted before it is decoded.
+`count_items` bounds what a hostile frame can cost the host: one byte of msgpack can become a container of more than
+sixty, and keys can be chosen so that all of them have one hash; so the structure is looked at before it is decoded.
 """
 
 import datetime as dt
@@ -142,15 +142,36 @@ def _widths() -> tuple[list[int], list[int]]:
 
 
 _FIXED, _LENGTH = _widths()
+_CONTAINERS = frozenset((*range(0x80, 0xA0), *range(0xDC, 0xE0)))
+_DICTS = frozenset((*range(0x80, 0x90), 0xDE, 0xDF))
+# Text, which each process hashes in its own way, and integers, of which at most a few have the same hash.
+_KEYS = frozenset((*range(0x80), *range(0xA0, 0xC0), *range(0xCC, 0xD4), 0xD9, 0xDA, 0xDB, *range(0xE0, 0x100)))
 
 
 def count_items(data: bytes | memoryview, limit: int = MAX_ITEMS) -> int:
-    """How many values the msgpack in `data` holds; stops counting just above `limit`. Allocates nothing."""
+    """How many values the msgpack in `data` holds; stops counting just above `limit`.
+
+    Raises ValueError on a dict key that is neither text nor an integer.
+    """
     count, position, end = 0, 0, len(data)
+    left, in_dict = -1, False  # how many values the innermost container still has; a dict, keys and values in turn
+    outer: list[tuple[int, bool]] = []
     while position < end and count <= limit:
         byte = data[position]
-        width = _LENGTH[byte]
-        body = int.from_bytes(data[position + 1 : position + 1 + width], "big") if width else 0
-        position += 1 + width + body + _FIXED[byte]
+        if in_dict and left % 2 == 0 and byte not in _KEYS:
+            raise ValueError("a dict key is neither text nor an integer")
+        left -= 1
         count += 1
+        if byte in _CONTAINERS:
+            width = _FIXED[byte]
+            size = int.from_bytes(data[position + 1 : position + 1 + width], "big") if width else byte & 0x0F
+            outer.append((left, in_dict))
+            left, in_dict = (2 * size, True) if byte in _DICTS else (size, False)
+            position += 1 + width
+        else:
+            width = _LENGTH[byte]
+            body = int.from_bytes(data[position + 1 : position + 1 + width], "big") if width else 0
+            position += 1 + width + body + _FIXED[byte]
+        while left == 0 and outer:
+            left, in_dict = outer.pop()
     return count

@@ -99,7 +99,7 @@ class Worker:
         self._snapshots = Snapshots(self._namespace, interrupts)
         self._host_names: dict[str, Any] = {}
         self._pieces: list[bytes] = []
-        self._reserve: bytearray | None = bytearray(_RESERVE_BYTES)
+        self._reserve: bytes | None = bytes(_RESERVE_BYTES)  # counts for the limit, but touches no memory
         self._rebound: tuple[str, ...] = ()  # names of the host that were put back after the last cell
         # Bound methods of built-in types, so that putting built-ins back needs none of them.
         self._restore_builtins = vars(builtins).update
@@ -163,7 +163,8 @@ class Worker:
         changed = tuple(name for name in written if name in before)
         deleted = tuple(name for name in before if name not in after and is_model_variable(name))[:_NAMES]
         read = frozenset(name for name in used.read if name in after and self._is_variable(name, after[name]))
-        self._snapshots.note_cell((*bound, *changed), read)
+        same = [name for name in changed if before[name] == id(after[name])]  # the cell may not have come to binding it
+        self._snapshots.note_cell((*bound, *changed), read.union(same))
         return Done(cell, fault, bound, changed, deleted, tuple(sorted(read)), self._rebound)
 
     def _put_back(self) -> None:
@@ -178,7 +179,7 @@ class Worker:
         self._namespace["__builtins__"] = builtins
         if self._reserve is None:
             with suppress(MemoryError):
-                self._reserve = bytearray(_RESERVE_BYTES)
+                self._reserve = bytes(_RESERVE_BYTES)
         lost = [name for name, value in self._host_names.items() if self._namespace.get(name) is not value]
         for name in lost:
             self._namespace[name] = self._host_names[name]

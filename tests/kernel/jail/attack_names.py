@@ -22,6 +22,7 @@ from types import SimpleNamespace
 _NUMBERS = {  # x86_64, aarch64
     "truncate": (76, 45),
     "linkat": (265, 37),
+    "fallocate": (285, 47),
     "renameat2": (316, 276),
     "openat2": (437, 437),
     "inotify_init1": (294, 26),

@@ -67,6 +67,7 @@ evidence = os.write(os.open('new', os.O_WRONLY | os.O_CREAT, dir_fd=folder), b'x
     "truncate a secret in access mode 3": "os.open(T.secret, 3 | os.O_TRUNC); evidence = True",
     "truncate a declared file by path": "os.truncate(T.library, 0); evidence = True",
     "make a nameless file": "evidence = os.write(os.open(T.outside, os.O_TMPFILE | os.O_RDWR), b'x')",
+    "lock a declared file against others": "fcntl.flock(os.open(T.library, 0), fcntl.LOCK_EX); evidence = True",
     "write to a declared file": "evidence = open(T.library, 'r+').write('x')",
     "write to a declared file by a shared mapping": """
 fd = os.open(T.library, os.O_RDWR)

@@ -97,6 +97,15 @@ evidence = written > 16 << 20
 os.posix_fallocate(os.open('big', os.O_RDWR | os.O_CREAT), 0, 16 << 20)
 evidence = True
 """,
+    "fill the disk by reserving behind the end of a file": """
+call('fallocate', os.open('big', os.O_RDWR | os.O_CREAT), 1, 0, 16 << 20)
+evidence = True
+""",
+    "fill the disk by reserving at once": """
+for number in range(40):
+    call('fallocate', os.open(f'file{number}', os.O_RDWR | os.O_CREAT), 0, 0, 1 << 19)
+evidence = True
+""",
     "fill the disk by many files": """
 for number in range(70):
     with open(f'file{number}', 'wb', buffering=0) as file:

@@ -57,6 +57,17 @@ a, b = socket.socketpair(socket.AF_UNIX)
 socket.send_fds(a, [b'x'], [a.fileno()])
 evidence = socket.recv_fds(b, 1, 1)[1]
 """,
+    "send urgent data over a socket pair": """
+a, b = socket.socketpair(socket.AF_UNIX)
+evidence = a.send(b'x', socket.MSG_OOB)
+""",
+    "receive urgent data over a socket pair": """
+a, b = socket.socketpair(socket.AF_UNIX)
+try:
+    b.recv(1, socket.MSG_OOB)
+except OSError as answer:
+    evidence = answer.errno == 22  # there is none; a refusal would have another number
+""",
     "listen at an abstract name": """
 s = socket.socket(socket.AF_UNIX)
 s.bind(f'\\0scroll-attack-{os.getpid()}')

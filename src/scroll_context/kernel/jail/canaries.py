@@ -17,7 +17,6 @@ import struct
 import threading
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 from scroll_context.kernel.jail.libc import syscall
@@ -55,10 +54,10 @@ def choose_targets(spec: JailSpec) -> Targets:
     def outside(path: str) -> bool:
         return not lies_in(os.path.realpath(path), declared)
 
-    hidden = tuple(path for path in _SECRETS if Path(path).exists() and outside(path))
+    hidden = tuple(path for path in _SECRETS if os.path.exists(path) and outside(path))
     if not hidden:
         raise refuse("read outside", "every file that could prove it is declared readable", "Declare fewer paths.")
-    folders = {"/tmp", str(Path(spec.scratch).parent)}
+    folders = {"/tmp", os.path.dirname(declared[-1])}
     library = None if outside(os.__file__) else os.__file__
     return Targets(hidden, tuple(sorted(filter(outside, folders))), library)
 
@@ -79,14 +78,17 @@ def sing(spec: JailSpec, tier: Tier, targets: Targets) -> tuple[str, ...]:
 
 
 def _must_work(spec: JailSpec, targets: Targets) -> None:
-    probe = Path(spec.scratch, ".canary")
+    probe = f"{spec.scratch}/.canary-{os.urandom(8).hex()}"  # no name that an earlier kernel may have left there
     try:
-        probe.write_bytes(b"tweet")
-        if probe.read_bytes() != b"tweet":
-            raise OSError("it does not return what was written")
-        probe.unlink()
+        with open(probe, "x+b") as file:
+            file.write(b"tweet")
+            file.seek(0)
+            if file.read() != b"tweet":
+                raise OSError("it does not return what was written")
+        os.unlink(probe)
         if targets.library is not None:
-            Path(targets.library).read_bytes()
+            with open(targets.library, "rb") as file:
+                file.read(1)
     except OSError as error:
         raise refuse(
             "scratch", f"the declared paths do not work: {error}", "Give a scratch folder of your own."

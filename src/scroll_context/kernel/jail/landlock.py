@@ -60,7 +60,7 @@ def restrict(read_only: tuple[str, ...], scratch: str, abi: int) -> None:
 def _grant(ruleset: int, path: str, rights: int, handled: int) -> None:
     target = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
-        allowed = rights & handled if os.path.isdir(path) else rights & handled & _ON_A_FILE  # noqa: PTH112
+        allowed = rights & handled if os.path.isdir(path) else rights & handled & _ON_A_FILE
         syscall("landlock_add_rule", ruleset, _PATH_BENEATH, struct.pack("=Qi", allowed, target), 0)
     finally:
         os.close(target)

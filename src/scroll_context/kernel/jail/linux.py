@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager
-from pathlib import Path
 
 from scroll_context.kernel.jail import canaries, inheritance, landlock, limits, namespaces, seccomp, sentinel, syscalls
 from scroll_context.kernel.jail.guarantees import linux_guarantees
@@ -84,7 +83,7 @@ def _step(guarantee: str, remedy: str) -> Iterator[None]:
 
 def _check(spec: JailSpec, full: bool) -> None:
     """Refuse a request that cannot be honoured exactly."""
-    if len(list(Path("/proc/self/task").iterdir())) != 1:
+    if len(os.listdir("/proc/self/task")) != 1:
         raise refuse("system calls", "this process has threads that would stay outside the jail", _PLAIN)
     scratch = os.path.realpath(spec.scratch)
     for path in (*spec.read_only, spec.scratch):
@@ -92,11 +91,11 @@ def _check(spec: JailSpec, full: bool) -> None:
             raise refuse("read outside", f"{path!r} is not an absolute path", "Declare absolute paths.")
     for path in spec.read_only:
         real = os.path.realpath(path)
-        if not Path(real).exists():
+        if not os.path.exists(real):
             raise refuse("read outside", f"{path} does not exist or cannot be reached", "Declare paths that exist.")
         if lies_in(scratch, [real]) or lies_in(real, [scratch]):
             raise refuse("write outside", f"{path} and the scratch folder overlap", "Keep them apart.")
-    if not full and not Path(scratch).is_dir():
+    if not full and not os.path.isdir(scratch):
         raise refuse("scratch", f"{scratch} is not a folder", "Create it, empty, for this kernel alone.")
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import struct
 from collections import deque
-from pathlib import Path
 
 from scroll_context.kernel.jail.libc import libc, mount, syscall
 from scroll_context.kernel.jail.paths import lies_in
@@ -32,9 +31,9 @@ def unshare() -> None:
     """Leave the host's users, network, IPC, host name and control groups; the next child leaves its pids too."""
     user, group = os.getuid(), os.getgid()
     syscall("unshare", _NEWUSER | _NEWPID | _NEWNET | _NEWIPC | _NEWUTS | _NEWCGROUP)
-    Path("/proc/self/setgroups").write_text("deny")
-    Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
-    Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+        with open(f"/proc/self/{name}", "w") as file:
+            file.write(text)
     if libc().sethostname(_HOST_NAME, len(_HOST_NAME)) != 0:
         raise OSError("the host name cannot be set")
 
@@ -44,35 +43,35 @@ def build_root(spec: JailSpec) -> None:
     syscall("unshare", _NEWNS)
     mount("none", "/", None, _RECURSIVE | _PRIVATE)
     trees, links = _resolve(spec.read_only)
-    base = next(p for p in ("/tmp", "/run", "/var", "/usr") if Path(p).is_dir())
+    base = next(p for p in ("/tmp", "/run", "/var", "/usr") if os.path.isdir(p))
     mount("scroll-root", base, "tmpfs", _NOSUID | _NODEV, "mode=755,size=1m,nr_inodes=4k")
-    Path(base + _OLD).mkdir()
+    os.mkdir(base + _OLD)
     syscall("pivot_root", os.fsencode(base), os.fsencode(base + _OLD))
     os.chdir("/")
     for tree in trees:
         _bind_read_only(tree)
     for link, target in links.items():
         if not os.path.lexists(link):
-            Path(link).parent.mkdir(parents=True, exist_ok=True)
-            Path(link).symlink_to(target)
+            os.makedirs(os.path.dirname(link), exist_ok=True)
+            os.symlink(target, link)
     size = spec.limits.scratch_bytes
-    Path(spec.scratch).mkdir(parents=True, exist_ok=True)
+    os.makedirs(spec.scratch, exist_ok=True)
     options = f"mode=700,size={size},nr_inodes={max(size // _PAGE, 64)}"
     mount("scroll-scratch", spec.scratch, "tmpfs", _NOSUID | _NODEV | _NOEXEC, options)
     if libc().umount2(_OLD.encode(), _MNT_DETACH) != 0:
         raise OSError("the old root cannot be detached")
-    Path(_OLD).rmdir()
+    os.rmdir(_OLD)
     mount("none", "/", None, _REMOUNT | _RDONLY | _NOSUID | _NODEV)
 
 
 def _bind_read_only(tree: str) -> None:
-    source, device = Path(_OLD + tree), tree.startswith("/dev/")
-    if source.is_dir():
-        Path(tree).mkdir(parents=True, exist_ok=True)
+    source, device = _OLD + tree, tree.startswith("/dev/")
+    if os.path.isdir(source):
+        os.makedirs(tree, exist_ok=True)
     else:
-        Path(tree).parent.mkdir(parents=True, exist_ok=True)
-        Path(tree).touch()
-    mount(str(source), tree, None, _BIND | _RECURSIVE)
+        os.makedirs(os.path.dirname(tree), exist_ok=True)
+        os.mknod(tree)
+    mount(source, tree, None, _BIND | _RECURSIVE)
     flags = _ATTR_RDONLY | _ATTR_NOSUID | (0 if device else _ATTR_NODEV)
     attributes = struct.pack("=QQQQ", flags, 0, 0, 0)
     syscall("mount_setattr", _AT_FDCWD, os.fsencode(tree), _AT_RECURSIVE, attributes, len(attributes))
@@ -91,16 +90,17 @@ def _resolve(paths: tuple[str, ...]) -> tuple[list[str], dict[str, str]]:
 
 def _follow(path: str, links: dict[str, str]) -> str:
     """Resolve a path step by step, noting every symbolic link on the way."""
-    rest, done = deque(Path(path).parts[1:]), Path("/")
+    rest, done = deque(path.split("/")), ""  # `done` is real, and empty for the root
     while rest:
         part = rest.popleft()
-        here = done.parent if part == ".." else done / part
-        if not here.is_symlink():
+        if part in ("", "."):
+            continue
+        here = done.rpartition("/")[0] if part == ".." else f"{done}/{part}"
+        if not os.path.islink(here):
             done = here
             continue
-        target = here.readlink()
-        links[str(here)] = str(target)
-        if target.is_absolute():
-            done = Path("/")
-        rest.extendleft(reversed(target.parts[1:] if target.is_absolute() else target.parts))
-    return str(done)
+        links[here] = target = os.readlink(here)
+        if target.startswith("/"):
+            done = ""
+        rest.extendleft(reversed(target.split("/")))
+    return done or "/"

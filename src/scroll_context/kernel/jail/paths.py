@@ -8,11 +8,11 @@ the base interpreter, not into a virtual environment, lie inside the folder of t
 
 from __future__ import annotations
 
+import functools
+import os
 import site
 import sys
-import sysconfig
 from collections.abc import Iterable
-from pathlib import Path
 
 _SYSTEM = (
     "/lib64",
@@ -25,16 +25,21 @@ _SYSTEM = (
 )
 
 
+@functools.cache
 def default_read_only() -> tuple[str, ...]:
     """What the interpreter needs at run time, and no installed package."""
+    import sysconfig  # only here and below: workers import this module too, and start faster without it
+
     libraries = {sysconfig.get_path(name, vars=_base()) for name in ("stdlib", "platstdlib")}
-    if Path(sys.base_prefix, "conda-meta").is_dir():  # its shared libraries lie beside those of its packages
-        libraries.add(str(Path(sys.base_prefix, "lib")))
+    if os.path.isdir(f"{sys.base_prefix}/conda-meta"):  # its shared libraries lie beside those of its packages
+        libraries.add(f"{sys.base_prefix}/lib")
     return _existing(libraries | set(_SYSTEM) | _shared_libraries())
 
 
 def site_packages() -> tuple[str, ...]:
     """The folders of installed packages that this interpreter sees."""
+    import sysconfig
+
     known = {*site.getsitepackages(), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     if site.ENABLE_USER_SITE:
         known.add(site.getusersitepackages())
@@ -54,18 +59,20 @@ def _base() -> dict[str, str]:
 def _shared_libraries() -> set[str]:
     """The system's library folders, found by where this process has its C library from, and libpython."""
     try:
-        lines = Path("/proc/self/maps").read_text().splitlines()
+        with open("/proc/self/maps") as maps:
+            files = {line[line.index("/") :].rstrip("\n") for line in maps if "/" in line}
     except OSError:
         return set()
     needed: set[str] = set()
-    for file in {Path(line[line.index("/") :]) for line in lines if "/" in line}:
-        if file.name.startswith("libpython"):
-            needed.add(str(file))
-        elif file.name.startswith(("libc.", "libc-", "ld-")):
-            folder = str(file.parent).removeprefix("/usr")
+    for file in files:
+        folder, _, name = file.rpartition("/")
+        if name.startswith("libpython"):
+            needed.add(file)
+        elif name.startswith(("libc.", "libc-", "ld-")):
+            folder = folder.removeprefix("/usr")
             needed |= {folder, f"/usr{folder}"}
     return needed
 
 
 def _existing(paths: set[str]) -> tuple[str, ...]:
-    return tuple(sorted(path for path in paths if Path(path).exists()))
+    return tuple(sorted(path for path in paths if os.path.exists(path)))

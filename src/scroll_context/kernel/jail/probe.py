@@ -7,7 +7,6 @@ throwaway process is a fresh interpreter, because the caller may have threads an
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import msgspec
 
@@ -22,7 +21,8 @@ _PROGRAM = "import sys; sys.path[:0] = sys.argv[1:]; from scroll_context.kernel.
 
 def probe(spec: JailSpec) -> Enforcement:
     """What `enter(spec)` would enforce here; raises KernelUnavailable as it would."""
-    import subprocess  # only here: workers import this package too, and start faster without it
+    import subprocess  # only here: workers import this package too, and start faster without these
+    from pathlib import Path
 
     folders = sorted({str(Path(module.__file__ or "").parents[1]) for module in (scroll_context, msgspec)})
     try:

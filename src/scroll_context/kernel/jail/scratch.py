@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import stat
-from pathlib import Path
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _NAME_BYTES = 4096  # what a name costs at most, however small its file
@@ -48,7 +47,7 @@ def remove_scratch(folder: str) -> None:
             os.rmdir(name, dir_fd=top)
     finally:
         os.close(top)
-    Path(folder).rmdir()
+    os.rmdir(folder)
 
 
 def _empty(folder: int, top: int) -> list[str]:

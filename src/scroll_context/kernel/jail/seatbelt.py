@@ -11,7 +11,6 @@ import ctypes
 import os
 import socket
 from collections.abc import Callable, Set
-from pathlib import Path
 
 from scroll_context.kernel.jail import inheritance, limits
 from scroll_context.kernel.jail.guarantees import seatbelt_guarantees
@@ -30,6 +29,8 @@ _FIXED = """(version 1)
 
 def profile(spec: JailSpec) -> str:
     """The policy in Seatbelt's language. Paths are resolved first: the kernel compares real ones."""
+    from pathlib import Path  # only here: workers on Linux import this module too, and start faster without it
+
     readable = sorted({*(str(Path(path).resolve()) for path in spec.read_only), *_SYSTEM})
     scratch = str(Path(spec.scratch).resolve())
     ancestors = sorted({str(above) for path in (*readable, scratch) for above in Path(path).parents})

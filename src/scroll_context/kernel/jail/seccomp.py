@@ -38,6 +38,7 @@ _SET_MODE_FILTER, _NEW_LISTENER = 1, 8
 ALLOW = Instruction(_RETURN, 0, 0, _PERMIT)
 DENY = Instruction(_RETURN, 0, 0, _ERRNO | errno.EPERM)
 ABSENT = Instruction(_RETURN, 0, 0, _ERRNO | errno.ENOSYS)
+UNSUPPORTED = Instruction(_RETURN, 0, 0, _ERRNO | errno.EOPNOTSUPP)
 KILL = Instruction(_RETURN, 0, 0, _KILL_PROCESS)
 
 # What glibc asks for when it starts a thread; musl adds the obsolete CLONE_DETACHED. Nothing else is a thread
@@ -144,7 +145,9 @@ def _rules(pid: int) -> dict[str, Program]:
         "fcntl": _only(1, _FCNTLS),
         "ioctl": _only(1, _IOCTLS),
         "rt_sigaction": [*_unless_among(0, kept_handlers, ALLOW), *_null(1)],
-        "sendto": _null(4),
+        "fallocate": [UNSUPPORTED],  # reserves a disk faster than the sentinel looks; the C library writes instead
+        "sendto": [_low(3), *_if_any_bit(socket.MSG_OOB, DENY), *_null(4)],
+        "recvfrom": _unless_bits(3, socket.MSG_OOB),
         "getsockopt": [*_unless_among(1, (socket.SOL_SOCKET,), DENY), *_only(2, _SOCKET_OPTIONS)],
         "clone": _only(0, _THREAD_FLAGS),
         "clone3": [ABSENT],

@@ -21,7 +21,6 @@ import stat
 import struct
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from scroll_context.kernel.jail.inheritance import close_inherited, die_with_parent, drop_capabilities
@@ -65,7 +64,7 @@ def split(spec: JailSpec, watch_scratch: bool, report_pid: Callable[[int], None]
     outer.close()
     die_with_parent()
     message = inner.recv(32)
-    if not message:  # the sentinel died before this process was bound to its life
+    if not message:  # the sentinel died already; if it dies later, `hand_over` fails
         os._exit(_STATUS_OF_A_BROKEN_SENTINEL)
     return Link(int(message), inner)
 
@@ -82,10 +81,10 @@ def _guard(
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         if report_pid is not None:
             report_pid(child)
+        control.sendall(str(child).encode())  # it goes on meanwhile, and waits for the rest in `hand_over`
         close_inherited({control.fileno()})
         drop_capabilities()
         die_with_parent()
-        control.sendall(str(child).encode())
         _, descriptors, _, _ = socket.recv_fds(control, 16, 1)
         if descriptors:
             control.sendall(b"w")
@@ -168,7 +167,7 @@ class _Watch:
             self._bound(self._scratch)
 
     def _threads(self) -> int:
-        return Path(f"/proc/{self._child}/task").stat().st_nlink - 2
+        return os.stat(f"/proc/{self._child}/task").st_nlink - 2
 
     def _memory(self) -> int:
         """Memory that is neither a file's nor another process's, swapped out or not; whatever it may do or not."""
@@ -197,9 +196,10 @@ class _Watch:
 
     def _removed(self) -> int:
         used = 0
-        for descriptor in Path(f"/proc/{self._child}/fd").iterdir():
+        folder = f"/proc/{self._child}/fd"
+        for descriptor in os.listdir(folder):
             try:
-                info = descriptor.stat()
+                info = os.stat(f"{folder}/{descriptor}")
             except FileNotFoundError:
                 continue
             if stat.S_ISREG(info.st_mode) and info.st_nlink == 0:
