@@ -12,6 +12,7 @@ from scroll_context.events import Event, Kind
 from scroll_context.messages import ToolCall, ToolSpec
 from scroll_context.models import Reply, Request, ScriptedModel, Usage, exec_cell
 from scroll_context.surface.tools import tool
+from scroll_context.view.tokens import Gauge
 
 Opened = Callable[..., Session]
 
@@ -30,7 +31,7 @@ def test_a_turn_from_request_to_answer(opened: Opened) -> None:
     assert kinds(session) == ["conversation", "conversation", "cell", "observation", "conversation"]
     shown = model.requests[1].messages
     assert [message.role for message in shown] == ["system", "user", "assistant", "tool"]
-    assert shown[-1].text == "42" and "n: int = 42" in shown[-1].tail.replace("n = 42", "n: int = 42")
+    assert shown[-1].text == "42" and "n: int = 42" in shown[-1].tail
     reply = next(event for event in session.events() if event.role == "assistant")
     assert reply.headline.startswith("sum | 42 | answer")
     assert run.totals.input_tokens > 0 and run.totals.cache_read_tokens > 0
@@ -144,24 +145,29 @@ def test_a_failed_request_leaves_a_session_that_goes_on(opened: Opened) -> None:
 
 
 def test_unknown_usage_is_not_taken_for_zero(opened: Opened) -> None:
+    class Uncounted:
+        name, window = "uncounted", 8_000
+
+        def reply(self, *_: object, **__: object) -> Reply:
+            return Reply(text="hi", usage=Usage())
+
     session = opened()
-    run = Agent(session, ScriptedModel([Reply(text="hi", usage=Usage(input_tokens=0))])).run("go")
-    assert run.state == "answered"
+    run = Agent(session, Uncounted()).run("go")
+    assert run.state == "answered" and run.totals.input_tokens == 0
+    assert session.context.view.gauge == Gauge(), "nothing was learned"
 
 
 def test_stop_ends_the_cell_and_keeps_the_session(opened: Opened) -> None:
-    session = opened()
     agent: Agent
 
-    def stop_when_running(event: Event) -> None:
-        if event.kind == Kind.CELL:
-            threading.Timer(0.3, agent.stop).start()
+    def enough() -> None:
+        """Called by the cell when it has begun."""
+        agent.stop()
 
-    session.on_event = stop_when_running
-    agent = Agent(session, ScriptedModel([exec_cell("kept = 5\nwhile True: pass"), "never asked"]))
+    session = opened(tools=[enough])
+    agent = Agent(session, ScriptedModel([exec_cell("kept = 5\nenough()\nwhile True: pass"), "never asked"]))
     run = agent.run("loop")
     assert run.state == "stopped"
-    session.on_event = None
     observation = [event for event in session.events() if event.kind == Kind.OBSERVATION][-1]
     assert observation.tool_state == "interrupted"
     again = ScriptedModel([exec_cell("print(kept)"), "ok"])
@@ -195,6 +201,16 @@ def test_stop_ends_the_reply_and_keeps_what_was_said(opened: Opened) -> None:
     assert run.state == "stopped" and run.answer.startswith("a long")
     assert len(run.answer) < 100
     assert Agent(session, ScriptedModel(["short"])).run("shorter, please").answer == "short"
+
+
+def test_stop_ends_the_second_reply_after_an_overflow_too(opened: Opened) -> None:
+    session = opened()
+    agent: Agent
+    cells = [exec_cell(f"print('{n} ' * 700)") for n in range(8)]
+    model = ScriptedModel([*cells, ContextOverflow("too long"), "a long answer " * 50], chunk=10)
+    agent = Agent(session, model, on_text=lambda _: agent.stop())
+    run = agent.run("talk")
+    assert run.state == "stopped" and run.answer.startswith("a long") and len(run.answer) < 100
 
 
 def test_the_papers_tool_names_share_one_kernel(opened: Opened) -> None:

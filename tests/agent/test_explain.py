@@ -109,6 +109,31 @@ def test_a_request_without_an_answer_is_explained(store: Store) -> None:
     assert found.reply is None and found.reported == 0 and found.verified
 
 
+def test_a_word_of_the_user_while_a_reply_is_on_its_way_is_not_the_reply(store: Store) -> None:
+    with Session.open(store, session_id="a") as session:
+
+        def interrupted(request: Request) -> Answer:
+            session.say("One more thing.")
+            return "done"
+
+        Agent(session, ScriptedModel([interrupted])).run("Go.")
+    found = explain(store, store.log.last_seq())
+    assert found.reply == store.log.last_seq() and found.reported > 0 and found.verified
+
+
+def test_a_view_that_was_filled_before_its_session_is_explained_with_what_filled_it(store: Store) -> None:
+    earlier = [store.append(Draft(session_id="before", role="user", content=f"word {n}")) for n in range(3)]
+    history = store.log.get_many(earlier)
+    with Session.open(store, session_id="a") as session:
+        for event in history:
+            session.context.add(event)
+        Agent(session, ScriptedModel(["done"])).run("Go.")
+    last = store.log.last_seq()
+    assert not explain(store, last).verified
+    found = explain(store, last, lambda context: history if context == "scroll" else [])
+    assert found.verified and "word 2" in found.messages[1].text
+
+
 @pytest.mark.parametrize("name", CONTEXTS)
 def test_requests_of_every_context_are_rebuilt(store: Store, name: str) -> None:
     def say(request: Request, step: int) -> Answer:

@@ -19,6 +19,7 @@ CELLS = Path(__file__).with_name("paper_cells")
 def open_session(folder: Path, name: str) -> tuple[Store, Session]:
     store = Store(folder, create=True)
     build(store, name)
+    store.index.catch_up()  # a search waits two seconds for it, which can be too short on a busy machine
     session = Session.open(
         store, session_id="probe", agent_id="agent", task_id=name, options=SessionOptions(reach="task")
     )

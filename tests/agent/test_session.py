@@ -7,7 +7,7 @@ import pytest
 from scroll_context.agent.agent import Agent
 from scroll_context.agent.session import Session, SessionOptions, fork, lineage
 from scroll_context.errors import BadInput, UnknownSeq
-from scroll_context.events import Kind
+from scroll_context.events import Draft, Kind
 from scroll_context.messages import ToolCall
 from scroll_context.models import Reply, ScriptedModel, exec_cell
 from scroll_context.store.store import Store
@@ -97,6 +97,29 @@ def test_a_fork_has_the_past_and_its_own_future(store: Store, opened: Opened) ->
     twice.close()
 
 
+def test_a_fork_has_the_variables_of_its_seq_though_they_were_saved_later(store: Store, opened: Opened) -> None:
+    session = opened()
+    before = session.say("begin").seq
+    printed = session.run_cell(ToolCall("c", "exec", {}), "x = 1")
+    cell(session, "x = 2")
+    session.environment.settle()
+    saved = [event for event in session.events() if event.kind == Kind.SNAPSHOT]
+    assert [event.seq > printed.seq for event in saved] == [True, True]
+    for at, shown in ((before, "NameError"), (printed.reply_to, "NameError"), (printed.seq, "1"), (saved[-1].seq, "2")):
+        with session.fork(at) as branch:
+            assert shown in cell(branch, "print(x)"), at
+            assert [event.seq for event in branch.events()] == sorted(event.seq for event in branch.events())
+
+
+@pytest.mark.parametrize("metadata", [{}, {"session_id": "old", "at_seq": 99}, {"session_id": 7, "at_seq": "x"}])
+def test_an_imported_event_that_calls_itself_a_fork_is_no_fork(store: Store, metadata: dict[str, object]) -> None:
+    store.append(Draft(kind=Kind.FORK, session_id="old", metadata=metadata))
+    said = store.append(Draft(session_id="old", role="user", content="hello"))
+    assert [event.seq for event in lineage(store, "old")] == [1, said]
+    with Session.resume(store, "old") as session:
+        assert session.context.name == "scroll" and cell(session, "print(1)") == "1"
+
+
 def test_bad_forks_and_names_are_refused(store: Store, opened: Opened) -> None:
     session = opened()
     session.say("hello")
@@ -166,7 +189,7 @@ def test_integers_as_text_dates_and_pairs_as_lists(store: Store, opened: Opened)
         ("ms.search(5)", "takes a text"),
         ("ms.expand()", "needs a seq"),
         ("ms.expand(1, 999999999)", "at most 5,000"),
-        ("ms.search('x', created_on='soon')", "must be a date"),
+        ("ms.search('x', created_on='soon')", "'soon' is not a date"),
         ("ms.provenance('nothing')", "no variable"),
     ):
         assert says in cell(session, source), source
@@ -208,6 +231,35 @@ def test_a_tool_with_effects_asks_first(opened: Opened) -> None:
     shown = cell(session, "print(pay(5))\ntry:\n    pay(500)\nexcept ToolFailed as failed:\n    print('no:', failed)")
     assert shown.startswith("paid\nno: ") and "refused" in shown
     assert done == ["5"]
+
+
+def test_calls_inside_a_cell_are_told_as_they_happen(opened: Opened) -> None:
+    told: list[str] = []
+    known: list[list[str]] = []
+
+    @tool
+    def fetch() -> int:
+        """One."""
+        known.append(list(told))
+        return 1
+
+    session = opened(tools=[fetch], ask=lambda *_: AskReply("yes"))
+    session.on_event = lambda event: told.append(f"{event.kind} {event.name}")
+    assert cell(session, "print(fetch(), ask('is it?', 'text'))") == "1 yes"
+    assert known == [["cell exec", "tool_call fetch"]]
+    assert told[2:] == ["tool_result fetch", "tool_call ask", "tool_result ask", "observation exec"]
+
+
+def test_a_fork_can_be_given_what_a_session_is_given(opened: Opened) -> None:
+    @tool(effects=True)
+    def pay(amount: int) -> str:
+        """Pay."""
+        return "paid"
+
+    session = opened()
+    at = session.say("hello").seq
+    with session.fork(at, tools=[pay], confirm=lambda _: False) as branch:
+        assert "the user refused it" in cell(branch, "pay(5)")
 
 
 def test_a_large_result_arrives_as_a_handle(opened: Opened) -> None:

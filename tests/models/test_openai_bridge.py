@@ -23,7 +23,7 @@ from openai_server import (
 from provider_server import ProviderServer, fault
 
 from scroll_context.errors import ContextOverflow, ModelCancelled, ModelError, ModelRefused, ModelUnavailable
-from scroll_context.messages import Message, Thinking, ToolCall, ToolSpec
+from scroll_context.messages import Message, Thinking, ToolCall, ToolSpec, canonical
 from scroll_context.models import Model, Request, Settings, connect, with_retries
 
 KEY = "sk-test-1234567890abcdef"
@@ -113,6 +113,16 @@ def test_parallel_calls_whose_arguments_come_in_pieces() -> None:
     assert (reply.text, reply.finish_reason) == ("", "tool_call")
 
 
+def test_characters_that_were_cut_in_half_are_whole_again() -> None:
+    cut = [*text_deltas("a \ud83d", "\ude00 b", " \ud83d c"), call_delta(0, "a", "exec", '{"source": "\ud83d')]
+    pieces: list[str] = []
+    with ProviderServer(streamed(*cut, call_delta(0, "", "", '\ude00"}'), finish="tool_calls")) as server:
+        reply = model_at(server).reply(HELLO, on_text=pieces.append)
+    assert reply.text == "".join(pieces) == "a 😀 b \ufffd c"
+    assert reply.tool_calls == (ToolCall("a", "exec", {"source": "😀"}),)
+    canonical(reply)
+
+
 def test_calls_that_share_an_id_are_told_apart() -> None:
     calls = [
         {"id": "same", "type": "function", "function": {"name": "exec", "arguments": json.dumps({"source": source})}}
@@ -124,7 +134,10 @@ def test_calls_that_share_an_id_are_told_apart() -> None:
     assert len({call.id for call in reply.tool_calls}) == 3
 
 
-@pytest.mark.parametrize("raw", ['{"source": "print(', "print(1)", '["a"]', '"text"', '{"n": NaN}'])
+DEEP = '{"a":' * 9_000 + "1" + "}" * 9_000
+
+
+@pytest.mark.parametrize("raw", ['{"source": "print(', "print(1)", '["a"]', '"text"', '{"n": NaN}', DEEP])
 def test_malformed_arguments_are_kept_and_can_be_answered(raw: str) -> None:
     with ProviderServer(
         streamed(call_delta(0, "a", "exec", raw), finish="tool_calls"), streamed(*text_deltas("I see."))

@@ -167,7 +167,7 @@ def test_arguments_nested_beyond_reason_are_refused(log: EventLog) -> None:
         deep = [deep]
     with pytest.raises(ToolFailed):
         toolbox(log, add).call("add", (deep,))
-    assert pair(log)[1].tool_state == "error"
+    assert pair(log)[1].tool_state == "refused"
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_calls_that_cannot_start_are_recorded_too(
         toolbox(log, fail, add).call(name, args, kwargs)
     call, result = pair(log)
     assert said in str(caught.value)
-    assert (caught.value.kind, result.tool_state) == (kind, "error")
+    assert (caught.value.kind, result.tool_state) == (kind, "error" if kind == "NameError" else "refused")
     assert said in result.content
     assert sent is None or json.loads(call.content) == sent
 
@@ -270,7 +270,7 @@ def test_the_callers_deadline_comes_before_the_tools_timeout(log: EventLog, neve
         never.wait()
 
     with pytest.raises(ToolFailed, match="gave no answer"):
-        toolbox(log, hang).call("hang", deadline=time.monotonic() + 0.05)
+        toolbox(log, hang).call("hang", deadline=time.monotonic() + 0.5)
 
 
 def test_nothing_starts_after_the_deadline(log: EventLog) -> None:
@@ -321,6 +321,29 @@ def test_a_tool_may_be_called_only_so_often(log: EventLog) -> None:
         box.call("rare")
     assert (caught.value.state, pair(log)[1].tool_state) == ("refused", "refused")
     assert box.call("add", (1,)).value == 2
+
+
+def test_calls_are_counted_across_a_resume_and_refused_ones_are_not(log: EventLog) -> None:
+    @tool(max_calls=3, effects=True)
+    def rare(fails: bool) -> int:
+        return 1 // (not fails)
+
+    assert toolbox(log, rare).call("rare", (False,)).value == 1
+    with pytest.raises(ToolFailed, match="must be bool"):
+        toolbox(log, rare).call("rare", ("perhaps",))
+    refusing = toolbox(log, rare, confirm=lambda _: False)
+    for _ in range(3):
+        with pytest.raises(ToolFailed, match="the user refused"):
+            refusing.call("rare", (False,))
+    with pytest.raises(ToolFailed, match="division"):
+        toolbox(log, rare).call("rare", (True,))  # it ran, so it counts
+    log.append(Scope("another", "planner").draft(Kind.TOOL_CALL, name="rare"))
+    log.append(SCOPE.draft(Kind.TOOL_CALL, name="rare", source_key="import:1"))
+    last = toolbox(log, rare)
+    assert last.call("rare", (False,)).value == 1
+    for box in (last, toolbox(log, rare, confirm=lambda _: pytest.fail("asked for nothing"))):
+        with pytest.raises(ToolFailed, match="may be called 3 times"):
+            box.call("rare", (False,))
 
 
 def test_no_more_than_so_many_run_at_once(log: EventLog) -> None:
@@ -480,6 +503,26 @@ def test_imported_calls_are_not_ours_to_finish(log: EventLog) -> None:
 def test_the_description_is_sorted_and_stable(log: EventLog) -> None:
     one, other = toolbox(log, fail, add).describe(), toolbox(log, add, fail).describe()
     assert one == other == f"{add.stub}\n\n{fail.stub}"
+
+
+def test_the_user_is_announced_once_and_only_when_there_is_one(log: EventLog, booked: list[str]) -> None:
+    def asked(text: str) -> int:
+        return text.count("The user may be asked")
+
+    book = booking(booked)
+    assert asked(toolbox(log, book, add, confirm=lambda _: True).describe()) == 1
+    assert asked(toolbox(log, book, add).describe()) == asked(toolbox(log, add, confirm=lambda _: True).describe()) == 0
+    for limit in (10_000, 150, 120):
+        assert toolbox(log, book, add).describe(limit).count("has effects") == 1, limit
+
+
+def test_a_listener_that_raises_leaves_no_call_without_an_end(log: EventLog, booked: list[str]) -> None:
+    def broken(seq: int) -> None:
+        raise RuntimeError("the listener is broken")
+
+    with pytest.raises(RuntimeError, match="broken"):
+        toolbox(log, booking(booked)).call("book", ("OS 1",), on_event=broken)
+    assert (pair(log)[1].tool_state, booked, unfinished(log, SCOPE)) == ("error", [], [])
 
 
 def test_the_description_gets_shorter_rather_than_longer_than_its_bound(log: EventLog) -> None:

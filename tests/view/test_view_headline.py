@@ -14,6 +14,7 @@ from scroll_context.view.headline import (
     merged,
     parse_field,
     parse_reply,
+    without_headline,
 )
 
 WHOLE = Headline("find flights", "212 in `flights`", "filter economy", "running")
@@ -75,6 +76,32 @@ def test_reading_never_raises_and_is_bounded(value: object, text: str) -> None:
 @given(headlines)
 def test_the_full_form_reads_back(one: Headline) -> None:
     assert parse_field(one.full()) == (one if one != Headline() else None)
+
+
+lines = st.lists(
+    st.one_of(
+        st.text(max_size=20), st.sampled_from(["⟦", "⟧", "|", " | ", "⟦ a | b", "\n", "\r", "**", "`", "\u2028"])
+    ),
+    max_size=12,
+).map("".join)
+
+
+@given(lines, headlines.filter(lambda one: one != Headline()), st.sampled_from(["", " ", "**", "`", "\n\n"]))
+def test_a_headline_under_any_reply_is_read_and_the_reply_is_kept(said: str, one: Headline, after: str) -> None:
+    reply = f"{said}\n⟦ {one.full()} ⟧{after}"
+    assert parse_reply(reply) == one
+    assert without_headline(reply) == said.rstrip()
+
+
+@given(lines)
+def test_no_reply_loses_more_than_the_end_of_its_last_line(said: str) -> None:
+    kept = without_headline(said)
+    assert said.startswith(kept)
+    lost = said[len(kept) :].strip()
+    if parse_reply(said) is None:
+        assert not lost
+    else:
+        assert lost.startswith("⟦") and lost.count("⟦") == 1 and "\n" not in lost
 
 
 @given(st.lists(headlines, min_size=1, max_size=9), st.integers(60, 200))

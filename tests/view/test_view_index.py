@@ -1,13 +1,15 @@
 """The eviction index: few blocks, every address, detail that fades and never goes out."""
 
 import math
+import random
+import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scroll_context.view.headline import headline
-from scroll_context.view.index import EvictionIndex, Line, joined, line_for
+from scroll_context.view.index import LINE_CHARS, RUNS, EvictionIndex, Line, joined, line_for
 from scroll_context.view.items import Notice, Passage
 
 
@@ -23,7 +25,6 @@ def filled(n: int, limit: int, batch: int = 1, width: int = 8) -> EvictionIndex:
     return index
 
 
-@settings(deadline=None)
 @given(st.integers(0, 600), st.integers(1, 40), st.integers(3, 9), st.sampled_from([0, 400, 1000, 10**9]))
 def test_every_seq_stays_addressed_by_few_blocks(n: int, batch: int, width: int, limit: int) -> None:
     index = filled(n, limit, batch, width)
@@ -38,6 +39,48 @@ def test_every_seq_stays_addressed_by_few_blocks(n: int, batch: int, width: int,
     assert spans == sorted(spans), "oldest first"
     assert len(list(index.lines)) >= min(n, 2), "never a single line"
     assert index.tokens <= limit or index.extended([], limit) == index, "could be rolled further"
+
+
+entries = st.lists(
+    st.tuples(st.integers(0, 60), st.integers(0, 9), st.text(max_size=200), st.text(max_size=200)),
+    min_size=1,
+    max_size=120,
+)
+
+
+@given(entries, st.integers(1, 12), st.integers(3, 9), st.sampled_from([0, 300, 1500, 10**9]), st.randoms())
+def test_whatever_leaves_in_whatever_order_is_named_and_nothing_else(
+    drawn: list[tuple[int, int, str, str]], batch: int, width: int, limit: int, chance: random.Random
+) -> None:
+    """Requests leave long after the steps around them, so spans come with gaps and out of order."""
+    lines, seq = [], 0
+    for gap, length, task, state in drawn:
+        seq += gap + 1
+        one = headline(task, state)
+        lines.append(Line(((seq, seq + length),), 1, one, f"- seq {seq}-{seq + length}: {one.full()}", 50))
+        seq += length
+    added = [line.spans[0] for line in lines]
+    for _ in range(len(lines) // 8):
+        lines.append(lines.pop(chance.randrange(len(lines))))
+    index = EvictionIndex(width=width)
+    for start in range(0, len(lines), batch):
+        index = index.extended(lines[start : start + batch], limit)
+
+    for lo, hi in added:
+        line = index.find(lo)
+        assert line is not None and any(first <= lo and hi <= last for first, last in line.spans)
+    assert sum(line.entries for line in index.lines) == len(added)
+    starts, ends = {lo for lo, _ in added}, {hi for _, hi in added}
+    for line in index.lines:
+        assert all(first in starts and last in ends for first, last in line.spans), "no seq outside is claimed"
+        assert len(line.spans) <= RUNS and list(line.spans) == sorted(line.spans)
+        named = re.match(r"- seq ([\d, -]+)", line.text)
+        runs = [run.split("-") for run in named[1].split(", ")]
+        assert tuple((int(run[0]), int(run[-1])) for run in runs) == line.spans, "the model reads what we know"
+        assert line.entries == 1 or len(line.text.partition(": ")[2]) <= LINE_CHARS
+        assert len(line.text.splitlines()) == 1
+    assert index.blocks <= width * (2 + math.log(len(added), width - 1))
+    assert index.tokens <= limit or index.extended([], limit) == index
 
 
 def test_the_newest_keep_full_detail_and_the_oldest_fade() -> None:

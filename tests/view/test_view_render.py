@@ -5,8 +5,8 @@ from view_histories import Scribe
 
 from scroll_context.events import Kind
 from scroll_context.view.index import HEADER, SEAM
-from scroll_context.view.items import NO_RESULT
-from scroll_context.view.render import BEGIN, BLANK, CONTINUE, Rendered, render, shared_prefix
+from scroll_context.view.items import BLANK, NO_RESULT
+from scroll_context.view.render import BEGIN, CONTINUE, Rendered, render, shared_prefix
 from scroll_context.view.tokens import estimate
 
 WINDOW = 100_000
@@ -87,6 +87,17 @@ def test_ids_are_unique_even_when_a_provider_repeats_them() -> None:
     assert len(set(ids)) == 9
     answers = {message.tool_call_id: message.text for message in sent.messages if message.role == "tool"}
     assert [answers[id] for id in ids] == [f"result {n}.{part}" for n in range(3) for part in range(3)]
+
+
+def test_an_id_that_looks_like_ours_and_is_taken_is_changed_too() -> None:
+    one = scribe()
+    own = f"call_{one.log[-1].seq + 4}_0"  # what the second reply's call would be named
+    for n in range(2):
+        one.native(one.reply("", [(own, "read", {})]), own, "read", f"result {n}")
+    sent = render(one.view)
+    ids = [call.id for message in sent.messages for call in message.tool_calls]
+    assert ids == [own, f"{own}_"]
+    assert [message.tool_call_id for message in sent.messages if message.role == "tool"] == ids
 
 
 def test_results_that_come_out_of_order_find_their_calls() -> None:

@@ -164,13 +164,14 @@ def test_a_copy_is_a_view_of_its_own() -> None:
 
 def test_explain_says_when_and_why_and_where() -> None:
     scribe = pressed()
-    left = departures(scribe.log)
+    left = departures(scribe.log, scribe.view)
     plans = {event.seq for event in scribe.log if event.kind == Kind.EVICTION}
     assert {one.plan for one in left} == plans
     assert {one.how for one in left} == {"folded", "evicted"}
     first = next(one for one in left if one.how == "evicted")
     assert first.now.startswith("index: seq ") and first.reason == "above the high mark"
-    early = departures(scribe.log, upto=first.plan - 1)
+    before = [event for event in scribe.log if event.seq < first.plan]
+    early = departures(before, WorkingView.replay(before))
     assert early and all(one.plan < first.plan for one in early)
     stub = next(one for one in reversed(left) if one.how == "folded" and scribe.view.get(one.seq))
     assert stub.now == whereabouts(scribe.view, stub.seq) == "shown as a stub"

@@ -78,6 +78,7 @@ class Agent:
         self.tool_names = tool_names
         self.finish_tool = finish_tool
         self.specs = self._specs()
+        self._schema_tokens = sum(estimate(msgspec.json.encode(spec).decode()) for spec in self.specs)
         self.system = system_prompt(session, tool_names, instructions)
         self.totals = Totals()
         self._stop = threading.Event()
@@ -137,11 +138,12 @@ class Agent:
     def _step(self) -> Reply:
         """One exchange: fit, ask, record."""
         try:
-            reply = self._ask()
-        except ContextOverflow:
-            if not self._fit(overflowed=True):
-                raise
-            reply = self._ask()
+            try:
+                reply = self._ask()
+            except ContextOverflow:
+                if not self._fit(overflowed=True):
+                    raise
+                reply = self._ask()
         except ModelCancelled as cancelled:
             reply = Reply(text=cancelled.partial, finish_reason="stopped")
         self._record(reply)
@@ -157,20 +159,20 @@ class Agent:
 
     def _ask(self) -> Reply:
         session = self.session
+        self._fit()
         digest = session.environment.digest()
-        self._fit(digest)
         rendered = session.context.render(self.system, digest)
         session.record(
             Kind.REQUEST, name=self.model.name,
-            metadata={**rendered.metadata(), "tokens": rendered.tokens + self._schema_tokens(), "digest": digest},
+            metadata={**rendered.metadata(), "tokens": rendered.tokens + self._schema_tokens, "digest": digest},
         )  # fmt: skip
         return self.model.reply(
             Request(rendered.messages, self.specs, self.settings), on_text=self.on_text, cancel=self._stop
         )
 
-    def _fit(self, digest: str = "", overflowed: bool = False) -> bool:
+    def _fit(self, overflowed: bool = False) -> bool:
         """Bring the view within its budget; whether it shrank."""
-        overhead = estimate(self.system) + estimate(digest) + self._schema_tokens()
+        overhead = estimate(self.system) + estimate(self.session.environment.digest()) + self._schema_tokens
         budget = Budget(window=self.model.window, overhead=overhead)
         shrank = self.session.context.fit(self.session, budget, self.model, overflowed)
         if shrank:  # a context may have asked the model for a summary, which counts
@@ -251,9 +253,6 @@ class Agent:
             [exec_spec(name) for name in self.tool_names] if actions.exec else self.session.environment.native_specs()
         )
         return (*specs, self.finish_tool) if self.finish_tool is not None else tuple(specs)
-
-    def _schema_tokens(self) -> int:
-        return sum(estimate(msgspec.json.encode(spec).decode()) for spec in self.specs)
 
 
 def _finished(call: ToolCall) -> str:

@@ -41,6 +41,7 @@ class Environment:
         ask: Ask | None,
         *,
         actions: Actions,
+        on_event: Callable[[int], None],
         jail: JailSpec | None = None,
         options: KernelOptions | None = None,
     ) -> None:
@@ -49,11 +50,12 @@ class Environment:
         self.memory = memory
         self.ask = ask
         self.actions = actions
+        self._on_event = on_event
         self.save_trouble = ""  # why the newest save failed; the next one tries again
         self._cell_seq = 0
-        self._digest: str | None = None  # None is unknown
         self._saved = Manifest()
-        self._saver = ThreadPoolExecutor(1, thread_name_prefix="scroll-save")
+        self._after_cell = ThreadPoolExecutor(1, thread_name_prefix="scroll-save")  # digest first, then save
+        self._digest: Future[str] | None = None  # None is unknown
         self._saving: Future[None] | None = None
         longest = max([60.0, *(one.limits.timeout or 0.0 for one in toolbox.tools.values())])
         self.kernel = Kernel(
@@ -78,18 +80,20 @@ class Environment:
         if not self.actions.exec:
             return ""
         if self._digest is None:
-            self._digest = self.kernel.digest()
+            self._digest = self._after_cell.submit(self.kernel.digest)
         trouble = f"(your variables could not be saved: {self.save_trouble})\n" if self.save_trouble else ""
-        return trouble + self._digest
+        return trouble + self._digest.result()
 
     def run(self, source: str, cell: Event, timeout: float) -> CellResult:
         """Run a cell whose event is already recorded; its calls are recorded as made inside it."""
         self.settle()
         self._cell_seq = cell.seq
         self.memory.begin_cell()
+        self._digest = None
         result = self.kernel.execute(source, timeout)
-        self._digest = self.kernel.digest()  # before the save, which would make the next request wait for it
-        self._saving = self._saver.submit(self._save)
+        # before the save, so that the next request need not wait for that
+        self._digest = self._after_cell.submit(self.kernel.digest)
+        self._saving = self._after_cell.submit(self._save)
         return result
 
     def settle(self) -> None:
@@ -108,7 +112,7 @@ class Environment:
         try:
             self.settle()
         finally:
-            self._saver.shutdown()
+            self._after_cell.shutdown()
             self.kernel.close()
             self.memory.close()
 
@@ -149,7 +153,9 @@ class Environment:
         return methods[call.capability](*call.args, **call.kwargs)
 
     def _call_tool(self, name: str, call: CapabilityCall) -> CapabilityResult:
-        outcome = self.toolbox.call(name, call.args, call.kwargs, cell_seq=self._cell_seq, deadline=call.deadline)
+        outcome = self.toolbox.call(
+            name, call.args, call.kwargs, cell_seq=self._cell_seq, deadline=call.deadline, on_event=self._on_event
+        )
         value = {"handle": msgspec.to_builtins(outcome.ref)} if outcome.ref else {"value": outcome.value}
         return CapabilityResult(value, (outcome.result_seq,))
 

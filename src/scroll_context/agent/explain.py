@@ -5,6 +5,8 @@ the digest of each request. Replaying them gives the request again, and the hash
 tells whether it is the same to the byte. A context that cannot be replayed is reported with what the log does know.
 """
 
+from collections.abc import Callable, Iterable
+
 import msgspec
 from msgspec.structs import replace
 
@@ -41,8 +43,12 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     departures: tuple[Departure, ...] = ()  # what had left the view by then, in the order in which it left
 
 
-def explain(store: Store, seq: int) -> Explanation:
-    """The request at `seq`, or the newest one before it in its session."""
+def explain(store: Store, seq: int, inherited: Callable[[str], Iterable[Event]] | None = None) -> Explanation:
+    """The request at `seq`, or the newest one before it in its session.
+
+    A session may have begun with a view that something else had filled. `inherited` gives the events that it was
+    filled with, for the name of a context; what a fork inherits is found without it.
+    """
     asked_about = store.log.get(seq)
     past = list(lineage(store, asked_about.session_id, seq))
     request = next((event for event in reversed(past) if event.kind == Kind.REQUEST), None)
@@ -58,6 +64,8 @@ def explain(store: Store, seq: int) -> Explanation:
     if setup is None:
         raise BadInput(f"the request at seq {request.seq} was recorded without the settings of its run")
     name = str(setup.metadata.get("context", ""))
+    if inherited is not None:
+        before = [*inherited(name), *before]
     context = _replayed(store, name, before)
     messages, doubt = _rebuilt(context, store.log.text(setup), request)
     reply = _reply_to(store, request)
@@ -105,7 +113,7 @@ def _departures(context: WindowedContext | None, before: list[Event]) -> tuple[D
     """What left the view. Where a context shows no index, an index line is not where the model can find it."""
     if context is None:
         return ()
-    left = departures(before)
+    left = departures(before, context.view)
     if context.preface() is None:
         return left
     return tuple(replace(one, now="not shown") if one.now.startswith(INDEX) else one for one in left)
@@ -114,5 +122,5 @@ def _departures(context: WindowedContext | None, before: list[Event]) -> tuple[D
 def _reply_to(store: Store, request: Event) -> Event | None:
     """The reply that the request got: the first one after it, unless another request came first."""
     after = store.log.iterate(after=request.seq, session_id=request.session_id, kind=[Kind.REQUEST, Kind.CONVERSATION])
-    following = next(after, None)
+    following = next((event for event in after if event.role != "user"), None)  # who may speak while it is on its way
     return following if following is not None and following.role == "assistant" else None

@@ -46,4 +46,4 @@ def system_prompt(session: "Session", tool_names: tuple[str, ...], instructions:
 @cache
 def part(name: str) -> str:
     """One of the files in prompts/."""
-    return resources.files("scroll_context.agent").joinpath("prompts", f"{name}.md").read_text().strip()
+    return resources.files("scroll_context.agent").joinpath("prompts", f"{name}.md").read_text("utf-8").strip()

@@ -6,6 +6,7 @@ Resuming is replaying; a fork replays another session up to a seq. It knows noth
 """
 
 import re
+import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from types import TracebackType
@@ -68,15 +69,17 @@ class Session:
         self.scope = scope
         self.options = options
         self.context: Context = make_context(options.context, store.log.text)
-        self.on_event: Callable[[Event], None] | None = None
+        self.on_event: Callable[[Event], None] | None = None  # told of each event; of a cell's calls in their threads
+        self._telling = threading.RLock()  # one event at a time
         memory = MemorySurface(store, scope, options.reach, self)
         native = memory_tools(memory, self.context.actions.memory_tools)
         self.environment = Environment(
             store,
             Toolbox([*tools, *native], log=store.log, scope=scope, confirm=confirm),
             memory,
-            Ask(ask, store, scope) if ask is not None else None,
+            Ask(ask, store, scope, on_event=self._tell) if ask is not None else None,
             actions=self.context.actions,
+            on_event=self._tell,
             jail=options.jail,
             options=options.kernel,
         )
@@ -121,15 +124,22 @@ class Session:
         options = options or SessionOptions(context=recorded_context(store, session_id))
         session = cls(store, scope, options, tools, **callbacks)
         told = close_open_work(store, scope)
-        for event in session.events():
+        events = list(session.events())
+        for event in events:
             session.context.add(event)
         session._start()
-        session._restore(told)
+        try:
+            session._restore(events, told)
+        except BaseException:
+            session.close()
+            raise
         return session
 
-    def fork(self, at_seq: int, *, session_id: str = "", tools: Iterable[AnyTool] = ()) -> "Session":
-        """A new session that shares this one's past up to a seq. Its `ms` reaches both."""
-        return fork(self.store, self.scope.session_id, at_seq, session_id=session_id, options=self.options, tools=tools)
+    def fork(self, at_seq: int, *, session_id: str = "", **setup: Any) -> "Session":
+        """A new session with this one's options and its past up to a seq. `setup` is as for resume()."""
+        setup = {"options": self.options} | setup
+        self.environment.settle()
+        return fork(self.store, self.scope.session_id, at_seq, session_id=session_id, **setup)
 
     def close(self) -> None:
         self.environment.close()
@@ -207,8 +217,15 @@ class Session:
         event = self.store.log.get(seq)
         self.context.add(event)
         if self.on_event is not None:
-            self.on_event(event)
+            with self._telling:
+                self.on_event(event)
         return event
+
+    def _tell(self, seq: int) -> None:
+        """A call from inside a cell, or its result: not shown, but told as it happens."""
+        if self.on_event is not None:
+            with self._telling:
+                self.on_event(self.store.log.get(seq))
 
     # what the memory surface asks -----------------------------------------------------------------------
 
@@ -237,10 +254,9 @@ class Session:
         self.store.index.start()
         self.environment.start()
 
-    def _restore(self, told: list[str]) -> None:
-        """Bring the namespace back and tell the model what is not as it was."""
+    def _restore(self, events: Sequence[Event], told: list[str]) -> None:
+        """Bring back the namespace that the events lead to, and tell the model what is not as it was."""
         report = RestoreReport()
-        events = list(self.events())
         snapshots = [event for event in events if event.kind == Kind.SNAPSHOT]
         if self.context.actions.exec:
             if snapshots:
@@ -262,10 +278,15 @@ def bound_since(events: Iterable[Event], snapshots: Sequence[Event]) -> list[str
     return list(names)
 
 
-def recorded_context(store: Store, session_id: str) -> str:
-    """The context that a session was last worked on under."""
-    names = [event.metadata["context"] for event in lineage(store, session_id) if "context" in event.metadata]
-    return str(names[-1]) if names else SessionOptions().context
+def recorded_context(store: Store, session_id: str, upto: int | None = None) -> str:
+    """The context that a session was last worked on under, by itself or before it was forked."""
+    kinds = [Kind.SESSION, Kind.FORK]
+    for event in reversed(list(store.log.iterate(session_id=session_id, until=upto, kind=kinds))):
+        if origin := _forked_from(event):
+            return recorded_context(store, *origin)
+        if "context" in event.metadata:
+            return str(event.metadata["context"])
+    return SessionOptions().context
 
 
 def searched_in_vain(searches: int) -> str:
@@ -282,17 +303,34 @@ def lineage(store: Store, session_id: str, upto: int | None = None) -> Iterator[
     first = next(own, None)
     if first is None:
         return
-    if first.kind == Kind.FORK:
-        at = int(first.metadata["at_seq"])
-        yield from lineage(store, str(first.metadata["session_id"]), at if upto is None else min(at, upto))
+    if origin := _forked_from(first):
+        yield from lineage(store, *origin)
+        yield from _late_snapshot(store, *origin, first.seq)
     yield first
     yield from own
+
+
+def _forked_from(event: Event) -> tuple[str, int] | None:
+    """The session that a fork continues, and its last seq there; None for what only looks like a fork: imports may."""
+    parent, at = event.metadata.get("session_id"), event.metadata.get("at_seq")
+    if event.kind == Kind.FORK and isinstance(parent, str) and isinstance(at, int) and at < event.seq:
+        return parent, at
+    return None
+
+
+def _late_snapshot(store: Store, session_id: str, at: int, before: int) -> Iterator[Event]:
+    """The snapshot of the last cell up to a seq, if it came after it: variables are saved while the log goes on."""
+    late = next(store.log.iterate(after=at, until=before, session_id=session_id, kind=Kind.SNAPSHOT), None)
+    if late is not None and late.reply_to is not None:
+        ended = store.log.iterate(after=late.reply_to, until=at, session_id=session_id, kind=Kind.OBSERVATION)
+        if any(event.reply_to == late.reply_to for event in ended):
+            yield late
 
 
 def fork(store: Store, parent: str, at_seq: int, *, session_id: str = "", **setup: Any) -> Session:
     """A new session that continues `parent` from a seq, with its view and variables as they were there."""
     source = store.log.get(at_seq)
-    if source.seq not in {event.seq for event in lineage(store, parent, at_seq)}:
+    if source.session_id != parent:
         raise BadInput(f"seq {at_seq} does not belong to session {parent!r}; `scroll show {at_seq}` tells whose it is")
     scope = Scope(session_id or f"{parent}-fork-{uuid.uuid4().hex[:6]}", source.agent_id, source.task_id)
     if store.log.tail(1, session_id=scope.session_id):

@@ -7,6 +7,7 @@ libraries' own retries are off (`with_retries` is the one place for them).
 """
 
 import asyncio
+import codecs
 import threading
 from collections.abc import Callable
 from typing import Any, cast
@@ -28,6 +29,7 @@ from scroll_context.models.think_tags import ThinkTags
 from scroll_context.models.well_formed import well_formed
 
 COMPATIBLE = "openai-compatible"
+_Joined = codecs.getincrementaldecoder("utf-16-le")  # holds back half of a pair that was cut between two chunks
 PROFILE = {
     # pydantic-ai sees a tag only when it is a chunk of its own; `ThinkTags` does it for any cut.
     "thinking_tags": ("\0think\0", "\0/think\0"),
@@ -102,13 +104,13 @@ class ConnectedModel:
         try:
             if not self._stream:
                 return await self._model.request(history, settings, parameters)
-            tags = ThinkTags()
+            tags, joined = ThinkTags(), _Joined("replace")
             async with self._model.request_stream(history, settings, parameters) as stream:
                 async for event in stream:
-                    if visible := tags.feed(_text_in(event)):
+                    if visible := tags.feed(joined.decode(_text_in(event).encode("utf-16-le", "surrogatepass"))):
                         emit(visible)
                 response = stream.get()
-            if held := tags.finish():
+            if held := tags.feed(joined.decode(b"", final=True)) + tags.finish():
                 emit(held)
         except Exception as error:  # noqa: BLE001 - foreign code: SDKs raise their own and their parsers' errors
             raise as_model_error(error, self.name, self._secret) from None

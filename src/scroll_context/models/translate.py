@@ -8,6 +8,7 @@ that are not a JSON object stay raw text. Ids that tie reasoning to the items af
 thinking's `opaque`, so that they vanish together with it: a provider rejects one without the other.
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
@@ -68,7 +69,7 @@ def reply(response: foreign.ModelResponse, *, cost: float | None = None) -> Repl
     provider = response.provider_name or ""
     for part in response.parts:
         if isinstance(part, foreign.TextPart):
-            text += tags.feed(part.content)
+            text += tags.feed(_unicode(part.content))
             if part.id:
                 item_ids["text"] = part.id
         elif isinstance(part, foreign.ThinkingPart):
@@ -78,7 +79,7 @@ def reply(response: foreign.ModelResponse, *, cost: float | None = None) -> Repl
             calls.append(call)
             if part.id:
                 item_ids[call.id] = part.id
-    text += tags.finish() or str((response.provider_details or {}).get("refusal", ""))
+    text += tags.finish() or _unicode(str((response.provider_details or {}).get("refusal", "")))
     thinking.extend(Thinking(text=block, provider=provider, opaque={"id": IN_TAGS}) for block in tags.thinking)
     if thinking and item_ids:
         thinking[-1] = msgspec.structs.replace(thinking[-1], opaque={**thinking[-1].opaque, "items": item_ids})
@@ -164,7 +165,7 @@ def _thinking(part: foreign.ThinkingPart, provider: str) -> Thinking:
     if part.provider_details:
         opaque["details"] = _plain(part.provider_details)
     return Thinking(
-        text=part.content,
+        text=_unicode(part.content),
         signature=part.signature or "",
         provider=part.provider_name or provider,
         opaque=opaque,
@@ -172,14 +173,15 @@ def _thinking(part: foreign.ThinkingPart, provider: str) -> Thinking:
 
 
 def _tool_call(part: foreign.ToolCallPart, provider: str, taken: set[str]) -> ToolCall:
-    call_id, copy = part.tool_call_id, 1
+    given = call_id = _unicode(part.tool_call_id)
+    copy = 1
     while call_id in taken:  # some servers give every call of a reply the same id
         copy += 1
-        call_id = f"{part.tool_call_id}-{copy}"
+        call_id = f"{given}-{copy}"
     opaque = _plain(part.provider_details) if part.provider_details else {}
     return ToolCall(
         call_id,
-        part.tool_name,
+        _unicode(part.tool_name),
         _arguments(part.args),
         provider=(part.provider_name or provider) if opaque else "",
         opaque=opaque,
@@ -187,14 +189,24 @@ def _tool_call(part: foreign.ToolCallPart, provider: str, taken: set[str]) -> To
 
 
 def _arguments(raw: str | dict[str, Any] | None) -> dict[str, Any] | str:
-    if raw is None or isinstance(raw, dict):
-        return raw or {}
+    if isinstance(raw, dict):
+        try:
+            msgspec.json.encode(raw)
+            return raw
+        except UnicodeEncodeError:
+            raw = json.dumps(raw, ensure_ascii=False)
+    raw = _unicode(raw or "")
     if not raw.strip():
         return {}
     try:
         return msgspec.json.decode(raw, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except (msgspec.DecodeError, RecursionError):
         return raw
+
+
+def _unicode(text: str) -> str:
+    """A text that can be encoded. Servers cut surrogate pairs between two chunks: halves that meet again are joined."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _plain(details: dict[str, Any]) -> dict[str, Any]:

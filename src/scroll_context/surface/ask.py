@@ -60,15 +60,20 @@ class Ask:
     """The sub-model calls of one session. Safe to use from several threads."""
 
     def __init__(
-        self, answer: Callable[[str, str], AskReply], store: Store, scope: Scope, budget: AskBudget | None = None
+        self,
+        answer: Callable[[str, str], AskReply],
+        store: Store,
+        scope: Scope,
+        budget: AskBudget | None = None,
+        on_event: Callable[[int], None] | None = None,
     ) -> None:
         self.budget = budget or AskBudget()
+        self._on_event = on_event
         self._answer = answer
         self._store = store
         self._scope = scope
         self._lock = threading.Lock()
-        self._calls = 0
-        self._tokens = 0
+        self._calls, self._tokens = _spent(store, scope)
 
     def prelude(self) -> Prelude:
         return Prelude("asking", _PRELUDE, ("ask", "ask_many"))
@@ -92,23 +97,31 @@ class Ask:
         if known is not None:
             return CapabilityResult(self._store.log.text(known), (known.seq,))
         self._spend()
-        metadata = {"inside_cell": cell_seq}
-        call = self._store.log.append(
-            self._scope.draft(
-                Kind.TOOL_CALL, name="ask", metadata=metadata,
-                content=msgspec.json.encode({"prompt": prompt, "context": context}).decode(),
+        # an echo, because a search must find the text itself and not a question about it
+        metadata = {"inside_cell": cell_seq, "echo": True}
+        question = msgspec.json.encode({"prompt": prompt, "context": context}).decode()
+        call = self._append(Kind.TOOL_CALL, role="assistant", content=question, metadata=metadata)
+        try:
+            reply = self._answer(prompt, context)
+        except Exception as error:  # whatever the function that was given raises
+            said = f"{type(error).__name__}: {error}"
+            self._append(
+                Kind.TOOL_RESULT, role="tool", content=said, reply_to=call, tool_state="error", metadata=metadata
             )
-        )  # fmt: skip
-        reply = self._answer(prompt, context)
+            raise
         with self._lock:
             self._tokens += reply.tokens
-        seq = self._store.log.append(
-            self._scope.draft(
-                Kind.TOOL_RESULT, name="ask", role="tool", content=reply.text, reply_to=call, tool_state="ok",
-                source_key=key, metadata={**metadata, "tokens": reply.tokens},
-            )
+        seq = self._append(
+            Kind.TOOL_RESULT, role="tool", content=reply.text, reply_to=call, tool_state="ok", source_key=key,
+            metadata={**metadata, "tokens": reply.tokens},
         )  # fmt: skip
         return CapabilityResult(reply.text, (seq,))
+
+    def _append(self, kind: str, **fields: Any) -> int:
+        seq = self._store.log.append(self._scope.draft(kind, name="ask", **fields))
+        if self._on_event is not None:
+            self._on_event(seq)
+        return seq
 
     def _many(self, prompt: str, contexts: Sequence[Any], cell_seq: int) -> CapabilityResult:
         if not isinstance(contexts, list | tuple):
@@ -125,3 +138,13 @@ class Ask:
                     "Read the rest yourself, in parts."
                 )
             self._calls += 1
+
+
+def _spent(store: Store, scope: Scope) -> tuple[int, int]:
+    """Calls and tokens that the asking of a session has cost so far, before a resume too."""
+    ((calls, tokens),) = store.log.query(
+        """SELECT coalesce(sum(kind = ?2), 0), coalesce(sum(json_extract(metadata, '$.tokens')), 0) FROM event
+        WHERE session_id = ?1 AND name = 'ask' AND json_extract(metadata, '$.inside_cell') IS NOT NULL""",
+        (scope.session_id, str(Kind.TOOL_CALL)),
+    )
+    return int(calls), int(tokens)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from scroll_context.errors import BadInput, UnknownSeq
-from scroll_context.events import Event, Grant
+from scroll_context.events import Event
 from scroll_context.kernel.results import CapabilityResult
 from scroll_context.store.search import Hit
 from scroll_context.store.sql import GuardedSql
@@ -81,10 +81,11 @@ class MemorySurface:
         self._note(f"ms.search({query!r:.60}): ", *notes)
         if not rows:
             self.empty_searches += 1
-            notes.append(
-                f"nothing in reach matches {query!r} (all words were tried, then any of them). Try other words, "
-                "synonyms, or fewer filters; what the working view already shows is left out."
-            )
+            if not found.asked_nothing:
+                notes.append(
+                    f"nothing in reach matches {query!r} (all words were tried, then any of them). Try other words, "
+                    "synonyms, or fewer filters; what the working view already shows is left out."
+                )
         return CapabilityResult(
             {"rows": rows, "note": " ".join(filter(None, notes))}, tuple(row["seq"] for row in rows)
         )
@@ -141,24 +142,23 @@ class MemorySurface:
         if unknown := sorted(set(given) - known):
             raise BadInput(f"ms.search has no argument {unknown[0]!r}; it has query, k, {', '.join(sorted(known))}")
         wanted: dict[str, Any] = {
-            name: given[name] for name in ("kind", "role", "session_id", "agent_id") if given.get(name) is not None
+            name: _texts(given[name], name)
+            for name in ("kind", "role", "session_id", "agent_id")
+            if given.get(name) is not None
         }
         scope = given.get("scope")
         if scope is not None and not given.get("all_agents"):
-            narrowed = _scope_grant(self.scope, scope)
+            narrowed = self.scope.grant(scope)
             for name in ("session_id", "task_id", "agent_id"):
                 if (value := getattr(narrowed, name)) is not None:
-                    wanted[name] = value
+                    wanted.setdefault(name, value)  # a session named beside scope="session" is the one that is meant
         if given.get("seq_range") is not None:
             seqs, _ = _bounds(given["seq_range"])
             wanted["seq_range"] = seqs
-        day = given.get("created_on")
-        for name, value in (
-            ("created_from", given.get("created_from", day)),
-            ("created_to", given.get("created_to", day)),
-        ):
+        for name in ("created_from", "created_to"):
+            value = given.get("created_on") if given.get(name) is None else given[name]
             if value is not None:
-                wanted[name] = _iso(value, name)
+                wanted[name] = _iso(value)
         return wanted
 
     def _note(self, where: str, *notes: str) -> None:
@@ -176,30 +176,36 @@ class MemorySurface:
     def _row_of_event(self, event: Event) -> dict[str, Any]:
         row = _common(event)
         row |= {"name": event.name, "tool_call_id": event.tool_call_id, "reply_to": event.reply_to}
-        if event.payload is not None:
-            row["payload"] = msgspec.to_builtins(
-                ResultRef(event.seq, event.payload.size, event.payload.media_type, event.payload.is_text, event.content)
-            )
-            if event.payload.is_text and event.payload.size <= WHOLE_TEXT:
-                row["content"] = self.store.log.text(event)
+        if event.payload is not None and event.payload.is_text and event.payload.size <= WHOLE_TEXT:
+            row["content"] = self.store.log.text(event)
         return row
 
 
 def _common(item: Event | Hit) -> dict[str, Any]:
-    fields = ("seq", "session_id", "agent_id", "task_id", "kind", "role", "created_at", "step_index", "msg_index",
-              "headline", "content", "metadata")  # fmt: skip
-    return {field: getattr(item, field) for field in fields}
+    row: dict[str, Any] = {
+        "seq": item.seq, "session_id": item.session_id, "agent_id": item.agent_id, "task_id": item.task_id,
+        "kind": item.kind, "role": item.role, "created_at": item.created_at, "step_index": item.step_index,
+        "msg_index": item.msg_index, "headline": item.headline, "content": item.content, "metadata": item.metadata,
+    }  # fmt: skip
+    if (body := item.payload) is not None:
+        row["payload"] = msgspec.to_builtins(
+            ResultRef(item.seq, body.size, body.media_type, body.is_text, item.content)
+        )
+    return row
 
 
 def _row_of_hit(hit: Hit) -> dict[str, Any]:
-    return {**_common(hit), "score": hit.score, "snippet": hit.snippet}
+    row = _common(hit)
+    row["score"] = hit.score
+    row["snippet"] = hit.snippet
+    return row
 
 
-def _scope_grant(scope: Scope, name: Any) -> Grant:
-    try:
-        return scope.grant(name)
-    except ValueError as error:
-        raise BadInput(str(error)) from None
+def _texts(value: Any, name: str) -> list[str]:
+    several = [value] if isinstance(value, str) else value
+    if not isinstance(several, list | tuple) or not all(isinstance(one, str) for one in several):
+        raise BadInput(f"{name} is a text or a list of texts, not {value!r:.80}")
+    return list(several)
 
 
 def _bounds(pair: Any) -> tuple[tuple[int, int], str]:
@@ -226,19 +232,17 @@ def _places(places: tuple[Any, ...]) -> tuple[list[int], str]:
     return [whole_number(one, "seq", 0) for one in flat], f"seq {', '.join(map(str, flat[:10]))}"
 
 
-def _iso(value: Any, name: str) -> str:
-    if isinstance(value, dt.date | dt.datetime):
+def _iso(value: Any) -> str:
+    if isinstance(value, dt.date):
         return value.isoformat()
-    try:
-        dt.datetime.fromisoformat(value)
-    except (TypeError, ValueError):
-        raise BadInput(f"{name} must be a date such as '2024-07-31' or an ISO time, not {value!r:.80}") from None
-    return str(value)
+    if not isinstance(value, str):
+        raise BadInput(f"{value!r:.80} is not a date: give one such as '2024-07-31', or an ISO time, as text")
+    return value
 
 
 def _bindable(params: Mapping[str, Any] | Sequence[Any]) -> Mapping[str, Any] | Sequence[Any]:
     def plain(value: Any) -> Any:
-        return value.isoformat() if isinstance(value, dt.date | dt.datetime) else value
+        return value.isoformat() if isinstance(value, dt.date) else value
 
     if isinstance(params, Mapping):
         return {name: plain(value) for name, value in params.items()}

@@ -22,4 +22,4 @@ def tools_prelude(toolbox: Toolbox) -> Prelude:
 
 
 def _source(name: str) -> str:
-    return resources.files("scroll_context.surface").joinpath(f"{name}.py").read_text()
+    return resources.files("scroll_context.surface").joinpath(f"{name}.py").read_text("utf-8")

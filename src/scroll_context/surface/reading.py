@@ -15,7 +15,7 @@ from scroll_context.surface.preludes import handles_prelude, memory_prelude
 from scroll_context.surface.scope import Scope
 
 
-class _Nobody:
+class NoSession:
     """The facts of a session that is not there: no view, no index, no cells on record."""
 
     def visible_seqs(self) -> Collection[int]:
@@ -37,7 +37,7 @@ class Surface(msgspec.Struct, frozen=True):
 
 def reading_surface(store: Store) -> Surface:
     """`ms` on a whole store."""
-    memory = MemorySurface(store, Scope(""), "all", _Nobody())
+    memory = MemorySurface(store, Scope(""), "all", NoSession())
 
     def payload(seq: Any, start: Any = 0) -> CapabilityResult:
         return read_payload(store, memory.grant, seq, start)

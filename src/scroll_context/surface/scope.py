@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from scroll_context.errors import BadInput
 from scroll_context.events import Draft, Grant
 
 
@@ -30,4 +31,4 @@ class Scope(msgspec.Struct, frozen=True):
             case "all":
                 return Grant()
             case _:
-                raise ValueError(f"a reach is session, task, agent or all, not {reach!r}")
+                raise BadInput(f"a reach is session, task, agent or all, not {reach!r:.80}")

@@ -52,7 +52,7 @@ class Recorder:
     ) -> None:
         self._log = log
         self._scope = scope
-        self._on_event = on_event
+        self._on_event = on_event or (lambda _: None)
         self._arguments = arguments
         self._common: dict[str, Any] = {"name": name, "tool_call_id": tool_call_id, "metadata": metadata}
         self.call_seq = 0
@@ -61,6 +61,7 @@ class Recorder:
     def begin(self) -> None:
         """Record the call."""
         self.call_seq = self._append(Kind.TOOL_CALL, role="assistant", content=self._arguments)
+        self._on_event(self.call_seq)
 
     def fail(self, state: str, text: str) -> None:
         """Record that there is no result, and the call too when it never began."""
@@ -117,6 +118,7 @@ class Recorder:
         self._check_size(sum(len(part.data) for part in seen))
         payload = self._log.payloads.put(media.data, media.media_type)
         seq = self._append(Kind.ARTIFACT, role="tool", content=_label(media), payload=payload, reply_to=self.call_seq)
+        self._on_event(seq)
         return {"artifact": seq, "media_type": media.media_type, "size": payload.size}
 
     def _end(self, state: str, content: str, payload: Payload | None = None) -> None:
@@ -128,12 +130,10 @@ class Recorder:
             reply_to=self.call_seq,
             tool_state=state,
         )
+        self._on_event(self.result_seq)
 
     def _append(self, kind: str, **fields: Any) -> int:
-        seq = self._log.append(self._scope.draft(kind, **fields, **self._common))
-        if self._on_event is not None:
-            self._on_event(seq)
-        return seq
+        return self._log.append(self._scope.draft(kind, **fields, **self._common))
 
     def _ref(self, payload: Payload, preview: str) -> ResultRef:
         return ResultRef(self.result_seq, payload.size, payload.media_type, payload.is_text, preview)

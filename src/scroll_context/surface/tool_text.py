@@ -17,6 +17,7 @@ import msgspec
 DOC_LINES = 8
 DOC_CHARS = 600
 DEFAULT_CHARS = 80
+EFFECTS = "has effects"
 _INDENT = "    "
 
 
@@ -63,7 +64,7 @@ def stub_text(signature: str, doc: str, shapes: Iterable[str], effects: bool) ->
     lines = [f"# {shape}" for shape in shapes]
     lines.append(f"def {signature}:")
     if effects:
-        lines.append(f"{_INDENT}# has effects: the user may be asked first; never repeat a call to be sure")
+        lines.append(f"{_INDENT}# {EFFECTS}: never repeat a call to be sure")
     brief = brief_doc(doc).replace('"""', "'''")
     said = f'"""{brief}"""' if brief else "..."
     lines += [f"{_INDENT}{line}".rstrip() for line in said.split("\n")]

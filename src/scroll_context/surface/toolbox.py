@@ -26,7 +26,7 @@ from scroll_context.messages import ToolSpec
 from scroll_context.store.log import EventLog
 from scroll_context.surface.scope import Scope
 from scroll_context.surface.tool_record import Recorder, ResultRef
-from scroll_context.surface.tool_text import brief_doc
+from scroll_context.surface.tool_text import EFFECTS, brief_doc
 from scroll_context.surface.tool_values import Plain, inline, json_text, plain
 from scroll_context.surface.tools import Tool, tool
 
@@ -77,7 +77,11 @@ class Toolbox:
         self._default_timeout = default_timeout
         self._asking = threading.Lock()
         self._counting = threading.Lock()
-        self._calls: dict[str, int] = {}
+        self._calls = {  # made so far, before a resume too
+            one.name: _calls_made(log, scope, one.name)
+            for one in self.tools.values()
+            if one.limits.max_calls is not None
+        }
         self._slots = {
             one.name: threading.Semaphore(one.limits.max_concurrent)
             for one in self.tools.values()
@@ -97,13 +101,14 @@ class Toolbox:
     def describe(self, limit: int = DESCRIBE_CHARS) -> str:
         """Stubs of all tools, sorted by name; less is said of each when all do not fit into `limit` characters."""
         tools = [self.tools[name] for name in sorted(self.tools)]
+        asked = [_ASKED] if self._confirm is not None and any(one.effects for one in tools) else []
         levels: tuple[Callable[[Tool[..., Any]], str], ...] = (
             lambda one: one.stub,
-            lambda one: f"def {one.header}: ...  # {brief_doc(one.doc, lines=1, chars=120)}".rstrip(" #"),
-            lambda one: f"def {one.header}: ...",
+            lambda one: _on_one_line(one, brief_doc(one.doc, lines=1, chars=120)),
+            lambda one: _on_one_line(one),
         )
         for level, text_of in enumerate(levels):
-            text = ("\n" if level else "\n\n").join(map(text_of, tools))
+            text = ("\n" if level else "\n\n").join([*asked, *map(text_of, tools)])
             if len(text) <= limit:
                 return text
         return brief_doc(", ".join(one.name for one in tools), lines=1, chars=limit - 2)
@@ -148,9 +153,10 @@ class Toolbox:
                 known = ", ".join(sorted(self.tools)) or "none"
                 raise ToolFailed(f"there is no tool {name!r}; the tools are: {known}", kind="NameError")
             arguments = _converted(found, args, kwargs or {})
-            self._count(found)
+            self._check_calls_left(found)
             if found.effects and self._confirm is not None:
                 self._ask(ToolUse(found.name, named, found.header, cell_seq), deadline)
+            self._count(found)
             until = time.monotonic() + (found.limits.timeout or self._default_timeout)
             until = until if deadline is None else min(until, deadline)
             self._take_slot(found, until, held)
@@ -195,24 +201,27 @@ class Toolbox:
                 with contextlib.suppress(StoreError):  # the log may have room for a line where a payload had none
                     recorder.fail("error", f"the call returned, and its result could not be recorded: {error}")
             raise
-        except (KeyboardInterrupt, SystemExit):
+        except BaseException:  # Ctrl-C, or whoever is told of events raised
             if not recorder.call_seq:
                 recorder.fail("refused", "interrupted before it started")
             elif not recorder.result_seq:
                 recorder.fail("error", "the wait for this call was interrupted; it may still take effect")
             raise
 
+    def _check_calls_left(self, found: Tool[..., Any]) -> None:
+        most = found.limits.max_calls
+        if most is not None and self._calls[found.name] >= most:
+            raise ToolFailed(
+                f"{found.name} may be called {most} times, and has been; use the results that you have",
+                kind="PermissionError",
+                state="refused",
+            )
+
     def _count(self, found: Tool[..., Any]) -> None:
         with self._counting:
-            made = self._calls.get(found.name, 0)
-            if found.limits.max_calls is not None and made >= found.limits.max_calls:
-                raise ToolFailed(
-                    f"{found.name} may be called {found.limits.max_calls} times, and has been; "
-                    "use the results that you have",
-                    kind="PermissionError",
-                    state="refused",
-                )
-            self._calls[found.name] = made + 1
+            self._check_calls_left(found)  # again: others may have been started while the user was asked
+            if found.name in self._calls:
+                self._calls[found.name] += 1
 
     def _ask(self, use: ToolUse, deadline: float | None) -> None:
         assert self._confirm is not None
@@ -241,6 +250,17 @@ class Toolbox:
                 f"{found.name} was not started: its {found.limits.max_concurrent} places stayed taken", **_TIMEOUT
             )
         held.callback(slot.release)
+
+
+def _calls_made(log: EventLog, scope: Scope, name: str) -> int:
+    """How many calls of a tool this session has started. What was refused was not started."""
+    ((made,),) = log.query(
+        """SELECT count(*) FROM event WHERE session_id = ?1 AND agent_id = ?2 AND kind = ?3 AND name = ?5
+        AND source_key IS NULL AND seq NOT IN (SELECT reply_to FROM event WHERE session_id = ?1 AND agent_id = ?2
+        AND kind = ?4 AND reply_to IS NOT NULL AND tool_state = 'refused')""",
+        (scope.session_id, scope.agent_id, str(Kind.TOOL_CALL), str(Kind.TOOL_RESULT), name),
+    )
+    return int(made)
 
 
 def unfinished(log: EventLog, scope: Scope) -> list[Event]:
@@ -273,6 +293,12 @@ def settle(log: EventLog, scope: Scope) -> list[Event]:
     return calls
 
 
+def _on_one_line(one: Tool[..., Any], doc: str = "") -> str:
+    remarks = ". ".join(filter(None, (EFFECTS if one.effects else "", doc)))
+    return f"def {one.header}: ..." + (f"  # {remarks}" if remarks else "")
+
+
+_ASKED = f"# The user may be asked before a tool that {EFFECTS} is run."
 _TIMEOUT: dict[str, Any] = {"kind": "TimeoutError", "state": "timeout"}
 
 
@@ -288,7 +314,7 @@ def _converted(found: Tool[..., Any], args: Sequence[Any], kwargs: Mapping[str, 
     try:
         return found.convert(found.names(args, kwargs))
     except Exception as error:  # a model's own validators are foreign code
-        raise ToolFailed(_message(error), kind="TypeError") from error
+        raise ToolFailed(_message(error), kind="TypeError", state="refused") from error
 
 
 def _arguments_text(named: dict[str, Any]) -> str:

@@ -36,7 +36,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """What a tool may cost. None leaves the choice to the toolbox, or sets no limit."""
 
     timeout: float | None = None  # seconds that one call may take
-    max_calls: int | None = None  # calls in the life of a toolbox
+    max_calls: int | None = None  # calls in the life of a session; what was refused does not count
     max_concurrent: int | None = None  # calls at the same time; more of them wait
 
     def __post_init__(self) -> None:

@@ -95,10 +95,11 @@ class _Ladder:
     def climb(self) -> None:
         middle = (self._high + self._low) // 2
         everything = self._view.last_seq + 1
-        if self._protected() > self._high:
+        protected = self._protected()
+        if protected > self._high:
             self._fold(0, before=everything, since=self._tail)
             self._clip(self._unread(), self._protected() - middle, self._high // 4)
-        protected = self._protected()
+            protected = self._protected()
         low = max(self._low, protected + (self._high - protected) // 4)  # what is protected must not empty the rest
         self._fold(low, before=self._tail)
         self._evict_steps(low, before=self._tail)
@@ -166,13 +167,16 @@ class _Ladder:
         return self._view.entry_tokens + self._view.index.extended(self._lines, self._index_limit).tokens
 
     def _fold(self, target: int, before: int, since: int = 0) -> None:
+        excess, seen = self._size - target, self._view.seen
         for entry in list(self._view.entries):
-            if entry.seq >= before or self._size <= target:
+            if excess <= 0 or entry.seq >= before:
                 return
             if isinstance(entry, Step) and entry.seq >= since:
-                for one in passages(entry):
-                    if one.tokens >= FOLD_TOKENS and one.seq <= self._view.seen and self._view.fold(one.seq):
-                        self._folded.append(one.seq)
+                for result in entry.results:
+                    if result and result.body.tokens >= FOLD_TOKENS and result.body.seq <= seen:
+                        if self._view.fold(result.body.seq):
+                            self._folded.append(result.body.seq)
+                        excess = self._size - target
 
     def _evict_steps(self, target: int, before: int) -> None:
         for entry in list(self._view.entries):

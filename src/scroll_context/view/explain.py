@@ -24,14 +24,10 @@ class Departure(msgspec.Struct, frozen=True):
     now: str  # where it stands at the moment asked about
 
 
-def departures(events: Iterable[Event], upto: int | None = None) -> tuple[Departure, ...]:
-    """Everything that had left the view after the event `upto`, in the order in which it left."""
-    view = WorkingView()
+def departures(events: Iterable[Event], view: WorkingView) -> tuple[Departure, ...]:
+    """Everything that has left a view, in the order in which it left; `events` are what the view was built from."""
     left: list[tuple[int, int, str, int, str]] = []
     for event in events:
-        if upto is not None and event.seq > upto:
-            break
-        view.add(event)
         if event.kind == Kind.EVICTION:
             plan = Plan.from_metadata(event.metadata)
             left += [(seq, seq, "folded", event.seq, plan.reason) for seq in plan.folded]

@@ -149,7 +149,7 @@ def joined(lines: Sequence[Line]) -> Line:
 
 
 def _line(spans: Spans, entries: int, headline: Headline, said: str) -> Line:
-    where = ", ".join(str(lo) if lo == hi else f"{lo}-{hi}" for lo, hi in spans)
+    where = ", ".join([str(lo) if lo == hi else f"{lo}-{hi}" for lo, hi in spans])
     text = f"- seq {where}{f' ({entries})' if entries > 1 else ''}: {said}"
     return Line(spans, entries, headline, text, estimate(text) + 1)
 

@@ -7,15 +7,17 @@ replace, and repeating either changes nothing. Values here never change in place
 `WorkingView` decides what happens to them.
 """
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from scroll_context.events import Event
+from scroll_context.messages import Message, Thinking, ToolCall
 from scroll_context.view.headline import FIELD_CHARS, Headline, cut, fallback, headline, parse_field
 from scroll_context.view.tokens import MESSAGE_TOKENS, estimate
 
@@ -23,6 +25,7 @@ MARK = "[scroll: "
 """How everything that the harness itself writes into a view begins."""
 
 NO_RESULT = MARK + "no result was recorded for this call; it may have been interrupted]"
+BLANK = MARK + "empty]"
 _NO_RESULT_TOKENS = estimate(NO_RESULT)
 _CALL_TOKENS = 8
 _SUCCESS = frozenset({"", "ok", "done", "success", "completed"})
@@ -160,12 +163,16 @@ class Result(msgspec.Struct, frozen=True):
         return replace(self, body=self.body.folded(f"{self.name or 'result'} {self.state or 'ok'}"))
 
 
-class Request(msgspec.Struct, frozen=True, dict=True):
+class Request(msgspec.Struct, frozen=True):
     """A message of the user. `gone` is the span of its steps that left the view, and how many they were."""
 
     body: Passage
     turn: int  # seq of the request that began the turn: its own, unless it continues one
     gone: tuple[int, int, int] | None = None
+    tokens: int = 0  # counted here, whatever is given
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "tokens", self.body.tokens + MESSAGE_TOKENS + estimate(self.marker))
 
     @property
     def seq(self) -> int:
@@ -184,9 +191,10 @@ class Request(msgspec.Struct, frozen=True, dict=True):
         steps = "1 step" if count == 1 else f"{count} steps"
         return f"{MARK}{steps} of work on this, seq {lo}-{hi}, moved to the index; not to be done again]"
 
-    @cached_property
-    def tokens(self) -> int:
-        return self.body.tokens + MESSAGE_TOKENS + estimate(self.marker)
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        said, marker = _said(self.body.shown), self.marker
+        return (Message(role="user", text=f"{said}\n\n{marker}" if marker else said),)
 
     def headline(self) -> Headline:
         return headline(f"user: {self.body.shown[: FIELD_CHARS * 2]}", status="asked")
@@ -215,6 +223,10 @@ class Notice(msgspec.Struct, frozen=True):
     def tokens(self) -> int:
         return self.body.tokens + MESSAGE_TOKENS
 
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        return (Message(role="user", text=_said(self.body.shown)),)
+
     def headline(self) -> Headline:
         return headline("notice", self.body.shown[len(MARK) : FIELD_CHARS * 2], status="told")
 
@@ -228,23 +240,53 @@ class Step(msgspec.Struct, frozen=True, dict=True):
     last: int  # the highest seq that belongs to the step, calls from inside its cells included
     turn: int
     task: str  # the first words of the request, for a headline
+    tokens: int = 0  # counted here, whatever is given
 
-    @property
-    def seq(self) -> int:
-        return self.reply.seq
-
-    @cached_property
-    def tokens(self) -> int:
+    def __post_init__(self) -> None:
         tokens = self.reply.tokens + MESSAGE_TOKENS * len(self.results)
         for result in self.results:
             tokens += result.body.tokens if result else _NO_RESULT_TOKENS
-        return tokens
+        force_setattr(self, "tokens", tokens)
 
-    @cached_property
+    @property
+    def seq(self) -> int:
+        return self.reply.body.seq
+
+    @property
     def seqs(self) -> tuple[int, ...]:
         """The addresses of the reply, its calls and its results."""
-        own = {self.seq, *self.addresses, *(result.body.seq for result in self.results if result)}
-        return tuple(sorted(own - {0}))
+        calls = [address for address in self.addresses if address]
+        return (self.seq, *calls, *[result.body.seq for result in self.results if result])
+
+    @cached_property
+    def messages(self) -> tuple[Message, ...]:
+        """The reply and a result for each of its calls. Kept, because every request of the session asks again."""
+        said = self.reply.body.shown
+        calls = tuple(
+            ToolCall(
+                call.id or spare_id(self.seq, i), call.name or "unknown", _object(call), call.provider, call.opaque
+            )
+            for i, call in enumerate(self.reply.calls)
+        )
+        text = said if said.strip() else "" if calls else BLANK
+        reply = Message(role="assistant", text=text, tool_calls=calls, thinking=tuple(_thinking(self.reply.thinking)))
+        return reply, *(
+            Message(
+                role="tool",
+                text=_said(result.body.shown) if result else NO_RESULT,
+                tool_call_id=call.id,
+                name=call.name,
+            )
+            for call, result in zip(calls, self.results, strict=True)
+        )
+
+    @cached_property
+    def seqs_in_full(self) -> tuple[int, ...]:
+        """The addresses of which nothing is left out."""
+        results = [result.body.seq for result in self.results if result and result.body.form is Form.FULL]
+        calls = zip(self.addresses, self.reply.calls, strict=True)
+        whole = [address for address, call in calls if address and call.shown == call.arguments]
+        return (*results, *whole, *((self.seq,) if self.reply.form is Form.FULL else ()))
 
     def call_at(self, address: int | None, call_id: str) -> int | None:
         """Which unanswered call an event belongs to: by the address of the call, else the first with that id."""
@@ -273,6 +315,13 @@ class Step(msgspec.Struct, frozen=True, dict=True):
         """The step with the result at `seq` in another form."""
         results = tuple(change(one) if one and one.body.seq == seq else one for one in self.results)
         return replace(self, results=results)
+
+    def folded(self, seq: int) -> "Step":
+        """The step with the result at `seq` as a stub. Kept, because an eviction is planned first and then applied."""
+        forms: dict[int, Step] = vars(self).setdefault("folded_forms", {})
+        if seq not in forms:
+            forms[seq] = self.with_result(seq, Result.folded)
+        return forms[seq]
 
     def headline(self) -> Headline:
         """The model's own headline, or one made from the step."""
@@ -356,6 +405,27 @@ def _clip_strings(value: Any, chars: int, seq: int, extent: str) -> Any:
     if isinstance(value, dict):
         return {key: _clip_strings(one, chars, seq, extent) for key, one in value.items()}
     return value
+
+
+def spare_id(seq: int, position: int) -> str:
+    """An id for a call that has none of its own, or not one that can be sent."""
+    return f"call_{seq}_{position}"
+
+
+def _object(call: Call) -> dict[str, Any]:
+    """The arguments as an object, since providers refuse a history that holds anything else."""
+    value = decoded(call.shown)
+    return value if isinstance(value, dict) else {"arguments": value}
+
+
+def _thinking(blocks: tuple[dict[str, Any], ...]) -> Iterator[Thinking]:
+    for block in blocks:
+        with contextlib.suppress(msgspec.ValidationError):  # not ours to repair, and no provider would take it
+            yield msgspec.convert(block, Thinking)
+
+
+def _said(text: str) -> str:
+    return text if text.strip() else BLANK
 
 
 def _json(value: Any) -> str:

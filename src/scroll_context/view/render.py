@@ -10,7 +10,6 @@ come in pairs under ids that are unique in the request, user and assistant alter
 rendered here is ever stored as conversation.
 """
 
-import contextlib
 import hashlib
 from collections.abc import Iterator
 from typing import Any
@@ -18,15 +17,14 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from scroll_context.messages import Message, Thinking, ToolCall, canonical
+from scroll_context.messages import Message, canonical
 from scroll_context.view.index import SEAM
-from scroll_context.view.items import MARK, NO_RESULT, Call, Entry, Form, Step, decoded, passages
+from scroll_context.view.items import MARK, Entry, Form, Step, spare_id
 from scroll_context.view.tokens import MESSAGE_TOKENS, estimate
 from scroll_context.view.working import WorkingView
 
 CONTINUE = MARK + "nothing new was said; continue from the state above]"
 BEGIN = MARK + "the conversation begins with the assistant]"
-BLANK = MARK + "empty]"
 
 
 class Rendered(msgspec.Struct, frozen=True):
@@ -54,17 +52,20 @@ def render(view: WorkingView, system: str = "", digest: str = "", *, preface: st
         preface = f"{view.index.render()}\n\n{SEAM}" if view.index.tiers else ""
     if preface:
         messages.append(Message(role="user", text=preface, cache_mark=True))
-    ids = _UniqueIds()
+    taken: set[str] = set()
+    visible: set[int] = set()
     for entry in view.entries:
-        for message in _entry_messages(entry, ids):
-            _append(messages, message)
+        _append(messages, _messages(entry, taken))
+        if isinstance(entry, Step):
+            visible.update(entry.seqs_in_full)
+        elif entry.body.form is Form.FULL:
+            visible.add(entry.seq)
     if not messages or messages[-1].role in ("assistant", "system"):
         messages.append(Message(role="user", text=CONTINUE))
     messages[-1] = replace(messages[-1], cache_mark=True, tail=digest.strip())
     tokens = body + sum(estimate(text) + MESSAGE_TOKENS for text in (system, digest) if text.strip())
-    visible = frozenset(seq for entry in view.entries for seq in _seqs_in_full(entry))
-    digest_hash = hashlib.sha256(canonical(messages)).hexdigest()
-    return Rendered(tuple(messages), digest_hash, tokens, view.last_seq, visible)
+    sent = hashlib.sha256(canonical(messages)).hexdigest()
+    return Rendered(tuple(messages), sent, tokens, view.last_seq, frozenset(visible))
 
 
 def shared_prefix(before: Rendered, after: Rendered) -> float:
@@ -77,73 +78,36 @@ def shared_prefix(before: Rendered, after: Rendered) -> float:
     return lo / len(b) if b else 1.0
 
 
-class _UniqueIds:
-    """Ids of calls made unique within one request: some providers give every call of a model the same one."""
+def _messages(entry: Entry, taken: set[str]) -> tuple[Message, ...]:
+    """The messages of an entry, its calls under ids that are not `taken`: some providers give every call the same."""
+    messages = entry.messages
+    ids = [call.id for call in messages[0].tool_calls]
+    if len(set(ids)) < len(ids) or not taken.isdisjoint(ids):
+        ids = [_unique(wanted, spare_id(entry.seq, i), taken) for i, wanted in enumerate(ids)]
+        calls = tuple(replace(call, id=one) for call, one in zip(messages[0].tool_calls, ids, strict=True))
+        results = (replace(result, tool_call_id=one) for result, one in zip(messages[1:], ids, strict=True))
+        messages = (replace(messages[0], tool_calls=calls), *results)
+    taken.update(ids)
+    return messages
 
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
 
-    def take(self, wanted: str, seq: int, position: int) -> str:
-        unique = wanted or f"call_{seq}_{position}"
-        while unique in self._taken:
-            unique = f"call_{seq}_{position}" if unique == wanted else unique + "_"
-        self._taken.add(unique)
-        return unique
+def _unique(wanted: str, instead: str, taken: set[str]) -> str:
+    unique = instead if wanted in taken else wanted
+    while unique in taken:
+        unique += "_"
+    taken.add(unique)
+    return unique
 
 
-def _entry_messages(entry: Entry, ids: _UniqueIds) -> Iterator[Message]:
-    if not isinstance(entry, Step):
-        marker = getattr(entry, "marker", "")
-        said = _said(entry.body.shown)
-        yield Message(role="user", text=f"{said}\n\n{marker}" if marker else said)
+def _append(messages: list[Message], more: tuple[Message, ...]) -> None:
+    """Add the messages of an entry. User messages that follow each other are joined, assistant messages parted."""
+    previous, role = messages[-1].role if messages else "system", more[0].role
+    if role == "user" and previous == "user":
+        messages[-1] = replace(messages[-1], text=f"{messages[-1].text}\n\n{more[0].text}")
         return
-    reply = entry.reply
-    calls = tuple(
-        ToolCall(ids.take(call.id, entry.seq, i), call.name or "unknown", _object(call), call.provider, call.opaque)
-        for i, call in enumerate(reply.calls)
-    )
-    text = reply.body.shown if reply.body.shown.strip() else "" if calls else BLANK
-    yield Message(role="assistant", text=text, tool_calls=calls, thinking=tuple(_thinking(reply.thinking)))
-    for call, result in zip(calls, entry.results, strict=True):
-        shown = _said(result.body.shown) if result else NO_RESULT
-        yield Message(role="tool", text=shown, tool_call_id=call.id, name=call.name)
-
-
-def _append(messages: list[Message], message: Message) -> None:
-    """Join user messages that follow each other, and part assistant messages that do."""
-    previous = messages[-1].role if messages else "system"
-    if message.role == "user" and previous == "user":
-        messages[-1] = replace(messages[-1], text=f"{messages[-1].text}\n\n{message.text}")
-        return
-    if message.role == "assistant" and previous in ("system", "assistant"):
+    if role == "assistant" and previous in ("system", "assistant"):
         messages.append(Message(role="user", text=BEGIN if previous == "system" else CONTINUE))
-    messages.append(message)
-
-
-def _object(call: Call) -> dict[str, Any]:
-    """The arguments as an object, since providers refuse a history that holds anything else."""
-    value = decoded(call.shown)
-    return value if isinstance(value, dict) else {"arguments": value}
-
-
-def _thinking(blocks: tuple[dict[str, Any], ...]) -> Iterator[Thinking]:
-    for block in blocks:
-        with contextlib.suppress(msgspec.ValidationError):  # not ours to repair, and no provider would take it
-            yield msgspec.convert(block, Thinking)
-
-
-def _said(text: str) -> str:
-    return text if text.strip() else BLANK
-
-
-def _seqs_in_full(entry: Entry) -> Iterator[int]:
-    yield from (one.seq for one in passages(entry) if one.form is Form.FULL)
-    if isinstance(entry, Step):
-        if entry.reply.form is Form.FULL:
-            yield entry.seq
-        for address, call in zip(entry.addresses, entry.reply.calls, strict=True):
-            if address and call.shown == call.arguments:
-                yield address
+    messages += more
 
 
 def _wire(messages: tuple[Message, ...]) -> Iterator[str]:

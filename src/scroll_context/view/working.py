@@ -27,7 +27,7 @@ from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
 from scroll_context.view.headline import TASK_CHARS, cut
 from scroll_context.view.index import EvictionIndex, Line, line_for
-from scroll_context.view.items import MARK, Entry, Notice, Request, Result, Step, passage, step
+from scroll_context.view.items import MARK, Entry, Notice, Request, Step, passage, step
 from scroll_context.view.plan import Plan
 from scroll_context.view.tokens import Gauge
 
@@ -119,14 +119,14 @@ class WorkingView:
 
     def copy(self) -> "WorkingView":
         """A view that can be changed without changing this one."""
-        view = WorkingView()
+        view = type(self)()
         vars(view).update(vars(self), _entries=self._entries.copy(), _owner=self._owner.copy())
         return view
 
     def fold(self, seq: int) -> bool:
         """Replace the result at `seq` by its stub; whether that changed anything."""
         entry = self.get(seq)
-        return isinstance(entry, Step) and self._put(entry.with_result(seq, Result.folded))
+        return isinstance(entry, Step) and self._put(entry.folded(seq))
 
     def clip(self, seq: int, chars: int) -> bool:
         """Show only about `chars` characters of the text at `seq`; whether that changed anything."""

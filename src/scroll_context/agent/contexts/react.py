@@ -16,11 +16,6 @@ class WholeSteps(WorkingView):
     def fold(self, seq: int) -> bool:  # noqa: ARG002
         return False
 
-    def copy(self) -> WorkingView:
-        view = WholeSteps()
-        vars(view).update(vars(super().copy()))
-        return view
-
 
 class ReactContext(WindowedContext):
     """Nothing that left can be reached; the log has it, the model does not."""

@@ -1,0 +1,84 @@
+"""Questions to a second model: recorded, answered from the log when asked again, within the budget of the session."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scroll_context.errors import BadInput, LimitReached, ModelUnavailable
+from scroll_context.events import Kind
+from scroll_context.store.store import Store
+from scroll_context.surface.ask import CONTEXT_LIMIT, Ask, AskBudget, AskReply
+from scroll_context.surface.scope import Scope
+from scroll_context.surface.toolbox import unfinished
+
+SCOPE = Scope("s", "me")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "store", create=True) as store:
+        yield store
+
+
+def asking(store: Store, **budget: int) -> Ask:
+    return Ask(lambda prompt, context: AskReply(f"{prompt} {len(context)}", 10), store, SCOPE, AskBudget(**budget))
+
+
+def one(ask: Ask, context: str) -> object:
+    return ask.methods(cell_seq=7)["ask.one"]("length", context).value
+
+
+@pytest.mark.parametrize("budget", [{"calls": 2}, {"tokens": 20}])
+def test_the_budget_is_that_of_the_session_not_of_the_process(store: Store, budget: dict[str, int]) -> None:
+    assert one(asking(store, **budget), "a") == "length 1"
+    later = asking(store, **budget)
+    assert one(later, "bb") == "length 2"
+    assert one(later, "a") == "length 1", "an answer from the log costs nothing"
+    with pytest.raises(LimitReached, match="2 calls, 20 tokens"):
+        one(later, "ccc")
+    assert one(Ask(lambda *_: AskReply("other"), store, Scope("another session")), "ccc") == "other"
+
+
+def test_a_search_finds_the_text_and_not_the_question_about_it(store: Store) -> None:
+    text = "the heron stands at the weir"
+    said = store.append(SCOPE.draft(Kind.CONVERSATION, role="user", content=text))
+    one(asking(store), text)
+    assert [hit.seq for hit in store.index.search("heron weir")] == [said]
+
+
+def test_events_are_told_as_they_are_recorded(store: Store) -> None:
+    told: list[int] = []
+
+    def answer(prompt: str, context: str) -> AskReply:
+        assert [store.log.get(seq).kind for seq in told] == [Kind.TOOL_CALL]
+        return AskReply("yes")
+
+    one(Ask(answer, store, SCOPE, on_event=told.append), "a")
+    call, result = store.log.get_many(told)
+    assert (result.kind, result.reply_to, result.metadata["inside_cell"]) == (Kind.TOOL_RESULT, call.seq, 7)
+
+
+def test_a_question_that_got_no_answer_is_recorded_counted_and_can_be_asked_again(store: Store) -> None:
+    def broken(prompt: str, context: str) -> AskReply:
+        raise ModelUnavailable("busy")
+
+    with pytest.raises(ModelUnavailable, match="busy"):
+        one(Ask(broken, store, SCOPE), "a")
+    call, result = store.log.tail(2)
+    assert (result.reply_to, result.tool_state, result.content) == (call.seq, "error", "ModelUnavailable: busy")
+    assert unfinished(store.log, SCOPE) == []
+    assert one(asking(store, calls=2), "a") == "length 1"
+    with pytest.raises(LimitReached, match="2 calls"):
+        one(asking(store, calls=2), "b")
+
+
+def test_what_cannot_be_asked_is_refused_before_it_is_recorded(store: Store) -> None:
+    methods = asking(store).methods(cell_seq=7)
+    with pytest.raises(BadInput, match="both as text"):
+        methods["ask.one"]("length", 7)
+    with pytest.raises(BadInput, match="a list of contexts"):
+        methods["ask.many"]("length", "abc")
+    with pytest.raises(BadInput, match="Split it"):
+        one(asking(store), "x" * (CONTEXT_LIMIT + 1))
+    assert store.log.last_seq() == 0
