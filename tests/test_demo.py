@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from scroll_context.cli.main import app
+from scroll_context.cli.app import app
 from scroll_context.demo import story, world
 from scroll_context.demo.cast import SESSION, WINDOW
 from scroll_context.demo.stage import WIDTH, Stage

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from scroll_context.cli.main import app
+from scroll_context.cli.app import app
 
 Run = Callable[..., Result]
 

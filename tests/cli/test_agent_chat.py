@@ -100,6 +100,15 @@ def test_a_chat_streams_shows_and_counts(scroll: Run, tmp_path: Path) -> None:
     assert "│ 8" in again.stdout
 
 
+def test_a_message_can_have_several_lines(scroll: Run, folder: Path, tmp_path: Path) -> None:
+    said = 'one \\\ntwo\n"""\n/help\n\n  indented\n"""\n/etc/hosts is a file\n'
+    result = scroll("chat", "--model", script(tmp_path, "a", "b", "c"), "--session", "s", input=said)
+    assert result.exit_code == 0, result.output
+    with Store(folder) as store:
+        told = [event.content for event in store.log.iterate(session_id="s") if event.role == "user"]
+    assert told == ["one \ntwo", "/help\n\n  indented", "/etc/hosts is a file"]
+
+
 def test_effects_are_asked_about(scroll: Run, tmp_path: Path, tools: Path) -> None:
     cell = exec_cell("try:\n    print(launch('Ariane'))\nexcept ToolFailed as error:\n    print('not', error)")
     for answer, shown in (("y", "│ Ariane is up"), ("n", "the user refused it"), ("", "the user refused it")):

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from typer.testing import Result
 
+from scroll_context.agent.session import fork
 from scroll_context.models import Reply, exec_cell
 from scroll_context.store.store import Store
 
@@ -203,6 +204,41 @@ def test_the_reach_is_what_the_model_can_read(filled: Run, script: Write) -> Non
     for reach, found in (("agent", True), ("session", False)):
         filled("run", "Go.", "--session", reach, "--reach", reach, "--model", script(cell, "ok"))
         assert (int(observations(filled, reach)[0].split()[0]) > 0) is found
+
+
+def test_cells_ask_a_second_model(scroll: Run, script: Write, tmp_path: Path) -> None:
+    cell = exec_cell("print(ask('How many?', ['a', 'b']), ask_many('Which?', ['x']))")
+    model, second = script(cell, "done"), script("Two.", "This one.")
+    result = scroll("run", "Go.", "--session", "asking", "--model", model, "--ask", second)
+    assert result.exit_code == 0, result.stderr
+    assert observations(scroll, "asking")[0] == "Two. ['This one.']"
+    without = scroll("run", "Go.", "--session", "alone", "--model", script(cell, "done"))
+    assert without.exit_code == 0 and "NameError" in observations(scroll, "alone")[0]
+    nowhere = tmp_path / "nowhere"
+    wrong = scroll("run", "Go.", "--store", nowhere, "--model", script("x"), "--ask", "scripted:missing.json")
+    assert wrong.exit_code == 1 and not nowhere.exists()
+
+
+def test_a_provider_that_is_busy_is_asked_again(scroll: Run) -> None:
+    pytest.importorskip("pydantic_ai", reason="the extra `models` is not installed")
+    from openai_server import streamed, text_deltas
+    from provider_server import ProviderServer, fault
+
+    busy = fault(429, {"error": {"message": "slow down"}}, {"Retry-After": "0"})
+    with ProviderServer(busy, streamed(*text_deltas("Here I am."))) as server:
+        result = scroll("run", "Go.", "--model", "openai:tiny", "--base-url", server.url + "/v1")
+    assert (result.exit_code, result.stdout) == (0, "Here I am.\n"), result.stderr
+    assert "slow down" in result.stderr and "trying again" in result.stderr
+
+
+def test_an_imported_conversation_goes_on(scroll: Run, script: Write, tmp_path: Path, folder: Path) -> None:
+    file = tmp_path / "old.jsonl"
+    file.write_text(json.dumps({"role": "user", "content": "The code is 4711.", "context": "work"}))
+    assert scroll("import", file).exit_code == 0
+    result = scroll("resume", "old", "What is it?", "--model", script("4711."))
+    assert (result.exit_code, result.stdout) == (0, "4711.\n"), result.stderr
+    with Store(folder) as store:
+        fork(store, "old", 1, session_id="other").close()
 
 
 def test_fork_continues_from_the_past_and_leaves_the_other_alone(scroll: Run, script: Write, folder: Path) -> None:

@@ -215,12 +215,21 @@ def test_a_reader_that_stops_reading_is_no_error_message(scroll: Any, process: A
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_output_that_cannot_be_written_is_told(filled: Any, process: Any) -> None:
-    for command in (["export"], ["show", "1"], ["sessions"], ["stats", "--json"]):
+    for command in (["export"], ["show", "1"], ["sessions"], ["stats", "--json"], ["--help"]):
         with open("/dev/full", "wb") as full:
             status, _, err = finish(process(*command, stdout=full))
         assert status == 1
         assert one_line(err)
         assert "No space left" in err
+
+
+def test_a_command_without_open_streams_does_its_work(filled: Any, process: Any, tmp_path: Path) -> None:
+    closed = ("sh", "-c", '"$@" <&- >&- 2>&-', "sh")
+    copy = tmp_path / "copy"
+    assert finish(process("backup", copy, prefix=closed))[0] == 0
+    assert events_in(copy) == 30
+    for command in (["--help"], ["sessions"], ["show", "1", "--json"], ["search", "toll"]):
+        assert finish(process(*command, prefix=closed))[0] == 0
 
 
 # file systems ---------------------------------------------------------------------------------------------

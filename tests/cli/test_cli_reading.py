@@ -5,6 +5,8 @@ import hashlib
 import json
 import os
 import pty
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -197,18 +199,51 @@ def test_reading_leaves_the_log_as_it_is(filled: Any, folder: Path) -> None:
     assert hashlib.sha256(log.read_bytes()).digest() == before
 
 
-def test_bars_and_colours_are_for_terminals(filled: Any, process: Any, trip: Path) -> None:
-    for command, label in ((["verify"], "verifying"), (["import", str(trip)], "importing"), (["reindex"], "indexing")):
+@pytest.mark.parametrize("unseen", [-1, 1e9])
+def test_bars_are_for_terminals_and_for_work_that_takes_its_time(
+    filled: Any, folder: Path, trip: Path, unseen: float
+) -> None:
+    code = f"from scroll_context.cli import main, output; output.UNSEEN = {unseen}; main.main()"
+    for command, label in (["verify"], "verifying"), (["import", str(trip)], "importing"), (["reindex"], "indexing"):
         terminal, end = pty.openpty()
-        with process(*command, stderr=end) as started:
+        with subprocess.Popen(
+            [sys.executable, "-c", code, *command], env={**os.environ, "SCROLL_STORE": str(folder)},
+            stdout=subprocess.PIPE, stderr=end,
+        ) as started:  # fmt: skip
             os.close(end)
+            assert started.stdout is not None
             out = started.stdout.read()
             shown = everything_on(terminal)
         os.close(terminal)
         assert started.returncode == 0
-        assert label in shown
+        assert (label in shown) is (unseen < 0)
         assert b"\x1b" not in out
         assert filled(*command).stderr == ""
+
+
+def on_terminal(process: Any, *command: str, columns: int = 80, **variables: str) -> str:
+    """What a command shows on a terminal of so many columns."""
+    terminal, end = pty.openpty()
+    prefix = ("env", f"COLUMNS={columns}", *(f"{name}={value}" for name, value in variables.items()))
+    with process(*command, prefix=prefix, stdout=end):
+        os.close(end)
+        shown = everything_on(terminal)
+    os.close(terminal)
+    return shown.replace("\r\n", "\n")
+
+
+def test_tables_on_narrow_terminals_lose_nothing_but_the_end_of_long_texts(filled: Any, process: Any) -> None:
+    whole = filled("sessions").stdout
+    assert on_terminal(process, "sessions", columns=30, NO_COLOR="1") == whole
+    query = "SELECT seq, content FROM hist.conversation_history LIMIT 4"
+    cut = on_terminal(process, "sql", query, columns=30, NO_COLOR="1").splitlines()
+    assert len(cut) == 5 and all(len(line) <= 30 and line.endswith("…") for line in cut[1:])
+    assert "…" not in filled("sql", query).stdout
+
+
+def test_no_color_is_obeyed(filled: Any, process: Any) -> None:
+    assert "\x1b[1m" in on_terminal(process, "show", "1")
+    assert "\x1b" not in on_terminal(process, "show", "1", NO_COLOR="1")
 
 
 def everything_on(terminal: int) -> str:

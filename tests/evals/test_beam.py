@@ -22,7 +22,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def read(folder: Path, split: str) -> tuple[list[History], list[Fault]]:
-    found = list(beam.read(folder, split).histories())
+    found = list(beam.Beam(folder, split).histories())
     return [one for one in found if not isinstance(one, Fault)], [one for one in found if isinstance(one, Fault)]
 
 
@@ -231,6 +231,6 @@ def test_missing_folders_and_unknown_splits_are_outcomes_not_errors(tmp_path: Pa
 
 
 def test_the_rubric_says_what_the_data_look_like() -> None:
-    said = beam.read(sample_folder("beam"), "128K").rubric_prompt()
+    said = beam.Beam(sample_folder("beam"), "128K").rubric_prompt()
     for word in ("[Session 12 | 2024-07-05] user:", "kind='conversation'", "submit_answer", "all_agents=True"):
         assert word in said

@@ -11,8 +11,8 @@ from made_runs import make_run
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
+from scroll_context.cli.app import app
 from scroll_context.cli.eval_commands import app as eval_app
-from scroll_context.cli.main import app
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = get_command(eval_app).commands  # type: ignore[attr-defined]
@@ -120,6 +120,8 @@ def test_retrieval(scroll: Run, data: Path) -> None:
     assert {"recall@5", "recall@10", "recall@50"} <= set(found["overall"])
     assert found["overall"]["recall@50"] >= found["overall"]["recall@5"] > 0
     assert all("recall@10" in scores for scores in found["by_ability"].values())
+    nothing = scroll("retrieval", "--data", "nowhere")
+    assert nothing.exit_code == 1 and "missing-folder" in nothing.stderr and "nothing to measure" in nothing.stderr
 
 
 @pytest.mark.parametrize(
@@ -150,6 +152,8 @@ def test_wishes_that_cannot_be_met(scroll: Run, data: Path, tmp_path: Path) -> N
     for command in ("report", "rescore"):
         missing = scroll(command, "nowhere")
         assert missing.exit_code == 1 and "there is no run in nowhere" in missing.stderr
+    assert scroll("export-sft", "nowhere", "--out", "train.jsonl").exit_code == 1
+    assert not (tmp_path / "train.jsonl").exists()
 
 
 def test_unfinished_tasks_have_a_status(scroll: Run, data: Path, tmp_path: Path) -> None:

@@ -1,12 +1,14 @@
 """Reading LongMemEval's schema, from made-up files of every split and from damaged ones."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from scroll_context.errors import BadInput
 from scroll_context.evals import json_array, longmemeval
 from scroll_context.evals.lme_generator import generate
 from scroll_context.evals.longmemeval import TYPES, Haystack
@@ -20,7 +22,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def read(path: Path, split: str) -> tuple[list[Haystack], list[Fault]]:
-    found = list(longmemeval.read(path, split).histories())
+    found = list(longmemeval.LongMemEval(path, split).histories())
     return [one for one in found if isinstance(one, Haystack)], [one for one in found if isinstance(one, Fault)]
 
 
@@ -45,6 +47,14 @@ def test_the_same_seed_writes_the_same_bytes_and_another_one_others(tmp_path: Pa
     one, again, other = (generate(tmp_path / name, seed=seed) for name, seed in (("a", 1), ("b", 1), ("c", 2)))
     assert [file.read_bytes() for file in one] == [file.read_bytes() for file in again]
     assert one[0].read_bytes() != other[0].read_bytes()
+
+
+def test_a_data_set_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
+    real = tmp_path / "longmemeval_m.json"
+    real.write_text("[]")
+    with pytest.raises(BadInput, match="not overwritten"):
+        generate(tmp_path)
+    assert real.read_text() == "[]" and list(tmp_path.iterdir()) == [real]
 
 
 def test_the_question_does_not_depend_on_the_size_of_the_haystack(data: Path) -> None:
@@ -129,11 +139,11 @@ def test_missing_files_and_unknown_splits_are_outcomes(tmp_path: Path) -> None:
 
 
 def test_the_cleaned_file_is_preferred_and_a_file_can_be_named(data: Path) -> None:
-    rewrite(data / "longmemeval_s.json", lambda document: document.pop())
-    (data / "longmemeval_s.json").rename(data / "longmemeval_s_cleaned.json")
-    generate(data, seed=5)
+    plain, cleaned = data / "longmemeval_s.json", data / "longmemeval_s_cleaned.json"
+    shutil.copyfile(plain, cleaned)
+    rewrite(cleaned, lambda document: document.pop())
     assert len(read(data, "s")[0]) == 13
-    assert len(read(data / "longmemeval_s.json", "s")[0]) == 14
+    assert len(read(plain, "s")[0]) == 14
 
 
 def test_the_bundled_sample_is_readable() -> None:
@@ -161,7 +171,7 @@ def test_an_empty_array_has_no_elements(tmp_path: Path) -> None:
 
 
 def test_the_rubric_says_what_the_data_look_like_and_how_to_abstain() -> None:
-    said = longmemeval.read(sample_folder("longmemeval"), "oracle").rubric_prompt()
+    said = longmemeval.LongMemEval(sample_folder("longmemeval"), "oracle").rubric_prompt()
     for word in ("[Session 12 | 2023-05-20] user:", "kind='context_msg'", "model_turn", "submit_answer"):
         assert word in said
     assert "I don't have that information from our conversations." in said

@@ -26,7 +26,7 @@ def test_the_sample_is_searched_ability_by_ability() -> None:
 
 
 def test_the_report_as_json_has_the_promised_names() -> None:
-    found = msgspec.to_builtins(measure([beam.read(sample_folder("beam"), "10M")]))
+    found = msgspec.to_builtins(measure([beam.Beam(sample_folder("beam"), "10M")]))
     assert set(found) == {"overall", "by_ability", "faults"}
     names = {"questions", "recall@5", "recall@10", "recall@50"}
     covered = {"session_coverage@5", "session_coverage@10", "session_coverage@50"}
@@ -38,10 +38,10 @@ def test_the_report_as_json_has_the_promised_names() -> None:
 
 def test_a_question_searches_its_own_history_only(tmp_path: Path) -> None:
     data = Path(shutil.copytree(sample_folder("beam"), tmp_path / "beam"))
-    alone = measure([beam.read(data, "128K")])
+    alone = measure([beam.Beam(data, "128K")])
     for number in range(2, 8):  # the same chat again and again, each a history of its own
         shutil.copytree(data / "100K" / "1", data / "100K" / str(number))
-    crowded = measure([beam.read(data, "128K")])
+    crowded = measure([beam.Beam(data, "128K")])
     assert crowded.overall.questions == 7 * alone.overall.questions
     assert crowded.overall.recall_50 == pytest.approx(alone.overall.recall_50)
 
@@ -50,7 +50,7 @@ def test_longmemeval_is_measured_too_and_progress_is_told(tmp_path: Path, monkey
     generate(tmp_path, seed=2, questions=14, sessions=8)
     monkeypatch.setattr(retrieval, "LARGE", 60)  # several logs, one after the other
     told: list[tuple[int, int]] = []
-    report = measure([longmemeval.read(tmp_path, "s")], progress=lambda *so_far: told.append(so_far))
+    report = measure([longmemeval.LongMemEval(tmp_path, "s")], progress=lambda *so_far: told.append(so_far))
     assert told == [(number, 14) for number in range(1, 15)]
     assert report.overall.questions == 12
     assert report.by_ability["single-session-user"].recall_5 == 1.0

@@ -24,13 +24,14 @@ from small import (
 
 from scroll_context.agent.agent import Limits
 from scroll_context.agent.contexts import CONTEXTS
-from scroll_context.errors import BadInput, ContextOverflow, ModelRefused, ModelUnavailable
-from scroll_context.evals.carry import PROBE
+from scroll_context.agent.explain import explain
+from scroll_context.errors import BadInput, ContextOverflow, ModelRefused, ModelUnavailable, UnknownSeq
+from scroll_context.evals.carry import PROBE, inheritance
 from scroll_context.evals.results import RunFolder
 from scroll_context.evals.runner import Progress, Runner
 from scroll_context.evals.tasks import Fault
 from scroll_context.evals.trials import Outcome
-from scroll_context.events import Draft
+from scroll_context.events import Draft, Kind
 from scroll_context.models import Reply, Request, exec_cell
 from scroll_context.store.store import Store
 
@@ -335,3 +336,18 @@ def test_stores_can_be_kept(tmp_path: Path) -> None:
     runner(tmp_path / "run", keep_stores=True).run(limit=1)
     with Store(tmp_path / "run/stores/trials/small__one__kettle") as store:
         assert [info.session_id for info in store.log.sessions()][-1] == PROBE
+
+
+@pytest.mark.parametrize("context", ["scroll", "scroll-no-index", "codeact"])
+def test_what_a_question_s_agent_saw_is_explained_from_the_kept_store(tmp_path: Path, context: str) -> None:
+    runner(tmp_path / "run", keep_stores=True, context=context).run(limit=1)
+    with Store(tmp_path / "run/stores/trials/small__one__kettle") as store:
+        requests = [event.seq for event in store.log.iterate(session_id=PROBE, kind=Kind.REQUEST)]
+        found = [explain(store, seq, inheritance(store, seq)) for seq in requests]
+        assert [one.doubt for one in found] == [""] * len(requests) != []
+        if context == "scroll":
+            assert "Session 1, 2024-03-01" in found[0].messages[1].text
+            assert explain(store, requests[0]).doubt  # without what it inherited
+        with pytest.raises(UnknownSeq):
+            inheritance(store, 10_000)
+        assert inheritance(store, 1) is None

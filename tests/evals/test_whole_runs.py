@@ -41,7 +41,7 @@ def lenient(request: Request, _: int) -> str:
 
 
 @pytest.mark.parametrize("benchmark", [
-    beam.read(BEAM, "128K"), beam.read(BEAM, "10M"), longmemeval.read(sample_folder("longmemeval"), "oracle"),
+    beam.Beam(BEAM, "128K"), beam.Beam(BEAM, "10M"), longmemeval.LongMemEval(sample_folder("longmemeval"), "oracle"),
 ], ids=["beam-128K", "beam-10M", "longmemeval"])  # fmt: skip
 def test_a_benchmark_runs_from_its_files_to_its_scores(tmp_path: Path, benchmark: Benchmark) -> None:
     folder = RunFolder(tmp_path / "run")

@@ -1,60 +1,21 @@
 """Commands of the agent: chat, run, resume, fork, explain, trajectory. What they do is in the modules they import."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated
 
 import typer
 
-from scroll_context.cli.options import DEFAULT_STORE, AsJson, StoreFolder, open_store
-
-if TYPE_CHECKING:
-    from scroll_context.cli.agent_setup import Wishes
-
-Model = Annotated[
-    str,
-    typer.Option(envvar="SCROLL_MODEL", metavar="SPEC", help="anthropic:NAME, openai:NAME, scripted:FILE.json, …"),
-]
-BaseUrl = Annotated[
-    str | None,
-    typer.Option(envvar="SCROLL_BASE_URL", metavar="URL", help="A server that speaks the protocol of the model."),
-]
-Window = Annotated[
-    int | None, typer.Option(min=1_000, metavar="TOKENS", help="Its context window.", show_default="as known")
-]
-ToolFiles = Annotated[
-    list[Path] | None, typer.Option("--tools", metavar="FILE.py", help="A file of tools; repeatable.")
-]
-Mcp = Annotated[list[str] | None, typer.Option(metavar="COMMAND|URL", help="An MCP server; may be repeated.")]
-Reach = Annotated[
-    Literal["session", "task", "agent", "all"], typer.Option(help="How much of the store the model may read.")
-]
-Context = Annotated[
-    str | None, typer.Option(metavar="NAME", help="How its view is made.", show_default="scroll, or as before")
-]
-AgentId = Annotated[str, typer.Option(metavar="ID", help="The agent that a new session belongs to.")]
-TaskId = Annotated[str, typer.Option(metavar="ID", help="The task that a new session belongs to.")]
-Steps = Annotated[int | None, typer.Option(min=1, help="Stop after so many replies.")]
-Tokens = Annotated[int | None, typer.Option(min=1, help="Stop after so many tokens, input and output.")]
-Seconds = Annotated[float | None, typer.Option(min=0, help="Stop after so much time.")]
-Dollars = Annotated[float | None, typer.Option(min=0, help="Stop after so much money, where prices are known.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Run tools with effects without asking.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+from scroll_context.cli.agent_options import Wishes
+from scroll_context.cli.options import DEFAULT_STORE, AsJson, StoreFolder, open_store, spread
 
 
+@spread(without=("steps", "tokens", "seconds", "dollars", "quiet", "as_json"))
 def chat(
-    model: Model = "",
+    *,
     session: Annotated[
         str, typer.Option(metavar="ID", help="Its name; an existing one goes on.", show_default="a new one")
     ] = "",
-    tools: ToolFiles = None,
-    mcp: Mcp = None,
-    base_url: BaseUrl = None,
-    window: Window = None,
-    reach: Reach = "agent",
-    context: Context = None,
-    agent: AgentId = "",
-    task: TaskId = "",
-    yes: Yes = False,
+    wishes: Wishes,
     store: StoreFolder = DEFAULT_STORE,
 ) -> None:
     """Talk to an agent whose memory is the store.
@@ -70,35 +31,18 @@ def chat(
     """
     from scroll_context.cli.chat import talk
 
-    wishes = _wishes(
-        model=model, base_url=base_url, window=window, tools=tools, mcp=mcp, reach=reach, context=context, agent=agent,
-        task=task, yes=yes,
-    )  # fmt: skip
     talk(store, session, wishes)
 
 
+@spread()
 def run(
-    prompt: Annotated[str, typer.Argument(help="What is to be done; - reads it from stdin.")],
-    model: Model = "",
+    *,
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What is to be done; - reads it from stdin.")],
     session: Annotated[
         str, typer.Option(metavar="ID", help="A name for the new session.", show_default="made up")
     ] = "",
-    tools: ToolFiles = None,
-    mcp: Mcp = None,
-    base_url: BaseUrl = None,
-    window: Window = None,
-    reach: Reach = "agent",
-    context: Context = None,
-    agent: AgentId = "",
-    task: TaskId = "",
-    steps: Steps = None,
-    tokens: Tokens = None,
-    seconds: Seconds = None,
-    dollars: Dollars = None,
-    yes: Yes = False,
-    quiet: Quiet = False,
+    wishes: Wishes,
     store: StoreFolder = DEFAULT_STORE,
-    as_json: AsJson = False,
 ) -> None:
     """Give an agent one task, in a new session.
 
@@ -112,33 +56,18 @@ def run(
     """
     from scroll_context.cli.work import begin
 
-    wishes = _wishes(
-        model=model, base_url=base_url, window=window, tools=tools, mcp=mcp, reach=reach, context=context, agent=agent,
-        task=task, yes=yes, quiet=quiet, as_json=as_json, steps=steps, tokens=tokens, seconds=seconds, dollars=dollars,
-    )  # fmt: skip
     begin(store, session, prompt, wishes)
 
 
+@spread(without=("agent", "task"))
 def resume(
+    *,
     session: Annotated[str, typer.Argument(metavar="SESSION", help="The session that goes on.")],
     prompt: Annotated[
-        str | None, typer.Argument(help="What to do next.", show_default="go on where it stopped")
+        str | None, typer.Argument(metavar="PROMPT", help="What to do next.", show_default="go on where it stopped")
     ] = None,
-    model: Model = "",
-    tools: ToolFiles = None,
-    mcp: Mcp = None,
-    base_url: BaseUrl = None,
-    window: Window = None,
-    reach: Reach = "agent",
-    context: Context = None,
-    steps: Steps = None,
-    tokens: Tokens = None,
-    seconds: Seconds = None,
-    dollars: Dollars = None,
-    yes: Yes = False,
-    quiet: Quiet = False,
+    wishes: Wishes,
     store: StoreFolder = DEFAULT_STORE,
-    as_json: AsJson = False,
 ) -> None:
     """Go on with a session, whatever ended it.
 
@@ -151,10 +80,6 @@ def resume(
     """
     from scroll_context.cli.work import go_on
 
-    wishes = _wishes(
-        model=model, base_url=base_url, window=window, tools=tools, mcp=mcp, reach=reach, context=context,
-        yes=yes, quiet=quiet, as_json=as_json, steps=steps, tokens=tokens, seconds=seconds, dollars=dollars,
-    )  # fmt: skip
     go_on(store, session, prompt, wishes)
 
 
@@ -200,9 +125,10 @@ def explain(
     from scroll_context.agent.explain import explain as explained
     from scroll_context.cli.explaining import print_explanation
     from scroll_context.cli.output import print_document
+    from scroll_context.evals.carry import inheritance
 
     with open_store(store) as opened:
-        found = explained(opened, seq)
+        found = explained(opened, seq, inheritance(opened, seq))
     if as_json:
         print_document(found)
     else:
@@ -225,20 +151,3 @@ def trajectory(
     from scroll_context.cli.work import print_steps
 
     print_steps(store, session, out, as_json)
-
-
-def _wishes(
-    *,
-    tools: list[Path] | None,
-    mcp: list[str] | None,
-    steps: int | None = None,
-    tokens: int | None = None,
-    seconds: float | None = None,
-    dollars: float | None = None,
-    **others: Any,
-) -> "Wishes":
-    from scroll_context.agent.agent import Limits
-    from scroll_context.cli.agent_setup import Wishes
-
-    limits = Limits(steps=steps, tokens=tokens, seconds=seconds, dollars=dollars)
-    return Wishes(tools=tuple(tools or ()), mcp=tuple(mcp or ()), limits=limits, **others)

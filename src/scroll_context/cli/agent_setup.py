@@ -7,7 +7,6 @@ rights, like any script of theirs; the cells that a model writes never do.
 import contextlib
 import importlib.util
 import inspect
-import os
 import shlex
 import sys
 import uuid
@@ -15,67 +14,43 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from scroll_context.agent.agent import Limits
-from scroll_context.agent.session import AnyTool, Session, SessionOptions, lineage
+from scroll_context.agent.session import AnyTool, Session, SessionOptions, lineage, recorded_context
+from scroll_context.cli.agent_options import Wishes
 from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
 from scroll_context.kernel.kernel import KernelOptions
-from scroll_context.models import Model, connect
+from scroll_context.messages import Message
+from scroll_context.models import Model, Request
 from scroll_context.store.store import Store
+from scroll_context.surface.ask import AskReply
 from scroll_context.surface.toolbox import ToolUse
 from scroll_context.surface.tools import Tool
-
-KEY = "SCROLL_API_KEY"
-"""The variable with the key for a server at --base-url; other providers use the variable that is usual for them."""
 
 PATIENCE = 600.0  # seconds that a cell may take where a person can stop it, and is asked about tools in between
 
 
-class Wishes(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user asked for on the command line."""
-
-    model: str = ""
-    base_url: str | None = None
-    window: int | None = None
-    tools: tuple[Path, ...] = ()
-    mcp: tuple[str, ...] = ()
-    reach: str = "agent"
-    context: str | None = None
-    agent: str = ""
-    task: str = ""
-    limits: Limits = Limits()
-    yes: bool = False
-    quiet: bool = False
-    as_json: bool = False
-
-    def connect(self) -> Model:
-        if not self.model:
-            raise BadInput(
-                "no model is named; give --model, for example anthropic:NAME, openai:NAME (with --base-url for your "
-                "own server) or scripted:FILE.json, or set SCROLL_MODEL"
-            )
-        return connect(self.model, base_url=self.base_url, api_key=os.environ.get(KEY), window=self.window)
-
-
 @contextlib.contextmanager
 def opened(
-    store: Store, name: str, wishes: Wishes, confirm: Callable[[ToolUse], bool], *, patient: bool = False
-) -> Iterator[Session]:
-    """The session of this name: a new one, or, when the store has it, that one where it stopped."""
+    store: Store, name: str, wishes: Wishes, confirm: Callable[[ToolUse], bool], asked: Model | None,
+    *, patient: bool = False,
+) -> Iterator[Session]:  # fmt: skip
+    """The session of this name: a new one, or, when the store has it, that one where it stopped.
+
+    `asked` is the model behind `ask` in its cells, if there is one.
+    """
     with contextlib.ExitStack() as stack:
-        tools: list[AnyTool] = [tool for file in wishes.tools for tool in tools_of(file)]
-        tools += [tool for where in wishes.mcp for tool in _mounted(where, stack)]
+        tools: list[AnyTool] = [tool for file in wishes.tools or () for tool in tools_of(file)]
+        tools += [tool for where in wishes.mcp or () for tool in _mounted(where, stack)]
+        ask = reading_of(asked) if asked else None
         known = bool(name and store.log.tail(1, session_id=name))
         options = SessionOptions(
             reach=wishes.reach,
-            context=wishes.context or (context_of(store, name) if known else "scroll"),
+            context=wishes.context or (recorded_context(store, name) if known else "scroll"),
             cell_timeout=PATIENCE if patient else 120.0,
             kernel=KernelOptions(call_seconds=PATIENCE) if patient else None,
         )
         if known:
-            session = Session.resume(store, name, options=options, tools=tools, confirm=confirm)
+            session = Session.resume(store, name, options=options, tools=tools, confirm=confirm, ask=ask)
         else:
             session = Session.open(
                 store,
@@ -85,6 +60,7 @@ def opened(
                 options=options,
                 tools=tools,
                 confirm=confirm,
+                ask=ask,
             )
         stack.callback(session.close)
         yield session
@@ -95,20 +71,21 @@ def new_name() -> str:
     return f"s-{uuid.uuid4().hex[:8]}"
 
 
-def context_of(store: Store, session_id: str) -> str:
-    """The context that a session last worked under."""
-    names = [
-        str(event.metadata["context"])
-        for event in lineage(store, session_id)
-        if event.kind == Kind.SESSION and "context" in event.metadata
-    ]
-    return names[-1] if names else "scroll"
-
-
 def newest_message(store: Store, session_id: str) -> Event | None:
     """The last thing that was said in a session."""
     said = [event for event in lineage(store, session_id) if event.kind == Kind.CONVERSATION]
     return said[-1] if said else None
+
+
+def reading_of(model: Model) -> Callable[[str, str], AskReply]:
+    """What `ask` does in the cells of a session: one request a question, and nothing remembered."""
+
+    def read(prompt: str, context: str) -> AskReply:
+        question = f"{prompt}\n\n{context}" if context else prompt
+        reply = model.reply(Request((Message(role="user", text=question),)))
+        return AskReply(reply.text, reply.usage.input_tokens + reply.usage.output_tokens)
+
+    return read
 
 
 def tools_of(file: Path) -> list[AnyTool]:

@@ -5,6 +5,7 @@ line, and twice in a row it leaves. An error ends the turn, never the chat: ever
 """
 
 import contextlib
+import re
 import sys
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from rich.text import Text
 
 from scroll_context.agent.accounts import accounts
 from scroll_context.agent.agent import Agent
-from scroll_context.cli.agent_setup import Wishes, opened
+from scroll_context.cli.agent_options import Wishes
+from scroll_context.cli.agent_setup import opened
 from scroll_context.cli.output import note, print_table
 from scroll_context.cli.watch import Consent, Watch
 from scroll_context.cli.work import stoppable
@@ -21,21 +23,25 @@ from scroll_context.errors import ScrollError
 from scroll_context.store.store import Store
 
 PROMPT = "› "
-HELP = """\
-/vars    the variables in the kernel, and what they derive from
+MORE = "… "
+FENCE = '"""'
+HELP = '''\
+/vars    the variables in the kernel: name, type, the cell that bound it, value
 /stats   the session in numbers
 /help    this
+\\        at the end of a line: the message goes on in the next one
+"""      alone on a line: the message is everything up to the next such line
 Ctrl-C   stops the reply or the cell; twice at the prompt, leaves
-Ctrl-D   leaves; everything is kept"""
+Ctrl-D   leaves; everything is kept'''
 
 
 def talk(folder: Path, name: str, wishes: Wishes) -> None:
     """Open or resume a session and talk until the user leaves."""
-    model = wishes.connect()
+    model, asked = wishes.connect()
     console = Console(highlight=False, markup=False, emoji=False)
     consent = Consent(console, "always" if wishes.yes else "ask")
-    with Store(folder, create=True) as store, opened(store, name, wishes, consent, patient=True) as session:
-        watch = Watch(console, store, stream=True)
+    with Store(folder, create=True) as store, opened(store, name, wishes, consent, asked, patient=True) as session:
+        watch = Watch(console, stream=True)
         session.on_event = watch.event
         chat = Chat(Agent(session, model, on_text=watch.text), watch, consent, console)
         chat.greet()
@@ -65,7 +71,7 @@ class Chat:
         refused = False
         while True:
             try:
-                line = input(PROMPT if sys.stdin.isatty() else "").strip()
+                message = _read_message()
             except EOFError:
                 break
             except KeyboardInterrupt:
@@ -76,27 +82,27 @@ class Chat:
                 refused = True
                 continue
             refused = False
-            if line:
-                self._take(line)
+            if message:
+                self._take(message)
         self._tell(f"kept: `scroll chat --session {self._called}` goes on.")
 
-    def _take(self, line: str) -> None:
-        match line:
+    def _take(self, message: str) -> None:
+        match message:
             case "/help":
                 self._tell(HELP)
             case "/vars":
                 self._show_variables()
             case "/stats":
                 self._show_numbers()
-            case _ if line.startswith("/"):
-                self._tell(f"there is no {line.split()[0]}; /help lists what there is")
+            case _ if re.fullmatch("/[a-z]*", message):
+                self._tell(f"there is no {message}; /help lists what there is")
             case _:
-                self._answer(line)
+                self._answer(message)
 
-    def _answer(self, line: str) -> None:
+    def _answer(self, message: str) -> None:
         try:
             with stoppable(self.agent, self.consent):
-                run = self.agent.run(line)
+                run = self.agent.run(message)
         except ScrollError as error:
             self.watch.end_line()
             note(str(error))
@@ -111,7 +117,7 @@ class Chat:
             self._tell("no variables yet")
             return
         rows = [(one.name, one.type, f"{one.cell}", one.detail) for one in variables]
-        print_table(("name", "type", "cell", "value or shape"), rows, numeric=("cell",))
+        print_table(("name", "type", "cell", "value or shape"), rows, numeric=("cell",), fit=True)
 
     def _show_numbers(self) -> None:
         found = accounts(self.agent.session.events())
@@ -125,3 +131,15 @@ class Chat:
 
     def _tell(self, text: str) -> None:
         self.console.print(Text(text, style="dim"))
+
+
+def _read_message() -> str:
+    """What the user says next: a line, or several in one of the two ways that HELP tells. Raises EOFError."""
+    first, more = (PROMPT, MORE) if sys.stdin.isatty() else ("", "")
+    text = input(first)
+    if text.strip() == FENCE:
+        lines = iter(lambda: input(more), FENCE)
+        return "\n".join(lines).strip()
+    while text.endswith("\\"):
+        text = text[:-1] + "\n" + input(more)
+    return text.strip()

@@ -5,11 +5,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from scroll_context.cli.agent_commands import BaseUrl, Model, Window
-from scroll_context.cli.options import AsJson
+from scroll_context.cli.eval_options import Plan
+from scroll_context.cli.options import AsJson, spread
 
 app = typer.Typer(
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode=None,
     help="""Rerun the paper's benchmarks on your own model.
 
@@ -26,64 +27,16 @@ app = typer.Typer(
 )
 
 Data = Annotated[Path, typer.Option(metavar="DIR", help="The benchmark's own folder.")]
-Judge = Annotated[
-    str, typer.Option(envvar="SCROLL_JUDGE", metavar="SPEC", help="The model that scores answers, at temperature 0.")
-]
-JudgeUrl = Annotated[
-    str | None, typer.Option(metavar="URL", help="The judge's server.", show_default="that of its provider")
-]
-Contexts = Annotated[
-    list[str] | None,
-    typer.Option("--context", metavar="NAME", help="A context to compare; repeatable.", show_default="scroll"),
-]
-Backbones = Annotated[
-    list[str] | None, typer.Option("--backbone", metavar="SPEC", help="A further model to compare; repeatable.")
-]
-Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="Only the first N tasks.", show_default="all")]
-Jobs = Annotated[int, typer.Option(min=1, max=256, metavar="N", help="Tasks at work at once.")]
-Out = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Where runs go.", show_default="scroll-runs/BENCHMARK-SPLIT"),
-]
-Steps = Annotated[int, typer.Option(min=1, help="Replies that a task may take.")]
-Tokens = Annotated[int | None, typer.Option(min=1, help="Tokens that a task may take.", show_default="no limit")]
-Seconds = Annotated[float, typer.Option(min=1, help="Time that a task may take.")]
-Dollars = Annotated[float | None, typer.Option(min=0, help="What a task may cost.", show_default="no limit")]
-Thinking = Annotated[
-    str | None, typer.Option(metavar="on|off|low|medium|high", help="How much to think.", show_default="as it does")
-]
-Temperature = Annotated[
-    float | None, typer.Option(min=0, max=2, help="Of the agent's model.", show_default="its provider's")
-]
-KeepStores = Annotated[bool, typer.Option("--keep-stores", help="Keep the store of every task, for looking into it.")]
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, or folders that hold them.")]
 
 
 @app.command()
+@spread()
 def beam(
+    *,
     data: Data,
     split: Annotated[str, typer.Option(metavar="128K|500K|1M|10M", help="The length of the histories.")] = "128K",
-    model: Model = "",
-    judge: Judge = "",
-    context: Contexts = None,
-    backbone: Backbones = None,
-    limit: Limit = None,
-    jobs: Jobs = 4,
-    out: Out = None,
-    compat: Annotated[
-        Literal["official"] | None, typer.Option(help="Score as the reference code does.", show_default="no")
-    ] = None,
-    base_url: BaseUrl = None,
-    judge_url: JudgeUrl = None,
-    window: Window = None,
-    thinking: Thinking = None,
-    temperature: Temperature = None,
-    steps: Steps = 100,
-    tokens: Tokens = None,
-    seconds: Seconds = 3600,
-    dollars: Dollars = None,
-    keep_stores: KeepStores = False,
-    as_json: AsJson = False,
+    plan: Plan,
 ) -> None:
     """Run BEAM: questions of ten abilities about long chats.
 
@@ -96,37 +49,20 @@ def beam(
       scroll eval beam --data beam --model openai:NAME --judge openai:NAME --context scroll --context scroll-no-index
       scroll eval beam --data beam --model openai:A --backbone openai:B --judge openai:A --limit 20
     """
-    given = locals()
-    from scroll_context.cli.evaluating import evaluate, plan_of
-    from scroll_context.evals.beam import read
+    from scroll_context.cli.evaluating import evaluate
+    from scroll_context.evals.beam import Beam
     from scroll_context.evals.memory import MemorySuite
 
-    suite = MemorySuite(read(data, split), official=compat == "official")
-    evaluate(suite, plan_of(given, data), as_json=as_json)
+    evaluate(MemorySuite(Beam(data, split), official=plan.compat == "official"), plan, data)
 
 
 @app.command()
+@spread(without=("compat",))
 def longmemeval(
+    *,
     data: Data,
     split: Annotated[str, typer.Option(metavar="oracle|s|m", help="How much history a question has.")] = "s",
-    model: Model = "",
-    judge: Judge = "",
-    context: Contexts = None,
-    backbone: Backbones = None,
-    limit: Limit = None,
-    jobs: Jobs = 4,
-    out: Out = None,
-    base_url: BaseUrl = None,
-    judge_url: JudgeUrl = None,
-    window: Window = None,
-    thinking: Thinking = None,
-    temperature: Temperature = None,
-    steps: Steps = 100,
-    tokens: Tokens = None,
-    seconds: Seconds = 3600,
-    dollars: Dollars = None,
-    keep_stores: KeepStores = False,
-    as_json: AsJson = False,
+    plan: Plan,
 ) -> None:
     """Run LongMemEval: questions of six types about many sessions.
 
@@ -135,40 +71,27 @@ def longmemeval(
       scroll eval longmemeval --split s --data longmemeval --model anthropic:NAME --judge openai:NAME
       scroll eval longmemeval --split m --data longmemeval --model openai:NAME --judge openai:NAME --jobs 16 --json
     """
-    given = locals()
-    from scroll_context.cli.evaluating import evaluate, plan_of
-    from scroll_context.evals.longmemeval import read
+    from scroll_context.cli.evaluating import evaluate
+    from scroll_context.evals.longmemeval import LongMemEval
     from scroll_context.evals.memory import MemorySuite
 
-    evaluate(MemorySuite(read(data, split)), plan_of(given, data), as_json=as_json)
+    evaluate(MemorySuite(LongMemEval(data, split)), plan, data)
 
 
 @app.command()
+@spread(without=("judge", "judge_url", "compat", "limit"), jobs=2, steps=300, seconds=7200.0)
 def loca(
+    *,
     checkout: Annotated[Path, typer.Option(metavar="DIR", help="A checkout of LOCA-bench, branch loca-sandbox.")],
     sizes: Annotated[str, typer.Option(metavar="8k,…,256k", help="Sizes of the environment.")] = "128k,256k",
+    limit: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Only the first N tasks of a size.", show_default="all")
+    ] = None,
     server_python: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="A Python that can run its server.", show_default="one is made for it"),
     ] = None,
-    model: Model = "",
-    context: Contexts = None,
-    backbone: Backbones = None,
-    limit: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Only the first N tasks of a size.", show_default="all")
-    ] = None,
-    jobs: Jobs = 2,
-    out: Out = None,
-    base_url: BaseUrl = None,
-    window: Window = None,
-    thinking: Thinking = None,
-    temperature: Temperature = None,
-    steps: Steps = 300,
-    tokens: Tokens = None,
-    seconds: Seconds = 7200,
-    dollars: Dollars = None,
-    keep_stores: KeepStores = False,
-    as_json: AsJson = False,
+    plan: Plan,
 ) -> None:
     """Run LOCA: tasks in an environment, scored by rules.
 
@@ -180,11 +103,13 @@ def loca(
       scroll eval loca --checkout LOCA-bench --sizes 128k,256k --model anthropic:NAME
       scroll eval loca --checkout LOCA-bench --sizes 8k --model openai:NAME --context codeact --context scroll
     """
-    given = locals()
-    from scroll_context.cli.evaluating import evaluate, loca_suite, plan_of
+    from scroll_context.cli.evaluating import evaluate
+    from scroll_context.cli.output import note
+    from scroll_context.evals.loca import LocaSuite
 
-    suite = loca_suite(checkout, sizes, limit, server_python)
-    evaluate(suite, plan_of({**given, "limit": None}, checkout), as_json=as_json)
+    names = tuple(size.strip() for size in sizes.split(",") if size.strip())
+    suite = LocaSuite(checkout=checkout, sizes=names, limit=limit, python=server_python, progress=note)
+    evaluate(suite, plan, checkout)
 
 
 @app.command()

@@ -4,99 +4,34 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 import typer
 
-from scroll_context.agent.agent import Limits
-from scroll_context.agent.contexts import CONTEXTS
-from scroll_context.cli.agent_setup import KEY
-from scroll_context.cli.output import note, print_document, print_table, progress, visible
+from scroll_context.cli.eval_options import Plan
+from scroll_context.cli.output import new_file, note, print_document, print_table, progress, visible
 from scroll_context.errors import BadInput
 from scroll_context.evals.report import Run, Table, percent, read_runs, tables
 from scroll_context.evals.results import Config, RunFolder, Start, Summary, runs_below
 from scroll_context.evals.runner import Progress, Runner
 from scroll_context.evals.sft import Exported, examples
 from scroll_context.evals.summing import rescored
+from scroll_context.evals.tasks import Fault
 from scroll_context.evals.trials import Setup, Suite, slug
 from scroll_context.evals.versions import versions
-from scroll_context.models import Model, Settings, connect
+from scroll_context.models import Model
 from scroll_context.store.log import utc_now
-
-JUDGE_KEY = "SCROLL_JUDGE_API_KEY"
-"""The variable with the key for a server at --judge-url."""
 
 UNFINISHED = 3
 INTERRUPTED = 130
 QUIET_SECONDS = 15.0  # between two lines of progress where there is no terminal
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user asked for on the command line."""
-
-    out: Path | None
-    models: tuple[str, ...]
-    contexts: tuple[str, ...]
-    judge: str
-    judge_url: str | None
-    base_url: str | None
-    window: int | None
-    settings: Settings
-    limits: Limits
-    limit: int | None
-    jobs: int
-    keep_stores: bool
-    compat: str
-    source: str
-
-    def check(self, benchmark: str) -> None:
-        if not self.models:
-            raise BadInput("no model is named; give --model, for example anthropic:NAME, or set SCROLL_MODEL")
-        if benchmark != "loca" and not self.judge:
-            raise BadInput("no judge is named; give --judge, for example openai:NAME, or set SCROLL_JUDGE")
-        for context in self.contexts:
-            if context not in CONTEXTS:
-                raise BadInput(f"there is no context {context!r}; choose from {', '.join(CONTEXTS)}")
-
-    def connect_model(self, spec: str) -> Model:
-        return connect(spec, base_url=self.base_url, api_key=os.environ.get(KEY), window=self.window)
-
-    def connect_judge(self) -> Model | None:
-        if not self.judge:
-            return None
-        return connect(self.judge, base_url=self.judge_url, api_key=os.environ.get(JUDGE_KEY))
-
-
-def plan_of(given: Mapping[str, Any], source: Path) -> Plan:
-    """The plan that a command's arguments, by their names, make."""
-    thinking = given["thinking"]
-    models = (given["model"], *(given["backbone"] or ()))
-    return Plan(
-        out=given["out"],
-        models=tuple(dict.fromkeys(model for model in models if model)),
-        contexts=tuple(dict.fromkeys(given["context"] or ("scroll",))),
-        judge=given.get("judge", ""),
-        judge_url=given.get("judge_url"),
-        base_url=given["base_url"],
-        window=given["window"],
-        settings=Settings(
-            temperature=given["temperature"],
-            thinking={"on": True, "off": False}.get(thinking, thinking) if thinking else None,
-        ),
-        limits=Limits(**{name: given[name] for name in ("steps", "tokens", "seconds", "dollars")}),
-        limit=given["limit"],
-        jobs=given["jobs"],
-        keep_stores=given["keep_stores"],
-        compat=given.get("compat") or "",
-        source=str(source),
-    )
-
-
-def evaluate(suite: Suite, plan: Plan, *, as_json: bool) -> None:
-    """One run for each model and context, one after another."""
+def evaluate(suite: Suite, plan: Plan, source: Path) -> None:
+    """One run for each model and context, one after another. `source` is where the benchmark's data is."""
     plan.check(suite.name)
     out = plan.out or Path("scroll-runs") / f"{suite.name}-{suite.split}"
     judge = plan.connect_judge()
@@ -107,17 +42,17 @@ def evaluate(suite: Suite, plan: Plan, *, as_json: bool) -> None:
         for context in plan.contexts:
             folder = RunFolder(out / slug(spec) / context)
             with folder.locked():
-                summary, stopped = _run(suite, plan, model, context, judge, folder)
+                summary, stopped = _run(suite, plan, source, model, context, judge, folder)
             done.append((folder, summary))
             if stopped:
                 break
         if stopped:
             break
-    _report_on(done, as_json, stopped)
+    _report_on(done, plan.as_json, stopped)
 
 
 def _run(
-    suite: Suite, plan: Plan, model: Model, context: str, judge: Model | None, folder: RunFolder
+    suite: Suite, plan: Plan, source: Path, model: Model, context: str, judge: Model | None, folder: RunFolder
 ) -> tuple[Summary, bool]:
     config = Config(
         benchmark=suite.name,
@@ -125,11 +60,11 @@ def _run(
         model=model.name,
         context=context,
         judge=judge.name if judge else "",
-        compat=plan.compat,
+        compat=plan.compat or "",
         window=model.window,
         limits=msgspec.to_builtins(plan.limits),
         settings=msgspec.to_builtins(plan.settings),
-        source=plan.source,
+        source=str(source),
         starts=(Start(utc_now(), versions()),),
     )
     folder.begin(config)
@@ -153,10 +88,10 @@ def _report_on(done: Sequence[tuple[RunFolder, Summary]], as_json: bool, stopped
     elif any(summary.scored for _, summary in done):
         _print_tables(read_runs([folder.path for folder, _ in done]))
     for folder, summary in done:
-        for fault in folder.faults()[:5]:
-            note(f"{fault.outcome}: {visible(fault.where)}: {visible(fault.text)[:300]}")
-        if len(folder.faults()) > 5:
-            note(f"{len(folder.faults()) - 5} more in {folder.path / 'faults.json'}")
+        faults = folder.faults()
+        _tell_faults(faults[:5])
+        if len(faults) > 5:
+            note(f"{len(faults) - 5} more in {folder.path / 'faults.json'}")
         note(f"{summary.scored} of {summary.trials} tasks scored; the run is in {folder.path}")
     if stopped:
         note("stopped; the same command goes on where it stopped")
@@ -168,14 +103,6 @@ def _report_on(done: Sequence[tuple[RunFolder, Summary]], as_json: bool, stopped
         raise typer.Exit(UNFINISHED)
 
 
-def loca_suite(checkout: Path, sizes: str, limit: int | None, python: Path | None) -> Suite:
-    """LOCA as a suite."""
-    from scroll_context.evals.loca import LocaSuite
-
-    names = tuple(size.strip() for size in sizes.split(",") if size.strip())
-    return LocaSuite(checkout=checkout, sizes=names, limit=limit, python=python, progress=note)
-
-
 # what other commands print --------------------------------------------------------------------------------
 
 
@@ -183,18 +110,28 @@ def measure_retrieval(data: Path, splits: Sequence[str], as_json: bool) -> None:
     from scroll_context.evals.retrieval import benchmarks_in, measure
 
     with progress("searching") as shown:
-        found = msgspec.to_builtins(measure(benchmarks_in(data, splits), progress=shown))
+        report = measure(benchmarks_in(data, splits), progress=shown)
     if as_json:
-        print_document(found)
-        return
+        print_document(report)
+    else:
+        _print_retrieval(msgspec.to_builtins(report))
+    _tell_faults(report.faults)
+    if not report.overall.questions:
+        raise BadInput("there was nothing to measure; see above what is wrong with the data")
+
+
+def _print_retrieval(found: dict[str, Any]) -> None:
     columns = list(found["overall"])
     rows = [
         (name, *(_measured(scores.get(column)) for column in columns))
         for name, scores in (*found["by_ability"].items(), ("overall", found["overall"]))
     ]
     print_table(("ability", *columns), rows, numeric=columns)
-    for fault in found.get("faults", ()):
-        note(f"{fault['outcome']}: {visible(fault['where'])}: {visible(fault['text'])[:300]}")
+
+
+def _tell_faults(faults: Sequence[Fault]) -> None:
+    for fault in faults:
+        note(f"{fault.outcome}: {visible(fault.where)}: {visible(fault.text)[:300]}")
 
 
 def _measured(value: float | None) -> str:
@@ -226,8 +163,9 @@ def _print_table(table: Table, *, first: bool) -> None:
 
 def write_sft(paths: Sequence[Path], out: Path, threshold: float, as_json: bool) -> None:
     exported = Exported()
-    with _opened(out) as file:
-        for folder in runs_below(list(paths)):
+    folders = runs_below(list(paths))
+    with new_file(out) if str(out) != "-" else contextlib.nullcontext(sys.stdout.buffer) as file:
+        for folder in folders:
             for example in examples(folder, threshold, exported):
                 file.write(msgspec.json.encode(example) + b"\n")
     if as_json and str(out) != "-":
@@ -236,19 +174,6 @@ def write_sft(paths: Sequence[Path], out: Path, threshold: float, as_json: bool)
         f"{exported.retrieval} retrieval and {exported.injection} injection examples from {exported.trajectories} "
         f"trajectories; {exported.below_threshold} were below {threshold:g}, {exported.skipped_steps} steps left out"
     )
-
-
-@contextlib.contextmanager
-def _opened(out: Path) -> Iterator[IO[bytes]]:
-    if str(out) == "-":
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    try:
-        with out.open("xb") as file:
-            yield file
-    except FileExistsError:
-        raise BadInput(f"{out} exists and is not overwritten; name a new file") from None
 
 
 def score_again(paths: Sequence[Path], as_json: bool) -> None:

@@ -49,7 +49,7 @@ def _print_departures(found: Explanation) -> None:
         typer.echo("\nNothing had left the view." if found.messages else "")
     for (plan, reason), left in groupby(found.departures, key=lambda one: (one.plan, one.reason)):
         typer.secho(f"\nleft by plan {plan}: {reason}", bold=True)
-        print_table(("seq", "how", "where it stands"), [(_span(one), one.how, one.now) for one in left])
+        print_table(("seq", "how", "where it stands"), [(_span(one), one.how, one.now) for one in left], fit=True)
 
 
 def _span(one: Departure) -> str:

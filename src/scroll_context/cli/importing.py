@@ -10,7 +10,7 @@ from scroll_context.cli.output import note, print_document
 
 
 def import_(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Files of messages; - is stdin.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", readable=False, help="Files of messages; - is stdin.")],
     session: Annotated[
         str, typer.Option(metavar="ID", help="The session of messages that name none.", show_default="the file's name")
     ] = "",

@@ -37,11 +37,11 @@ def doctor(
             state = f"works, {len(found.canaries)} canaries refused" if found.available else found.refusal
             typer.echo(f"tier {found.tier}: {state}")
         typer.echo(f"a kernel here runs in tier: {report.tier or 'none at all, it would not start'}\n")
-        rows = [
-            ("yes" if row.enforced else "NO", row.name, row.mechanism + (f". {row.remedy}" if row.remedy else ""))
-            for row in report.guarantees
-        ]
+        rows = [("yes" if row.enforced else "NO", row.name, row.mechanism) for row in report.guarantees]
         print_table(("enforced", "guarantee", "by"), rows)
+        for row in report.guarantees:
+            if row.remedy:
+                typer.echo(f"\n{row.name}: {row.remedy}")
     if not report.ok:
         note(f"tier {tier!r} cannot be had on this machine; no kernel would start")
         raise typer.Exit(1)

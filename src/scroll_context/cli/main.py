@@ -1,115 +1,93 @@
-"""The command `scroll`: the list of its commands, and the border where errors become one line and a status.
+"""The command `scroll`: the list of its commands, and its entry point.
 
-Status 0: done. 1: a fault, told in one line on stderr. 2: wrong usage. 130: interrupted. Data goes to stdout,
-everything else to stderr. To add a command, write a function and name it in COMMANDS; its docstring is its help.
+`scroll --help` is answered from this table, with nothing imported. Every other command line goes to app.py, which
+imports the command that is called. To add one, write a function whose docstring is its help, and name it in COMMANDS.
 """
 
 import os
 import sys
-from typing import Annotated, Any
 
-import typer
-from typer.core import TyperGroup
+COMMANDS = {  # name: (module and function, the first line of its help)
+    "import": ("importing.import_", "Add messages to a store; creates the store if there is none."),
+    "search": ("reading.search", "Find events by their words, best first."),
+    "show": ("reading.show", "Show the event at an address, or a range of them."),
+    "sessions": ("reading.sessions", "List the sessions, oldest first."),
+    "stats": ("reading.stats", "Show the store in numbers."),
+    "sql": ("reading.sql", "Run a read-only SQL query on the history, as a model may."),
+    "verify": ("upkeep.verify", "Check events, payloads and the search index against their hashes."),
+    "salvage": ("upkeep.salvage", "Make a new log from whatever is legible in a damaged one."),
+    "reindex": ("upkeep.reindex", "Build the search index anew from the log."),
+    "backup": ("upkeep.backup", "Copy the store to a new folder."),
+    "export": ("upkeep.export", "Write everything as JSON Lines: events, hashes and payloads."),
+    "doctor": ("kernel_commands.doctor", "Show what the kernel's sandbox enforces here, and how."),
+    "repl": ("kernel_commands.repl", "Write Python in the jailed kernel yourself."),
+    "chat": ("agent_commands.chat", "Talk to an agent whose memory is the store."),
+    "run": ("agent_commands.run", "Give an agent one task, in a new session."),
+    "resume": ("agent_commands.resume", "Go on with a session, whatever ended it."),
+    "fork": ("agent_commands.fork", "Make a new session that shares another's past up to a seq."),
+    "explain": ("agent_commands.explain", "Show what a model saw at a request, and what had left."),
+    "trajectory": ("agent_commands.trajectory", "Show the steps of a session: reasoning, action, observation."),
+    "eval": ("eval_commands.app", "Rerun the paper's benchmarks on your own model."),
+    "demo": ("demo.demo", "See an agent work in a window far too small for it."),
+}
 
-from scroll_context.cli import agent_commands, demo, eval_commands, importing, kernel_commands, reading, upkeep
-from scroll_context.errors import ScrollError
+OVERVIEW = """\
+Usage: scroll COMMAND [OPTIONS] [ARGS]...
 
-COMMANDS = (
-    importing.import_,
-    reading.search,
-    reading.show,
-    reading.sessions,
-    reading.stats,
-    reading.sql,
-    upkeep.verify,
-    upkeep.salvage,
-    upkeep.reindex,
-    upkeep.backup,
-    upkeep.export,
-    kernel_commands.doctor,
-    kernel_commands.repl,
-    agent_commands.chat,
-    agent_commands.run,
-    agent_commands.resume,
-    agent_commands.fork,
-    agent_commands.explain,
-    agent_commands.trajectory,
-    demo.demo,
-)
+  Scroll keeps the whole history of your agents: nothing is summarised away,
+  everything can be found.
 
+  A store is a folder. Commands use the one named by --store, else by
+  SCROLL_STORE, else .scroll here.
 
-class Border(TyperGroup):
-    """Where errors end. What is not listed here is a bug and keeps its traceback."""
+  Begin with:
+    scroll import chat.jsonl
+    scroll search 'toll-free route'
+    scroll show 12
 
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except ScrollError as error:
-            fault = str(error)
-        except KeyboardInterrupt:
-            typer.echo("scroll: interrupted", err=True)
-            raise typer.Exit(130) from None
-        except BrokenPipeError:
-            raise  # the reader has enough; typer ends quietly
-        except OSError as error:
-            fault = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        typer.echo(f"scroll: {fault}", err=True)
-        raise typer.Exit(1)
+  `scroll COMMAND --help` explains a command, with examples.
+
+Options:
+  --version   Show the version and exit.
+  -h, --help  Show this message and exit.
+
+Commands:
+"""
 
 
-app = typer.Typer(
-    cls=Border,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,  # plain help takes half the time of the boxed one
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="""Scroll keeps the whole history of your agents: nothing is summarised away, everything can be found.
-
-    A store is a folder. Commands use the one named by --store, else by SCROLL_STORE, else .scroll here.
-
-    \b
-    Begin with:
-      scroll import chat.jsonl
-      scroll search 'toll-free route'
-      scroll show 12
-    """,
-)
-
-for _command in COMMANDS:
-    app.command(_command.__name__.rstrip("_"))(_command)
-app.add_typer(eval_commands.app, name="eval")
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        from scroll_context import __version__
-
-        typer.echo(f"scroll {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
-    ] = False,
-) -> None:
-    pass
+def overview() -> str:
+    """What `scroll --help` prints."""
+    return OVERVIEW + "".join(f"  {name:<12}{line}\n" for name, (_, line) in COMMANDS.items())
 
 
 def main() -> None:
     """The entry point of the command."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a terminal that lacks a letter
+    for name in ("stdin", "stdout", "stderr"):
+        stream = getattr(sys, name) or open(os.devnull, "r+")  # noqa: SIM115 - closed by whoever started us
+        stream.reconfigure(errors="backslashreplace")  # for a terminal that lacks a letter
+        setattr(sys, name, stream)
+    status: str | int | None = 1
     try:
-        app(prog_name="scroll")
-    except SystemExit as end:
-        status = end.code
-    try:
+        status = _run()
         sys.stdout.flush()
+    except KeyboardInterrupt:  # while a command was being imported
+        status = 130
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more
         status = status or 1
         if not isinstance(error, BrokenPipeError):
-            typer.echo(f"scroll: the output could not be written: {error.strerror}", err=True)
+            print(f"scroll: the output could not be written: {error.strerror}", file=sys.stderr)
     sys.exit(status)
+
+
+def _run() -> str | int | None:
+    if sys.argv[1:] in (["--help"], ["-h"]):
+        sys.stdout.write(overview())
+        return 0
+    from scroll_context.cli.app import app
+
+    try:
+        app(prog_name="scroll")
+    except SystemExit as end:
+        return end.code
+    return 0

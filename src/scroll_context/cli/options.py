@@ -1,9 +1,12 @@
 """Options that several commands share, and opening the store that they name."""
 
 import datetime as dt
+import functools
+import inspect
 import re
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +15,7 @@ if TYPE_CHECKING:
     from scroll_context.store.store import Store
 
 StoreFolder = Annotated[
-    Path, typer.Option("--store", envvar="SCROLL_STORE", metavar="DIR", help="The folder of the store.")
+    Path, typer.Option("--store", envvar="SCROLL_STORE", metavar="DIR", readable=False, help="The folder of the store.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Session = Annotated[str | None, typer.Option(metavar="ID", help="Only this session.")]
@@ -24,6 +27,46 @@ LockTimeout = Annotated[
 ]
 
 DEFAULT_STORE = Path(".scroll")
+
+Command = Callable[..., None]
+
+
+def spread(*, without: Collection[str] = (), **defaults: Any) -> Callable[[Command], Command]:
+    """Let several commands declare the same options once, as the fields of a struct that they take as one argument.
+
+    Typer reads options from a signature, so the command gets the one in which every field stands for itself. Fields
+    `without` stay as the struct has them and are no options; `defaults` are other defaults than the struct's. All
+    parameters of the command are keyword-only.
+    """
+
+    def spread_out(command: Command) -> Command:
+        from msgspec.structs import fields
+
+        signature = inspect.signature(command)
+        [whole] = [one for one in signature.parameters.values() if hasattr(one.annotation, "__struct_fields__")]
+        offered = [
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=defaults.get(field.name, field.default),
+                annotation=field.type,
+            )
+            for field in fields(whole.annotation)
+            if field.name not in without
+        ]
+
+        @functools.wraps(command)
+        def called(**given: Any) -> None:
+            chosen = whole.annotation(**{option.name: given.pop(option.name) for option in offered})
+            command(**given, **{whole.name: chosen})
+
+        own = list(signature.parameters.values())
+        place = own.index(whole)
+        own[place : place + 1] = offered
+        called.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
+        return called
+
+    return spread_out
 
 
 def open_store(folder: Path) -> "Store":

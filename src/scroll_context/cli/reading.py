@@ -32,8 +32,8 @@ Roles = Annotated[list[str] | None, typer.Option(metavar="ROLE", help="Only this
 
 
 def search(
-    query: Annotated[str, typer.Argument(help='Words, "phrases", prefix*, AND, OR, NOT.')],
-    k: Annotated[int, typer.Option("-k", min=1, max=1000, help="How many hits.")] = 10,
+    query: Annotated[str, typer.Argument(metavar="QUERY", help='Words, "phrases", prefix*, AND, OR, NOT.')],
+    k: Annotated[int, typer.Option("-k", min=1, max=1000, metavar="N", help="How many hits.")] = 10,
     session: Session = None,
     agent: Agent = None,
     task: Task = None,
@@ -193,7 +193,9 @@ def stats(store: StoreFolder = DEFAULT_STORE, as_json: AsJson = False) -> None:
 
 
 def sql(
-    query: Annotated[str, typer.Argument(help="One SELECT on hist.conversation_history or hist.events.")],
+    query: Annotated[
+        str, typer.Argument(metavar="QUERY", help="One SELECT on hist.conversation_history or hist.events.")
+    ],
     session: Session = None,
     agent: Agent = None,
     task: Task = None,
@@ -223,7 +225,7 @@ def sql(
         print_document(found)
         return
     rows = [[one_line(_cell(row[column]), CELL) for column in found.columns] for row in found.rows]
-    print_table(found.columns, rows)
+    print_table(found.columns, rows, fit=True)
     if found.note:
         note(found.note)
 

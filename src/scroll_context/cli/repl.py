@@ -7,9 +7,11 @@ leaves. Input that does not come from a terminal is run as one cell.
 
 import ast
 import codeop
+import contextlib
 import math
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
@@ -28,17 +30,14 @@ Ctrl-C interrupts a running cell, or clears the line."""
 _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 
-def run(kernel: Kernel, history_file: Path | None = None) -> int:
+def run(kernel: Kernel, history_file: Path) -> int:
     """Read cells from standard input until it ends; returns the exit status. Starts the kernel."""
     enforcement = kernel.start()
     if not sys.stdin.isatty():
         return _run_script(kernel, sys.stdin)
     print(f"Scroll kernel, jail tier {enforcement.tier}. :help tells more, Ctrl-D leaves.")
-    _load_history(history_file)
-    try:
+    with _history(history_file):
         _prompt(kernel)
-    finally:
-        _save_history(history_file)
     return 0
 
 
@@ -138,17 +137,20 @@ def show_last_expression(source: str) -> str:
     return f"{head}__value__ = ({expression})\nif __value__ is not None: print(repr(__value__)); _ = __value__"
 
 
-def _load_history(path: Path | None) -> None:
-    import readline
-
-    if path is not None and path.exists():
-        readline.read_history_file(path)
-
-
-def _save_history(path: Path | None) -> None:
-    import readline
-
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+@contextlib.contextmanager
+def _history(file: Path) -> Iterator[None]:
+    """Line editing with what was typed before; where that cannot be kept, it is done without."""
+    try:
+        import readline
+    except ImportError:
+        yield
+        return
+    with contextlib.suppress(OSError):
+        readline.read_history_file(file)
+    try:
+        yield
+    finally:
         readline.set_history_length(10_000)
-        readline.write_history_file(path)
+        with contextlib.suppress(OSError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            readline.write_history_file(file)

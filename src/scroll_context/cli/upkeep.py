@@ -1,24 +1,19 @@
 """Commands that look after a store: verify, salvage, reindex, backup, export."""
 
-import contextlib
-import os
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Annotated
+from typing import Annotated
 
 import typer
 
 from scroll_context.cli.options import DEFAULT_STORE, AsJson, StoreFolder, open_log, open_store
-from scroll_context.cli.output import note, print_document, progress, visible
-from scroll_context.errors import BadInput
+from scroll_context.cli.output import new_file, note, print_document, progress, visible
 
 LISTED = 20  # faults that verify prints for people
 
 
 def verify(store: StoreFolder = DEFAULT_STORE, as_json: AsJson = False) -> None:
-    """Check every event and payload against its hash, and the search index against its checksums.
+    """Check events, payloads and the search index against their hashes.
 
     Status 1 when something is missing or altered that no salvage has declared.
 
@@ -132,7 +127,7 @@ def backup(
 
 
 def export(
-    target: Annotated[Path, typer.Argument(metavar="[FILE|-]", help="A new file; - is stdout.")] = Path("-"),
+    target: Annotated[Path, typer.Argument(metavar="FILE", help="A new file; - is stdout.")] = Path("-"),
     store: StoreFolder = DEFAULT_STORE,
 ) -> None:
     """Write everything as JSON Lines: events, hashes and payloads.
@@ -153,34 +148,8 @@ def export(
                 write(log, sys.stdout.buffer, bar)
             sys.stdout.buffer.flush()
             return
-        with _new_file(target) as file, progress("exporting") as bar:
+        with new_file(target) as file, progress("exporting") as bar:
             count = write(log, file, bar)
     finally:
         log.close()
     note(f"{count:,} events in {target}")
-
-
-@contextlib.contextmanager
-def _new_file(target: Path) -> Iterator[IO[bytes]]:
-    """A file that gets its name when it is complete; one that exists is never overwritten."""
-    if target.exists():
-        raise BadInput(f"{target} exists and is not overwritten; name a new file")
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".partial")
-    try:
-        with open(handle, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o666 & ~_umask())
-        try:
-            os.link(name, target)
-        except FileExistsError:
-            raise BadInput(f"{target} appeared meanwhile and is not overwritten; name a new file") from None
-    finally:
-        Path(name).unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

@@ -17,7 +17,6 @@ from rich.text import Text
 from scroll_context.cli.output import one_line, visible
 from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
-from scroll_context.store.store import Store
 from scroll_context.surface.toolbox import ToolUse
 from scroll_context.view.headline import parse_reply, without_headline
 
@@ -30,9 +29,8 @@ _FENCE = "⟦"
 class Watch:
     """Shows a session on a console. With `stream`, replies appear as they are written."""
 
-    def __init__(self, console: Console, store: Store, *, stream: bool) -> None:
+    def __init__(self, console: Console, *, stream: bool) -> None:
         self._console = console
-        self._store = store
         self._stream = stream
         self._held = ""  # what may be the headline of a reply that is still being written
         self._open_line = False
@@ -55,6 +53,9 @@ class Watch:
                 self._block(f"cell {event.seq}", event.content, "›", "cyan")
             case Kind.OBSERVATION:
                 self._printed(event)
+            case Kind.TOOL_RESULT if "inside_cell" in event.metadata:
+                size = event.payload.size if event.payload else len(event.content.encode())
+                self._say(f"  → {event.name} {event.tool_state} · {size:,} bytes · seq {event.seq}", "dim")
             case Kind.TOOL_RESULT:
                 self._say(f"  → {event.name} {event.tool_state}: {one_line(event.content, LINE)}", "dim")
             case Kind.NOTICE:
@@ -78,10 +79,6 @@ class Watch:
             self._console.print(Text(visible(without_headline(event.content))))
 
     def _printed(self, event: Event) -> None:
-        for call in self._store.log.span(event.reply_to or event.seq, event.seq):
-            if call.kind == Kind.TOOL_RESULT and call.metadata.get("inside_cell") == event.reply_to:
-                size = call.payload.size if call.payload else len(call.content.encode())
-                self._say(f"  → {call.name} {call.tool_state} · {size:,} bytes · seq {call.seq}", "dim")
         failed = event.tool_state != "ok"
         self._block("" if not failed else event.tool_state, event.content, "│", "red" if failed else "dim")
 

@@ -17,12 +17,13 @@ import typer
 from rich.console import Console
 
 from scroll_context.agent.agent import Agent, Run
-from scroll_context.agent.session import SessionOptions, lineage
 from scroll_context.agent.session import fork as fork_session
+from scroll_context.agent.session import lineage
 from scroll_context.agent.trajectory import trajectory
-from scroll_context.cli.agent_setup import Wishes, context_of, newest_message, opened
+from scroll_context.cli.agent_options import Wishes
+from scroll_context.cli.agent_setup import newest_message, opened
 from scroll_context.cli.options import open_store
-from scroll_context.cli.output import note, one_line, print_document, utf8, visible
+from scroll_context.cli.output import new_file, note, one_line, print_document, utf8, visible
 from scroll_context.cli.watch import Consent, Watch
 from scroll_context.errors import BadInput, ModelError, UnknownSeq
 from scroll_context.models import Model
@@ -53,17 +54,17 @@ class Outcome(msgspec.Struct, frozen=True):
 def begin(folder: Path, name: str, prompt: str, wishes: Wishes) -> None:
     """One task in a new session."""
     message = _read(prompt)
-    model = wishes.connect()  # before the store is created: a misspelt model leaves nothing behind
+    models = wishes.connect()  # before the store is created: a misspelt model leaves nothing behind
     with Store(folder, create=True) as store:
         if name and store.log.tail(1, session_id=name):
             raise BadInput(f"there is a session {name!r} already; `scroll resume {name}` goes on with it")
-        _work(store, name, message, model, wishes)
+        _work(store, name, message, models, wishes)
 
 
 def go_on(folder: Path, name: str, prompt: str | None, wishes: Wishes) -> None:
     """More work in a session that exists."""
     message = None if prompt is None else _read(prompt)
-    model = wishes.connect()
+    models = wishes.connect()
     with open_store(folder) as store:
         last = newest_message(store, name)
         if last is None:
@@ -71,15 +72,13 @@ def go_on(folder: Path, name: str, prompt: str | None, wishes: Wishes) -> None:
         finished = last.role == "assistant" and not last.metadata.get("tool_calls") and not last.metadata.get("cut")
         if message is None and finished:
             raise BadInput(f"session {name!r} has given its answer (seq {last.seq}); say what it is to do next")
-        _work(store, name, message, model, wishes)
+        _work(store, name, message, models, wishes)
 
 
 def branch(folder: Path, parent: str, seq: int, name: str, as_json: bool) -> None:
     """A fork, ready to be resumed."""
-    with open_store(folder) as store:
-        options = SessionOptions(context=context_of(store, parent))
-        with fork_session(store, parent, seq, session_id=name, options=options) as session:
-            made = session.scope.session_id
+    with open_store(folder) as store, fork_session(store, parent, seq, session_id=name) as session:
+        made = session.scope.session_id
     if as_json:
         print_document({"session_id": made, "parent": parent, "at_seq": seq})
     else:
@@ -95,11 +94,8 @@ def print_steps(folder: Path, name: str, out: Path | None, as_json: bool) -> Non
             raise UnknownSeq(f"there is no session {name!r}; `scroll sessions` lists those there are")
         found = trajectory(lineage(store, name), store.log.text, first.task_id or name)
     if out is not None:
-        try:
-            with out.open("xb") as file:
-                file.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
-        except FileExistsError:
-            raise BadInput(f"{out} exists and is not overwritten; name a new file") from None
+        with new_file(out) as file:
+            file.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
         note(f"{len(found['steps'])} steps in {out}")
     elif as_json:
         print_document(found)
@@ -132,13 +128,14 @@ def _read(prompt: str) -> str:
     return message
 
 
-def _work(store: Store, name: str, message: str | None, model: Model, wishes: Wishes) -> None:
+def _work(store: Store, name: str, message: str | None, models: tuple[Model, Model | None], wishes: Wishes) -> None:
     """Run an agent until it ends, show it at work, and print what came of it."""
+    model, asked = models
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     consent = Consent(console, "always" if wishes.yes else "ask" if sys.stdin.isatty() else "never")
-    with opened(store, name, wishes, consent) as session:
+    with opened(store, name, wishes, consent, asked) as session:
         if not wishes.quiet:
-            session.on_event = Watch(console, store, stream=False).event
+            session.on_event = Watch(console, stream=False).event
         agent = Agent(session, model, limits=wishes.limits)
         called = session.scope.session_id
         try:

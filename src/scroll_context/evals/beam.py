@@ -17,8 +17,8 @@ from typing import Any
 
 import msgspec
 
-from scroll_context.evals.tasks import Fault, History, Question, rubric
-from scroll_context.events import Draft, Kind
+from scroll_context.evals.tasks import Fault, History, Question, rubric, turn_draft
+from scroll_context.events import Draft
 
 SPLITS = {"128K": "100K", "500K": "500K", "1M": "1M", "10M": "10M"}
 """The paper's names of the sizes, and the folders."""
@@ -30,16 +30,10 @@ ABILITIES = (
 
 _REFERENCES = ("answer", "ideal_answer", "ideal_response", "ideal_summary", "expected_compliance")
 _CHATS = ("chat_trunecated.json", "chat.json")
-_UNDATED = "1970-01-01"  # an event needs a date to be stored; its tag and metadata say that there is none
-
-
-def read(folder: Path, split: str) -> "Beam":
-    """The benchmark below a folder; what is wrong with it, `histories()` says."""
-    return Beam(folder, split)
 
 
 class Beam(msgspec.Struct, frozen=True):
-    """One size of BEAM."""
+    """One size of BEAM, below a folder; what is wrong with it, `histories()` says."""
 
     folder: Path
     split: str
@@ -70,19 +64,11 @@ class Chat(msgspec.Struct, frozen=True):
     probes: tuple[Question, ...]
 
     def drafts(self) -> Iterator[Draft]:
-        for position, turn in enumerate(_read_chat(self.home).turns):
-            yield Draft(
-                kind=Kind.CONVERSATION,
-                session_id=f"{self.history_id}/session-{turn.session}",
-                task_id=self.history_id,
-                role=turn.role,
-                content=f"[Session {turn.session} | {turn.date or 'no date'}] {turn.role}: {turn.text}",
-                step_index=turn.session,
-                msg_index=position,
-                created_at=turn.date or _UNDATED,
-                metadata={"source_id": turn.id} | ({"date": turn.date} if turn.date else {}),
-                source_key=f"beam/{self.history_id}/{position}",
-            )
+        for position, said in enumerate(_read_chat(self.home).turns):
+            yield turn_draft(
+                "beam", self.history_id, session=said.session, position=position, moment=said.date, role=said.role,
+                text=said.text, source_id=said.id,
+            )  # fmt: skip
 
     def questions(self) -> Iterable[Question]:
         return self.probes

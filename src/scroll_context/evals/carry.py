@@ -7,7 +7,7 @@ questions start from is rebuilt from the log like any other, and a summary is pa
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
@@ -30,6 +30,8 @@ INGESTION = "scroll-ingestion"
 """The session that holds the plans."""
 PROBE = "scroll-probe"
 """The session that answers the question."""
+
+Spans = tuple[tuple[int, int], ...]
 
 _TAG = re.compile(r"\[Session (\S{1,12}) \| (\d{4}-\d\d-\d\d)\] \w{1,12}: ")
 
@@ -62,9 +64,10 @@ def carry(store: Store, name: str, model: Model) -> None:
     context = carried_context(store, name)
     plans = sum(event.kind == Kind.EVICTION for event in store.log.iterate(session_id=INGESTION))
     budget = context.room(Budget(window=model.window))
+    scope = Scope(INGESTION, task_id=task_of(store))
     for number, spans in enumerate(_sessions(store)):
         if number >= plans:
-            _clear(store, context, model, budget, spans)
+            _clear(store, scope, context, model, budget, spans)
 
 
 def carried_context(store: Store, name: str) -> WindowedContext:
@@ -82,9 +85,7 @@ def fresh(context: WindowedContext, text: Callable[[Event], str]) -> WindowedCon
     return twin
 
 
-def _clear(
-    store: Store, context: WindowedContext, model: Model, budget: Budget, spans: tuple[tuple[int, int], ...]
-) -> None:
+def _clear(store: Store, scope: Scope, context: WindowedContext, model: Model, budget: Budget, spans: Spans) -> None:
     before = context.view.tokens
     leaving = sum(entry.tokens for lo, _ in spans if (entry := context.view.get(lo)))
     plan = Plan(
@@ -95,9 +96,7 @@ def _clear(
     if facts.get("unsummarized"):
         # An agent at work must go on without its summary. Here nothing is lost by waiting, and every question would be.
         raise ModelUnavailable(f"a session of the history could not be summarized{said}. Resume the run to try again.")
-    draft = Scope(INGESTION, task_id=task_of(store)).draft(
-        Kind.EVICTION, content=plan.summary() + said, metadata=plan.metadata() | facts
-    )
+    draft = scope.draft(Kind.EVICTION, content=plan.summary() + said, metadata=plan.metadata() | facts)
     context.add(store.log.get(store.append(draft)))
 
 
@@ -110,6 +109,13 @@ def carried(store: Store, context: Context) -> Iterator[Event]:
         yield event if event.session_id == INGESTION else turn(event)
 
 
+def inheritance(store: Store, seq: int) -> Callable[[str], Iterable[Event]] | None:
+    """What the session of a seq began with, for `explain`: None for sessions that begin with nothing."""
+    if store.log.get(seq).session_id != PROBE:
+        return None
+    return lambda name: carried(store, CONTEXTS[name](store.log.text)) if name in CONTEXTS else ()
+
+
 def spent(store: Store) -> list[dict[str, Any]]:
     """Usage and cost of each summary that the ingestion made: none for contexts that make none."""
     plans = store.log.iterate(session_id=INGESTION)
@@ -118,11 +124,11 @@ def spent(store: Store) -> list[dict[str, Any]]:
 
 def task_of(store: Store) -> str:
     """The task that the history of a store belongs to."""
-    first = next(store.log.iterate(), None)
+    first = next(store.log.iterate(until=1), None)
     return first.task_id if first else ""
 
 
-def _sessions(store: Store) -> Iterator[tuple[tuple[int, int], ...]]:
+def _sessions(store: Store) -> Iterator[Spans]:
     """The addresses of each ingested session's turns, session by session in the order of the log."""
     turns = (event for event in store.log.iterate() if event.session_id not in (INGESTION, PROBE))
     for _, group in groupby(turns, key=lambda event: event.session_id):

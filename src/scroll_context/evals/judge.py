@@ -22,9 +22,7 @@ import msgspec
 from scroll_context.errors import BadInput
 from scroll_context.evals.ordering import compare_orders
 from scroll_context.evals.tasks import Question, rubric
-
-Ask = Callable[[str, str], str]
-"""One judge reply: takes a key, unique within the question, and the prompt."""
+from scroll_context.evals.trials import Ask
 
 GRADES = (0.0, 0.5, 1.0)
 AGAIN = "\n\nYour last reply could not be read. Reply in the form asked for, and with nothing else."

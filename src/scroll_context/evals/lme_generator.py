@@ -63,12 +63,14 @@ def generate(folder: Path, *, seed: int = 0, questions: int = 14, sessions: int 
     if questions < 1 or sessions < 1:
         raise BadInput("a set needs at least one question and one session")
     folder.mkdir(parents=True, exist_ok=True)
-    files = []
-    for split, times in SIZES.items():
+    files = {folder / f"longmemeval_{split}.json": times for split, times in SIZES.items()}
+    for file in files:
+        if file.exists():
+            raise BadInput(f"{file} exists and is not overwritten; name a new folder")
+    for file, times in files.items():
         instances = [_instance(seed, number, times * sessions) for number in range(questions)]
-        files.append(folder / f"longmemeval_{split}.json")
-        files[-1].write_text(json.dumps(instances, indent=1, ensure_ascii=False), encoding="utf-8")
-    return files
+        file.write_text(json.dumps(instances, indent=1, ensure_ascii=False), encoding="utf-8")
+    return list(files)
 
 
 def _instance(seed: int, number: int, fillers: int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from scroll_context.evals.json_array import Place, element_at, elements
-from scroll_context.evals.tasks import Fault, History, Question, rubric
+from scroll_context.evals.tasks import Fault, History, Question, rubric, turn_draft
 from scroll_context.events import Draft
 
 SPLITS = ("oracle", "s", "m")
@@ -25,16 +25,10 @@ TYPES = (
 KINDS = {"user": "context_msg", "assistant": "model_turn"}
 
 _DATE = re.compile(r"(\d{4})/(\d{1,2})/(\d{1,2})(?:\s*\(\w+\))?(?:\s+(\d{1,2}):(\d{2}))?")
-_UNDATED = "1970-01-01"  # an event needs a date to be stored; its tag and metadata say that there is none
-
-
-def read(path: Path, split: str) -> "LongMemEval":
-    """The benchmark in a folder or in one file; what is wrong with it, `histories()` says."""
-    return LongMemEval(path, split)
 
 
 class LongMemEval(msgspec.Struct, frozen=True):
-    """One split of LongMemEval."""
+    """One split of LongMemEval, in a folder or in one file; what is wrong with it, `histories()` says."""
 
     path: Path
     split: str
@@ -94,20 +88,12 @@ class Haystack(msgspec.Struct, frozen=True):
         instance = msgspec.convert(element_at(self.file, self.place), _Instance)
         position = 0
         for number, (moment, at) in enumerate(_ordered(instance), 1):
-            for turn_at, turn in enumerate(instance.haystack_sessions[at]):
-                date = moment[:10]
-                yield Draft(
-                    kind=KINDS.get(turn.role, "context_msg"),
-                    session_id=f"{self.history_id}/session-{number}",
-                    task_id=self.history_id,
-                    role=turn.role,
-                    content=f"[Session {number} | {date or 'no date'}] {turn.role}: {turn.content}",
-                    step_index=number,
-                    msg_index=position,
-                    created_at=moment or _UNDATED,
-                    metadata={"source_id": _source_id(instance, at, turn_at)} | ({"date": date} if date else {}),
-                    source_key=f"longmemeval/{self.history_id}/{position}",
-                )
+            for turn_at, said in enumerate(instance.haystack_sessions[at]):
+                yield turn_draft(
+                    "longmemeval", self.history_id, session=number, position=position, moment=moment, role=said.role,
+                    text=said.content, source_id=_source_id(instance, at, turn_at),
+                    kind=KINDS.get(said.role, "context_msg"),
+                )  # fmt: skip
                 position += 1
 
     def questions(self) -> Iterable[Question]:

@@ -19,7 +19,7 @@ from scroll_context.events import Event, Kind
 from scroll_context.messages import Message, ToolSpec
 from scroll_context.models import Model, Reply, Request
 from scroll_context.store.store import Store
-from scroll_context.view.headline import parse_reply
+from scroll_context.view.headline import without_headline
 
 SUBMIT = ToolSpec(
     "submit_answer",
@@ -109,8 +109,7 @@ def given_answer(events: Iterable[Event], text: Callable[[Event], str]) -> tuple
     said = text(last)
     if calls or last.metadata.get("cut") or not said.strip():
         return None
-    if parse_reply(said):  # its last line is a headline, which is for the index
-        said = said.rstrip().rpartition("⟦")[0].rstrip()
+    said = without_headline(said)
     return (Outcome.UNSUBMITTED if said else Outcome.EMPTY_ANSWER), said
 
 

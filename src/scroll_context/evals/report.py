@@ -4,14 +4,13 @@ A table is a value; printing is the business of the command line. Scores are per
 paper. Every table says how many trials stand behind a number, so an unfinished run cannot pass for a finished one.
 """
 
-import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from scroll_context.evals.results import Config, Summary, runs_below
-from scroll_context.evals.summing import scoring_of, summarized
+from scroll_context.evals.summing import MEASURES, scoring_of, summarized
 from scroll_context.evals.trials import Metrics
 
 ORDER = {
@@ -171,7 +170,7 @@ def _cost(runs: Sequence[Run]) -> Table:
         spent = run.summary
         tokens_in = spent.agent.tokens_in + spent.ingestion.tokens_in
         tokens_out = spent.agent.tokens_out + spent.ingestion.tokens_out
-        medians = [_median(run, measure) for measure in ("tokens_in", "tokens_out", "step_count", "wall_time_s")]
+        medians = [_median(run, measure) for measure in MEASURES]
         dollars = (_dollars(spent.agent.dollars + spent.ingestion.dollars), _dollars(spent.judging.dollars))
         rows.append((label, *medians, f"{tokens_in:,}", f"{tokens_out:,}", *dollars))
     return Table("Cost of a trial", columns, tuple(rows))
@@ -197,10 +196,9 @@ def _of(run: Run) -> str:
 
 
 def _median(run: Run, measure: str) -> str:
-    values = [getattr(metrics, measure) for metrics in run.metrics]
-    if not values:
+    middle = run.summary.medians.get(measure)
+    if middle is None:
         return "–"
-    middle = statistics.median(values)
     return f"{middle:,.1f}" if measure == "wall_time_s" else f"{middle:,.0f}"
 
 

@@ -8,7 +8,7 @@
     ingestion/         what preparing a history cost, where a context pays for that
     faults.json        what could not be used or finished, by its name
     scores.json        the numbers, computed from the files above
-    stores/            histories and trials at work; emptied as they finish
+    stores/            histories and trials at work, emptied as they finish; of LOCA, logs/ has each server's log
 
 A trial counts when its trajectory is there, and a judge's reply when it is in its file: both are on disk before
 anything is built on them, so a killed run goes on without repeating or paying for anything twice.

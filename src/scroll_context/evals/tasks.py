@@ -12,7 +12,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from scroll_context.events import Draft
+from scroll_context.events import Draft, Kind
+
+_UNDATED = "1970-01-01"  # an event needs a date to be stored; its tag and metadata say that there is none
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +69,29 @@ class Benchmark(Protocol):
 
     def rubric_prompt(self) -> str:
         """What the agent is told about this benchmark: layout of the data, conventions, form of the answer."""
+
+
+def turn_draft(
+    benchmark: str, history_id: str, *, session: int, position: int, moment: str, role: str, text: str, source_id: str,
+    kind: str = Kind.CONVERSATION,
+) -> Draft:  # fmt: skip
+    """One turn of a history, ready to be appended; `moment` is ISO, or empty where the benchmark has no date.
+
+    The tag in front of the text is what the rubrics speak of, and what headlines are made of (carry.py).
+    """
+    date = moment[:10]
+    return Draft(
+        kind=kind,
+        session_id=f"{history_id}/session-{session}",
+        task_id=history_id,
+        role=role,
+        content=f"[Session {session} | {date or 'no date'}] {role}: {text}",
+        step_index=session,
+        msg_index=position,
+        created_at=moment or _UNDATED,
+        metadata={"source_id": source_id} | ({"date": date} if date else {}),
+        source_key=f"{benchmark}/{history_id}/{position}",
+    )
 
 
 def rubric(name: str) -> str:
