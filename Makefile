@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint types unit bench bench-large soak clean
+.PHONY: help demo test lint types unit bench bench-large soak fuzz clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## ?/  make \1\t/' | expand -t 22
@@ -39,6 +39,9 @@ bench-large: $(READY)  ## the same, with search in up to a million messages
 
 soak: $(READY)   ## everything goes wrong for SOAK_MINUTES (10); SOAK_SEED repeats the order
 	$(BIN)/python benchmarks/soak
+
+fuzz: $(READY)   ## every property test tries new examples for FUZZ_MINUTES (1); FUZZ_ONLY chooses by name
+	FUZZ_MINUTES=$(or $(FUZZ_MINUTES),1) $(BIN)/pytest -m fuzz -n 2 $(if $(FUZZ_ONLY),-k "$(FUZZ_ONLY)")
 
 clean:           ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -273,18 +273,28 @@ def measure_search(store: Store, fts5: PlainSqlite, corpus: Corpus, repeats: int
 
 
 class Size(msgspec.Struct):
-    """What a search of a whole question takes in a store of so many messages."""
+    """What searches take in a store of so many messages: of a whole question, and of six words of it."""
 
     messages: int
     ours: list[float]
     other: list[float]
+    six: list[float]
+    six_other: list[float]
 
 
 def measure_growth(folder: Path, corpus: Corpus, sizes: Sequence[int], repeats: int) -> Iterator[Size]:
     """One store and one FTS5 table that grow from size to size, and the same questions at each."""
     fts5 = PlainSqlite(folder / "grown.db", full_text=True)
     questions = [[term.tokens[0] for term in terms_of(parse(question))] for question in corpus.questions[:repeats]]
+    six = list(islice(corpus.words(6), repeats))
     with Store(folder / "grown", create=True) as store:
+
+        def ours(asked: Sequence[Sequence[str]]) -> list[float]:
+            return [timed(lambda words=words: store.index.search(" ".join(words))) for words in asked]
+
+        def theirs(asked: Sequence[Sequence[str]]) -> list[float]:
+            return [timed(lambda words=words: fts5.search(words, "OR")) for words in asked]
+
         have = 0
         for size in sizes:
             for at in range(have, size, CHUNK):
@@ -293,8 +303,7 @@ def measure_growth(folder: Path, corpus: Corpus, sizes: Sequence[int], repeats: 
                 fts5.append(chunk)
             store.index.catch_up()
             have = size
-            ours = [timed(lambda words=words: store.index.search(" ".join(words))) for words in questions]
-            yield Size(size, ours, [timed(lambda words=words: fts5.search(words, "OR")) for words in questions])
+            yield Size(size, ours(questions), theirs(questions), ours(six), theirs(six))
 
 
 def measure_expand(store: Store, fts5: PlainSqlite, repeats: int) -> Iterator[Line]:
@@ -373,7 +382,10 @@ def grow(sizes: Sequence[int]) -> dict[str, Any]:
     corpus = made_up(sizes[-1])
     with tempfile.TemporaryDirectory() as folder:
         found = list(measure_growth(Path(folder), corpus, sizes, 40))
-    lines = [Line(f"search, whole question, {one.messages:,} messages", one.ours, one.other, "FTS5") for one in found]
+    lines = []
+    for one in found:
+        lines.append(Line(f"search, six words, {one.messages:,} messages", one.six, one.six_other, "FTS5"))
+        lines.append(Line(f"search, whole question, {one.messages:,} messages", one.ours, one.other, "FTS5"))
     print_table(HEAD, [line.cells() for line in lines])
     return {"growth": found}
 

@@ -18,8 +18,8 @@ RESULTS = {
     },
     "seconds": {"store": 12.0},
     "lines": [
-        {"what": "durable append", "ours": 0.25, "unit": "ms", "command": "store.py", "beside": "raw SQLite",
-         "other": 0.2, "target": 0.3},
+        {"what": "durable append", "ours": 0.45, "unit": "ms", "command": "store.py", "beside": "raw SQLite",
+         "other": 0.4, "target": 0.3, "floor": 0.24},
         {"what": "bulk import", "ours": 6000.0, "unit": "/s", "command": "store.py", "beside": "SQLite FTS5",
          "other": 3000.0, "target": 8000, "more_is_better": True},
         {"what": "cell, round trip", "ours": 0.05, "unit": "ms", "command": "kernel.py", "beside": "ipykernel"},
@@ -56,17 +56,31 @@ def test_the_section_is_filled_from_the_results(folder: Path) -> None:
     assert text.endswith(f"\n{END}\n\n## After\n")
     assert "old numbers" not in text
     assert "4 cores (x86_64), Linux 6.1, Python 3.12.1, SQLite 3.45.0, load 0.2 at the start" in text
-    assert "| durable append | 0.25 ms | raw SQLite 0.2 ms | 0.8× | `benchmarks/store.py` |" in text
-    assert "| bulk import | 6,000/s | SQLite FTS5 3,000/s | 2.0× | `benchmarks/store.py` |" in text
-    assert "| cell, round trip | 0.05 ms | ipykernel: not installed |  | `benchmarks/kernel.py` |" in text
-    assert "| repeated prefix | 95.7 % |  |  | `benchmarks/agent.py` |" in text
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if "benchmarks/" in line
+    ]
+    assert rows == [
+        ["durable append", "0.45 ms", "raw SQLite: 0.4 ms", "0.9×", "≤ 0.5 ms (1.25× raw SQLite)", "met",
+         "`benchmarks/store.py`"],
+        ["bulk import", "6,000/s", "SQLite FTS5: 3,000/s", "2.0×", "≥ 8,000/s", "missed", "`benchmarks/store.py`"],
+        ["cell, round trip", "0.05 ms", "ipykernel: not installed", "", "", "", "`benchmarks/kernel.py`"],
+        ["repeated prefix", "95.7 %", "", "", "≥ 90 %", "met", "`benchmarks/agent.py`"],
+    ]  # fmt: skip
 
 
 def test_the_table_says_which_targets_are_met(folder: Path) -> None:
-    rows = {line[:18].strip(): line.split() for line in fill(folder).stdout.splitlines()}
-    assert rows["durable append"][-4:] == ["≤", "0.3", "ms", "met"]
-    assert rows["bulk import"][-4:] == ["≥", "8,000/s", "NOT", "MET"]
-    assert rows["repeated prefix"][-4:] == ["≥", "90", "%", "met"]
+    rows = {line[:18].strip(): " ".join(line.split()) for line in fill(folder).stdout.splitlines()}
+    assert rows["durable append"].endswith("0.9× ≤ 0.5 ms (1.25× raw SQLite) met")
+    assert rows["bulk import"].endswith("2.0× ≥ 8,000/s missed")
+    assert rows["repeated prefix"].endswith("95.7 % ≥ 90 % met")
+
+
+def test_a_target_that_builds_on_a_floor_moves_with_it(folder: Path) -> None:
+    lines = [RESULTS["lines"][0] | {"other": other} for other in (0.24, 0.8)]  # type: ignore[index]
+    (folder / "results.json").write_text(json.dumps(RESULTS | {"lines": lines}))
+    rows = [line for line in fill(folder).stdout.splitlines() if line.startswith("durable")]
+    assert "≤ 0.3 ms" in rows[0] and rows[0].endswith("missed")
+    assert "≤ 1 ms" in rows[1] and rows[1].endswith("met")
 
 
 def test_the_plots_are_svg_and_linked(folder: Path) -> None:

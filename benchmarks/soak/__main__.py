@@ -4,8 +4,8 @@
 
 Every fault happens once, in random order, and then at random until time is up; afterwards everything is inspected.
 The same seed gives the same workers and the same order of faults; when they hit is up to the machine. The store lies
-on a small file system of its own where the system lets us mount one (Linux, user namespaces); elsewhere the faults
-that need it are skipped by name. Exits with 1 if anything was lost, unexpected or not flat.
+on a small file system of its own where the system lets us mount one (user namespaces); elsewhere the faults that need
+it are skipped by name. Exits with 1 if anything was lost, unexpected or not flat. Linux only.
 """
 
 import argparse
@@ -19,11 +19,11 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import msgspec
-from crew import Crew, Member
-from faults import FAULTS, Fault, NotSeen, Site
-from inspection import Finding, inspect
-from notes import Report, Reports
+from crew import Crew, Member, end_with_parent
+from faults import FAULTS, NotSeen, Site
+from inspection import Finding, flatness, inspect
+from notes import NEWS, Reports
+from timeline import Struck, Timeline
 from workers import LANDMARKS, Orders, landmark
 
 from scroll_context.events import Draft
@@ -31,25 +31,17 @@ from scroll_context.store.store import Store
 
 INSIDE = "SCROLL_SOAK_VOLUME"  # set in the process that runs in the namespace: where the volume is to be mounted
 VOLUME = 6 << 30  # bytes the volume may take, of which a soak of ten minutes uses a fraction
-GRACE = 45.0  # seconds after a fault in which its errors may still be reported: an index may have to be built anew
-RECOVERY = 90.0  # seconds in which every worker must be at work again
+RECOVERY = 300.0  # seconds in which every worker must be at work again, which may take building the index anew
 MOST_SHOWN = 20  # violations
 
 
-class Struck(msgspec.Struct, frozen=True):
-    """One fault that happened."""
-
-    fault: Fault
-    begun: float
-    ended: float
-
-
-def crew_for(site: Site, notes: Path, seed: int, agents: int, others: int) -> Crew:
+def crew_for(site: Site, notes: Path, chosen: argparse.Namespace) -> Crew:
     """The first of each role lives as long as the soak; the others can be killed."""
-    places = [("agent", agents), ("writer", others), ("reader", others)]
+    places = [("agent", chosen.agents), ("writer", chosen.others), ("reader", chosen.others)]
     members = [
         Member(
-            Orders(role, f"{role}{n}", str(site.store), str(notes), str(site.damaged), seed, pace=0.02), steady=n == 0
+            Orders(role, f"{role}{n}", str(site.store), str(notes), str(site.damaged), chosen.seed, chosen.pace),
+            steady=n == 0,
         )
         for role, count in places
         for n in range(count)
@@ -57,13 +49,13 @@ def crew_for(site: Site, notes: Path, seed: int, agents: int, others: int) -> Cr
     return Crew(members, Reports(notes))
 
 
-def soak(site: Site, crew: Crew, minutes: float, rng: random.Random) -> list[Struck]:
+def soak(site: Site, crew: Crew, minutes: float, rng: random.Random) -> Timeline:
     """Strike until time is up, each fault once in any case."""
     start = time.monotonic()
     deadline = start + minutes * 60
     possible = [fault for fault in FAULTS if site.volume is not None or not fault.needs_volume]
     todo = rng.sample(possible, len(possible))
-    struck: list[Struck] = []
+    timeline = Timeline()
     if late := crew.wait_for_work(RECOVERY):
         crew.violations.append(f"never began to work: {', '.join(late)}")
     while todo or time.monotonic() < deadline:
@@ -73,46 +65,27 @@ def soak(site: Site, crew: Crew, minutes: float, rng: random.Random) -> list[Str
             done = fault.strike(site, crew, rng)
         except NotSeen as error:
             crew.violations.append(f"{fault.name}: {error}")
-            done = str(error)
-        struck.append(Struck(fault, begun, time.monotonic()))
-        print(f"{begun - start:6.1f} s  {fault.name}: {done}", flush=True)
+            done = f"BAD: {error}"
+        timeline.struck.append(Struck(fault, begun, time.monotonic()))
+        print(f"{begun - start:7.1f} s  {fault.name}: {done}", flush=True)
         last = not todo and time.monotonic() >= deadline
-        if (last or rng.random() < 0.6) and (late := crew.wait_for_work(RECOVERY)):  # else the next one comes on top
-            crew.violations.append(f"not at work {RECOVERY:g} s after “{fault.name}”: {', '.join(late)}")
-        pause = time.monotonic() + min(rng.uniform(0.2, 3.0), minutes)
-        while time.monotonic() < pause:
-            crew.look()
-            time.sleep(0.25)
-    return struck
+        if last or rng.random() < 0.6:  # else the next one comes on top
+            if late := crew.wait_for_work(RECOVERY):
+                crew.violations.append(f"not at work {RECOVERY:g} s after “{fault.name}”: {', '.join(late)}")
+            timeline.recovered.append(time.monotonic())
+        crew.go_on(rng.uniform(0.2, 3.0))
+    return timeline
 
 
-def explained(report: Report, struck: list[Struck]) -> Fault | None:
-    """The newest fault that may have caused what a worker reported."""
-    for one in reversed(struck):
-        if report.what in one.fault.causes and one.begun <= report.at <= one.ended + GRACE:
-            return one.fault
-    return None
-
-
-def unexpected(crew: Crew, struck: list[Struck]) -> list[str]:
-    """Errors that no fault of the time explains."""
-    return [
-        f"{report.worker} reported {report.what} with no fault to cause it: {report.detail}"
-        for report in crew.reports.all
-        if report.what != "ok" and explained(report, struck) is None
-    ]
-
-
-def print_report(crew: Crew, struck: list[Struck], findings: list[Finding], skipped: list[str]) -> None:
-    print(f"\n{'fault':<18}{'times':>6}   what the workers said about it")
+def print_report(crew: Crew, timeline: Timeline, findings: list[Finding], skipped: list[str]) -> None:
+    print(f"\n{'fault':<19}{'times':>5}  {'had to be seen each time':<26}what the workers reported because of it")
+    causes = Counter((timeline.cause(r), r.what) for r in crew.reports.all if r.what not in NEWS)
     for fault in FAULTS:
-        times = [one for one in struck if one.fault is fault]
         if fault.name in skipped:
-            print(f"{fault.name:<18}{'–':>6}   skipped: no file system can be mounted here")
+            print(f"{fault.name:<19}{'–':>5}  skipped: no file system can be mounted here")
             continue
-        said = Counter(r.what for r in crew.reports.all if r.what != "ok" and explained(r, struck) is fault)
-        words = ", ".join(f"{what} {count}" for what, count in said.most_common()) or "nothing: they went on"
-        print(f"{fault.name:<18}{len(times):>6}   {words}")
+        said = [f"{what} ({count})" for (cause, what), count in causes.most_common() if cause is fault]
+        print(f"{fault.name:<19}{timeline.times(fault):>5}  {fault.must:<26}{', '.join(said) or '–'}")
     print()
     for finding in findings:
         print(f"{'ok ' if not finding.wrong else 'BAD'} {finding.name}: {finding.seen}")
@@ -138,20 +111,25 @@ def main(base: Path, volume: Path | None, chosen: argparse.Namespace) -> int:
         store.log.append_many(Draft(session_id="planted", role="user", content=landmark(n)) for n in range(LANDMARKS))
     rng = random.Random(chosen.seed)
     skipped = [fault.name for fault in FAULTS if fault.needs_volume and volume is None]
-    print(f"soak of {chosen.minutes:g} minutes, SOAK_SEED={chosen.seed}, {chosen.agents} agents, "
-          f"{chosen.others} writers, {chosen.others} readers", flush=True)  # fmt: skip
-    crew = crew_for(site, notes, chosen.seed, chosen.agents, chosen.others)
+    print(
+        f"soak of {chosen.minutes:g} minutes, SOAK_SEED={chosen.seed}: {chosen.agents} agents, {chosen.others} writers "
+        f"and {chosen.others} readers work on one store, each in its own process,\nwhile one thing after the other "
+        "goes wrong. Each line: when, what was done to them, and what was seen of it.",
+        flush=True,
+    )
+    crew = crew_for(site, notes, chosen)
     try:
-        struck = soak(site, crew, chosen.minutes, rng)
+        timeline = soak(site, crew, chosen.minutes, rng)
         crew.stop()
     finally:
         crew.kill_all()
-    crew.violations += unexpected(crew, struck)
-    findings = list(inspect(site.store, notes, crew))
-    print_report(crew, struck, findings, skipped)
+    crew.violations += timeline.unexplained(crew.reports.all)
+    print("\ninspecting what is left ...", flush=True)
+    findings = [*inspect(site.store, notes), *flatness(crew)]
+    print_report(crew, timeline, findings, skipped)
     failed = bool(crew.violations) or any(finding.wrong for finding in findings)
     print("\nFAILED" if failed else "\nsurvived")
-    if failed and chosen.keep:
+    if chosen.keep:
         shutil.copytree(base, chosen.keep, ignore_dangling_symlinks=True)
         print(f"the store and what the workers noted are in {chosen.keep}")
     return int(failed)
@@ -169,16 +147,18 @@ def arguments() -> argparse.Namespace:
     surprise = random.SystemRandom().randrange(1_000_000)
     parser.add_argument("--minutes", type=float, default=float(os.environ.get("SOAK_MINUTES") or 10))
     parser.add_argument("--seed", type=int, default=int(os.environ.get("SOAK_SEED") or surprise))
-    parser.add_argument("--agents", type=int, default=3, help="the first of them is never killed")
-    parser.add_argument("--others", type=int, default=2, help="how many writers, and how many readers")
+    parser.add_argument("--agents", type=int, default=3, help="two or more; the first of them is never killed")
+    parser.add_argument("--others", type=int, default=2, help="how many writers, and how many readers; two or more")
+    parser.add_argument("--pace", type=float, default=0.01, help="seconds each rests after a piece of work, on average")
     parser.add_argument("--no-mounts", action="store_true", help="use an ordinary folder even if we can mount one")
-    parser.add_argument("--keep", type=Path, help="a new folder for the store and the notes, if the soak fails")
+    parser.add_argument("--keep", type=Path, help="a new folder, for the store and what the workers noted")
     return parser.parse_args()
 
 
 if __name__ == "__main__":
     chosen = arguments()
     if inside := os.environ.get(INSIDE):
+        end_with_parent()
         volume = Path(inside) / "volume"
         volume.mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={VOLUME}", "tmpfs", volume], check=True)

@@ -1,9 +1,10 @@
-"""The faults of a soak: each is done to the running store, and undone; the crew goes on meanwhile.
+"""The faults of a soak: each is done to the running store and undone, while the crew goes on.
 
-A fault says which of Scroll's errors it may cause, and whether one of them must be seen before it is undone. The
-device faults need a file system of our own, which the driver mounts inside a user namespace: a full disk is that file
-system shrunk to what it holds, and a read-only store is a read-only mount laid over its folder, which stops every new
-file and every new process, while a process that has the log open for writing may go on with it.
+A fault that has a name among Scroll's errors is only undone after some worker has reported that error, however long
+this takes; one that nobody reports at all is a violation (`NotSeen`). The device faults need a file system of our
+own, which the driver mounts inside a user namespace: a full disk is that file system shrunk to what it holds, and
+a read-only store is a read-only mount laid over its folder, which stops every new file and every new process, while
+a process that has the log open for writing may go on with it.
 """
 
 import contextlib
@@ -18,11 +19,12 @@ from pathlib import Path
 
 import msgspec
 from crew import Crew, choose
+from notes import Report
 
 from scroll_context.errors import PayloadDamaged
 from scroll_context.store.store import Store
 
-SEEN_WITHIN = 60.0  # seconds in which an error that must be seen is seen
+SEEN_WITHIN = 300.0  # seconds after which an error that must be seen has not been seen; most come within one
 
 
 class Site(msgspec.Struct, frozen=True):
@@ -38,8 +40,9 @@ class Fault(msgspec.Struct, frozen=True):
     """Something that goes wrong."""
 
     name: str
-    strike: Callable[[Site, Crew, random.Random], str]  # returns what was done, in a few words
-    causes: frozenset[str]  # the errors that workers may report for it
+    strike: Callable[[Site, Crew, random.Random], str]  # returns what was done and seen, in a few words
+    must: str  # what has to be seen before it is undone
+    causes: frozenset[str]  # the errors that workers may report because of it
     needs_volume: bool = False
 
 
@@ -61,8 +64,9 @@ def kill_reader(_site: Site, crew: Crew, rng: random.Random) -> str:
 
 def _kill(crew: Crew, role: str, rng: random.Random) -> str:
     member = choose(rng, crew.of(role, killable=True))
-    member.kill()
-    return f"SIGKILL to {member.orders.name}"
+    killed = member.kill()
+    report = _seen(crew, {"began"}, killed, worker=member.orders.name)
+    return f"SIGKILL to {member.orders.name}; another began after {report.at - killed:.1f} s"
 
 
 def kill_kernel(_site: Site, crew: Crew, rng: random.Random) -> str:
@@ -74,8 +78,8 @@ def kill_kernel(_site: Site, crew: Crew, rng: random.Random) -> str:
             if kernels:
                 os.kill(rng.choice(kernels), signal.SIGKILL)
                 killed += 1
-        if killed and crew.wait_for({"KernelDied", "KernelUnavailable"}, begun, 2.0):
-            return f"SIGKILL to {killed} of the processes of a kernel"
+        if killed and (report := crew.wait_for({"KernelDied", "KernelUnavailable"}, begun, 2.0)):
+            return f"SIGKILL to {killed} of the processes of a kernel; {_told(report, begun)}"
     raise NotSeen("no agent reported KernelDied")
 
 
@@ -83,26 +87,26 @@ def jump_clock(_site: Site, crew: Crew, rng: random.Random) -> str:
     begun = time.monotonic()
     member = choose(rng, crew.of("writer") + crew.of("agent"))  # readers give no times
     member.process.send_signal(signal.SIGUSR1)
-    if not crew.wait_for({"clock jumped"}, begun, SEEN_WITHIN):
-        raise NotSeen(f"the clock of {member.orders.name} did not jump")
-    return f"the clock of {member.orders.name} jumped"
+    report = _seen(crew, {"clock jumped"}, begun, worker=member.orders.name)
+    return f"that of {member.orders.name} is now {report.detail} off"
 
 
 def fill_disk(site: Site, crew: Crew, rng: random.Random) -> str:
     assert site.volume is not None
     begun = time.monotonic()
+    report = None
     try:
-        while True:  # others write while we measure
-            status = os.statvfs(site.volume)
+        while report is None:
+            if time.monotonic() > begun + SEEN_WITHIN:
+                raise NotSeen("no worker reported StoreFull")
+            status = os.statvfs(site.volume)  # again and again: whoever removes a file makes room
             used = (status.f_blocks - status.f_bfree) * status.f_frsize
-            if _mount("-o", f"remount,size={used + rng.choice([1, 8, 64]) * 4096}", site.volume):
-                break
-        if not crew.wait_for({"StoreFull"}, begun, SEEN_WITHIN):
-            raise NotSeen("no worker reported StoreFull")
-        time.sleep(rng.uniform(0.2, 1.0))
+            _mount("-o", f"remount,size={used + rng.choice([1, 8, 64]) * 4096}", site.volume)
+            report = crew.wait_for({"StoreFull"}, begun, 0.5)
+        crew.go_on(rng.uniform(0.2, 1.0))
     finally:
         _mount("-o", f"remount,size={site.size}", site.volume)
-    return "no room for some seconds"
+    return f"no room for {time.monotonic() - begun:.1f} s; {_told(report, begun)}"
 
 
 def make_read_only(site: Site, crew: Crew, rng: random.Random) -> str:
@@ -117,44 +121,58 @@ def make_read_only(site: Site, crew: Crew, rng: random.Random) -> str:
         raise NotSeen("the store could not be made read-only")
     try:
         choose(rng, crew.of("writer", killable=True)).kill()  # a new process cannot write at all
-        if not crew.wait_for({"StoreReadOnly"}, begun, SEEN_WITHIN):
-            raise NotSeen("no worker reported StoreReadOnly")
-        time.sleep(rng.uniform(0.2, 1.0))
+        report = _seen(crew, {"StoreReadOnly"}, begun)
+        crew.go_on(rng.uniform(0.2, 1.0))
     finally:
         subprocess.run(["umount", "--lazy", site.store], check=True)
-    return "read-only for some seconds"
+    return f"for {time.monotonic() - begun:.1f} s; {_told(report, begun)}"
 
 
-def damage_index(site: Site, _crew: Crew, rng: random.Random) -> str:
-    """Nobody repairs anything here: whoever searches next must."""
+def damage_index(site: Site, crew: Crew, rng: random.Random) -> str:
+    """A fresh reader, which has nothing of the old index in memory, must find what was planted without being told.
+
+    Not every file is needed for that; what nobody noticed is then repaired as a person would, so that it explains
+    no later error.
+    """
     how = rng.choice(["cut short", "emptied", "deleted", "the whole index deleted"])
+    before = _generation(site)
     if how == "the whole index deleted":
         shutil.rmtree(site.store / "index", ignore_errors=True)
-        return how
-    if (file := _index_file(site, rng)) is None:
+    elif (file := _index_file(site, rng)) is None:
         return "there was no index to damage"
-    with contextlib.suppress(FileNotFoundError):  # a merge was quicker
-        if how == "deleted":
-            file.unlink()
-        else:
-            body = file.read_bytes()
-            _replace(site, file, body[: len(body) // 2] if how == "cut short" else b"")
-    return f"{file.suffix or file.name} {how}"
+    else:
+        with contextlib.suppress(FileNotFoundError):  # a merge was quicker
+            if how == "deleted":
+                file.unlink()
+            else:
+                body = file.read_bytes()
+                _replace(site, file, body[: len(body) // 2] if how == "cut short" else b"")
+        how = f"{file.suffix or file.name} {how}"
+    reader = choose(rng, crew.of("reader", killable=True))
+    begun = reader.kill()
+    report = _seen(crew, {"ok"}, begun, worker=reader.orders.name)
+    healed = "built anew by whoever searched"
+    if _generation(site) == before:
+        healed = "nobody needed that, built anew by hand"
+        with Store(site.store) as store:
+            store.index.rebuild()
+    return f"{how}; a fresh reader was right after {report.at - begun:.1f} s ({healed})"
 
 
 def flip_index(site: Site, crew: Crew, rng: random.Random) -> str:
     """The engine keeps no checksum that it reads: a bit may be noticed, or mislead until somebody builds it anew."""
     if (file := _index_file(site, rng)) is None:
         return "there was no index to damage"
+    begun = time.monotonic()
     with contextlib.suppress(FileNotFoundError, ValueError):  # a merge was quicker, or the file is empty
         body = bytearray(file.read_bytes())
         body[rng.randrange(len(body))] ^= 1 << rng.randrange(8)
         _replace(site, file, bytes(body))
-    begun = time.monotonic()
-    crew.wait_for({"wrong answer", "IndexUnavailable"}, begun, rng.uniform(1.0, 3.0))
+    report = crew.wait_for({"wrong answer", "IndexUnavailable"}, begun, rng.uniform(1.0, 3.0))
     with Store(site.store) as store:
         store.index.rebuild()
-    return f"one bit of {file.suffix or file.name}, and the index built anew"
+    seen = _told(report, begun) if report else "nobody noticed"
+    return f"one bit of {file.suffix or file.name}; {seen}; built anew by hand"
 
 
 def _index_file(site: Site, rng: random.Random) -> Path | None:
@@ -162,6 +180,14 @@ def _index_file(site: Site, rng: random.Random) -> Path | None:
     with contextlib.suppress(FileNotFoundError):  # it is being built anew
         files += (file for file in (site.store / "index").rglob("*") if file.is_file() and "lock" not in file.name)
     return rng.choice(sorted(files)) if files else None
+
+
+def _generation(site: Site) -> int | None:
+    """What changes when the index is built anew; None while there is none."""
+    for folder in (site.store / "index").glob("v*"):
+        with contextlib.suppress(FileNotFoundError):
+            return folder.stat().st_ino
+    return None
 
 
 def _replace(site: Site, file: Path, body: bytes) -> None:
@@ -172,49 +198,71 @@ def _replace(site: Site, file: Path, body: bytes) -> None:
 
 
 def flip_payload(site: Site, crew: Crew, rng: random.Random) -> str:
-    """The file is put back at the end; until then nobody may get its body."""
-    begun = time.monotonic()
+    """The file is put back at the end; until then nobody may get its body.
+
+    It is one of a writer's, which are all different: the agents store the same records again and again, and storing
+    a body again heals its file before anyone need have looked at it.
+    """
     with Store(site.store) as store:
-        rows = store.log.query("SELECT payload FROM event WHERE payload_type LIKE 'text/%' AND payload IS NOT NULL")
+        rows = store.log.query(
+            "SELECT payload FROM event WHERE session_id LIKE 'writer%' AND payload IS NOT NULL AND role = 'user'"
+        )
         digest = str(rng.choice(rows)[0])
         file = store.payloads.path(digest)
         whole = file.read_bytes()
         body = bytearray(whole)
         body[rng.randrange(len(body))] ^= 1 << rng.randrange(8)
+        begun = time.monotonic()
         try:
-            file.write_bytes(body)
-            site.damaged.write_text(digest)
-            try:
+            _put(file, bytes(body))
+            _put(site.damaged, digest.encode())
+            with contextlib.suppress(PayloadDamaged):
                 store.payloads.read(digest)
                 raise NotSeen("a damaged payload was read as if it were whole")
-            except PayloadDamaged:
-                pass
-            if not crew.wait_for({"PayloadDamaged"}, begun, SEEN_WITHIN):
-                raise NotSeen("no reader reported PayloadDamaged")
+            report = _seen(crew, {"PayloadDamaged"}, begun, about=digest[:12])
         finally:
             site.damaged.unlink(missing_ok=True)
-            file.write_bytes(whole)
-    return "one bit flipped, and put back"
+            _put(file, whole)
+    return f"one bit of {digest[:12]}…; {_told(report, begun)}; put back"
+
+
+def _put(file: Path, body: bytes) -> None:
+    """Whole in one moment: nobody meets half of it."""
+    copy = file.with_name(f".{file.name}.new")
+    copy.write_bytes(body)
+    os.replace(copy, file)
 
 
 def _mount(*arguments: object) -> bool:
     return subprocess.run(["mount", *map(str, arguments)], capture_output=True).returncode == 0
 
 
+def _seen(crew: Crew, whats: set[str], since: float, *, worker: str = "", about: str = "") -> Report:
+    """The report that a fault must give."""
+    report = crew.wait_for(whats, since, SEEN_WITHIN, worker=worker, about=about)
+    if report is None:
+        raise NotSeen(f"{worker or 'no worker'} did not report {' or '.join(sorted(whats))} within {SEEN_WITHIN:g} s")
+    return report
+
+
+def _told(report: Report, since: float) -> str:
+    return f"{report.worker} reported {report.what} after {report.at - since:.1f} s"
+
+
 NOT_SAVED = "variables not saved"
 KILLED_KERNEL = frozenset({"KernelDied", "KernelUnavailable", NOT_SAVED})
-INDEX = frozenset({"IndexUnavailable", "incomplete, and said so"})
+INDEX = frozenset({"IndexUnavailable"})
 DEVICE = INDEX | {NOT_SAVED}
 
 FAULTS = (
-    Fault("writer killed", kill_writer, frozenset()),
-    Fault("agent killed", kill_agent, frozenset()),
-    Fault("reader killed", kill_reader, frozenset()),
-    Fault("kernel killed", kill_kernel, KILLED_KERNEL),
-    Fault("clock jumped", jump_clock, frozenset({"clock jumped"})),
-    Fault("disk full", fill_disk, DEVICE | {"StoreFull"}, needs_volume=True),
-    Fault("store read-only", make_read_only, DEVICE | {"StoreReadOnly"}, needs_volume=True),
-    Fault("index damaged", damage_index, INDEX),
-    Fault("index bit flipped", flip_index, INDEX | {"wrong answer"}),
-    Fault("payload flipped", flip_payload, frozenset({"PayloadDamaged"})),
+    Fault("writer killed", kill_writer, "another writer begins", frozenset()),
+    Fault("agent killed", kill_agent, "another agent begins", frozenset()),
+    Fault("reader killed", kill_reader, "another reader begins", frozenset()),
+    Fault("kernel killed", kill_kernel, "KernelDied", KILLED_KERNEL),
+    Fault("clock jumped", jump_clock, "a clock that is off", frozenset()),
+    Fault("disk full", fill_disk, "StoreFull", DEVICE | {"StoreFull"}, needs_volume=True),
+    Fault("store read-only", make_read_only, "StoreReadOnly", DEVICE | {"StoreReadOnly"}, needs_volume=True),
+    Fault("index damaged", damage_index, "right answers again", INDEX),
+    Fault("index bit flipped", flip_index, "– (may go unnoticed)", INDEX | {"wrong answer"}),
+    Fault("payload flipped", flip_payload, "PayloadDamaged", frozenset({"PayloadDamaged"})),
 )

@@ -1,4 +1,7 @@
-"""What must hold when the soak is over, each as one line: what was looked at, and what is wrong with it."""
+"""What must hold when the soak is over, each as one line: what was looked at, and what is wrong with it.
+
+A check that looked at nothing is wrong too: a soak in which nothing was evicted has shown nothing about evictions.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -6,7 +9,8 @@ from pathlib import Path
 import msgspec
 from crew import Crew
 from notes import acknowledged, is_as_noted
-from workers import LANDMARKS, landmark
+from vitals import Sample, Vitals
+from workers import LANDMARKS, STAMP, landmark
 
 from scroll_context.agent.session import lineage
 from scroll_context.errors import ScrollError
@@ -26,17 +30,22 @@ class Finding(msgspec.Struct, frozen=True):
     wrong: tuple[str, ...] = ()
 
 
-def inspect(folder: Path, notes: Path, crew: Crew) -> Iterator[Finding]:
-    """Every check, in the order in which a reader wants to know."""
+def inspect(folder: Path, notes: Path) -> Iterator[Finding]:
+    """Every check of the store, in the order in which a reader wants to know."""
     with Store(folder) as store:
         yield _acknowledged(store, notes)
         yield _chain(store)
-        yield _clocks(store)
+        yield _order(store)
         yield _evicted(store)
         yield _endings(store)
         yield _searchable(store)
-    yield _flat(crew, "memory", lambda sample: f"{sample.memory / 1e6:.0f} MB")
-    yield _flat(crew, "open files", lambda sample: str(sample.files))
+
+
+def flatness(crew: Crew) -> Iterator[Finding]:
+    """What the workers that lived as long as the soak took of the machine."""
+    steady = {member.orders.name: member.vitals for member in crew.members if member.steady}
+    yield _flat("memory", steady, lambda one: one.memory_is_flat, lambda sample: f"{sample.memory / 1e6:.0f} MB")
+    yield _flat("open files", steady, lambda one: one.files_are_flat, lambda sample: str(sample.files))
 
 
 def _acknowledged(store: Store, notes: Path) -> Finding:
@@ -61,15 +70,24 @@ def _chain(store: Store) -> Finding:
     )
 
 
-def _clocks(store: Store) -> Finding:
-    sql = "SELECT count(*) FROM event a JOIN event b ON b.seq = a.seq + 1 WHERE b.recorded_at < a.recorded_at"
-    backwards = store.log.query(sql)[0][0]
-    wrong = () if backwards else ("the clock never ran backwards, so nothing was tried",)
-    return Finding("the order is that of the seqs", f"{backwards:,} times the clock ran back", wrong)
+def _order(store: Store) -> Finding:
+    """Seqs follow the order in which a writer wrote, by the clock that never jumps, whatever the dates say."""
+    wrong, newest, backwards, before = [], dict[str, float](), 0, ""
+    for event in store.log.iterate():
+        backwards += event.recorded_at < before
+        before = event.recorded_at
+        if stamp := STAMP.search(event.content):
+            written = float(stamp[1])
+            if written < newest.get(event.session_id, 0.0):
+                wrong.append(f"seq {event.seq} was written before one that has a lower seq")
+            newest[event.session_id] = written
+    if not backwards:
+        wrong.append("no clock ran backwards, so nothing was tried")
+    return Finding("seqs are in the order of writing", f"dates ran backwards {backwards:,} times", tuple(wrong))
 
 
 def _evicted(store: Store) -> Finding:
-    """Whatever the view no longer shows, through `ms.expand` as the model would ask for it: the whole text.
+    """Whatever a view no longer shows: a line of the index names it, and `ms.expand` gives the model its whole text.
 
     No text of the soak is too long for that; one that is comes as a handle, which the tests of the surface read.
     """
@@ -84,15 +102,24 @@ def _evicted(store: Store) -> Finding:
             if event.kind in (Kind.REQUEST, Kind.SESSION, Kind.SNAPSHOT, Kind.EVICTION) or view.get(event.seq):
                 continue
             count += 1
-            row = memory.expand(event.seq).value["rows"][0]
-            if row["content"] != store.log.text(event):
-                wrong.append(f"seq {event.seq} of {info.session_id} expands to something else")
-        if not view.index.blocks:
-            wrong.append(f"{info.session_id} has evictions and no index")
+            why = _lost(store, memory, view, event)
+            wrong += [f"seq {event.seq} of {info.session_id} {why}"] if why else []
     memory.close()
     if not count:
         wrong.append("nothing was evicted")
-    return Finding("every event that left a view expands", f"{count:,}", tuple(wrong))
+    return Finding("every event that left a view is in its index and expands", f"{count:,}", tuple(wrong))
+
+
+def _lost(store: Store, memory: MemorySurface, view: WorkingView, event: Event) -> str:
+    """Why a model could not get an event back; empty when it can."""
+    inside = event.metadata.get("inside_cell", event.seq)  # a call inside a cell is part of that step
+    if not (view.get(inside) or view.index.find(inside)):
+        return "is named by no line of the index"
+    try:
+        row = memory.expand(event.seq).value["rows"][0]
+        return "" if row["content"] == store.log.text(event) else "expands to something else"
+    except ScrollError as error:
+        return f"does not expand: {error}"
 
 
 def _endings(store: Store) -> Finding:
@@ -138,13 +165,14 @@ def _searchable(store: Store) -> Finding:
     return Finding("the rebuilt index finds what was planted", f"{LANDMARKS}", tuple(wrong))
 
 
-def _flat(crew: Crew, what: str, shown: Callable[..., str]) -> Finding:
+def _flat(
+    what: str, steady: dict[str, Vitals], is_flat: Callable[[Vitals], bool], shown: Callable[[Sample], str]
+) -> Finding:
     seen, wrong = [], []
-    for member in crew.members:
-        if member.steady and (grown := member.growth()):
-            seen.append(text := f"{member.orders.name} {shown(grown[0])} → {shown(grown[1])}")
-            if not (member.memory_is_flat if what == "memory" else member.files_are_flat):
-                wrong.append(text)
+    for name, vitals in steady.items():
+        if grown := vitals.growth():
+            seen.append(text := f"{name} {shown(grown[0])} → {shown(grown[1])}")
+            wrong += [] if is_flat(vitals) else [text]
     return Finding(f"{what} of long-lived workers: flat", ", ".join(seen) or "too few samples", tuple(wrong))
 
 

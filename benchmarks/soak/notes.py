@@ -18,9 +18,12 @@ import msgspec
 from scroll_context.events import Draft
 from scroll_context.store.store import Store
 
+NEWS = frozenset({"ok", "began", "clock jumped", "incomplete, and said so"})
+"""What a worker may report at any time; all else is an error, and wants a fault that explains it."""
+
 
 class Report(msgspec.Struct, frozen=True):
-    """One line of a worker: `what` is "ok", or the name of an error, or of something else worth counting."""
+    """One line of a worker: `what` is one of NEWS, or the name of an error, or of something else that is wrong."""
 
     at: float  # the system's monotonic clock, which all processes share and no fault moves
     worker: str
@@ -123,3 +126,7 @@ class Reports:
             new += [msgspec.json.decode(line, type=Report) for line in whole.splitlines()]
         self.all += new
         return new
+
+    def since(self, moment: float) -> Iterator[Report]:
+        """What was reported at or after a moment, in no order."""
+        return (report for report in self.all if report.at >= moment)

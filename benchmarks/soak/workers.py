@@ -2,10 +2,12 @@
 
 Every worker goes on whatever happens: one of Scroll's own errors is reported by its name, the store is closed and
 opened again, and the work continues. Any other exception ends the process, which the driver counts as a violation.
-SIGTERM stops a worker after its piece of work. SIGUSR1 makes its clocks jump by up to a year to either side: there is
-no changing the system's clock, so the two functions from which the store takes the time are replaced.
+SIGTERM stops a worker after its piece of work. SIGUSR1 makes its clock jump by up to a year to either side: the clock
+of the machine is not ours to set, so the one function from which the store takes the time of an event is replaced.
 """
 
+import contextlib
+import datetime as dt
 import itertools
 import random
 import re
@@ -19,7 +21,7 @@ import msgspec
 from notes import Diary, Ledger
 
 from scroll_context.agent.agent import Agent, Limits
-from scroll_context.agent.session import Session
+from scroll_context.agent.session import Session, SessionOptions
 from scroll_context.errors import PayloadDamaged, ScrollError, UnknownSeq
 from scroll_context.events import Draft, Event, Kind
 from scroll_context.models import Reply, Request, ScriptedModel, answer, exec_cell
@@ -32,6 +34,21 @@ SESSION_STEPS = 250  # an agent's session ends after so many and the next one be
 LANDMARKS = 20  # events that the driver plants before anyone works, for searchers to find
 PAUSE = 0.1  # seconds after an error
 YEAR = 365 * 24 * 3600.0
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1)  # blocked when a worker starts, until it can handle them
+STAMP = re.compile(r"\bat (\d+\.\d{6})\b")
+"""When a writer wrote, by the clock that never jumps."""
+
+SEARCH = """hits = ms.search('{words}')
+print('done', {number}, len(hits))
+if 'not searchable yet' not in hits.note:
+    assert [hit['content'][:{size}] for hit in hits] == ['{words}'], 'wrong answer'"""
+EXPAND = """print('done', {number})
+for line in ms.index()[:3]:
+    for lo, hi in line['seqs']:
+        rows = ms.expand(lo, min(hi, lo + 20))
+        assert rows[0]['seq'] == lo, 'wrong answer'"""
+EXPECTED = "undefined_name"  # what some cells stumble over, so that there are errors too
+ERROR = re.compile(r"(?:anything|above): (?:(?:CapabilityError|AssertionError): )?([\w ]+)")  # of a cell that failed
 
 
 class Orders(msgspec.Struct, frozen=True):
@@ -43,7 +60,7 @@ class Orders(msgspec.Struct, frozen=True):
     notes: str
     damaged: str  # a file that names the payload that is damaged at the moment, if it exists
     seed: int
-    pace: float  # seconds a writer rests between appends
+    pace: float  # seconds that a worker rests after a piece of work, on average
 
 
 def landmark(number: int) -> str:
@@ -63,19 +80,16 @@ class Shift:
     def __init__(self, rng: random.Random, diary: Diary) -> None:
         self._rng = rng
         self._diary = diary
-        self._seconds = 0.0
-        self._time = time.time
+        self._off = dt.timedelta()
         log_module.utc_now = self._utc_now
-        time.time = lambda: self._time() + self._seconds
         signal.signal(signal.SIGUSR1, self._jump)
 
     def _utc_now(self) -> str:
-        whole, fraction = divmod(time.time(), 1)
-        return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)) + f".{int(fraction * 1e6):06d}+00:00"
+        return (dt.datetime.now(dt.UTC) + self._off).isoformat(timespec="microseconds")
 
     def _jump(self, *_: object) -> None:
-        self._seconds = self._rng.uniform(-YEAR, YEAR)
-        self._diary.tell("clock jumped", f"{self._seconds:+.0f} s")
+        self._off = dt.timedelta(seconds=self._rng.uniform(-YEAR, YEAR))
+        self._diary.tell("clock jumped", f"{self._off.total_seconds() / 86_400:+.1f} days")
 
 
 class Worker:
@@ -89,6 +103,8 @@ class Worker:
         self._ending = False
         signal.signal(signal.SIGTERM, self._end)
         Shift(self.rng, self.diary)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        self.diary.tell("began")
 
     def _end(self, *_: object) -> None:
         self._ending = True
@@ -103,6 +119,7 @@ class Worker:
                             self.diary.ok()
                         if self._ending:
                             return
+                        time.sleep(self.rng.uniform(0, 2 * self.orders.pace))
             except ScrollError as error:
                 self.diary.tell(type(error).__name__, str(error))
                 time.sleep(PAUSE)
@@ -113,13 +130,13 @@ class Worker:
         """Appends of one to three events, every tenth with a payload."""
         for number in itertools.count():
             size = 40_000 if number % 10 == 0 else self.rng.randrange(10, 2_000)
-            text = f"{self.orders.name} wrote {number} {self.rng.random()} "
+            text = f"{self.orders.name} wrote {number} at {time.monotonic():.6f} "
             store.log.append_many(
                 Draft(session_id=self.orders.name, role="user", content=(text + f"{part} — ").ljust(size, "x"))
                 for part in range(number % 3 + 1)
             )
             yield True
-            time.sleep(self.rng.uniform(0, 2 * self.orders.pace))
+            time.sleep(self.rng.uniform(0, 8 * self.orders.pace))  # it is the agents that are to fill the log
 
     # readers --------------------------------------------------------------------------------------------
 
@@ -127,9 +144,8 @@ class Worker:
         """Searches for what was planted, whole reads of random events, and a look at the payload that is damaged."""
         store.index.start()
         while True:
-            damaged = Path(self.orders.damaged)
-            if damaged.exists() and (digest := damaged.read_text()):
-                store.payloads.read(digest)
+            with contextlib.suppress(FileNotFoundError):  # nothing is damaged
+                store.payloads.read(Path(self.orders.damaged).read_text())
             found = self._search(store)
             for event in store.log.get_many([self.rng.randint(1, store.log.last_seq())]):
                 try:
@@ -137,21 +153,19 @@ class Worker:
                 except PayloadDamaged as error:
                     self.diary.tell("PayloadDamaged", str(error))
             yield found
-            time.sleep(self.rng.uniform(0, 4 * self.orders.pace))
 
     def _search(self, store: Store) -> bool:
         """Whether the one right answer was found; a search that cannot give it must say that it is incomplete."""
         number = self.rng.randrange(LANDMARKS)
         hits = store.index.search(f"lighthouse{number}", k=3)
+        right = [hit.content for hit in hits] == [landmark(number)]
         if hits.trouble:
             self.diary.tell("IndexUnavailable", hits.trouble)
-        if [hit.content for hit in hits] == [landmark(number)]:
-            return True
-        if hits.behind or hits.trouble:
+        elif not right and hits.behind:
             self.diary.tell("incomplete, and said so", f"{hits.behind} events behind")
-        else:
+        elif not right:
             self.diary.tell("wrong answer", f"lighthouse{number}: {[hit.seq for hit in hits]}")
-        return False
+        return right and not hits.trouble
 
     # agents ---------------------------------------------------------------------------------------------
 
@@ -164,14 +178,15 @@ class Worker:
                 yield from self._session(store, name)
 
     def _session(self, store: Store, name: str) -> Iterator[bool]:
+        options = SessionOptions(reach="all")  # what was planted is nobody's
         try:
-            session = Session.resume(store, name, tools=[fetch])
+            session = Session.resume(store, name, options=options, tools=[fetch])
         except UnknownSeq:
-            session = Session.open(store, session_id=name, agent_id=self.orders.name, tools=[fetch])
+            session = Session.open(store, session_id=name, agent_id=self.orders.name, options=options, tools=[fetch])
         with session:
             session.on_event = self._look
             asked = any(e.kind == Kind.CONVERSATION and e.role == "user" for e in session.events())
-            agent = Agent(session, ScriptedModel(self._script, window=WINDOW, keep=1), limits=Limits(steps=1))
+            agent = Agent(session, ScriptedModel(script, window=WINDOW, keep=1), limits=Limits(steps=1))
             if not asked:
                 session.say("Read every record of the harbour, in order.")
             while agent.run().state == "steps":
@@ -180,26 +195,34 @@ class Worker:
                 yield True
 
     def _look(self, event: Event) -> None:
-        if event.kind == Kind.OBSERVATION and event.tool_state == "killed":
-            self.diary.tell("KernelDied", event.content)
-
-    def _script(self, request: Request, _: int) -> Reply:
-        seen = [int(n) for message in request.messages for n in re.findall(r"\bdone (\d+)\b", message.text)]
-        number = max(seen, default=0) + 1
-        if number > SESSION_STEPS:
-            return answer("all done")
-        source = f"r{number % 5} = fetch({number})\nprint('done', {number}, r{number % 5}[:400])"
-        if number % 9 == 0:
-            source = f"hits = ms.search('lighthouse{number % LANDMARKS}')\nprint('done', {number}, len(hits))"
-        elif number % 14 == 0:
-            source = f"print('done', {number})\nundefined_name"
-        return exec_cell(source, headline=f"read records | done {number - 1} | record {number} | running")
+        if event.kind != Kind.OBSERVATION or event.tool_state == "ok" or EXPECTED in event.content:
+            return
+        error = ERROR.search(event.content)
+        what = "KernelDied" if event.tool_state == "killed" else error[1] if error else "cell failed"
+        self.diary.tell(what, event.content)
 
 
 @tool
 def fetch(number: int) -> str:
     """One record of the harbour."""
     return record(number)
+
+
+def script(request: Request, _: int) -> Reply:
+    """The scripted model: the next record, or a search, a look at what left its view, or a mistake."""
+    seen = [int(n) for message in request.messages for n in re.findall(r"\bdone (\d+)\b", message.text)]
+    number = max(seen, default=0) + 1
+    if number > SESSION_STEPS:
+        return answer("all done")
+    source = f"r{number % 5} = fetch({number})\nprint('done', {number}, r{number % 5}[:400])"
+    if number % 9 == 0:
+        words = f"lighthouse{number % LANDMARKS}"
+        source = SEARCH.format(number=number, words=words, size=len(words))
+    elif number % 11 == 0:
+        source = EXPAND.format(number=number)
+    elif number % 14 == 0:
+        source = f"print('done', {number})\n{EXPECTED}"
+    return exec_cell(source, headline=f"read records | done {number - 1} | record {number} | running")
 
 
 def main() -> None:

@@ -1,0 +1,65 @@
+"""Memory and open files of a process over time, and whether they are flat.
+
+Only anonymous memory counts, since mapped index files come and go. The first and the last third of the samples are
+compared, by their medians and without a warm-up, so that a moment in which an index is merged decides nothing.
+"""
+
+import contextlib
+import statistics
+import time
+from pathlib import Path
+
+import msgspec
+
+from scroll_context.store.indexer import HEAP
+
+WARM_UP = 0.2  # of the samples, not looked at
+MORE_MEMORY = 32 << 20  # bytes, beside 15 %, that the last third may have more than the first and be called flat;
+SETTLING = 180.0  # in a soak shorter than this, the heap of an index writer, which is filled first in that time
+MORE_FILES = 8
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One moment."""
+
+    at: float
+    memory: int  # bytes
+    files: int
+
+
+class Vitals:
+    """The samples of one process."""
+
+    def __init__(self) -> None:
+        self.samples: list[Sample] = []
+
+    def take(self, pid: int) -> None:
+        with contextlib.suppress(OSError):  # it has just ended
+            proc = Path(f"/proc/{pid}")
+            status = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines())
+            memory = int(status["RssAnon"].split()[0]) << 10
+            self.samples.append(Sample(time.monotonic(), memory, len(list((proc / "fd").iterdir()))))
+
+    def growth(self) -> tuple[Sample, Sample] | None:
+        """The first and the last third; None when there are too few samples."""
+        settled = self.samples[int(len(self.samples) * WARM_UP) :]
+        third = len(settled) // 3
+        return (_middle(settled[:third]), _middle(settled[-third:])) if third >= 3 else None
+
+    @property
+    def memory_is_flat(self) -> bool:
+        if (grown := self.growth()) is None:
+            return True
+        slack = MORE_MEMORY if self.samples[-1].at - self.samples[0].at > SETTLING else HEAP
+        return grown[1].memory <= grown[0].memory * 1.15 + slack
+
+    @property
+    def files_are_flat(self) -> bool:
+        grown = self.growth()
+        return grown is None or grown[1].files <= grown[0].files + MORE_FILES
+
+
+def _middle(samples: list[Sample]) -> Sample:
+    memory = int(statistics.median(sample.memory for sample in samples))
+    files = int(statistics.median(sample.files for sample in samples))
+    return Sample(samples[0].at, memory, files)
