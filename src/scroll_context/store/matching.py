@@ -7,9 +7,8 @@ answers, user turns weigh more, and user turns close to each other lend a little
 one. Nothing here reads the log.
 """
 
-from collections.abc import Iterator, Sequence
-from heapq import nsmallest
-from itertools import chain
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import cast
 
 import msgspec
@@ -25,7 +24,7 @@ AS_WRITTEN = 0.4  # weight of a word as written, beside its stem
 RANKED_WORDS = 128  # beyond so many words with a prefix, all weigh the same
 MOST_WORDS = 10_000  # beyond so many, a row of words that ends in a prefix finds only the commonest
 CANDIDATES = 300
-NEAR = 4  # user turns at most so many seqs apart
+NEAR = 4  # neighbouring user turns at most so many seqs apart
 LENT_NEAR = 0.1  # lend so much of their score to each other
 MOST_TIES = 10_000  # candidates looked at when many score the same, so that ties go by seq
 
@@ -123,11 +122,10 @@ class Matcher:
         return self._ranked(hits, ranking)
 
     def _ranked(self, hits: list[tuple[float, tantivy.DocAddress]], ranking: Ranking) -> list[Match]:
-        if not hits:
-            return []
-        scores, addresses = map(list, zip(*hits, strict=True))
-        found = list(zip(self._column("seq", addresses), self._column("answers", addresses), scores, strict=True))
-        return [Match(found[place][0], score, addresses[place]) for place, score in ranked(found, ranking)]
+        addresses = [address for _, address in hits]
+        seqs, turns = self._column("seq", addresses), self._column("answers", addresses)
+        found = ranked(seqs, turns, [score for score, _ in hits], ranking)
+        return [Match(seqs[place], score, addresses[place]) for place, score in found]
 
     def _column(self, field: str, addresses: list[tantivy.DocAddress]) -> list[int]:
         return cast(list[int], self.searcher.fast_field_values(field, addresses))
@@ -208,32 +206,36 @@ def _single(field: Field, word: str) -> Query:
     return Query.term_query(SCHEMA, field, word, "basic" if field is Field.SIGNS else "freq")
 
 
-def ranked(found: Sequence[tuple[int, int, float]], ranking: Ranking) -> list[tuple[int, float]]:
-    """The k best of (seq, user turn, BM25 score), which come best first: their places and new scores, ties by seq.
+def ranked(
+    seqs: Sequence[int], answered: Sequence[int], scores: Sequence[float], ranking: Ranking
+) -> list[tuple[int, float]]:
+    """The k best of the documents found, which come best first: their places and new scores, ties by seq.
 
-    The user turn is the one that the event answers, itself for a user turn. Of several replies to one turn, and of
-    several documents of one event, the best counts.
+    `answered` is the user turn that each event answers, its own seq for a user turn. Of several replies to one turn,
+    and of several documents of one event, the best counts.
     """
-    lent = {turn: score for seq, turn, score in reversed(found) if turn != seq}
-    flow, weight, exclude = ranking.flow, ranking.user_weight, ranking.exclude
-    scores = {
-        seq: (score + flow * lent.get(seq, 0.0)) * weight if turn == seq else score
-        for seq, turn, score in reversed(found)
-        if seq not in exclude
+    final = dict(zip(reversed(seqs), reversed(scores), strict=True))
+    lent = {
+        turn: score
+        for seq, turn, score in zip(reversed(seqs), reversed(answered), reversed(scores), strict=True)
+        if turn != seq
     }
-    if not scores:
-        return []
-    best = sorted(scores.values(), reverse=True)
-    enough = best[: ranking.k][-1] - LENT_NEAR * best[0]  # with less, what is lent cannot bring it among the k best
-    turns = {seq for seq, turn, _ in found if turn == seq}
-    final = []
-    for seq, score in scores.items():
-        if score >= enough:
-            near = [scores.get(turn, 0.0) for turn in _near(seq) if turn in turns] if seq in turns else ()
-            final.append((-score - LENT_NEAR * max(near, default=0.0), seq))
-    seqs = [seq for seq, _, _ in found]
-    return [(seqs.index(seq), -score) for score, seq in nsmallest(ranking.k, final)]
+    turns = sorted({seq for seq, turn in zip(seqs, answered, strict=True) if turn == seq})
+    for turn in turns:
+        final[turn] = (final[turn] + ranking.flow * lent.get(turn, 0.0)) * ranking.user_weight
+    final |= _with_neighbours(turns, final)
+    for seq in ranking.exclude:
+        final.pop(seq, None)
+    enough = sorted(final.values(), reverse=True)[: ranking.k][-1:]
+    best = sorted((-score, seq) for seq, score in final.items() if score >= enough[0])
+    return [(seqs.index(seq), -score) for score, seq in best[: ranking.k]]
 
 
-def _near(seq: int) -> Iterator[int]:
-    return chain(range(seq - NEAR, seq), range(seq + 1, seq + NEAR + 1))
+def _with_neighbours(turns: Sequence[int], scores: Mapping[int, float]) -> dict[int, float]:
+    """The scores of those user turns that have another just before or after them, with what that lends."""
+    lent: dict[int, float] = {}
+    for before, after in pairwise(turns):
+        if after - before <= NEAR:
+            lent[before] = max(scores[after], lent.get(before, 0.0))
+            lent[after] = scores[before]
+    return {turn: scores[turn] + LENT_NEAR * score for turn, score in lent.items()}

@@ -5,7 +5,7 @@ knows (an accent, a full-width letter); the beginning of the text is then the sn
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 
 import msgspec
@@ -46,15 +46,15 @@ class Needle(msgspec.Struct, frozen=True):
         """Where it stands in lower-case text, the first few times."""
         if self.pattern is not None:
             return [match.start() for match in islice(self.pattern.finditer(low), _MOST_PLACES)]
-        return list(islice((at for at in self._mentions(low) if self._stands(low, at)), _MOST_PLACES))
-
-    def _mentions(self, low: str) -> Iterator[int]:
+        found: list[int] = []
         at = low.find(self.text)
         for _ in range(_MOST_LOOKS):
-            if at < 0:
-                return
-            yield at
+            if at < 0 or len(found) == _MOST_PLACES:
+                break
+            if self._stands(low, at):
+                found.append(at)
             at = low.find(self.text, at + 1)
+        return found
 
     def _stands(self, low: str, start: int) -> bool:
         """Whether the word begins and ends here; where nothing separates words, any place will do."""
