@@ -91,7 +91,7 @@ def native(number: int, size: int) -> Reply:
 def session_for(context: str = "scroll") -> Iterator[Session]:
     options = SessionOptions(context=context)
     with (
-        tempfile.TemporaryDirectory() as folder,
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,  # a merge of the index may outlive the store
         Store(Path(folder) / "store", create=True) as store,
         Session.open(store, session_id="work", tools=[fetch], options=options) as session,
     ):
