@@ -338,6 +338,15 @@ def test_stores_can_be_kept(tmp_path: Path) -> None:
         assert [info.session_id for info in store.log.sessions()][-1] == PROBE
 
 
+def test_a_history_whose_removal_was_cut_short_is_no_obstacle(tmp_path: Path) -> None:
+    runner(tmp_path / "run", keep_stores=True).run()
+    histories = tmp_path / "run/stores/histories"
+    (histories / "one").rename(histories / "one.gone")
+    (histories / "one.gone/log.db").unlink()
+    assert runner(tmp_path / "run").run().unfinished == 0
+    assert list(histories.iterdir()) == []
+
+
 @pytest.mark.parametrize("context", ["scroll", "scroll-no-index", "codeact"])
 def test_what_a_question_s_agent_saw_is_explained_from_the_kept_store(tmp_path: Path, context: str) -> None:
     runner(tmp_path / "run", keep_stores=True, context=context).run(limit=1)

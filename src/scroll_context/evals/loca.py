@@ -86,8 +86,11 @@ class LocaSuite:
                 else:
                     yield LocaTrial(size, at, config, self._checkout, environment)
 
-    def release(self, group: str, work: Path) -> Metrics:  # noqa: ARG002
+    def preparation(self, group: str, work: Path) -> Metrics:  # noqa: ARG002
         return Metrics()
+
+    def release(self, group: str, work: Path) -> None:
+        """Nothing is prepared for a group."""
 
 
 class LocaTrial:

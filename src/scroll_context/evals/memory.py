@@ -82,20 +82,27 @@ class MemorySuite:
                 shared = self._shared[history.history_id]
                 yield from (MemoryTrial(history, question, rubric, shared) for question in history.questions())
 
-    def release(self, group: str, work: Path) -> Metrics:
-        self._shared[group].context = None
+    def preparation(self, group: str, work: Path) -> Metrics:
         folder = _history_folder(work, group)
         if not (folder / _READY).exists():
             return Metrics()
         with Store(folder) as store:
             facts = spent(store)
-        shutil.rmtree(folder, ignore_errors=True)
         return Metrics(
             tokens_in=sum(fact["usage"].get("input_tokens", 0) for fact in facts),
             tokens_out=sum(fact["usage"].get("output_tokens", 0) for fact in facts),
             step_count=len(facts),
             dollars=sum(fact.get("cost") or 0.0 for fact in facts),
         )
+
+    def release(self, group: str, work: Path) -> None:
+        self._shared[group].context = None
+        folder = _history_folder(work, group)
+        gone = folder.with_name(folder.name + ".gone")  # half of a store is never taken for one
+        shutil.rmtree(gone, ignore_errors=True)
+        if (folder / _READY).exists():
+            folder.rename(gone)
+            shutil.rmtree(gone, ignore_errors=True)
 
 
 class _Shared:

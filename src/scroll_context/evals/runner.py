@@ -198,9 +198,10 @@ class Runner:
 
     def _release(self, group: str) -> None:
         if not self._keep_stores:
-            cost = self.suite.release(group, self.folder.work)
+            cost = self.suite.preparation(group, self.folder.work)
             if cost.step_count:
                 self.folder.save_ingestion(group, cost)
+            self.suite.release(group, self.folder.work)
 
     def _fault(self, fault: Fault) -> None:
         with self._lock:

@@ -174,8 +174,11 @@ class Suite(Protocol):
     def trials(self) -> Iterator[Trial | Fault]:
         """Every task in a stable order; what cannot be read comes as a Fault."""
 
-    def release(self, group: str, work: Path) -> Metrics:
-        """Remove what was prepared for a group whose trials are all finished; returns what preparing it cost."""
+    def preparation(self, group: str, work: Path) -> Metrics:
+        """What it cost to prepare a group of trials; nothing when that was released."""
+
+    def release(self, group: str, work: Path) -> None:
+        """Remove what was prepared for a group whose trials are all finished, or what a killed process left of it."""
 
 
 class VerifierScoring:
