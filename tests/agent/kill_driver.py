@@ -7,6 +7,7 @@ it has seen the result of the one before, so a step that was cut off is tried ag
 import os
 import re
 import sys
+import time
 from pathlib import Path
 
 from scroll_context.agent.agent import Agent
@@ -19,7 +20,9 @@ from scroll_context.surface.tools import tool
 LAST = 120
 
 
-def main(folder: Path, ledger: Path) -> None:
+def main(folder: Path, ledger: Path, patience: int | None = None) -> None:
+    """Work to the end, or, given a patience, for so many steps at most; then wait to be killed."""
+
     @tool(effects=True)
     def transfer(number: int) -> dict[str, int]:
         """Move one unit."""
@@ -27,7 +30,9 @@ def main(folder: Path, ledger: Path) -> None:
             out.write(f"{number}\n".encode())
         return {"number": number}
 
-    def script(request: Request, _: int) -> Reply:
+    def script(request: Request, steps: int) -> Reply:
+        if patience is not None and steps >= patience:
+            time.sleep(3600)
         seen = [int(n) for message in request.messages for n in re.findall(r"done (\d+)", message.text)]
         number = max(seen, default=0) + 1
         if number > LAST:
@@ -50,4 +55,4 @@ def main(folder: Path, ledger: Path) -> None:
 
 if __name__ == "__main__":
     os.setpgid(0, 0)
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), *map(int, sys.argv[3:]))

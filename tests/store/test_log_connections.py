@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from scroll_context.errors import StoreClosed
 from scroll_context.events import Draft
 from scroll_context.store.log import EventLog
+from scroll_context.store.payloads import PayloadStore
 
 FILES = Path("/proc/self/fd")
 
@@ -42,3 +44,31 @@ def test_threads_that_live_keep_theirs(log: EventLog) -> None:
     for thread in threads:
         thread.join()
     assert said == [1] * 6
+
+
+def test_closing_waits_for_threads_that_read(log: EventLog) -> None:
+    """To close a connection under a running query takes the whole process down, not only the query."""
+    log.append_many([Draft(content=f"word {number}") for number in range(200)])
+    for _ in range(6):
+        other = EventLog(log.path.parent, PayloadStore(log.path.parent / "payloads"))
+        begun, ended = threading.Barrier(4), []
+
+        def read_until_closed(other: EventLog = other, begun: threading.Barrier = begun, ended: list = ended) -> None:
+            for count in range(1, 101):  # each is a statement to finalize when the connection is closed
+                other.get_many(range(1, count))
+            begun.wait(30)
+            try:
+                while other.last_seq() == 200:
+                    pass
+            except StoreClosed as error:
+                ended.append(str(error))
+
+        threads = [threading.Thread(target=read_until_closed) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        begun.wait(30)
+        other.close()
+        for thread in threads:
+            thread.join(30)
+        assert len(ended) == 3
+        assert all("open the store again to read" in text for text in ended)

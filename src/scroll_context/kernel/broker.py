@@ -23,6 +23,7 @@ from scroll_context.kernel.wire import MAX_FRAME, FrameTooLarge, decoder_for
 
 MAX_OPEN = 64
 _MAX_REFUSALS = 1000
+_LAST_SECONDS = 0.5  # for all calls together that still run when the worker is closed
 _SMALL = 1_024  # bytes of arguments that cannot do any harm
 _arguments = decoder_for(tuple[tuple[Any, ...], dict[str, Any]], ext_hook=revive)
 
@@ -37,7 +38,7 @@ class Broker:
         self._seconds = seconds
         self._queue: queue.SimpleQueue[tuple[int, CapabilityCall] | None] = queue.SimpleQueue()
         self._idle = threading.Semaphore(0)
-        self._threads = 0
+        self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._open: dict[int, tuple[float, int]] = {}  # id -> deadline, bytes of its arguments
         self._bytes = 0
@@ -70,9 +71,10 @@ class Broker:
             self._bytes += size
             self._calls += 1
         self._queue.put((message.id, CapabilityCall(message.capability, args, kwargs, cell, deadline)))
-        if not self._idle.acquire(blocking=False) and self._threads < MAX_OPEN:
-            self._threads += 1
-            threading.Thread(target=self._work, name=f"scroll-call-{self._threads}", daemon=True).start()
+        if not self._idle.acquire(blocking=False) and len(self._threads) < MAX_OPEN:
+            thread = threading.Thread(target=self._work, name=f"scroll-call-{len(self._threads) + 1}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
 
     def refuse(self, message: Call, reason: str) -> None:
         """Answer a call without running it."""
@@ -100,9 +102,13 @@ class Broker:
         return seqs, calls
 
     def close(self) -> None:
-        """Let the threads end; what still runs is not waited for."""
-        for _ in range(self._threads):
+        """Let the threads end. A call about to return may still record its result; a long one is left behind."""
+        for _ in self._threads:
             self._queue.put(None)
+        deadline = time.monotonic() + _LAST_SECONDS
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
 
     def _work(self) -> None:
         while (task := self._queue.get()) is not None:

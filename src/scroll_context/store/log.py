@@ -63,6 +63,32 @@ class _Ticket:
             return
 
 
+class _Reader:
+    """The connection of one thread. Closing waits for a running query: to close under it crashes the process."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection: sqlite3.Connection | None = schema.connect(path, writable=False)
+        self._in_use = threading.RLock()
+
+    def query(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        with self._in_use, schema.Translated(self._path):
+            if self._connection is None:
+                raise _closed(self._path, "read")
+            try:
+                return self._connection.execute(sql, values).fetchall()
+            except sqlite3.OperationalError as error:
+                if not schema.tolerates(self._connection, error):
+                    raise
+                return self._connection.execute(sql, values).fetchall()
+
+    def close(self) -> None:
+        with self._in_use:
+            if self._connection is not None:
+                self._connection.close()
+            self._connection = None
+
+
 class EventLog:
     """Append to and read one log file. Share one instance between threads."""
 
@@ -76,7 +102,7 @@ class EventLog:
         self.lock_timeout = lock_timeout
         self.on_append: Callable[[], None] | None = None  # told after each commit of this process
         self._closed = False
-        self._readers: dict[threading.Thread, sqlite3.Connection] = {}  # one for each thread that reads
+        self._readers: dict[threading.Thread, _Reader] = {}  # one for each thread that reads
         self._book = threading.Lock()  # guards the lists and the leader
         self._pen = threading.Lock()  # held during a commit
         self._queue: list[_Ticket] = []
@@ -162,7 +188,7 @@ class EventLog:
 
     def _write(self, rows: list[Row]) -> list[int]:
         if self._closed:
-            raise StoreClosed(f"{self.path} was closed; open the store again to append")
+            raise _closed(self.path, "append")
         if self._writer is None:
             self._writer = schema.connect(self.path, writable=True)
             self._writer.execute("PRAGMA busy_timeout = 0")  # waiting is done in _take_lock, with jitter
@@ -284,41 +310,41 @@ class EventLog:
 
     def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one of Scroll's own SELECTs on this thread's read connection. Not for foreign SQL: see sql.py."""
-        with schema.Translated(self.path):
-            reader = self._reader()
-            try:
-                return reader.execute(sql, values).fetchall()
-            except sqlite3.OperationalError as error:
-                if not schema.tolerates(reader, error):
-                    raise
-                return reader.execute(sql, values).fetchall()
+        return self._reader().query(sql, values)
 
     def close(self) -> None:
-        """Close every connection; a running append is finished first."""
-        with self._pen, self._book:
-            self._closed = True
-            for connection in self._readers.values():
-                connection.close()
+        """Close every connection; running appends and queries are finished first."""
+        with self._pen:
+            with self._book:
+                self._closed = True
+                readers, self._readers = self._readers, {}
+            for reader in readers.values():
+                reader.close()
             if self._writer is not None:
                 self._writer.close()
-            self._readers, self._writer = {}, None
+            self._writer = None
 
     def _select(self, condition: str, values: Sequence[Any]) -> list[Event]:
         return [event_from_row(row) for row in self.query(f"SELECT {_COLUMNS} FROM event WHERE {condition}", values)]
 
-    def _reader(self) -> sqlite3.Connection:
+    def _reader(self) -> _Reader:
         """This thread's connection. When another thread begins to read, those of threads that have ended are closed."""
-        if self._closed:
-            raise StoreClosed(f"{self.path} was closed; open the store again to read")
         thread = threading.current_thread()
-        connection = self._readers.get(thread)
-        if connection is None:
-            connection = schema.connect(self.path, writable=False)
-            with self._book:
-                for ended in [one for one in self._readers if not one.is_alive()]:
-                    self._readers.pop(ended).close()
-                self._readers[thread] = connection
-        return connection
+        if (reader := self._readers.get(thread)) is not None:
+            return reader
+        reader = _Reader(self.path)
+        with self._book:
+            if self._closed:
+                reader.close()
+                raise _closed(self.path, "read")
+            for ended in [one for one in self._readers if not one.is_alive()]:
+                self._readers.pop(ended).close()
+            self._readers[thread] = reader
+        return reader
+
+
+def _closed(path: Path, purpose: str) -> StoreClosed:
+    return StoreClosed(f"{path} was closed; open the store again to {purpose}")
 
 
 def utc_now() -> str:
