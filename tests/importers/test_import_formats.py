@@ -215,7 +215,7 @@ def test_a_broken_document_is_one_fault(tmp_path: Path, text: str) -> None:
     assert "not JSON" in reason
     with pytest.raises(json.JSONDecodeError) as error:
         json.loads(text)
-    assert line == error.value.lineno
+    assert line in {error.value.lineno, text.count("\n") + 1}  # from 3.13 a comma too many is found on its own line
 
 
 def test_blank_files_and_empty_lists_hold_nothing(tmp_path: Path) -> None:

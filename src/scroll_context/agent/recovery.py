@@ -28,9 +28,9 @@ def close_open_work(store: Store, scope: Scope) -> list[str]:
         for call in settle(store.log, scope)
     ]
     rows = store.log.query(
-        """SELECT seq FROM event WHERE session_id = ?1 AND kind = ?2 AND seq NOT IN
-        (SELECT reply_to FROM event WHERE session_id = ?1 AND kind = ?3 AND reply_to IS NOT NULL) ORDER BY seq""",
-        (scope.session_id, str(Kind.CELL), str(Kind.OBSERVATION)),
+        """SELECT seq FROM event WHERE session_id = :session AND kind = :cell AND seq NOT IN (SELECT reply_to
+        FROM event WHERE session_id = :session AND kind = :end AND reply_to IS NOT NULL) ORDER BY seq""",
+        {"session": scope.session_id, "cell": str(Kind.CELL), "end": str(Kind.OBSERVATION)},
     )
     for cell in store.log.get_many([row[0] for row in rows]):
         store.append(

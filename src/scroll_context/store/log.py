@@ -11,7 +11,7 @@ import random
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from scroll_context.store import schema
 from scroll_context.store.chain import GENESIS, link
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.rows import Row, event_from_row, prepare
+
+Values = Sequence[Any] | Mapping[str, Any]  # for ? and for :name; ?1 is refused by newer versions of sqlite3
 
 PAGE = 500  # rows fetched per read transaction when iterating
 
@@ -71,7 +73,7 @@ class _Reader:
         self._connection: sqlite3.Connection | None = schema.connect(path, writable=False)
         self._in_use = threading.RLock()
 
-    def query(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    def query(self, sql: str, values: Values) -> list[tuple[Any, ...]]:
         with self._in_use, schema.Translated(self._path):
             if self._connection is None:
                 raise _closed(self._path, "read")
@@ -308,7 +310,7 @@ class EventLog:
         )
         return [SessionInfo(*row) for row in rows]
 
-    def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def query(self, sql: str, values: Values = ()) -> list[tuple[Any, ...]]:
         """Run one of Scroll's own SELECTs on this thread's read connection. Not for foreign SQL: see sql.py."""
         return self._reader().query(sql, values)
 

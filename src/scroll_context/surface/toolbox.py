@@ -255,10 +255,10 @@ class Toolbox:
 def _calls_made(log: EventLog, scope: Scope, name: str) -> int:
     """How many calls of a tool this session has started. What was refused was not started."""
     ((made,),) = log.query(
-        """SELECT count(*) FROM event WHERE session_id = ?1 AND agent_id = ?2 AND kind = ?3 AND name = ?5
-        AND source_key IS NULL AND seq NOT IN (SELECT reply_to FROM event WHERE session_id = ?1 AND agent_id = ?2
-        AND kind = ?4 AND reply_to IS NOT NULL AND tool_state = 'refused')""",
-        (scope.session_id, scope.agent_id, str(Kind.TOOL_CALL), str(Kind.TOOL_RESULT), name),
+        """SELECT count(*) FROM event WHERE session_id = :session AND agent_id = :agent AND kind = :call
+        AND name = :name AND source_key IS NULL AND seq NOT IN (SELECT reply_to FROM event WHERE session_id = :session
+        AND agent_id = :agent AND kind = :result AND reply_to IS NOT NULL AND tool_state = 'refused')""",
+        {**_calls_of(scope), "name": name},
     )
     return int(made)
 
@@ -270,12 +270,19 @@ def unfinished(log: EventLog, scope: Scope) -> list[Event]:
     could). Imported calls never ran here and are left out.
     """
     rows = log.query(
-        """SELECT seq FROM event WHERE session_id = ?1 AND agent_id = ?2 AND kind = ?3 AND source_key IS NULL
-        AND seq NOT IN (SELECT reply_to FROM event WHERE session_id = ?1 AND agent_id = ?2 AND kind = ?4
-                        AND reply_to IS NOT NULL) ORDER BY seq""",
-        (scope.session_id, scope.agent_id, str(Kind.TOOL_CALL), str(Kind.TOOL_RESULT)),
+        """SELECT seq FROM event WHERE session_id = :session AND agent_id = :agent AND kind = :call
+        AND source_key IS NULL AND seq NOT IN (SELECT reply_to FROM event WHERE session_id = :session
+        AND agent_id = :agent AND kind = :result AND reply_to IS NOT NULL) ORDER BY seq""",
+        _calls_of(scope),
     )
     return log.get_many([row[0] for row in rows])
+
+
+def _calls_of(scope: Scope) -> dict[str, str]:
+    return {
+        "session": scope.session_id, "agent": scope.agent_id, "call": str(Kind.TOOL_CALL),
+        "result": str(Kind.TOOL_RESULT),
+    }  # fmt: skip
 
 
 def settle(log: EventLog, scope: Scope) -> list[Event]:
