@@ -73,13 +73,13 @@ def _utf8_lines(file: io.BufferedReader, offset: int) -> Iterator[Line | Fault]:
 
 def _wide_lines(file: io.BufferedReader, encoding: str) -> Iterator[Line | Fault]:
     number = 0
-    wrapped = io.TextIOWrapper(file, encoding, newline="\n")
-    try:
-        for number, text in enumerate(wrapped, 1):
-            if stripped := text.strip():
-                yield Line(number, stripped, file.tell())
-    except UnicodeDecodeError as error:  # from here on nobody can say where a character begins
-        yield Fault(number + 1, _undecodable(error, encoding), file.tell())
+    with io.TextIOWrapper(file, encoding, newline="\n") as wrapped:
+        try:
+            for number, text in enumerate(wrapped, 1):
+                if stripped := text.strip():
+                    yield Line(number, stripped, file.tell())
+        except UnicodeDecodeError as error:  # from here on nobody can say where a character begins
+            yield Fault(number + 1, _undecodable(error, encoding), file.tell())
 
 
 def _undecodable(error: UnicodeDecodeError, encoding: str) -> str:

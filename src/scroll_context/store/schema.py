@@ -226,15 +226,12 @@ def connect(path: Path, *, writable: bool, busy_ms: int = 10_000) -> sqlite3.Con
     """Open an existing log file, checked for identity and format, without taking a lock."""
     mode = "rw" if writable else "ro"
     with Translated(path):
-        database = _open(f"{path.absolute().as_uri()}?mode={mode}", busy_ms)
         try:
-            version = _check(database, path)
+            database, version = _checked(f"{path.absolute().as_uri()}?mode={mode}", path, busy_ms)
         except sqlite3.OperationalError as error:
-            database.close()
             if writable or error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CANTOPEN:
                 raise
-            database = _open(frozen_uri(path), busy_ms)
-            version = _check(database, path)
+            database, version = _checked(frozen_uri(path), path, busy_ms)
         if writable:
             database.execute("PRAGMA synchronous = FULL")
             if version < FORMAT_VERSION:
@@ -242,10 +239,14 @@ def connect(path: Path, *, writable: bool, busy_ms: int = 10_000) -> sqlite3.Con
     return database
 
 
-def _open(uri: str, busy_ms: int) -> sqlite3.Connection:
+def _checked(uri: str, path: Path, busy_ms: int) -> tuple[sqlite3.Connection, int]:
     database = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
-    database.execute(f"PRAGMA busy_timeout = {busy_ms}")
-    return database
+    try:
+        database.execute(f"PRAGMA busy_timeout = {busy_ms}")
+        return database, _check(database, path)
+    except BaseException:
+        database.close()
+        raise
 
 
 def frozen_uri(path: Path) -> str:
@@ -263,10 +264,8 @@ def _check(database: sqlite3.Connection, path: Path) -> int:
     application = database.execute("PRAGMA application_id").fetchone()[0]
     version = user_version(database)
     if application != APPLICATION_ID:
-        database.close()
         raise NotAStore(f"{path} is an SQLite database, but not a Scroll log. Nothing was changed.")
     if version > FORMAT_VERSION:
-        database.close()
         raise StoreTooNew(
             f"{path} has format {version}; this Scroll reads up to {FORMAT_VERSION}. Nothing was changed. "
             "Upgrade scroll-context."
