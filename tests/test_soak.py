@@ -1,5 +1,6 @@
 """Two minutes of soak on every run of the tests, and proof that the soak would notice what it looks for."""
 
+import contextlib
 import datetime as dt
 import os
 import random
@@ -40,7 +41,7 @@ def test_two_minutes_of_everything_going_wrong() -> None:
     size = ["--agents", "2", "--others", "2", "--pace", "0.03"]  # leaves some of the machine to the other tests
     command = [sys.executable, str(SOAK), "--minutes", "2", "--seed", "11", *size]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SOAK_")}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.rstrip().endswith("survived")
 
@@ -129,16 +130,27 @@ def plant_another(remains: Remains) -> None:
     remains.append(Draft(session_id="planted", content=workers.landmark(3)))
 
 
+def flip_a_bit_of_the_index(remains: Remains) -> None:
+    """In a file that finding the landmarks takes no look at."""
+    with Store(remains.store) as store:
+        store.index.catch_up()
+    file = sorted((remains.store / "index").glob("v*/*.pos"))[0]
+    body = file.read_bytes()
+    file.write_bytes(bytes([body[0] ^ 1]) + body[1:])
+
+
 ACKNOWLEDGED = "acknowledged events are there, byte for byte"
 CHAIN = "the chain and every payload verify"
+FOUND = "the index is whole and finds what was planted"
 EVICTED = "every event that left a view is in its index and expands"
 SABOTAGE = [
     (lose_an_event, [ACKNOWLEDGED]),
-    (change_an_event, [ACKNOWLEDGED, CHAIN, "the rebuilt index finds what was planted"]),
+    (change_an_event, [ACKNOWLEDGED, CHAIN, FOUND]),
     (lose_a_body, [ACKNOWLEDGED, CHAIN, EVICTED]),
     (leave_a_cell_open, [EVICTED, "what was cut off is closed and told"]),  # nor is it part of any step
     (swap_two_events, ["seqs are in the order of writing"]),
-    (plant_another, ["the rebuilt index finds what was planted"]),
+    (plant_another, [FOUND]),
+    (flip_a_bit_of_the_index, [FOUND]),
 ]
 
 
@@ -176,11 +188,14 @@ def test_leaks_are_noticed() -> None:
 @on_linux
 def test_this_process_can_be_sampled() -> None:
     taken = Vitals()
-    with open(os.devnull):
+    with contextlib.ExitStack() as opened:
+        for _ in range(20):
+            opened.enter_context(open(os.devnull))
         taken.take(os.getpid())
     taken.take(os.getpid())
     first, last = taken.samples
-    assert first.files == last.files + 1 and first.memory > 1 << 20
+    assert first.files > last.files + 10, "threads of other tests may close some files, too"
+    assert first.memory > 1 << 20
 
 
 # faults and their errors --------------------------------------------------------------------------------

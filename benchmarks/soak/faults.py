@@ -22,6 +22,7 @@ from crew import Crew, choose
 from notes import Report
 
 from scroll_context.errors import PayloadDamaged
+from scroll_context.store.index_check import committed_files, damaged_files
 from scroll_context.store.store import Store
 
 SEEN_WITHIN = 300.0  # seconds after which an error that must be seen has not been seen; most come within one
@@ -160,19 +161,42 @@ def damage_index(site: Site, crew: Crew, rng: random.Random) -> str:
 
 
 def flip_index(site: Site, crew: Crew, rng: random.Random) -> str:
-    """The engine keeps no checksum that it reads: a bit may be noticed, or mislead until somebody builds it anew."""
-    if (file := _index_file(site, rng)) is None:
+    """The engine never reads its checksums, so searches may be misled; `scroll verify` reads them and must tell.
+
+    It is then built anew, as `verify` says, and must be whole. A merge can be quicker than the look at the checksums.
+    """
+    index = site.store / "index"
+    if (file := _committed_file(site, rng)) is None:
         return "there was no index to damage"
     begun = time.monotonic()
+    told = "merged away before anybody looked at it"
     with contextlib.suppress(FileNotFoundError, ValueError):  # a merge was quicker, or the file is empty
         body = bytearray(file.read_bytes())
         body[rng.randrange(len(body))] ^= 1 << rng.randrange(8)
         _replace(site, file, bytes(body))
+        if file.name in damaged_files(index):
+            told = "told by its checksum"
+        elif file.read_bytes() == body and _is_committed(file):
+            raise NotSeen(f"a flipped bit in {file.name} matches its checksum")
     report = crew.wait_for({"wrong answer", "IndexUnavailable"}, begun, rng.uniform(1.0, 3.0))
     with Store(site.store) as store:
         store.index.rebuild()
-    seen = _told(report, begun) if report else "nobody noticed"
-    return f"one bit of {file.suffix or file.name}; {seen}; built anew by hand"
+    if still := damaged_files(index):
+        raise NotSeen(f"{', '.join(still)} of a new index do not match their checksums")
+    seen = _told(report, begun) if report else "no search was misled"
+    return f"one bit of {file.suffix}; {told}; {seen}; built anew"
+
+
+def _committed_file(site: Site, rng: random.Random) -> Path | None:
+    for meta in (site.store / "index").glob("v*/meta.json"):
+        with contextlib.suppress(FileNotFoundError, ValueError):  # it is being built anew, or another fault's work
+            if files := committed_files(meta):
+                return rng.choice(files)
+    return None
+
+
+def _is_committed(file: Path) -> bool:
+    return file in committed_files(file.with_name("meta.json"))
 
 
 def _index_file(site: Site, rng: random.Random) -> Path | None:
@@ -263,6 +287,6 @@ FAULTS = (
     Fault("disk full", fill_disk, "StoreFull", DEVICE | {"StoreFull"}, needs_volume=True),
     Fault("store read-only", make_read_only, "StoreReadOnly", DEVICE | {"StoreReadOnly"}, needs_volume=True),
     Fault("index damaged", damage_index, "right answers again", INDEX),
-    Fault("index bit flipped", flip_index, "– (may go unnoticed)", INDEX | {"wrong answer"}),
+    Fault("index bit flipped", flip_index, "a wrong checksum", INDEX | {"wrong answer"}),
     Fault("payload flipped", flip_payload, "PayloadDamaged", frozenset({"PayloadDamaged"})),
 )

@@ -37,9 +37,24 @@ def write(folder: Path, acknowledged: Path, name: str, indexes: bool) -> None:
                 store.index.catch_up()
 
 
+def sizes(notes: Path) -> dict[Path, int]:
+    return {file: file.stat().st_size for file in notes.iterdir()}
+
+
+def wait_for(notes: Path, before: dict[Path, int], writers: int) -> bool:
+    """Wait until so many writers have noted an append of this round; False when that takes a minute."""
+    deadline = time.monotonic() + 60
+    while sum(size > before.get(file, 0) for file, size in sizes(notes).items()) < writers:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.002)
+    return True
+
+
 def main(folder: Path, notes: Path, rounds: int, seed: int) -> None:
     rng = random.Random(seed)
     for turn in range(rounds):
+        before = sizes(notes)
         children = []
         for number in range(WRITERS):
             child = os.fork()
@@ -49,13 +64,16 @@ def main(folder: Path, notes: Path, rounds: int, seed: int) -> None:
                 finally:
                     os._exit(1)
             children.append(child)
-        time.sleep(rng.uniform(0.01, 0.12))
+        appended = wait_for(notes, before, rng.randint(1, WRITERS))  # however slow the machine is
+        time.sleep(rng.uniform(0.0, 0.1))
         for child in rng.sample(children, WRITERS):
             os.kill(child, signal.SIGKILL)
         for child in children:
             _, status = os.waitpid(child, 0)
             if not os.WIFSIGNALED(status):
                 sys.exit(f"round {turn}: a writer failed by itself")
+        if not appended:
+            sys.exit(f"round {turn}: the writers appended nothing within a minute")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def test_acknowledged_appends_survive_sigkill(tmp_path: Path) -> None:
         for line in file.read_text().splitlines():
             seq, _, start = line.partition(" ")
             acknowledged[int(seq)] = start
-    assert len(acknowledged) > 4 * ROUNDS
+    assert len(acknowledged) >= ROUNDS
 
     with Store(folder) as store:
         assert verify(store.log).ok
@@ -35,7 +35,7 @@ def test_acknowledged_appends_survive_sigkill(tmp_path: Path) -> None:
             if event.seq in acknowledged:
                 assert text.startswith(acknowledged.pop(event.seq))
         assert not acknowledged
-        assert with_payload > ROUNDS
+        assert with_payload >= ROUNDS  # the first append of each writer has one
         store.index.catch_up()
         assert store.index.indexed_seq == store.log.last_seq()
         for event in [*store.log.iterate(until=40), *store.log.tail(40)]:

@@ -1,4 +1,4 @@
-"""Open files of a log: as many as there are threads that read, not as many as there ever were."""
+"""Open files of a log: as many as there are queries at once, whichever threads ask, and none after close."""
 
 import threading
 from pathlib import Path
@@ -17,33 +17,48 @@ def open_files(log: EventLog) -> int:
     return sum(str(link.readlink()).startswith(str(log.path)) for link in FILES.iterdir() if link.is_symlink())
 
 
-@pytest.mark.skipif(not FILES.is_dir(), reason="this system does not list open files")
-def test_threads_that_ended_leave_no_file_open(log: EventLog) -> None:
+needs_list = pytest.mark.skipif(not FILES.is_dir(), reason="this system does not list open files")
+
+
+@needs_list
+def test_threads_that_take_turns_share_a_connection(log: EventLog) -> None:
     log.append(Draft(content="x"))
-    counts = []
-    for _ in range(20):
-        thread = threading.Thread(target=log.last_seq)
-        thread.start()
-        thread.join()
-        counts.append(open_files(log))
-    assert len(set(counts[1:])) == 1, counts
+    log.last_seq()
+    before = open_files(log)
+    barriers = [threading.Barrier(2) for _ in range(20)]
 
-
-def test_threads_that_live_keep_theirs(log: EventLog) -> None:
-    log.append(Draft(content="x"))
-    barrier, said = threading.Barrier(6), []
-
-    def read_twice() -> None:
+    def read_in_turn(barrier: threading.Barrier) -> None:
         log.last_seq()
-        barrier.wait(30)  # all have a connection, and have seen the others open theirs
-        said.append(log.last_seq())
+        barrier.wait(60)
+        barrier.wait(60)  # stays alive, as a thread of a pool does
 
-    threads = [threading.Thread(target=read_twice) for _ in range(6)]
+    threads = [threading.Thread(target=read_in_turn, args=(barrier,)) for barrier in barriers]
+    for thread, barrier in zip(threads, barriers, strict=True):
+        thread.start()
+        barrier.wait(60)
+    assert open_files(log) == before
+    for thread, barrier in zip(threads, barriers, strict=True):
+        barrier.wait(60)
+        thread.join()
+
+
+@needs_list
+def test_queries_at_once_have_a_connection_each_until_close(log: EventLog) -> None:
+    log.append_many([Draft(content="x") for _ in range(50)])
+    said: list[list[int]] = []
+
+    def read_often() -> None:
+        said.append([log.last_seq() for _ in range(300)])
+
+    threads = [threading.Thread(target=read_often) for _ in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert said == [1] * 6
+    assert said == [[50] * 300] * 6
+    assert len(log._readers) <= 6
+    log.close()
+    assert open_files(log) == 0
 
 
 def test_closing_waits_for_threads_that_read(log: EventLog) -> None:
@@ -56,7 +71,7 @@ def test_closing_waits_for_threads_that_read(log: EventLog) -> None:
         def read_until_closed(other: EventLog = other, begun: threading.Barrier = begun, ended: list = ended) -> None:
             for count in range(1, 101):  # each is a statement to finalize when the connection is closed
                 other.get_many(range(1, count))
-            begun.wait(30)
+            begun.wait(60)
             try:
                 while other.last_seq() == 200:
                     pass
@@ -66,9 +81,9 @@ def test_closing_waits_for_threads_that_read(log: EventLog) -> None:
         threads = [threading.Thread(target=read_until_closed) for _ in range(3)]
         for thread in threads:
             thread.start()
-        begun.wait(30)
+        begun.wait(60)
         other.close()
         for thread in threads:
-            thread.join(30)
+            thread.join(60)
         assert len(ended) == 3
         assert all("open the store again to read" in text for text in ended)

@@ -29,7 +29,7 @@ class Delayed:
         self.inner.release()
         if threading.current_thread().name == "second" and not self.joined.is_set():
             self.joined.set()
-            assert self.go_on.wait(30)
+            assert self.go_on.wait(60)
 
 
 def test_a_lead_that_comes_while_a_caller_is_about_to_wait(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,7 +41,7 @@ def test_a_lead_that_comes_while_a_caller_is_about_to_wait(log: EventLog, monkey
     def slowly(rows: list[Any]) -> list[int]:
         if threading.current_thread().name == "first":
             writing.set()
-            assert joined.wait(30)
+            assert joined.wait(60)
         return write(rows)
 
     def append() -> None:
@@ -51,15 +51,15 @@ def test_a_lead_that_comes_while_a_caller_is_about_to_wait(log: EventLog, monkey
     monkeypatch.setattr(log, "_write", slowly)
     first, second, third = (threading.Thread(target=append, name=n, daemon=True) for n in ("first", "second", "third"))
     first.start()
-    assert writing.wait(30)
+    assert writing.wait(60)
     second.start()
-    first.join(30)
+    first.join(60)
     third.start()
     while len(log._queue) < 2:
         assert third.is_alive()
     queued.set()
     for thread in (second, third):
-        thread.join(30)
+        thread.join(60)
     assert said == {"first": 1, "second": 2, "third": 3}
 
 

@@ -11,9 +11,11 @@ import pytest
 
 from scroll_context.errors import PayloadMissing, ScrollError, StoreDamaged, StoreLocked
 from scroll_context.events import Draft, Kind
+from scroll_context.store import analysis, schema
 from scroll_context.store.log import EventLog
 from scroll_context.store.pages import PageFile
 from scroll_context.store.payloads import PayloadStore
+from scroll_context.store.rows import event_from_row
 from scroll_context.store.salvage import salvage
 from scroll_context.store.store import Store
 from scroll_context.store.verify import verify
@@ -204,8 +206,25 @@ def test_a_column_whose_type_was_flipped_costs_its_row_and_no_more(log: EventLog
     (seq, what), *others = verify(bad).bad
     assert "altered" in what and not others
     bad.close()
+    with Store(folder) as store:  # until then it reads, and is found, as far as it is legible
+        assert sorted(hit.seq for hit in store.index.search("number", k=20)) == list(range(1, 11))
+        assert store.log.get(seq).agent_id == ""
     report = salvage(folder)
     assert (report.recovered, report.lost) == (9, ((seq, seq),))
+
+
+@pytest.mark.parametrize("column", range(1, len(schema.COLUMNS)))
+@pytest.mark.parametrize("value", [None, 7, 1.5, "text", b"\xff"])
+def test_a_row_with_any_column_of_any_type_is_an_event_that_can_be_indexed(
+    log: EventLog, column: int, value: object
+) -> None:
+    log.append(Draft(content="whole", role="user", payload=log.payloads.put(b"body", "text/plain")))
+    (row,) = log.query(f"SELECT {', '.join(schema.COLUMNS)} FROM event")
+    event = event_from_row((*row[:column], value, *row[column + 1 :]))
+    (document,) = analysis.documents(event, 1, log.payloads)
+    analysis.mark(document, event.seq, event.chain)
+    assert all(isinstance(getattr(event, name), str) for name in ("session_id", "kind", "content", "created_at"))
+    assert event.payload is None or event.payload.size in (4, 7, 0)
 
 
 def test_an_address_that_a_bad_bit_made_huge_is_one_gap(log: EventLog) -> None:

@@ -242,10 +242,10 @@ def test_size_and_time_are_limited(history: EventLog) -> None:
         guarded.query(
             "SELECT replace(hex(replace(quote(quote('a')), '''', '" + "b" * 900 + "')), '6', '" + "c" * 900 + "')"
         )
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(QueryRefused):
         guarded.query("SELECT 'x' LIKE '" + "%a" * 5_000 + "'")
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
     assert guarded.query("SELECT 1 AS one").rows == [{"one": 1}]
     guarded.close()
 

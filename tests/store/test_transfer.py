@@ -126,12 +126,50 @@ def test_an_export_merges_into_another_history_once(busy: EventLog, tmp_path: Pa
     other.close()
 
 
+def test_an_export_goes_exactly_into_a_log_that_is_empty_and_once(busy: EventLog, tmp_path: Path) -> None:
+    other = EventLog(tmp_path / "other", PayloadStore(tmp_path / "other" / "payloads"), create=True)
+    told: list[int] = []
+    other.on_append = lambda: told.append(other.last_seq())
+    data = exported(busy)
+    assert merge_export(io.BytesIO(data), other) == list(range(1, 706))
+    assert told == [705]
+    assert list(other.iterate()) == list(busy.iterate())
+    assert verify(other).ok and verify(other).head == verify(busy).head
+    assert merge_export(io.BytesIO(data), other) == list(range(1, 706))
+    assert other.append(Draft(content="goes on")) == 706
+    busy.append(Draft(content="goes on elsewhere"))
+    assert merge_export(io.BytesIO(exported(busy)), other) == [*range(1, 706), 707]
+    assert verify(other).ok
+    other.close()
+
+
+def test_a_restored_export_is_not_merged_a_second_time(busy: EventLog, tmp_path: Path) -> None:
+    data = exported(busy)
+    restore_export(io.BytesIO(data), tmp_path / "again")
+    copy = reopen(tmp_path / "again")
+    assert merge_export(io.BytesIO(data), copy) == list(range(1, 706))
+    assert copy.last_seq() == 705
+    copy.close()
+
+
+def test_a_spoiled_export_leaves_an_empty_log_empty(busy: EventLog, tmp_path: Path) -> None:
+    other = EventLog(tmp_path / "other", PayloadStore(tmp_path / "other" / "payloads"), create=True)
+    for how in ("cut", "content", "wrong type"):
+        with pytest.raises(BadInput):
+            merge_export(io.BytesIO(spoil(exported(busy), how)), other)
+        assert other.last_seq() == 0
+    assert other.append(Draft(content="the first")) == 1
+    assert verify(other).ok
+    other.close()
+
+
 def test_a_foreign_salvage_declares_nothing_here(log: EventLog, tmp_path: Path) -> None:
     log.append(Draft(content="x"))
     log.append(Draft(kind=Kind.SALVAGE, metadata={"lost": [[1, 9]], "altered": [1]}))
     other = EventLog(tmp_path / "other", PayloadStore(tmp_path / "other" / "payloads"), create=True)
+    other.append(Draft(content="own"))
     merge_export(io.BytesIO(exported(log)), other)
-    assert [event.content for event in other.iterate()] == ["x"]
+    assert [event.content for event in other.iterate()] == ["own", "x"]
     other.close()
 
 

@@ -18,7 +18,7 @@ class Follower:
     """Owns the indexing thread of one process."""
 
     def __init__(self, indexer: Indexer) -> None:
-        self.trouble = ""  # why the last attempt failed
+        self.trouble = ""  # why the last attempt failed; empty while another one is under way
         self._indexer = indexer
         self._wake = threading.Event()
         self._hurry = threading.Event()
@@ -53,12 +53,14 @@ class Follower:
 
     def close(self) -> None:
         """Stop soon; what is not indexed by then, another day will bring."""
-        self._closing = True
+        with self._moved:
+            self._closing = True
         self._indexer.stop()
         self._hurry.set()
         self._wake.set()
         if self._thread is not None:
             self._thread.join()
+        self._tell()  # whoever waits for the index waits in vain
 
     def _follow(self) -> None:
         while not self._closing:
@@ -66,9 +68,9 @@ class Follower:
             self._hurry.wait(SETTLE)
             self._wake.clear()
             self._hurry.clear()
+            self.trouble = ""
             try:
                 self._indexer.catch_up(progress=lambda *_: self._tell())
-                self.trouble = ""
             except ScrollError as error:  # said with the next search; the next append or search tries again
                 self.trouble = str(error)
                 self._failures += 1

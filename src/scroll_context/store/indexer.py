@@ -3,7 +3,9 @@
 The log is the truth. The last document of each commit also records the seq and chain value up to which the log was
 read, so a killed process leaves either the old state or the new one and no event is missed or indexed twice. Any
 number of processes read; one at a time writes, under a lock file of our own that the system releases when its holder
-dies. An index that cannot be read, or that belongs to another log, is thrown away and built anew.
+dies. The engine merges files in threads of its own: these are waited for before the lock is given up, and so before
+the store is closed. An index that cannot be read, or that belongs to another log, is thrown away and built anew. Its
+files are mapped into memory by whoever reads them, so none is ever changed in place: only renamed and removed.
 """
 
 import contextlib
@@ -15,10 +17,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import TracebackType
 
 import tantivy
 
-from scroll_context.errors import IndexUnavailable
+from scroll_context.errors import IndexUnavailable, StoreClosed
 from scroll_context.events import BOOKKEEPING, Event, Kind
 from scroll_context.store import analysis
 from scroll_context.store.analysis import SCHEMA
@@ -35,17 +38,21 @@ HEAP = 128_000_000  # bytes that one writer may fill before it begins a new segm
 LOOK_BACK = 10_000  # seqs between a reply and the user turn that it can answer
 
 
-@contextlib.contextmanager
-def engine_faults(doing: str) -> Iterator[None]:
-    """Turn what the engine raises, its panics included, into our error."""
-    try:
-        yield
-    except (ValueError, TypeError, OSError) as error:
-        raise IndexUnavailable(f"{doing} failed: {error}. The log is not affected.") from error
-    except BaseException as error:  # a panic of the engine is no Exception
-        if type(error).__name__ != "PanicException":
-            raise
-        raise IndexUnavailable(f"{doing} failed: {error}. The log is not affected.") from error
+class EngineFaults:
+    """Turns what the engine raises, its panics included, into our error. A class: every search enters it."""
+
+    def __init__(self, doing: str) -> None:
+        self._doing = doing
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # a panic of the engine is no Exception
+        if isinstance(error, ValueError | TypeError | OSError) or type(error).__name__ == "PanicException":
+            raise IndexUnavailable(f"{self._doing} failed: {error}. The log is not affected.") from error
 
 
 class State:
@@ -66,9 +73,10 @@ class Indexer:
     def __init__(self, root: Path, log: EventLog, payloads: PayloadStore) -> None:
         self.root = root
         self.folder = root / f"v{analysis.VERSION}"
+        self._meta = self.folder / "meta.json"
         self._log = log
         self._payloads = payloads
-        self._pen = threading.Lock()
+        self._pen = threading.RLock()  # so that whoever is told of progress may close the store
         self._stopped = threading.Event()
         self._index: tantivy.Index | None = None
         self._stamp: tuple[int, int] | None = None
@@ -78,8 +86,10 @@ class Indexer:
 
     def state(self) -> State | None:
         """The newest committed state; None when there is no index yet."""
-        with engine_faults("opening the search index"):
-            stamp = _stamp(self.folder / "meta.json")
+        if self._stopped.is_set():
+            raise StoreClosed(f"the search index in {self.root} was closed; open the store again to search")
+        with EngineFaults("opening the search index"):
+            stamp = _stamp(self._meta)
             if stamp is None:
                 self._index = self._state = self._stamp = None
             elif self._state is None or stamp != self._stamp:
@@ -147,6 +157,12 @@ class Indexer:
         """End a running catch-up soon, and refuse others."""
         self._stopped.set()
 
+    def close(self) -> None:
+        """Stop, wait for whoever still writes, and let go of the files."""
+        self.stop()
+        with self._pen:
+            self._index = self._state = self._stamp = None
+
     def current_until(self) -> int:
         """Every event up to here is findable, if it may ever be; 0 for an index that is missing or unreadable."""
         try:
@@ -188,17 +204,33 @@ class Indexer:
         index, start = self._ready()
         if start >= target:
             return True
-        with engine_faults("writing the search index"):
-            writer = index.writer(HEAP, 1)
+        with self._writer(index) as writer:
             upto = start
             while upto < target and not self._stopped.is_set() and not _is_past(deadline):
                 upto = self._write_batch(writer, upto, target, deadline)
-                self._open(_stamp(self.folder / "meta.json") or (0, 0)).current_until = upto
+                self._open(_stamp(self._meta) or (0, 0)).current_until = upto
                 if progress is not None:
                     progress(upto, target)
-            if not self._stopped.is_set():
-                writer.wait_merging_threads()
         return upto >= target
+
+    @contextlib.contextmanager
+    def _writer(self, index: tantivy.Index) -> Iterator[tantivy.IndexWriter]:
+        """A writer of which nothing runs afterwards. What it has not committed is lost, and read from the log again.
+
+        Merges are waited for even when the store is being closed: one that is cut off has to be done again, by the
+        next process, and a process that merely searches may never live long enough.
+        """
+        with EngineFaults("writing the search index"):
+            for stale in self.folder.glob(".tmp*"):  # of a process that was killed while the engine wrote its meta.json
+                stale.unlink(missing_ok=True)
+            writer = index.writer(HEAP, 1)
+            try:
+                yield writer
+            except BaseException:
+                with contextlib.suppress(ValueError):  # the writer failed: that is already on its way to the caller
+                    writer.wait_merging_threads()
+                raise
+            writer.wait_merging_threads()
 
     def _ready(self) -> tuple[tantivy.Index, int]:
         """A sound index, made anew if need be, and the seq to go on from. Under the lock.
@@ -207,10 +239,10 @@ class Indexer:
         """
         with contextlib.suppress(IndexUnavailable):
             if (state := self.state()) is not None:
-                with engine_faults("opening the search index"):
+                with EngineFaults("opening the search index"):
                     return self._engine(self.folder), state.current_until
         self._discard()
-        with engine_faults("creating the search index"):
+        with EngineFaults("creating the search index"):
             self.folder.mkdir()
             return self._engine(self.folder), 0
 
@@ -243,7 +275,7 @@ class Indexer:
     def _discard(self) -> None:
         """Remove the index and those of other versions. It is renamed first: half an index is never taken for one."""
         self._index = self._state = self._stamp = None
-        with engine_faults("removing the old search index"):
+        with EngineFaults("removing the old search index"):
             for folder in self.root.glob("v*"):
                 folder.rename(Path(tempfile.mkdtemp(prefix="trash-", dir=self.root)) / folder.name)
             for trash in self.root.glob("trash-*"):

@@ -66,12 +66,12 @@ class _Ticket:
 
 
 class _Reader:
-    """The connection of one thread. Closing waits for a running query: to close under it crashes the process."""
+    """A connection to read with. Closing waits for a running query: to close under it crashes the process."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._connection: sqlite3.Connection | None = schema.connect(path, writable=False)
-        self._in_use = threading.RLock()
+        self._in_use = threading.Lock()
 
     def query(self, sql: str, values: Values) -> list[tuple[Any, ...]]:
         with self._in_use, schema.Translated(self._path):
@@ -104,14 +104,15 @@ class EventLog:
         self.lock_timeout = lock_timeout
         self.on_append: Callable[[], None] | None = None  # told after each commit of this process
         self._closed = False
-        self._readers: dict[threading.Thread, _Reader] = {}  # one for each thread that reads
+        self._readers: list[_Reader] = []  # as many as there ever were queries at once
+        self._idle: list[_Reader] = []  # those that nobody uses; the last one has the freshest cache
         self._book = threading.Lock()  # guards the lists and the leader
         self._pen = threading.Lock()  # held during a commit
         self._queue: list[_Ticket] = []
         self._leader: _Ticket | None = None  # whose caller writes, now or next
         self._had_company = False  # whether the last commit was shared
         self._writer: sqlite3.Connection | None = None
-        self._reader()  # fail now, not at the first read, when the file is no log
+        self._idle.append(self._new_reader())  # fail now, not at the first read, when the file is no log
 
     # appending ------------------------------------------------------------------------------------------
 
@@ -311,16 +312,23 @@ class EventLog:
         return [SessionInfo(*row) for row in rows]
 
     def query(self, sql: str, values: Values = ()) -> list[tuple[Any, ...]]:
-        """Run one of Scroll's own SELECTs on this thread's read connection. Not for foreign SQL: see sql.py."""
-        return self._reader().query(sql, values)
+        """Run one of Scroll's own SELECTs. Not for foreign SQL: see sql.py."""
+        try:
+            reader = self._idle.pop()
+        except IndexError:
+            reader = self._new_reader()
+        try:
+            return reader.query(sql, values)
+        finally:
+            self._idle.append(reader)
 
     def close(self) -> None:
         """Close every connection; running appends and queries are finished first."""
         with self._pen:
             with self._book:
                 self._closed = True
-                readers, self._readers = self._readers, {}
-            for reader in readers.values():
+                readers, self._readers = self._readers, []
+            for reader in readers:
                 reader.close()
             if self._writer is not None:
                 self._writer.close()
@@ -329,19 +337,13 @@ class EventLog:
     def _select(self, condition: str, values: Sequence[Any]) -> list[Event]:
         return [event_from_row(row) for row in self.query(f"SELECT {_COLUMNS} FROM event WHERE {condition}", values)]
 
-    def _reader(self) -> _Reader:
-        """This thread's connection. When another thread begins to read, those of threads that have ended are closed."""
-        thread = threading.current_thread()
-        if (reader := self._readers.get(thread)) is not None:
-            return reader
+    def _new_reader(self) -> _Reader:
         reader = _Reader(self.path)
         with self._book:
             if self._closed:
                 reader.close()
                 raise _closed(self.path, "read")
-            for ended in [one for one in self._readers if not one.is_alive()]:
-                self._readers.pop(ended).close()
-            self._readers[thread] = reader
+            self._readers.append(reader)
         return reader
 
 

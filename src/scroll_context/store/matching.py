@@ -122,9 +122,12 @@ class Matcher:
         return self._ranked(hits, ranking)
 
     def _ranked(self, hits: list[tuple[float, tantivy.DocAddress]], ranking: Ranking) -> list[Match]:
-        addresses = [address for _, address in hits]
+        if not hits:
+            return []
+        scores, places = zip(*hits, strict=True)
+        addresses = list(places)
         seqs, turns = self._column("seq", addresses), self._column("answers", addresses)
-        found = ranked(seqs, turns, [score for score, _ in hits], ranking)
+        found = ranked(seqs, turns, scores, ranking)
         return [Match(seqs[place], score, addresses[place]) for place, score in found]
 
     def _column(self, field: str, addresses: list[tantivy.DocAddress]) -> list[int]:
@@ -214,20 +217,23 @@ def ranked(
     `answered` is the user turn that each event answers, its own seq for a user turn. Of several replies to one turn,
     and of several documents of one event, the best counts.
     """
-    final = dict(zip(reversed(seqs), reversed(scores), strict=True))
-    lent = {
-        turn: score
-        for seq, turn, score in zip(reversed(seqs), reversed(answered), reversed(scores), strict=True)
-        if turn != seq
-    }
-    turns = sorted({seq for seq, turn in zip(seqs, answered, strict=True) if turn == seq})
+    own: dict[int, float] = {}  # of the user turns
+    rest: dict[int, float] = {}
+    lent: dict[int, float] = {}  # by the replies
+    for seq, turn, score in zip(reversed(seqs), reversed(answered), reversed(scores), strict=True):
+        if turn == seq:
+            own[seq] = score
+        else:
+            rest[seq] = lent[turn] = score
+    turns = sorted(own)
+    flow, weight = ranking.flow, ranking.user_weight
     for turn in turns:
-        final[turn] = (final[turn] + ranking.flow * lent.get(turn, 0.0)) * ranking.user_weight
-    final |= _with_neighbours(turns, final)
+        own[turn] = (own[turn] + flow * lent.get(turn, 0.0)) * weight
+    final = rest | own | _with_neighbours(turns, own)
     for seq in ranking.exclude:
         final.pop(seq, None)
     enough = sorted(final.values(), reverse=True)[: ranking.k][-1:]
-    best = sorted((-score, seq) for seq, score in final.items() if score >= enough[0])
+    best = sorted([(-score, seq) for seq, score in final.items() if score >= enough[0]])
     return [(seqs.index(seq), -score) for score, seq in best[: ranking.k]]
 
 

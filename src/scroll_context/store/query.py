@@ -10,6 +10,7 @@ its words: a query of stop words alone finds nothing.
 
 import re
 from enum import StrEnum
+from functools import lru_cache
 
 import msgspec
 
@@ -133,7 +134,8 @@ def _phrase(text: str) -> list[Term]:
     return terms
 
 
-def _word(word: str, *, spread: bool) -> list[Term]:
+@lru_cache(maxsize=1 << 14)
+def _word(word: str, *, spread: bool) -> tuple[Term, ...]:
     """The terms of one word as written; `spread` takes a spaceless run apart, for ranking by how much of it matches."""
     terms: list[Term] = []
     for run in analysis.runs(word):
@@ -143,12 +145,12 @@ def _word(word: str, *, spread: bool) -> list[Term]:
             terms.append(_run(run))
     bare = word.strip(".,;:!?()[]{}<>\"'`")
     if _SIGNED.fullmatch(bare):
-        return [*terms, Term((bare.lower(),), Field.SIGNS)]
+        return (*terms, Term((bare.lower(),), Field.SIGNS))
     prefix = bare.endswith("*") and bare.rstrip("*")[-1:].isalnum()
     tokens = analysis.words(_POSSESSIVE.sub("", bare))
     if tokens:
         terms.append(Term(tuple(tokens), prefix=prefix))
-    return terms
+    return tuple(terms)
 
 
 def _run(run: str, *, quoted: bool = False) -> Term:

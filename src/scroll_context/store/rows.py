@@ -6,7 +6,7 @@ surrogates) is replaced, and the row says so.
 """
 
 import datetime as dt
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import msgspec
@@ -25,6 +25,8 @@ _LABELS = (
 )  # fmt: skip
 _NUMBERS = ("reply_to", "step_index", "msg_index")
 _labels_of = attrgetter(*_LABELS)
+_TEXTS = (1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 17, 18, 19)  # the columns that always hold text
+_texts_of = itemgetter(*_TEXTS)
 
 _decode_metadata = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -63,13 +65,43 @@ def prepare(draft: Draft, now: str, payloads: PayloadStore) -> Row:
 
 def event_from_row(row: tuple[Any, ...]) -> Event:
     """The event that a full row of the table stands for."""
+    if not (_are_texts(_texts_of(row)) and isinstance(row[21], bytes)):
+        row = _legible(row)
     return Event(
         seq=row[0], session_id=row[1], agent_id=row[2], task_id=row[3], kind=row[4], role=row[5], name=row[6],
-        content=row[7], payload=Payload(row[8], row[9], row[10]) if row[8] is not None else None,
+        content=row[7], payload=_payload(row[8], row[9], row[10]) if row[8] is not None else None,
         tool_call_id=row[11], tool_state=row[12], headline=row[13], reply_to=row[14], step_index=row[15],
         msg_index=row[16], metadata=_metadata(row[17]) if row[17] != "{}" else {}, created_at=row[18],
         recorded_at=row[19], source_key=row[20] or "", chain=row[21],
     )  # fmt: skip
+
+
+def _are_texts(values: tuple[Any, ...]) -> bool:
+    try:
+        "".join(values)
+    except TypeError:
+        return False
+    return True
+
+
+def _legible(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A row in which damage has given a column another type, with text again wherever text belongs."""
+    values = list(row)
+    for at in _TEXTS:
+        values[at] = _as_text(row[at])
+    if not isinstance(row[21], bytes):
+        values[21] = b""
+    return tuple(values)
+
+
+def _payload(digest: Any, size: Any, media_type: Any) -> Payload:
+    return Payload(_as_text(digest), size if isinstance(size, int) else 0, _as_text(media_type))
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return value.decode(errors="replace") if isinstance(value, bytes) else "" if value is None else str(value)
 
 
 def _metadata(text: str) -> dict[str, Any]:

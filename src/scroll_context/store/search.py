@@ -16,7 +16,7 @@ from scroll_context.errors import BadInput, IndexUnavailable
 from scroll_context.events import EVERYTHING, Event, Grant, Payload
 from scroll_context.store import query as language
 from scroll_context.store.follower import Follower
-from scroll_context.store.indexer import Indexer, Progress, State, engine_faults
+from scroll_context.store.indexer import EngineFaults, Indexer, Progress, State
 from scroll_context.store.log import EventLog
 from scroll_context.store.matching import Filters, Match, Ranking
 from scroll_context.store.payloads import PayloadStore
@@ -173,8 +173,9 @@ class SearchIndex:
         self._follower.notify()
 
     def close(self) -> None:
-        """Stop indexing; what is not indexed, the next search will have indexed."""
+        """Stop indexing, merges included; what is not indexed, the next search will have indexed."""
         self._follower.close()
+        self._indexer.close()
 
     # searching ------------------------------------------------------------------------------------------
 
@@ -205,7 +206,7 @@ class SearchIndex:
         state = self._indexer.state()
         if state is None:
             return []
-        with engine_faults("searching the index"):
+        with EngineFaults("searching the index"):
             found = state.matcher.find(parsed, filters, ranking)
             needles = [Needle.of(term) for term in language.terms_of(parsed)]
             events = {e.seq: e for e in self._log.get_many([match.seq for match in found], grant) if e.is_searchable}

@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from scroll_context.errors import QueryLimit, QueryRefused, StoreError
+from scroll_context.errors import QueryLimit, QueryRefused, StoreClosed, StoreError
 from scroll_context.events import BOOKKEEPING, EVERYTHING, Grant
 from scroll_context.store import schema
 
@@ -72,6 +72,8 @@ class GuardedSql:
     def __init__(self, path: Path, grant: Grant = EVERYTHING, limits: SqlLimits | None = None) -> None:
         self.grant = grant
         self.limits = limits or SqlLimits()
+        self._path = path
+        self._closed = False
         self._secret = f"granted_{secrets.token_hex(16)}"
         self._turn = threading.Lock()
         self._deadline = 0.0
@@ -88,6 +90,8 @@ class GuardedSql:
         """Run one SELECT. Rows beyond the limits are left out and announced in the note."""
         statement = self._rewrite(sql)
         with self._turn:
+            if self._closed:
+                raise StoreClosed(f"{self._path} was closed; open the store again to read")
             self._deadline = time.monotonic() + self.limits.seconds
             try:
                 try:
@@ -100,7 +104,9 @@ class GuardedSql:
                 raise self._refusal(error) from None
 
     def close(self) -> None:
+        """Close the connection; a running query is finished first."""
         with self._turn:
+            self._closed = True
             self._database.close()
 
     def _open(self, uri: str) -> sqlite3.Connection:
@@ -195,7 +201,7 @@ class GuardedSql:
             )
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_BUSY):
             return StoreError(f"the log could not be read: {text}")
-        return QueryRefused(f"{text}. Columns: {', '.join(COLUMNS)}")
+        return QueryRefused(f"{text}. Tables: hist.conversation_history and hist.events. Columns: {', '.join(COLUMNS)}")
 
 
 def _is_stored(table: str | None) -> bool:

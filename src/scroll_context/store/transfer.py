@@ -124,23 +124,11 @@ def restore_export(lines: Iterable[bytes], folder: Path, progress: Progress | No
     _require_vacant(folder)
     stage = _stage(folder)
     payloads = PayloadStore(stage / "payloads")
-    count = 0
+    seqs: list[int] = []
 
     def fill(database: sqlite3.Connection) -> None:
-        nonlocal count
-        previous, chain = 0, GENESIS
-        altered: set[int] = set()
         database.execute("BEGIN IMMEDIATE")
-        for row in _rows(lines, payloads, progress):
-            if row[0] == previous + 1 and link(chain, row[:-1]) != row[-1]:
-                altered.add(row[0])
-            if row[4] == Kind.SALVAGE:
-                altered.difference_update(event_from_row(row).metadata.get("altered", ()))
-            database.execute(INSERT, row)
-            previous, chain = row[0], row[-1]
-            count += 1
-        if altered:
-            raise BadInput(f"seq {min(altered)} of the export does not match its hash; nothing was imported")
+        seqs.extend(_copy_rows(_rows(lines, payloads, progress), database))
         database.execute("COMMIT")
 
     try:
@@ -148,19 +136,26 @@ def restore_export(lines: Iterable[bytes], folder: Path, progress: Progress | No
         _publish(stage, folder)
     finally:
         shutil.rmtree(stage, ignore_errors=True)
-    return count
+    return len(seqs)
 
 
 def merge_export(lines: Iterable[bytes], log: EventLog, progress: Progress | None = None) -> list[int]:
-    """Add the events of an export to a log that has a history of its own; a second time adds nothing.
+    """Add the events of an export to a log; the seqs that they have there. A second time adds nothing.
 
-    Addresses change, so a declaration of what a salvage lost (in addresses of the other log) is left out.
+    Into a log in which nothing was ever recorded they go exactly, as into a new one. In one that has a history of its
+    own addresses change, so a declaration of what a salvage lost (in addresses of the other log) is left out.
     """
+    if log.last_seq() == 0 and (seqs := _fill_vacant(lines, log, progress)) is not None:
+        return seqs
     moved: dict[int, int] = {}
     pending: dict[int, Event] = {}
 
     def flush() -> None:
-        moved.update(zip(pending, log.append_many(_draft(event, moved) for event in pending.values()), strict=True))
+        known = {event.seq for event in log.get_many(list(pending)) if event.chain == pending[event.seq].chain}
+        moved.update((seq, seq) for seq in known)  # the two logs begin with the same history
+        new = [event for event in pending.values() if event.seq not in known]
+        added = log.append_many(_draft(event, moved) for event in new)
+        moved.update(zip((event.seq for event in new), added, strict=True))
         pending.clear()
 
     for row in _rows(lines, log.payloads, progress):
@@ -171,7 +166,42 @@ def merge_export(lines: Iterable[bytes], log: EventLog, progress: Progress | Non
             flush()
         pending[event.seq] = event
     flush()
-    return list(moved.values())
+    return [moved[seq] for seq in sorted(moved)]
+
+
+def _fill_vacant(lines: Iterable[bytes], log: EventLog, progress: Progress | None) -> list[int] | None:
+    """Record an export in a log that never held anything, all of it or nothing; None when it held something."""
+    with schema.Translated(log.path):
+        database = schema.connect(log.path, writable=True)
+        try:
+            database.execute("BEGIN IMMEDIATE")
+            if database.execute("SELECT 1 FROM sqlite_sequence").fetchone() is not None:
+                return None
+            seqs = _copy_rows(_rows(lines, log.payloads, progress), database)
+            database.execute("COMMIT")
+        finally:
+            database.close()
+    if log.on_append is not None:
+        log.on_append()
+    return seqs
+
+
+def _copy_rows(rows: Iterable[tuple[Any, ...]], database: sqlite3.Connection) -> list[int]:
+    """Insert rows as they are, checked against their hashes on the way; the seqs."""
+    seqs: list[int] = []
+    previous, chain = 0, GENESIS
+    altered: set[int] = set()
+    for row in rows:
+        if row[0] == previous + 1 and link(chain, row[:-1]) != row[-1]:
+            altered.add(row[0])
+        if row[4] == Kind.SALVAGE:
+            altered.difference_update(event_from_row(row).metadata.get("altered", ()))
+        database.execute(INSERT, row)
+        previous, chain = row[0], row[-1]
+        seqs.append(previous)
+    if altered:
+        raise BadInput(f"seq {min(altered)} of the export does not match its hash; nothing was imported")
+    return seqs
 
 
 def _draft(event: Event, moved: dict[int, int]) -> Draft:

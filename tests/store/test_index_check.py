@@ -1,0 +1,65 @@
+"""Files of the index that are not as the engine wrote them are named; those of a sound index never are."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from scroll_context.events import Draft
+from scroll_context.store.index_check import damaged_files
+from scroll_context.store.store import Store
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "missing": Path.unlink,
+    "empty": lambda file: file.write_bytes(b""),
+    "cut": lambda file: file.write_bytes(file.read_bytes()[:-1]),
+    "only a footer": lambda file: file.write_bytes(file.read_bytes()[-8:]),
+    "longer": lambda file: file.write_bytes(file.read_bytes() + b"x"),
+    "flipped": lambda file: file.write_bytes(bytes([file.read_bytes()[0] ^ 1]) + file.read_bytes()[1:]),
+    "a folder": lambda file: (file.unlink(), file.mkdir()),
+}
+
+
+@pytest.fixture
+def index(folder: Path) -> Path:
+    with Store(folder, create=True) as store:
+        for number in range(3):
+            store.append(Draft(content=f"harbour {number}"))
+            store.index.catch_up()
+    return folder / "index"
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("part", ["fast", "fieldnorm", "idx", "pos", "store", "term"])
+def test_each_damage_to_each_file_is_named(index: Path, part: str, damage: str) -> None:
+    assert damaged_files(index) == []
+    file = sorted(index.glob(f"v*/*.{part}"))[1]
+    DAMAGE[damage](file)
+    assert damaged_files(index) == [file.name]
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"segments": 3}', b'{"segments": [{}]}'])
+def test_a_damaged_meta_file_is_named(index: Path, body: bytes) -> None:
+    (meta,) = index.glob("v*/meta.json")
+    meta.write_bytes(body)
+    assert damaged_files(index) == ["meta.json"]
+
+
+def test_files_that_are_merged_away_meanwhile_are_no_damage(folder: Path, index: Path) -> None:
+    over = threading.Event()
+
+    def write() -> None:
+        with Store(folder) as store:
+            for number in range(40):
+                store.append(Draft(content=f"lighthouse {number}"))
+                store.index.catch_up()
+        over.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    found = []
+    while not over.is_set():
+        found += damaged_files(index)
+    writer.join()
+    assert found == []
