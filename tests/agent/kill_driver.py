@@ -1,7 +1,8 @@
 """Run by test_kill.py in a process of its own, and killed: one agent that works through a list of effects.
 
 The tool writes to a ledger outside the store, as a real effect would. The script goes on to the next number only when
-it has seen the result of the one before, so a step that was cut off is tried again, after the model was told.
+it has seen the result of the one before, so a step that was cut off is tried again, after the model was told. A result
+may have been folded since: then what the script itself noted of it, in the headlines of its later calls, tells.
 """
 
 import os
@@ -20,6 +21,10 @@ from scroll_context.surface.tools import tool
 LAST = 120
 
 
+def shown(request: Request) -> str:
+    return "\n".join(f"{message.text} {message.tool_calls}" for message in request.messages)
+
+
 def main(folder: Path, ledger: Path, patience: int | None = None) -> None:
     """Work to the end, or, given a patience, for so many steps at most; then wait to be killed."""
 
@@ -33,8 +38,7 @@ def main(folder: Path, ledger: Path, patience: int | None = None) -> None:
     def script(request: Request, steps: int) -> Reply:
         if patience is not None and steps >= patience:
             time.sleep(3600)
-        seen = [int(n) for message in request.messages for n in re.findall(r"done (\d+)", message.text)]
-        number = max(seen, default=0) + 1
+        number = max(map(int, re.findall(r"done (\d+)", shown(request))), default=0) + 1
         if number > LAST:
             return answer("all done")
         source = f"r{number % 7} = transfer({number})\nprint('done', r{number % 7}['number'], 'x' * 600)"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from scroll_context.agent.agent import Agent, Limits
+from scroll_context.agent.agent import FINISHED, TOO_LATE, Agent, Limits
 from scroll_context.agent.session import Session
 from scroll_context.errors import ContextOverflow, ModelUnavailable
 from scroll_context.events import Event, Kind
@@ -230,8 +230,30 @@ def test_the_papers_tool_names_share_one_kernel(opened: Opened) -> None:
     assert model.requests[2].messages[-1].text == "21 user"
 
 
+def test_every_call_of_the_reply_that_finishes_has_a_result(opened: Opened) -> None:
+    finish = ToolSpec("done", "Give the answer.", {"type": "object", "properties": {"answer": {}}})
+    calls = (
+        ToolCall("a", "exec", {"source": "print('first')"}),
+        ToolCall("b", "done", {"answer": "21"}),
+        ToolCall("c", "exec", {"source": "print('never')"}),
+        ToolCall("d", "done", {"answer": "22"}),
+    )
+    session = opened()
+    model = ScriptedModel([Reply(tool_calls=calls), "as I said"])
+    agent = Agent(session, model, finish_tool=finish)
+    assert agent.run("what is x?").answer == "21"
+    ends = [e for e in session.events() if e.kind in (Kind.OBSERVATION, Kind.TOOL_RESULT)]
+    assert [(e.tool_call_id, e.tool_state) for e in ends] == [("a", "ok"), ("b", "ok"), ("c", "error"), ("d", "error")]
+    assert not any("never" in e.content for e in ends)
+    session.close()  # what goes on from here must not look interrupted
+    with Session.resume(session.store, "s") as again:
+        Agent(again, model, finish_tool=finish).run("and again?")
+    shown = {m.tool_call_id: m.text for m in model.requests[-1].messages if m.role == "tool"}
+    assert shown == {"a": "first", "b": FINISHED, "c": TOO_LATE, "d": TOO_LATE}
+
+
 def test_agents_run_side_by_side(opened: Opened) -> None:
-    meet = threading.Barrier(3, timeout=30)
+    meet = threading.Barrier(3, timeout=60)
 
     def script(request: Request, step: int) -> Reply:
         if step == 0:

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 from context_runs import TASK, code, counted, of_kind, open_session, reader, record, resume, run
 
+from scroll_context.agent.agent import Agent
 from scroll_context.agent.contexts import CONTEXTS, make_context
 from scroll_context.agent.explain import explain
 from scroll_context.errors import BadInput
 from scroll_context.events import Kind
-from scroll_context.models import answer, exec_cell
+from scroll_context.models import Reply, Request, ScriptedModel, answer, exec_cell
 from scroll_context.models.well_formed import well_formed
 from scroll_context.store.store import Store
 
@@ -116,3 +117,22 @@ def test_nothing_is_lost_from_the_log_whatever_the_model_can_reach(store: Store,
         run(session, reader(session, 12, 60_000), 6_000)
         results = of_kind(session, Kind.TOOL_RESULT)
         assert [store.log.text(event) for event in results] == [record(n, 60_000) for n in range(12)]
+
+
+@pytest.mark.parametrize("context", ["summarize", "scroll-lossy"])
+def test_a_summary_on_its_way_can_be_stopped(store: Store, context: str) -> None:
+    with open_session(store, context) as session:
+        read = reader(session, 12, 4_000, printed=4_000)
+        agent: Agent
+
+        def script(request: Request, step: int) -> Reply:
+            if not request.tools:
+                agent.stop()
+            return read(request, step)
+
+        agent = Agent(session, ScriptedModel(script, window=8_000))
+        stopped = agent.run(TASK)
+        assert (stopped.state, stopped.answer) == ("stopped", "")
+        assert of_kind(session, Kind.EVICTION) == []
+        agent = Agent(session, ScriptedModel(read, window=8_000))
+        assert agent.run().answer == "All read." and of_kind(session, Kind.EVICTION)

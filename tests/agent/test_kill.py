@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 from scroll_context.agent.session import lineage
-from scroll_context.events import Kind
+from scroll_context.events import Event, Kind
 from scroll_context.store.store import Store
 from scroll_context.store.verify import verify
 from scroll_context.view.working import WorkingView
@@ -39,6 +39,16 @@ def size(file: Path) -> int:
     return file.stat().st_size if file.exists() else 0
 
 
+def about(number: int, events: list[Event]) -> str:
+    """What the log says of one effect: its cells with all that belongs to them, and what happened to the view then."""
+    cells = {event.seq for event in events if event.kind == Kind.CELL and f"transfer({number})" in event.content}
+    own = [event for event in events if {event.seq, event.reply_to, event.metadata.get("inside_cell")} & cells]
+    turns = [event for event in events if event.kind in (Kind.EVICTION, Kind.NOTICE)]
+    between = [event for event in turns if own and own[0].seq < event.seq < own[-1].seq]
+    lines = sorted((event.seq, str(event.kind), event.tool_state, event.content[:300]) for event in own + between)
+    return f"transfer({number}):\n" + "\n".join(map(str, lines))
+
+
 def test_a_killed_agent_resumes(tmp_path: Path) -> None:
     rng = random.Random(5)
     folder, ledger = tmp_path / "store", tmp_path / "ledger"
@@ -49,7 +59,7 @@ def test_a_killed_agent_resumes(tmp_path: Path) -> None:
         with Store(folder, create=True) as store:
             assert store.log.last_seq() >= seen
             seen = store.log.last_seq()
-    final = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    final = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert final.returncode == 0 and final.stdout.strip() == "answered", final.stderr
 
     with Store(folder) as store:
@@ -71,8 +81,9 @@ def test_a_killed_agent_resumes(tmp_path: Path) -> None:
         effects = Counter(int(line) for line in ledger.read_text().split())
         assert set(effects) == set(range(1, 121))
         for number, times in effects.items():
-            assert calls[number] >= times  # every effect was announced in the log before it happened
-            assert times == 1 or reported[number] >= times - 1  # and none was repeated unreported
+            told = about(number, events)
+            assert calls[number] >= times, told  # every effect was announced in the log before it happened
+            assert times == 1 or reported[number] >= times - 1, told  # and none was repeated unreported
         view = WorkingView.replay(events)
         assert view.index.blocks > 0
         for event in events:

@@ -1,16 +1,16 @@
 """Chatting, and Ctrl-C: it stops what is under way and never costs the session."""
 
 import contextlib
-import fcntl
+import io
 import os
 import pty
 import select
 import signal
 import subprocess
 import sys
-import termios
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -20,9 +20,10 @@ from typer.testing import Result
 
 from scroll_context.agent.agent import Agent
 from scroll_context.agent.session import Session
-from scroll_context.cli.watch import Consent
+from scroll_context.cli.chat import Chat
+from scroll_context.cli.watch import Consent, Watch
 from scroll_context.cli.work import stoppable
-from scroll_context.events import Kind
+from scroll_context.events import Event, Kind
 from scroll_context.models import Reply, Request, ScriptedModel, exec_cell
 from scroll_context.models.scripted import Answer
 from scroll_context.store.store import Store
@@ -30,7 +31,8 @@ from scroll_context.store.store import Store
 Run = Callable[..., Result]
 Process = Callable[..., "subprocess.Popen[bytes]"]
 
-SCROLL = [sys.executable, "-c", "from scroll_context.cli.main import main; main()"]
+MAIN = "from scroll_context.cli.main import main; main()"
+TAKE_TERMINAL = "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
 
 ENDLESS = exec_cell("kept = 'still here'\nstarted()\nwhile True:\n    pass")
 
@@ -63,7 +65,7 @@ def script(folder: Path, *entries: Reply | str) -> str:
     return f"scripted:{file}"
 
 
-def wait_for(file: Path, process: "subprocess.Popen[bytes]", seconds: float = 30) -> None:
+def wait_for(file: Path, process: "subprocess.Popen[bytes]", seconds: float = 120) -> None:
     """Until a file appears; a process that ends before that has failed."""
     until = time.monotonic() + seconds
     while not file.exists():
@@ -100,6 +102,62 @@ def test_a_chat_streams_shows_and_counts(scroll: Run, tmp_path: Path) -> None:
     assert "│ 8" in again.stdout
 
 
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("It is 7.\n⟦ x | 7 | none | done ⟧\n", "It is 7."),
+        ("⟦e⟧ is its meaning.\n\nMore.\n⟦ x | 7 | none | done ⟧", "⟦e⟧ is its meaning.\n\nMore."),
+        ("As in ⟦e⟧. ⟦ x | 7 | none | done ⟧", "As in ⟦e⟧."),
+        ("The key is\n⟦word⟧", "The key is\n⟦word⟧"),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_of_a_streamed_reply_only_the_headline_is_held_back(said: str, shown: str, size: int) -> None:
+    console = Console(file=io.StringIO(), width=200)
+    watch = Watch(console, stream=True)
+    for at in range(0, len(said), size):
+        watch.text(said[at : at + size])
+    watch.end_line()
+    assert isinstance(console.file, io.StringIO) and console.file.getvalue() == shown + "\n"
+
+
+def test_brackets_do_not_stop_the_stream() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    Watch(console, stream=True).text("⟦e⟧ is its meaning.\nAnd this goes on")
+    assert isinstance(console.file, io.StringIO) and "goes on" in console.file.getvalue()
+
+
+def test_a_late_result_neither_doubles_nor_drops_a_word() -> None:
+    """A call that outlived its cell ends while the next reply is written, in a thread of its own."""
+    console = Console(file=io.StringIO(), width=200)
+    watch = Watch(console, stream=True)
+    late = Event(
+        kind=Kind.TOOL_RESULT, session_id="s", name="nap", metadata={"inside_cell": 8}, seq=9, recorded_at="", chain=b""
+    )
+    over = threading.Event()
+
+    def results() -> None:
+        while not over.is_set():
+            watch.event(late)
+
+    thread = threading.Thread(target=results)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        thread.start()
+        for number in range(300):
+            watch.text(f"⟦w{number}⟧")
+            watch.text("\n")
+    finally:
+        over.set()
+        thread.join()
+        sys.setswitchinterval(before)
+    watch.end_line()
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    assert [shown.count(f"⟦w{number}⟧") for number in range(300)] == [1] * 300
+
+
 def test_a_message_can_have_several_lines(scroll: Run, folder: Path, tmp_path: Path) -> None:
     said = 'one \\\ntwo\n"""\n/help\n\n  indented\n"""\n/etc/hosts is a file\n'
     result = scroll("chat", "--model", script(tmp_path, "a", "b", "c"), "--session", "s", input=said)
@@ -130,13 +188,102 @@ def test_ctrl_c_stops_the_cell_and_resume_goes_on(scroll: Run, process: Process,
     running = process(*command)
     wait_for(tools.with_name("started"), running)
     running.send_signal(signal.SIGINT)
-    out, err = running.communicate(timeout=30)
+    out, err = running.communicate(timeout=120)
     assert running.returncode == 130
     assert out == b"" and b"`scroll resume s`" in err
     model = script(tmp_path, exec_cell("print(kept)"), "Done.")
     done = scroll("resume", "s", "--tools", tools, "--model", model)
     assert (done.exit_code, done.stdout) == (0, "Done.\n")
     assert "│ still here" in done.stderr
+
+
+def test_termination_closes_the_session_and_resume_goes_on(
+    scroll: Run, process: Process, tmp_path: Path, tools: Path
+) -> None:
+    model = script(tmp_path, exec_cell("kept = 'still here'"), ENDLESS, "not reached")
+    running = process("run", "Go.", "--session", "s", "--tools", tools, "--model", model)
+    wait_for(tools.with_name("started"), running)
+    running.terminate()
+    _, err = running.communicate(timeout=120)
+    assert running.returncode == 143 and b"Traceback" not in err
+    done = scroll("resume", "s", "--tools", tools, "--model", script(tmp_path, exec_cell("print(kept)"), "Done."))
+    assert (done.exit_code, done.stdout) == (0, "Done.\n")
+    assert "│ still here" in done.stderr
+
+
+def test_a_second_model_that_does_not_answer_keeps_no_chat_from_ending(tmp_path: Path) -> None:
+    code = f"""
+import threading
+from pathlib import Path
+from scroll_context.agent.agent import Agent
+from scroll_context.agent.session import Session
+from scroll_context.models import ScriptedModel, exec_cell
+from scroll_context.store.store import Store
+
+def never(prompt, context):
+    agent.stop()
+    threading.Event().wait()
+
+with Store(Path({str(tmp_path / "store")!r}), create=True) as store:
+    with Session.open(store, session_id="s", ask=never) as session:
+        agent = Agent(session, ScriptedModel([exec_cell("ask_many('what?', ['a', 'b'])"), "not reached"]))
+        print(agent.run("Go.").state)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "stopped\n"), done.stderr
+
+
+def test_ctrl_c_as_a_turn_ends_does_not_stop_the_next(folder: Path) -> None:
+    release, stopped = threading.Event(), threading.Event()
+
+    class Sluggish(Agent):
+        def stop(self) -> None:
+            release.wait(60)
+            super().stop()
+            stopped.set()
+
+    with Store(folder, create=True) as store, Session.open(store, session_id="s") as session:
+        agent = Sluggish(session, ScriptedModel(["one", "two"]))
+        with stoppable(agent, Consent(Console(quiet=True), "never")):
+            agent.run("first")
+            signal.raise_signal(signal.SIGINT)
+            threading.Timer(0.1, release.set).start()
+        assert stopped.is_set()
+        assert agent.run("second").answer == "two"
+
+
+def test_ctrl_c_between_two_turns_ends_no_chat(folder: Path, tmp_path: Path) -> None:
+    """Pressed again as the reply it stopped ends, Ctrl-C reaches neither the agent nor the prompt."""
+    with Store(folder, create=True) as store, Session.open(store, session_id="s") as session:
+        console = Console(file=io.StringIO(), width=200)
+        watch = Watch(console, stream=True)
+        consent = Consent(console, "never")
+        chat = Chat(Agent(session, ScriptedModel(["one", "two"]), on_text=watch.text), watch, consent, console)
+        end_line, pressed = watch.end_line, iter([True])
+
+        def press() -> None:
+            end_line()
+            if signal.getsignal(signal.SIGINT) is signal.default_int_handler and next(pressed, False):
+                signal.raise_signal(signal.SIGINT)
+
+        watch.end_line = press  # type: ignore[method-assign]
+        with standard_input(tmp_path, "first\nsecond\n"):
+            chat.loop()
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    assert "again leaves" in shown and "two" in shown and "goes on" in shown
+
+
+@contextlib.contextmanager
+def standard_input(folder: Path, text: str) -> Iterator[None]:
+    file = folder / "typed"
+    file.write_text(text)
+    before = sys.stdin
+    with file.open() as sys.stdin:
+        try:
+            yield
+        finally:
+            sys.stdin = before
 
 
 def test_ctrl_c_stops_the_reply(folder: Path) -> None:
@@ -155,17 +302,16 @@ def test_ctrl_c_stops_the_reply(folder: Path) -> None:
 
 
 class Terminal:
-    """A command at a terminal of its own, on which ^C is a signal."""
+    """A command of `scroll` at a terminal of its own, on which ^C is a signal."""
 
     def __init__(self, command: list[str], folder: Path) -> None:
         self._master, slave = pty.openpty()
         self.process = subprocess.Popen(
-            command,
+            [sys.executable, "-c", TAKE_TERMINAL + MAIN, *command],
             stdin=slave,
             stdout=slave,
             stderr=slave,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
             env={**os.environ, "TERM": "dumb", "SCROLL_STORE": str(folder)},
         )
         os.close(slave)
@@ -179,7 +325,7 @@ class Terminal:
         self.process.wait()
         os.close(self._master)
 
-    def expect(self, wanted: str, seconds: float = 30) -> str:
+    def expect(self, wanted: str, seconds: float = 60) -> str:
         """Everything up to and including a text, from where the last one ended."""
         sought = wanted.encode()
         while sought not in self._seen:
@@ -196,7 +342,7 @@ class Terminal:
         os.write(self._master, text.encode())
 
     def press(self, key: str, wanted: str) -> None:
-        """Type at a prompt until it answers: what comes while the line editor sets the terminal up is thrown away."""
+        """Type at a prompt until it answers: what comes just before the line editor waits for a key may be lost."""
         for _ in range(3):
             self.type(key)
             with contextlib.suppress(AssertionError):
@@ -207,7 +353,7 @@ class Terminal:
 
 def test_ctrl_c_at_a_terminal(folder: Path, tmp_path: Path, tools: Path) -> None:
     model = script(tmp_path, ENDLESS, exec_cell("print(kept)\nprint(launch('Ariane'))"), "Well.")
-    with Terminal([*SCROLL, "chat", "--session", "s", "--tools", str(tools), "--model", model], folder) as at:
+    with Terminal(["chat", "--session", "s", "--tools", str(tools), "--model", model], folder) as at:
         at.expect("\n› ")
         at.type("Go.\n")
         wait_for(tools.with_name("started"), at.process)
@@ -222,7 +368,7 @@ def test_ctrl_c_at_a_terminal(folder: Path, tmp_path: Path, tools: Path) -> None
         at.press("\x03", "again leaves")
         at.expect("\n› ")
         at.press("\x03", "goes on")
-        assert at.process.wait(30) == 0
+        assert at.process.wait(120) == 0
     with Store(folder) as store:
         kinds = [event.kind for event in store.log.iterate(session_id="s")]
         assert kinds.count(Kind.OBSERVATION) == 2
@@ -230,15 +376,14 @@ def test_ctrl_c_at_a_terminal(folder: Path, tmp_path: Path, tools: Path) -> None
 
 def test_ctrl_c_at_a_question_is_a_no(folder: Path, tmp_path: Path, tools: Path) -> None:
     model = script(tmp_path, exec_cell("print(launch('Ariane'))"), "not reached")
-    with Terminal([*SCROLL, "chat", "--session", "s", "--tools", str(tools), "--model", model], folder) as at:
+    with Terminal(["chat", "--session", "s", "--tools", str(tools), "--model", model], folder) as at:
         at.expect("\n› ")
         at.type("Go.\n")
         at.expect("[y/N] ")
-        at.type("\x03")
-        at.expect("stopped; say how to go on")
+        at.press("\x03", "stopped; say how to go on")
         at.expect("\n› ")
         at.type("\x04")
-        assert at.process.wait(30) == 0
+        assert at.process.wait(120) == 0
     with Store(folder) as store:
         states = {event.kind: event.tool_state for event in store.log.iterate(session_id="s")}
         assert states[Kind.OBSERVATION] == "interrupted"

@@ -295,3 +295,10 @@ def test_a_trajectory_is_written_once(scroll: Run, script: Write, tmp_path: Path
     assert found["steps"][0]["action"] == {"tool": "exec", "args": {"source": "print('hi')"}}
     refused = scroll("trajectory", "t", "--out", out)
     assert refused.exit_code == 1 and "not overwritten" in refused.stderr
+
+
+def test_a_missing_key_is_told_with_what_can_be_done_here(scroll: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    refused = scroll("run", "Go.", "--model", "openai:gpt-5")
+    assert refused.exit_code == 1 and "`OPENAI_API_KEY`" in refused.stderr
+    assert "OpenAIProvider" not in refused.stderr

@@ -1,5 +1,6 @@
 """Faults of files, disks and processes: one clear line, a status, and nothing lost."""
 
+import io
 import json
 import os
 import shutil
@@ -12,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
+from rich.progress import Progress
 
+from scroll_context.cli.output import live
 from scroll_context.store.log import EventLog
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.store import Store
@@ -28,7 +32,7 @@ sys.stdin.read()
 
 
 def finish(started: "subprocess.Popen[bytes]") -> tuple[int, str, str]:
-    out, err = started.communicate(timeout=60)
+    out, err = started.communicate(timeout=300)
     return started.returncode, (out or b"").decode(), err.decode()
 
 
@@ -164,41 +168,72 @@ def test_arguments_that_are_not_utf8(process: Any, folder: Path, trip: Path, tmp
 # processes that end early ---------------------------------------------------------------------------------
 
 
-def start_and_wait_for_a_batch(process: Any, folder: Path, path: Path) -> "subprocess.Popen[bytes]":
-    started = process("import", path)
-    while started.poll() is None:
-        if (folder / "log.db").exists() and events_in(folder) > 0:
-            break
-        time.sleep(0.005)
-    return started  # type: ignore[no-any-return]
+def cut_short(process: Any, folder: Path, path: Path, number: int) -> tuple[int, "subprocess.Popen[bytes]"]:
+    """An import of so many messages, ended by a signal after its first batch; more of them until it comes in time."""
+    for count in (30_000, 120_000, 480_000):
+        started = process("import", many(path, count))
+        while started.poll() is None and not ((folder / "log.db").exists() and events_in(folder) > 0):
+            time.sleep(0.005)
+        started.send_signal(number)
+        started.wait(300)
+        if events_in(folder) < count:
+            return count, started
+        shutil.rmtree(folder)
+    raise AssertionError("every import was done before it could be ended")
 
 
 def test_a_killed_import_is_completed_by_running_it_again(
     scroll: Any, process: Any, folder: Path, tmp_path: Path
 ) -> None:
-    path = many(tmp_path / "many.jsonl", 30_000)
-    started = start_and_wait_for_a_batch(process, folder, path)
-    started.kill()
-    started.communicate()
-    assert started.returncode == -signal.SIGKILL, "it was done before it could be killed"
-    assert 0 < events_in(folder) < 30_000
+    path = tmp_path / "many.jsonl"
+    count, started = cut_short(process, folder, path, signal.SIGKILL)
+    assert finish(started)[0] == -signal.SIGKILL
+    assert events_in(folder) > 0
     assert scroll("verify").exit_code == 0
     (report,) = json.loads(scroll("import", path, "--json").stdout)
-    assert report["added"] + report["known"] == 30_000
+    assert report["added"] + report["known"] == count
     assert report["known"] > 0
-    assert events_in(folder) == 30_000
+    assert events_in(folder) == count
     assert scroll("verify").exit_code == 0
 
 
 def test_an_interrupt_ends_with_130_and_breaks_nothing(scroll: Any, process: Any, folder: Path, tmp_path: Path) -> None:
-    path = many(tmp_path / "many.jsonl", 30_000)
-    started = start_and_wait_for_a_batch(process, folder, path)
-    started.send_signal(signal.SIGINT)
-    status, out, err = finish(started)
-    assert (status, out, err) == (130, "", "scroll: interrupted\n")
+    path = tmp_path / "many.jsonl"
+    count, started = cut_short(process, folder, path, signal.SIGINT)
+    assert finish(started) == (130, "", "scroll: interrupted\n")
     assert scroll("verify").exit_code == 0
     assert scroll("import", path).exit_code == 0
-    assert events_in(folder) == 30_000
+    assert events_in(folder) == count
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_at_the_very_end_changes_nothing(number: signal.Signals) -> None:
+    slow = "import atexit, threading; atexit.register(lambda: print('ending', flush=True) or threading.Event().wait())"
+    command = [sys.executable, "-c", f"{slow}; {MAIN}", "--version"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline().startswith(b"scroll ") and started.stdout.readline() == b"ending\n"
+        started.send_signal(number)
+        assert finish(started) == (0, "", "")
+
+
+class Interrupted(io.StringIO):
+    """A terminal at which Ctrl-C is pressed when the cursor has just been hidden."""
+
+    def write(self, text: str) -> int:
+        written = super().write(text)
+        if self.getvalue().count("\x1b[?25l") == 1 and "\x1b[?25l" in text:
+            raise KeyboardInterrupt
+        return written
+
+
+def test_an_interrupt_leaves_the_cursor_visible() -> None:
+    terminal = Interrupted()
+    console = Console(file=terminal, force_terminal=True, force_interactive=True)
+    with pytest.raises(KeyboardInterrupt), live(Progress(console=console)):
+        pass
+    shown = terminal.getvalue()
+    assert 0 <= shown.rfind("\x1b[?25l") < shown.rfind("\x1b[?25h")
 
 
 def test_a_reader_that_stops_reading_is_no_error_message(scroll: Any, process: Any, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from typer.main import get_command
 
 from scroll_context import __version__
@@ -17,7 +18,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def command(name: str) -> Any:
-    found = get_command(app).get_command(None, name)  # type: ignore[attr-defined]
+    group: Any = get_command(app)
+    found = group.get_command(typer.Context(group), name)
     assert found is not None
     return found
 
@@ -63,17 +65,53 @@ def test_version_and_usage(scroll: Any) -> None:
     assert mistyped.exit_code == 2 and "'search'" in mistyped.stderr
 
 
+def loaded(names: tuple[str, ...], *args: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command; the last line on stderr lists which of these modules were imported for it."""
+    code = f"""
+import atexit, sys
+from scroll_context.cli.main import main
+sys.argv = ["scroll", *{args!r}]
+atexit.register(lambda: print([name for name in {names!r} if name in sys.modules], file=sys.stderr))
+main()
+"""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
 def test_help_loads_nothing_heavy() -> None:
     heavy = ("typer", "tantivy", "sqlite3", "rich", "msgspec", "cloudpickle", "pydantic_ai", "asyncio")
-    code = f"""
-import sys
-from scroll_context.cli.main import main
-sys.argv = ["scroll", "--help"]
-try:
-    main()
-finally:
-    print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = loaded(heavy, "--help")
     assert done.returncode == 0
     assert done.stderr == "[]\n" and done.stdout == overview()
+
+
+@pytest.mark.parametrize(
+    "command_line",
+    [
+        ("search", "toll", "-k", "3", "--role", "user"), ("show", "3-5"), ("sessions", "--json"), ("stats",),
+        ("verify",), ("sql", "SELECT 1"), ("export",), ("run", "--help"),
+    ],
+    ids=lambda one: one[0],
+)  # fmt: skip
+def test_commands_load_only_what_they_need(filled: Any, folder: Path, command_line: tuple[str, ...]) -> None:
+    """Typer converts values with pydantic, which takes longer to import than these commands take to run."""
+    store = [] if "--help" in command_line else ["--store", str(folder)]
+    done = loaded(("pydantic", "importlib.metadata", "mcp", "asyncio"), *command_line, *store)
+    assert done.stderr.splitlines()[-1] == "[]", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("-k", "0"), "greater than or equal to 1"),
+        (("-k", "1001"), "less than or equal to 1000"),
+        (("-k", "-3"), "greater than or equal to 1"),
+        (("-k", "ten"), "valid integer"),
+        (("-k", "٣"), "'-k'"),
+        (("--seq", "9-3"), "for --seq: '9-3' runs backwards; write 3-9"),
+        (("--from", "soon"), "for --from: 'soon' is not a date"),
+        (("--to", "soon"), "for --to: 'soon' is not a date"),
+    ],
+)
+def test_a_bad_value_is_told_with_its_option(filled: Any, given: tuple[str, ...], said: str) -> None:
+    refused = filled("search", "toll", *given)
+    assert refused.exit_code == 2 and said in refused.stderr

@@ -252,3 +252,9 @@ def everything_on(terminal: int) -> str:
         while piece := os.read(terminal, 65536):
             shown += piece
     return shown.decode()
+
+
+def test_a_query_on_another_table_is_told_which_there_are(filled: Any) -> None:
+    refused = filled("sql", "SELECT * FROM messages")
+    assert refused.exit_code == 1
+    assert "Tables: hist.conversation_history and hist.events. Columns: seq, " in refused.stderr

@@ -56,6 +56,11 @@ def test_verify_names_a_flipped_bit_in_the_index(filled: Any, folder: Path, kind
     assert "whole" in filled("verify").stdout
 
 
+def test_salvage_of_a_whole_log_says_that_nothing_was_lost(filled: Any) -> None:
+    said = filled("salvage").stdout
+    assert "30 events, all that there were; the log as it was is kept as" in said
+
+
 def test_salvage_of_a_damaged_log(filled: Any, folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "more.jsonl"
     path.write_text(
@@ -75,7 +80,7 @@ def test_salvage_of_a_damaged_log(filled: Any, folder: Path, tmp_path: Path) -> 
     result = filled("verify")
     assert result.exit_code == 0, result.output
     assert "declared by a salvage: seq" in result.stdout
-    assert "recovered" in filled("salvage").stdout
+    assert "the damaged log as it was is kept" in filled("salvage").stdout
 
 
 def test_reindex_builds_the_same_answers(filled: Any, folder: Path) -> None:

@@ -121,6 +121,7 @@ def test_retrieval(scroll: Run, data: Path) -> None:
     assert found["overall"]["recall@50"] >= found["overall"]["recall@5"] > 0
     assert all("recall@10" in scores for scores in found["by_ability"].values())
     nothing = scroll("retrieval", "--data", "nowhere")
+    assert nothing.stdout == ""
     assert nothing.exit_code == 1 and "missing-folder" in nothing.stderr and "nothing to measure" in nothing.stderr
 
 
@@ -144,6 +145,8 @@ def test_wishes_that_cannot_be_met(scroll: Run, data: Path, tmp_path: Path) -> N
     given = ["longmemeval", "--data", data]
     assert "no model is named" in scroll(*given).stderr
     assert "no judge is named" in scroll(*given, "--model", "scripted:x.json").stderr
+    unknown = scroll(*given, *models(tmp_path, 1), "--thinking", "hard")
+    assert unknown.exit_code == 2 and "'hard' is not one of" in unknown.stderr
     wrong = scroll(*given, *models(tmp_path, 1), "--context", "clairvoyant")
     assert wrong.exit_code == 1 and "there is no context 'clairvoyant'" in wrong.stderr
     assert scroll(*given, *models(tmp_path, 1), "--out", "runs").exit_code == 0

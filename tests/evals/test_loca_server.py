@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,7 +42,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def gone(pids: set[int], seconds: float = 20.0) -> bool:
+def gone(pids: set[int], seconds: float = 60.0) -> bool:
     until = time.monotonic() + seconds
     while any(map(is_running, pids)) and time.monotonic() < until:
         time.sleep(0.02)
@@ -88,9 +89,22 @@ def test_it_is_stopped_when_its_warden_is_killed(checkout: Path, tmp_path: Path)
     below = descendants(os.getpid()) - before
     (warden,) = (pid for pid in below if not listening_itself(pid))
     os.kill(warden, signal.SIGKILL)
-    assert server.has_died()
     assert gone(below)
+    assert server.has_died()
     server.stop()
+
+
+def test_a_server_whose_warden_is_slow_has_died_all_the_same(checkout: Path, tmp_path: Path) -> None:
+    before = descendants(os.getpid())
+    with start(checkout, tmp_path) as server:
+        assert not server.has_died()
+        below = descendants(os.getpid()) - before
+        (warden,) = (pid for pid in below if not listening_itself(pid))
+        os.kill(warden, signal.SIGSTOP)
+        for pid in below - {warden}:
+            os.kill(pid, signal.SIGKILL)
+        threading.Timer(1.0, os.kill, (warden, signal.SIGCONT)).start()
+        assert server.has_died()
 
 
 def listening_itself(pid: int) -> bool:

@@ -48,6 +48,15 @@ def test_abilities_contexts_and_cost(tmp_path: Path) -> None:
     assert cost[4] == f"{sum(one.tokens_in for one in metrics):,}" and cost[6:] == ("0.04", "0.00")
 
 
+def test_a_run_without_a_scored_trial_has_no_score(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", {"multi-session": [0.0]}, benchmark="longmemeval", split="s")
+    make_run(tmp_path / "b", {}, benchmark="longmemeval", split="m")
+    found = tables(read_runs([tmp_path]))
+    memory = table(found, "LongMemEval")
+    assert memory["Overall"] == memory["Micro"] == memory["Macro"] == ("0.0", "–")
+    assert table(found, "Overall")["scroll"] == ("0.0", "–")
+
+
 def test_backbones_and_sizes(tmp_path: Path) -> None:
     for model, low, high in (("model-a", [1, 1, 1, 0], [1, 0]), ("model-b", [1, 0], [0, 0])):
         make_run(

@@ -297,7 +297,7 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path, at: int) -> None:
     def script(request: Request, step: int) -> Reply:
         if step == at:
             threading.Thread(target=made[0].stop).start()
-            assert made[0]._stop.event.wait(10)
+            assert made[0]._stop.event.wait(60)
         return diligent(request, step)
 
     agent = agent_model(script)
@@ -315,13 +315,29 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path, at: int) -> None:
     assert any("resumed in a new process" in text for text in told) == (at == 4)
 
 
+def test_a_history_that_is_being_summarized_can_be_left(tmp_path: Path) -> None:
+    made: list[Runner] = []
+
+    def script(request: Request, step: int) -> Reply:
+        if not request.tools:
+            made[0].stop()
+            return Reply(text="They talked.")
+        return diligent(request, step)
+
+    agent = agent_model(script)
+    made.append(runner(tmp_path / "run", agent, jobs=1, context="summarize"))
+    summary = made[0].run()
+    assert made[0].stopped and summary.unfinished == 4 and agent.steps == 1
+    assert [*(tmp_path / "run").rglob("ingested"), *(tmp_path / "run").rglob("tracebacks/*")] == []
+
+
 def test_ctrl_c_ends_the_run_and_keeps_it(tmp_path: Path) -> None:
     made: list[Runner] = []
 
     def script(request: Request, step: int) -> Reply:
         if step == 2:
             signal.raise_signal(signal.SIGINT)
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 60
             while not made[0].stopped and time.monotonic() < deadline:  # the main thread takes the signal when it wakes
                 time.sleep(0.01)
         return diligent(request, step)

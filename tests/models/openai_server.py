@@ -102,7 +102,7 @@ def meet(barrier: threading.Barrier) -> Play:
     """Answers only when as many requests as the barrier counts are here at the same time."""
 
     def play(exchange: Exchange) -> None:
-        barrier.wait(20)
+        barrier.wait(60)
         streamed(*text_deltas("met"))(exchange)
 
     return play

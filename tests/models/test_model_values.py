@@ -95,7 +95,7 @@ import scroll_context.models
 loaded = {"pydantic_ai", "openai", "anthropic", "httpx2", "asyncio"} & set(sys.modules)
 sys.exit(f"loaded: {loaded}" if loaded else 0)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
 
@@ -110,7 +110,7 @@ try:
 except BadInput as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
     assert "scroll-context[models]" in done.stdout, done.stderr
 
 

@@ -361,21 +361,24 @@ def test_cancel_stops_the_reply_and_closes_the_connection() -> None:
         with pytest.raises(ModelCancelled) as caught:
             model_at(server).reply(HELLO, on_text=on_text, cancel=cancel)
         assert caught.value.partial == "I am thinking"
-        assert server.client_left.wait(10)
+        assert server.client_left.wait(60)
 
 
 def test_a_timeout_stops_the_reply() -> None:
-    with ProviderServer(endless("I am")) as server:
-        with pytest.raises(ModelUnavailable, match=r"within 0\.3 s"):
-            model_at(server).reply(HELLO, timeout=0.3)
-        assert server.client_left.wait(10)
+    with ProviderServer(*[endless("I am") for _ in range(3)]) as server:
+        for seconds in (0.3, 3.0, 30.0):  # until there was time to ask at all
+            with pytest.raises(ModelUnavailable, match=f"within {seconds:g} s"):
+                model_at(server).reply(HELLO, timeout=seconds)
+            if server.bodies:
+                break
+        assert server.client_left.wait(60)
 
 
 def test_ctrl_c_stops_the_reply() -> None:
     with ProviderServer(endless("I am", interrupt=True)) as server:
         with pytest.raises(KeyboardInterrupt):
             model_at(server).reply(HELLO)
-        assert server.client_left.wait(10)
+        assert server.client_left.wait(60)
 
 
 def test_an_error_in_the_callback_is_the_callers_own() -> None:
@@ -385,7 +388,7 @@ def test_an_error_in_the_callback_is_the_callers_own() -> None:
     with ProviderServer(endless("I am")) as server:
         with pytest.raises(ZeroDivisionError):
             model_at(server).reply(HELLO, on_text=on_text)
-        assert server.client_left.wait(10)
+        assert server.client_left.wait(60)
 
 
 def test_replies_of_several_threads_run_at_once() -> None:

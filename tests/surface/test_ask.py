@@ -1,5 +1,6 @@
 """Questions to a second model: recorded, answered from the log when asked again, within the budget of the session."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,7 +27,7 @@ def asking(store: Store, **budget: int) -> Ask:
 
 
 def one(ask: Ask, context: str) -> object:
-    return ask.methods(cell_seq=7)["ask.one"]("length", context).value
+    return ask.methods(7, threading.Event())["ask.one"]("length", context).value
 
 
 @pytest.mark.parametrize("budget", [{"calls": 2}, {"tokens": 20}])
@@ -74,7 +75,7 @@ def test_a_question_that_got_no_answer_is_recorded_counted_and_can_be_asked_agai
 
 
 def test_what_cannot_be_asked_is_refused_before_it_is_recorded(store: Store) -> None:
-    methods = asking(store).methods(cell_seq=7)
+    methods = asking(store).methods(7, threading.Event())
     with pytest.raises(BadInput, match="both as text"):
         methods["ask.one"]("length", 7)
     with pytest.raises(BadInput, match="a list of contexts"):
@@ -82,3 +83,45 @@ def test_what_cannot_be_asked_is_refused_before_it_is_recorded(store: Store) -> 
     with pytest.raises(BadInput, match="Split it"):
         one(asking(store), "x" * (CONTEXT_LIMIT + 1))
     assert store.log.last_seq() == 0
+
+
+def test_the_same_question_at_the_same_time_is_asked_once(store: Store) -> None:
+    asked: list[str] = []
+    release = threading.Event()
+
+    def answer(prompt: str, context: str) -> AskReply:
+        asked.append(context)
+        if len(asked) == 2:  # both different questions are on their way, so the equal ones wait by now or come later
+            release.set()
+        assert release.wait(60)
+        return AskReply(context.upper())
+
+    ask = Ask(answer, store, SCOPE)
+    found = ask.methods(7, threading.Event())["ask.many"]("shout", ["a", "a", "a", "b"])
+    assert found.value == ["A", "A", "A", "B"] and sorted(asked) == ["a", "b"]
+    assert unfinished(store.log, SCOPE) == []
+
+
+def test_a_question_that_another_process_answered_first_has_a_result_too(store: Store) -> None:
+    def answer(prompt: str, context: str) -> AskReply:
+        one(Ask(lambda *_: AskReply("first"), store, SCOPE), context)
+        return AskReply("second")
+
+    assert one(Ask(answer, store, SCOPE), "a") == "second"
+    assert unfinished(store.log, SCOPE) == []
+    assert one(asking(store), "a") == "first", "which is the answer from now on"
+
+
+def test_a_cell_that_has_ended_asks_nothing_more(store: Store) -> None:
+    over = threading.Event()
+    asked: list[str] = []
+
+    def answer(prompt: str, context: str) -> AskReply:
+        asked.append(context)
+        over.set()
+        return AskReply("yes")
+
+    ask = Ask(answer, store, SCOPE, AskBudget(parallel=1))
+    with pytest.raises(LimitReached, match="has ended"):
+        ask.methods(7, over)["ask.many"]("length", ["a", "b", "c"])
+    assert asked == ["a"]

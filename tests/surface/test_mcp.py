@@ -220,7 +220,7 @@ def test_calls_run_at_once(log: EventLog, either: McpMount) -> None:
 
 
 def test_a_call_that_hangs_is_cancelled_and_the_server_goes_on(log: EventLog, either: McpMount) -> None:
-    tools = box(log, either, default_timeout=0.3)
+    tools = box(log, either, default_timeout=1.0)
     with pytest.raises(ToolFailed, match="was cancelled"):
         tools.call(f"{either.name}.hang")
     assert log.tail(1)[0].tool_state == "timeout"
@@ -279,7 +279,7 @@ def test_all_calls_of_a_dead_server_fail(log: EventLog) -> None:
         with pytest.raises(ToolFailed):
             tools.call("mortal.die")
         for thread in threads:
-            thread.join(timeout=30)
+            thread.join(timeout=60)
         assert len(failures) == 4
         assert tools.call("mortal.add", (1, 2)).value == 3
 

@@ -34,9 +34,16 @@ def test_reads_the_last_line_of_a_reply(text: str) -> None:
     assert parse_reply(text) == WHOLE
 
 
-@pytest.mark.parametrize("text", ["", "none", "⟦ a | b | c | d ⟧\nmore text", "⟦⟧", "⟦ | | | ⟧", "a | b | c"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "none", "⟦ a | b | c | d ⟧\nmore text", "⟦⟧", "⟦ | | | ⟧", "a | b | c",
+        "The meaning of a term is written ⟦term⟧", "The key is\n⟦word⟧", "of a choice it is ⟦e1 | e2⟧.",
+    ],
+)  # fmt: skip
 def test_a_reply_without_one_has_none(text: str) -> None:
     assert parse_reply(text) is None
+    assert without_headline(text) == text
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ stop at any point (a limit, Ctrl-C, a crash) and `run()` without a message goes 
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -17,12 +17,15 @@ from scroll_context.errors import ContextOverflow, ModelCancelled
 from scroll_context.events import Event, Kind
 from scroll_context.messages import ToolCall, ToolSpec
 from scroll_context.models import Model, Reply, Request, Settings, Usage
+from scroll_context.models.stopping import Stoppable
 from scroll_context.view.eviction import Budget
 from scroll_context.view.headline import parse_field, parse_reply, without_headline
 from scroll_context.view.tokens import estimate
 
 EMPTY_REPLIES = 2  # in a row, after which a run stops
 STOPPED = "not run: the user stopped the work before this call"
+FINISHED = "taken as the answer; the task is over"
+TOO_LATE = "not run: the answer had been given before this call"
 
 State = Literal["answered", "stopped", "steps", "tokens", "time", "money", "silent"]
 
@@ -111,10 +114,9 @@ class Agent:
             reply = self._step()
             if reply.finish_reason == "stopped":
                 return "stopped", reply.text
-            for call in reply.tool_calls:
-                if self.finish_tool is not None and call.name == self.finish_tool.name:
-                    return "answered", _finished(call)
-                self._carry_out(call)
+            finished = self._carry_out_all(reply.tool_calls)
+            if finished is not None:
+                return "answered", _finished(finished)
             if not reply.tool_calls and reply.text.strip():
                 return "answered", reply.text
             silent = 0 if reply.tool_calls else silent + 1
@@ -174,7 +176,7 @@ class Agent:
         """Bring the view within its budget; whether it shrank."""
         overhead = estimate(self.system) + estimate(self.session.environment.digest()) + self._schema_tokens
         budget = Budget(window=self.model.window, overhead=overhead)
-        shrank = self.session.context.fit(self.session, budget, self.model, overflowed)
+        shrank = self.session.context.fit(self.session, budget, Stoppable(self.model, self._stop), overflowed)
         if shrank:  # a context may have asked the model for a summary, which counts
             session_id = self.session.scope.session_id
             plan = self.session.store.log.tail(1, session_id=session_id, kind=Kind.EVICTION)[0]
@@ -201,12 +203,25 @@ class Agent:
             metadata={name: value for name, value in metadata.items() if value},
         )
 
+    def _carry_out_all(self, calls: Sequence[ToolCall]) -> ToolCall | None:
+        """Carry out the calls of a reply; each gets a result. Returns the one that ended the task, if one did."""
+        finished: ToolCall | None = None
+        for call in calls:
+            if finished is not None:
+                self.session.answer(call, TOO_LATE)
+            elif self.finish_tool is not None and call.name == self.finish_tool.name:
+                self.session.answer(call, FINISHED, "ok")
+                finished = call
+            else:
+                self._carry_out(call)
+        return finished
+
     def _carry_out(self, call: ToolCall) -> None:
         """Run one call of the model, or tell it why that is not possible."""
         if self._stop.is_set():
-            self.session.refuse(call, STOPPED)
+            self.session.answer(call, STOPPED)
         elif call.is_malformed:
-            self.session.refuse(
+            self.session.answer(
                 call, f"the arguments of {call.name} are not a JSON object; nothing was run: {call.arguments!s:.500}"
             )
         elif call.name in self.tool_names and self.session.context.actions.exec:
@@ -216,18 +231,18 @@ class Agent:
             if isinstance(source, str) and source.strip():
                 self._run_cell(call, source)
             else:
-                self.session.refuse(call, f"{call.name} needs `source`, the Python cell to run; nothing was run")
+                self.session.answer(call, f"{call.name} needs `source`, the Python cell to run; nothing was run")
         elif call.name in {spec.name for spec in self.specs}:
             self.session.run_tool(call)
         else:
             names = ", ".join(spec.name for spec in self.specs)
-            self.session.refuse(call, f"there is no tool {call.name!r}; nothing was run. Your tools: {names}")
+            self.session.answer(call, f"there is no tool {call.name!r}; nothing was run. Your tools: {names}")
 
     def _run_cell(self, call: ToolCall, source: str) -> None:
         self._in_cell.set()
         try:
             if self._stop.is_set():
-                self.session.refuse(call, STOPPED)
+                self.session.answer(call, STOPPED)
             else:
                 self.session.run_cell(call, source)
         finally:

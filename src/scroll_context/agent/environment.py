@@ -5,6 +5,7 @@ from a model. Every call is checked on this side of the wire; the kernel is neve
 is saved in the background, so that neither the model nor the next cell waits for it unless it is still going on.
 """
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -53,6 +54,7 @@ class Environment:
         self._on_event = on_event
         self.save_trouble = ""  # why the newest save failed; the next one tries again
         self._cell_seq = 0
+        self._cell_over = threading.Event()
         self._saved = Manifest()
         self._after_cell = ThreadPoolExecutor(1, thread_name_prefix="scroll-save")  # digest first, then save
         self._digest: Future[str] | None = None  # None is unknown
@@ -90,7 +92,11 @@ class Environment:
         self._cell_seq = cell.seq
         self.memory.begin_cell()
         self._digest = None
-        result = self.kernel.execute(source, timeout)
+        self._cell_over = threading.Event()
+        try:
+            result = self.kernel.execute(source, timeout)
+        finally:
+            self._cell_over.set()
         # before the save, so that the next request need not wait for that
         self._digest = self._after_cell.submit(self.kernel.digest)
         self._saving = self._after_cell.submit(self._save)
@@ -147,7 +153,7 @@ class Environment:
         if kind == "ms" and self.actions.ms:
             methods = self.memory.methods()
         elif kind == "ask" and self.ask is not None:
-            methods = self.ask.methods(self._cell_seq)
+            methods = self.ask.methods(self._cell_seq, self._cell_over)
         if call.capability not in methods:
             raise NameError(f"the host offers no capability {call.capability!r}")
         return methods[call.capability](*call.args, **call.kwargs)

@@ -206,10 +206,10 @@ class Session:
         )
         return shown[-1]
 
-    def refuse(self, call: ToolCall, why: str) -> Event:
-        """Answer a call that cannot be carried out."""
+    def answer(self, call: ToolCall, text: str, state: str = "error") -> Event:
+        """Answer a call that nothing is run for, most often because that is not possible."""
         return self.record(
-            Kind.TOOL_RESULT, role="tool", name=call.name, tool_call_id=call.id, content=why, tool_state="error"
+            Kind.TOOL_RESULT, role="tool", name=call.name, tool_call_id=call.id, content=text, tool_state=state
         )
 
     def _show(self, seq: int) -> Event:
@@ -251,8 +251,12 @@ class Session:
         return lineage(self.store, self.scope.session_id)
 
     def _start(self) -> None:
-        self.store.index.start()
-        self.environment.start()
+        try:
+            self.store.index.start()
+            self.environment.start()
+        except BaseException:
+            self.close()
+            raise
 
     def _restore(self, events: Sequence[Event], told: list[str]) -> None:
         """Bring back the namespace that the events lead to, and tell the model what is not as it was."""

@@ -137,7 +137,9 @@ def explain(
 
 def trajectory(
     session: Annotated[str, typer.Argument(metavar="SESSION", help="The session.")],
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the JSON to a new file.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", readable=False, help="Write the JSON to a new file.")
+    ] = None,
     store: StoreFolder = DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> None:

@@ -72,18 +72,17 @@ class Chat:
         while True:
             try:
                 message = _read_message()
+                refused = False
+                if message:
+                    self._take(message)
             except EOFError:
                 break
-            except KeyboardInterrupt:
+            except KeyboardInterrupt:  # at the prompt, or just after the agent has ended its work
                 self.console.print()
                 if refused:
                     break
                 self._tell("Ctrl-C again leaves; so does Ctrl-D.")
                 refused = True
-                continue
-            refused = False
-            if message:
-                self._take(message)
         self._tell(f"kept: `scroll chat --session {self._called}` goes on.")
 
     def _take(self, message: str) -> None:

@@ -45,10 +45,11 @@ Dollars = Annotated[
     float | None, typer.Option(min=0, metavar="N", help="What a task may cost.", show_default="no limit")
 ]
 Thinking = Annotated[
-    str | None, typer.Option(metavar="on|off|low|medium|high", help="How much to think.", show_default="as it does")
+    Literal["on", "off", "low", "medium", "high"] | None,
+    typer.Option(help="How much to think.", show_default="as it does"),
 ]
 Temperature = Annotated[
-    float | None, typer.Option(min=0, max=2, help="Of the agent's model.", show_default="its provider's")
+    float | None, typer.Option(min=0, max=2, metavar="N", help="Of the agent's model.", show_default="its provider's")
 ]
 KeepStores = Annotated[bool, typer.Option("--keep-stores", help="Keep the store of every task, for looking into it.")]
 Compat = Annotated[

@@ -1,7 +1,6 @@
 """What the commands under `scroll eval` do: run suites with a display on stderr, and print what came of them."""
 
 import contextlib
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +11,8 @@ import msgspec
 import typer
 
 from scroll_context.cli.eval_options import Plan
-from scroll_context.cli.output import new_file, note, print_document, print_table, progress, visible
+from scroll_context.cli.main import INTERRUPTED
+from scroll_context.cli.output import live, new_file, note, print_document, print_table, progress, visible
 from scroll_context.errors import BadInput
 from scroll_context.evals.report import Run, Table, percent, read_runs, tables
 from scroll_context.evals.results import Config, RunFolder, Start, Summary, runs_below
@@ -26,7 +26,6 @@ from scroll_context.models import Model
 from scroll_context.store.log import utc_now
 
 UNFINISHED = 3
-INTERRUPTED = 130
 QUIET_SECONDS = 15.0  # between two lines of progress where there is no terminal
 
 
@@ -41,8 +40,12 @@ def evaluate(suite: Suite, plan: Plan, source: Path) -> None:
         model = plan.connect_model(spec)
         for context in plan.contexts:
             folder = RunFolder(out / slug(spec) / context)
-            with folder.locked():
-                summary, stopped = _run(suite, plan, source, model, context, judge, folder)
+            try:
+                with folder.locked():
+                    summary, stopped = _run(suite, plan, source, model, context, judge, folder)
+            except KeyboardInterrupt:  # the second one: trials at work are left as they are, which loses nothing
+                note("not waiting any longer; the same command goes on from here")
+                raise
             done.append((folder, summary))
             if stopped:
                 break
@@ -73,12 +76,7 @@ def _run(
         runner = Runner(
             suite, setup, folder, judge, jobs=plan.jobs, keep_stores=plan.keep_stores, on_progress=shown
         )  # fmt: skip
-        try:
-            summary = runner.run(plan.limit)
-        except KeyboardInterrupt:  # the second one: trials at work are left as they are, which loses nothing
-            note("not waiting any longer; the same command goes on from here")
-            sys.stderr.flush()
-            os._exit(INTERRUPTED)
+        summary = runner.run(plan.limit)
     return summary, runner.stopped
 
 
@@ -113,7 +111,7 @@ def measure_retrieval(data: Path, splits: Sequence[str], as_json: bool) -> None:
         report = measure(benchmarks_in(data, splits), progress=shown)
     if as_json:
         print_document(report)
-    else:
+    elif report.overall.questions:
         _print_retrieval(msgspec.to_builtins(report))
     _tell_faults(report.faults)
     if not report.overall.questions:
@@ -214,7 +212,7 @@ def display(label: str) -> Iterator[Callable[[Progress], None]]:
     from rich.progress import Progress as Bars
 
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[told]}"))
-    with Bars(*columns, console=Console(stderr=True, highlight=False, markup=False), transient=True) as bars:
+    with live(Bars(*columns, console=Console(stderr=True, highlight=False, markup=False), transient=True)) as bars:
         task = bars.add_task(label, total=None, told="reading the data")
         yield lambda now: bars.update(task, completed=now.done, total=now.total, told=told(now))
 

@@ -1,11 +1,15 @@
 """The command `scroll`: the list of its commands, and its entry point.
 
-`scroll --help` is answered from this table, with nothing imported. Every other command line goes to app.py, which
-imports the command that is called. To add one, write a function whose docstring is its help, and name it in COMMANDS.
+`scroll --help` is answered from this table, with next to nothing imported. Every other command line goes to app.py,
+which imports the command that is called. To add one, write a function whose docstring is its help, and name it in
+COMMANDS.
 """
 
 import os
 import sys
+
+INTERRUPTED = 130
+TERMINATED = 143
 
 COMMANDS = {  # name: (module and function, the first line of its help)
     "import": ("importing.import_", "Add messages to a store; creates the store if there is none."),
@@ -61,7 +65,49 @@ def overview() -> str:
 
 
 def main() -> None:
-    """The entry point of the command."""
+    """The entry point of the command. It ends the process."""
+    status: str | int | None = 1
+    try:
+        import signal
+
+        signal.signal(signal.SIGTERM, _terminate)
+        status = _guarded()
+        _leave(status)
+    except KeyboardInterrupt:  # where no command was running, before or after it
+        status = INTERRUPTED
+    except SystemExit as end:
+        status = end.code
+    _leave(status)
+
+
+def _terminate(*_: object) -> None:
+    """End as by Ctrl-C, so that whatever is open is closed."""
+    raise SystemExit(TERMINATED)
+
+
+def _leave(status: str | int | None) -> None:
+    """End the process with what it has registered for its end, but without taking the interpreter down.
+
+    Calls of a cell that was stopped may still run in threads, inside a database or an index: an interpreter that is
+    taken down under them can crash, and a signal in the midst of it changes the status or prints a traceback.
+    """
+    import atexit
+    import signal
+
+    code = status if isinstance(status, int) else 1 if status else 0
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: os._exit(code))
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):  # nobody reads it
+            continue
+    os._exit(code)
+
+
+def _guarded() -> str | int | None:
+    """Run the command, with streams that can be written to, and none of its output lost unnoticed."""
     for name in ("stdin", "stdout", "stderr"):
         stream = getattr(sys, name) or open(os.devnull, "r+")  # noqa: SIM115 - closed by whoever started us
         stream.reconfigure(errors="backslashreplace")  # for a terminal that lacks a letter
@@ -70,14 +116,12 @@ def main() -> None:
     try:
         status = _run()
         sys.stdout.flush()
-    except KeyboardInterrupt:  # while a command was being imported
-        status = 130
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # it is flushed once more
         status = status or 1
         if not isinstance(error, BrokenPipeError):
             print(f"scroll: the output could not be written: {error.strerror}", file=sys.stderr)
-    sys.exit(status)
+    return status
 
 
 def _run() -> str | int | None:

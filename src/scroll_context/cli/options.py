@@ -84,24 +84,26 @@ def open_log(folder: Path) -> "EventLog":
     return EventLog(folder, PayloadStore(folder / "payloads"))
 
 
-def parse_span(text: str) -> tuple[int, int]:
-    """`12` or `3-9`, both ends included."""
+def parse_span(text: str, of: str) -> tuple[int, int]:
+    """`12` or `3-9`, both ends included. `of` is the option or argument that it was given for."""
     match = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", text.strip(), re.ASCII)
     if match is None:
-        raise typer.BadParameter(f"{text!r} is not a seq (12) or a range of seqs (3-9)")
+        raise typer.BadParameter(f"{text!r} is not a seq (12) or a range of seqs (3-9)", param_hint=of)
     lo = int(match[1])
     hi = int(match[2]) if match[2] else lo
     if hi < lo:
-        raise typer.BadParameter(f"{text!r} runs backwards; write {hi}-{lo}")
+        raise typer.BadParameter(f"{text!r} runs backwards; write {hi}-{lo}", param_hint=of)
     return lo, hi
 
 
-def parse_time(text: str | None) -> str | None:
-    """An ISO date or time as the log compares it: with a zone, it becomes UTC."""
+def parse_time(text: str | None, of: str) -> str | None:
+    """An ISO date or time, given for the option `of`, as the log compares it: with a zone, it becomes UTC."""
     if text is None:
         return None
     try:
         moment = dt.datetime.fromisoformat(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a date or time; write 2026-03-01 or 2026-03-01T09:30") from None
+        raise typer.BadParameter(
+            f"{text!r} is not a date or time; write 2026-03-01 or 2026-03-01T09:30", param_hint=of
+        ) from None
     return text if moment.tzinfo is None else moment.astimezone(dt.UTC).isoformat()

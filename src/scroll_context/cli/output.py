@@ -12,11 +12,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import typer
 
 from scroll_context.errors import BadInput
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
 
 Progress = Callable[[int, int], None]
 
@@ -113,9 +116,19 @@ def _bar(label: str) -> Iterator[Progress]:
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+    with live(Progress(*columns, console=Console(stderr=True), transient=True)) as bars:
         task = bars.add_task(label, total=None)
         yield lambda done, total: bars.update(task, completed=done, total=total)
+
+
+@contextlib.contextmanager
+def live(bars: "Bars") -> Iterator["Bars"]:
+    """Bars on the terminal, and its cursor back afterwards: an interrupt can come before rich is ready to see to it."""
+    try:
+        with bars:
+            yield bars
+    finally:
+        bars.console.show_cursor()
 
 
 @contextlib.contextmanager

@@ -54,8 +54,8 @@ def search(
       scroll search 'toll-free route'
       scroll search 'budget NOT flights' -k 3 --role user --from 2026-02-01
     """
-    seq_range = parse_span(seq) if seq else None
-    created_from, created_to = parse_time(since), parse_time(until)
+    seq_range = parse_span(seq, "--seq") if seq else None
+    created_from, created_to = parse_time(since, "--from"), parse_time(until, "--to")
     with open_store(store) as opened:
         with contextlib.suppress(IndexUnavailable), progress("indexing") as bar:  # the search itself says why not
             opened.index.catch_up(progress=bar)
@@ -91,7 +91,7 @@ def show(
       scroll show 12
       scroll show 40-60 --full
     """
-    lo, hi = parse_span(span)
+    lo, hi = parse_span(span, "SEQ|LO-HI")
     printed = _show_json if as_json else _show_text
     log = open_log(store)
     try:

@@ -74,7 +74,11 @@ def salvage(store: StoreFolder = DEFAULT_STORE, as_json: AsJson = False) -> None
             }
         )  # fmt: skip
         return
-    typer.echo(f"recovered {report.recovered:,} events; the damaged log is kept as {report.kept_as}")
+    whole = not (report.lost or report.altered)
+    typer.echo(
+        f"recovered {report.recovered:,} events{', all that there were' if whole else ''}; "
+        f"the {'' if whole else 'damaged '}log as it was is kept as {report.kept_as}"
+    )
     if report.lost:
         typer.echo("lost seqs: " + ", ".join(f"{lo}-{hi}" if hi > lo else f"{lo}" for lo, hi in report.lost))
     if report.altered:
@@ -100,7 +104,9 @@ def reindex(store: StoreFolder = DEFAULT_STORE, as_json: AsJson = False) -> None
 
 
 def backup(
-    target: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder; it becomes a store of its own.")],
+    target: Annotated[
+        Path, typer.Argument(metavar="DIR", readable=False, help="A new folder; it becomes a store of its own.")
+    ],
     store: StoreFolder = DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> None:
@@ -127,7 +133,9 @@ def backup(
 
 
 def export(
-    target: Annotated[Path, typer.Argument(metavar="FILE", help="A new file; - is stdout.")] = Path("-"),
+    target: Annotated[Path, typer.Argument(metavar="FILE", readable=False, help="A new file; - is stdout.")] = Path(
+        "-"
+    ),
     store: StoreFolder = DEFAULT_STORE,
 ) -> None:
     """Write everything as JSON Lines: events, hashes and payloads.

@@ -5,6 +5,7 @@ the log has everything, and each cell is shown with its seq. All of it is foreig
 the terminal. It only looks on: nothing here changes a session.
 """
 
+import re
 import select
 import sys
 import threading
@@ -18,12 +19,12 @@ from scroll_context.cli.output import one_line, visible
 from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
 from scroll_context.surface.toolbox import ToolUse
-from scroll_context.view.headline import parse_reply, without_headline
+from scroll_context.view.headline import without_headline
 
 LINES = 14  # of a cell, and of what it printed
 LINE = 160  # characters of a text shown on one line
 ASKED = 1_000  # characters of an argument that the user is asked about
-_FENCE = "⟦"
+_HELD = re.compile(r"\n*(?:⟦[^\n]*\s*)?\Z")  # of a reply so far, what may turn out to be its headline
 
 
 class Watch:
@@ -34,18 +35,24 @@ class Watch:
         self._stream = stream
         self._held = ""  # what may be the headline of a reply that is still being written
         self._open_line = False
+        self._lock = threading.RLock()  # a call that outlived its cell may end while the next reply is written
 
     def text(self, piece: str) -> None:
         """A piece of a reply. What may turn out to be its headline is held back, and so are line ends."""
-        arrived = self._held + piece
-        said = arrived.partition(_FENCE)[0].rstrip("\n")
-        self._held = arrived[len(said) :]
-        if said:
-            self._open_line = True
-            self._console.print(Text(visible(said)), end="")
+        with self._lock:
+            arrived = self._held + piece
+            said = _HELD.split(arrived, maxsplit=1)[0]
+            self._held = arrived[len(said) :]
+            if said:
+                self._open_line = True
+                self._console.print(Text(visible(said)), end="")
 
     def event(self, event: Event) -> None:
         """Show what was just recorded."""
+        with self._lock:
+            self._show(event)
+
+    def _show(self, event: Event) -> None:
         match event.kind:
             case Kind.CONVERSATION if event.role == "assistant":
                 self._reply(event)
@@ -65,13 +72,14 @@ class Watch:
 
     def end_line(self) -> None:
         """Finish the line that a reply left open, so that something else can be printed."""
-        held, self._held = self._held.rstrip(), ""
-        if held and not parse_reply(held):
-            self._open_line = True
-            self._console.print(Text(visible(held)), end="")
-        if self._open_line:
-            self._console.print()
-            self._open_line = False
+        with self._lock:
+            held, self._held = without_headline(self._held).rstrip(), ""
+            if held:
+                self._open_line = True
+                self._console.print(Text(visible(held)), end="")
+            if self._open_line:
+                self._console.print()
+                self._open_line = False
 
     def _reply(self, event: Event) -> None:
         self.end_line()

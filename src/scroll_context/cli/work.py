@@ -22,6 +22,7 @@ from scroll_context.agent.session import lineage
 from scroll_context.agent.trajectory import trajectory
 from scroll_context.cli.agent_options import Wishes
 from scroll_context.cli.agent_setup import newest_message, opened
+from scroll_context.cli.main import INTERRUPTED
 from scroll_context.cli.options import open_store
 from scroll_context.cli.output import new_file, note, one_line, print_document, utf8, visible
 from scroll_context.cli.watch import Consent, Watch
@@ -30,7 +31,6 @@ from scroll_context.models import Model
 from scroll_context.store.store import Store
 
 STOPPED_BY_LIMIT = 3
-INTERRUPTED = 130
 
 _WHY = {
     "stopped": "it was interrupted",
@@ -165,12 +165,14 @@ def _how_to_go_on(session_id: str) -> str:
 
 @contextlib.contextmanager
 def stoppable(agent: Agent, consent: Consent) -> Iterator[None]:
-    """Ctrl-C stops what the agent is doing, and neither the process nor the session."""
+    """Ctrl-C stops what the agent is doing, and neither the process nor the session, nor what it is to do next."""
+    stopping: list[threading.Thread] = []
 
     def stop(*_: object) -> None:
         consent.stopped.set()
         # In a thread, since a handler runs between any two instructions and must not wait for a lock held below it.
-        threading.Thread(target=agent.stop, daemon=True).start()
+        stopping.append(threading.Thread(target=agent.stop, daemon=True))
+        stopping[-1].start()
 
     consent.stopped.clear()
     before = signal.signal(signal.SIGINT, stop)
@@ -178,3 +180,5 @@ def stoppable(agent: Agent, consent: Consent) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+        for thread in stopping:
+            thread.join()

@@ -142,8 +142,10 @@ def killed_while_booking(scene: Scene) -> None:
     litter = {**os.environ, "TMPDIR": str(scene.book.parent)}  # what a killed process leaves goes with the scratch
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=litter) as child:
         assert child.stdout is not None and child.stderr is not None
-        heard = child.stdout.readline().strip()
-        child.kill()
+        try:
+            heard = child.stdout.readline().strip()
+        finally:
+            child.kill()  # whatever ends the demonstration, too
         status = child.wait()
         if heard != "silent":
             stage.fact(child.stderr.read()[-400:], "red")

@@ -27,7 +27,7 @@ from scroll_context.evals.loca_warden import GRACE, descendants
 SCRIPT = Path("gem", "server", "http_server.py")  # in a checkout
 HEALTHY_SECONDS = 180.0  # it imports much, and several may be starting at once
 POLL = 0.2
-DYING_SECONDS = 0.5  # between a server's last connection and its end
+DYING_SECONDS = 10.0  # between a server's last answer and its end, on a busy machine
 PORTS = 3  # tries, when somebody takes the port that was free a moment ago
 LAST_WORDS = 2_000  # bytes of the log that an error repeats
 _PASSED_ON = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL", "SSL_CERT_FILE")
@@ -91,9 +91,9 @@ class LocaServer:
         return self._warden.poll() is None
 
     def has_died(self) -> bool:
-        """Whether it ended by itself. It may have done so a moment ago, so this takes a moment."""
+        """Whether it ended by itself. One that does not answer may be about to, and is waited for."""
         try:
-            self._warden.wait(DYING_SECONDS)
+            self._warden.wait(0 if self.client.is_healthy() else DYING_SECONDS)
         except subprocess.TimeoutExpired:
             return False
         return True

@@ -39,6 +39,7 @@ from scroll_context.evals.trials import (
     slug,
 )
 from scroll_context.events import Kind
+from scroll_context.models.stopping import Stoppable
 from scroll_context.store.store import Store
 
 _READY = "ingested"  # a file in the folder of a history whose ingestion is complete
@@ -127,7 +128,7 @@ class MemoryTrial:
 
     def run(self, setup: Setup, work: Path, stop: Stop) -> Attempt:
         try:
-            own = self._own_store(setup, work)
+            own = self._own_store(setup, work, stop)
         except BadInput as error:
             return self._attempt(Outcome.DATA, str(error))
         stop.check()
@@ -202,26 +203,27 @@ class MemoryTrial:
     def _folder(self, work: Path) -> Path:
         return work / "trials" / slug(self.task_id)
 
-    def _own_store(self, setup: Setup, work: Path) -> Path:
+    def _own_store(self, setup: Setup, work: Path, stop: Stop) -> Path:
         """This trial's copy of the ingested history, made whole or not at all."""
         own = self._folder(work)
         if own.exists():
             return own
-        source = self._ingested(setup, work)
+        source = self._ingested(setup, work, stop)
         partial = own.with_name(own.name + ".partial")
         shutil.rmtree(partial, ignore_errors=True)
         shutil.copytree(source, partial, ignore=shutil.ignore_patterns(_READY))
         return partial.rename(own)
 
-    def _ingested(self, setup: Setup, work: Path) -> Path:
+    def _ingested(self, setup: Setup, work: Path, stop: Stop) -> Path:
         folder = _history_folder(work, self.group)
         with self._shared.lock:
+            stop.check()  # others may have waited here meanwhile
             if not (folder / _READY).exists():
                 with Store(folder, create=True) as store:  # what a killed process had ingested is not added twice
                     ingest(self._history, store)
                     if not store.log.last_seq():
                         raise BadInput(f"the history {self.group} has no turns")
-                    carry(store, setup.context, setup.model)
+                    carry(store, setup.context, Stoppable(setup.model, stop.event))
                     store.index.catch_up()
                 (folder / _READY).touch()
         return folder

@@ -58,6 +58,16 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         """Benchmark and split, as a heading."""
         return f"{TITLES.get(self.config.benchmark, self.config.benchmark)} {self.config.split}"
 
+    @property
+    def overall(self) -> float | None:
+        """The overall score; None where nothing was scored, which is not a score of 0."""
+        return self.summary.scores.overall if self.summary.scored else None
+
+    @property
+    def extra(self) -> dict[str, float]:
+        """What was measured besides."""
+        return self.summary.scores.extra if self.summary.scored else {}
+
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:
     """Every run in these folders, added up from its files, in the order of the paper."""
@@ -131,9 +141,9 @@ def _by_ability(benchmark: str, runs: Sequence[Run]) -> Table:
         (titled(ability), *(percent(run.summary.scores.by_ability.get(ability)) for run in runs))
         for ability in abilities(benchmark, runs)
     ]
-    rows.append(("Overall", *(percent(run.summary.scores.overall) for run in runs)))
-    extras = dict.fromkeys(name for run in runs for name in run.summary.scores.extra if name != "unreadable")
-    rows += [(titled(name), *(_extra(name, run.summary.scores.extra.get(name)) for run in runs)) for name in extras]
+    rows.append(("Overall", *(percent(run.overall) for run in runs)))
+    extras = dict.fromkeys(name for run in runs for name in run.extra if name != "unreadable")
+    rows += [(titled(name), *(_extra(name, run.extra.get(name)) for run in runs)) for name in extras]
     rows.append(("Trials scored", *(_of(run) for run in runs)))
     return Table(f"{TITLES.get(benchmark, benchmark)}, score (%)", ("Ability", *labels(runs)), tuple(rows))
 
@@ -147,7 +157,8 @@ def _overall(title: str, runs: Sequence[Run], by: str) -> Table:
         if run.config.benchmark == "loca":
             found = {f"LOCA {size}": run.summary.scores.by_ability[size] for size in abilities("loca", [run])}
         else:
-            found = {run.benchmark: run.summary.scores.overall}
+            columns[run.benchmark] = None
+            found = {} if run.overall is None else {run.benchmark: run.overall}
         cells[name].update(found)
         columns.update(dict.fromkeys(found))
     rows = [(name, *(percent(row.get(column)) for column in columns)) for name, row in cells.items()]

@@ -8,6 +8,7 @@ libraries' own retries are off (`with_retries` is the one place for them).
 
 import asyncio
 import codecs
+import re
 import threading
 from collections.abc import Callable
 from typing import Any, cast
@@ -30,6 +31,7 @@ from scroll_context.models.well_formed import well_formed
 
 COMPATIBLE = "openai-compatible"
 _Joined = codecs.getincrementaldecoder("utf-16-le")  # holds back half of a pair that was cut between two chunks
+_IN_PYTHON = re.compile(r" or pass it via `[^`]*`")  # of a remedy, what nobody can do on a command line
 PROFILE = {
     # pydantic-ai sees a tag only when it is a chunk of its own; `ThinkTags` does it for any cut.
     "thinking_tags": ("\0think\0", "\0/think\0"),
@@ -163,7 +165,7 @@ def connect(
     except ImportError as error:
         raise BadInput(f"{spec} needs a package that is not installed: {error}") from None
     except (foreign_errors.UserError, ValueError) as error:
-        reason = str(error).split(" To try Pydantic AI", 1)[0]
+        reason = _IN_PYTHON.sub("", str(error).split(" To try Pydantic AI", 1)[0])
         raise BadInput(f"cannot connect to {spec}: {reason}") from None
     # `profile` is a cached property: writing it is how an instance gets another one after its construction.
     model.__dict__["profile"] = {**model.profile, **PROFILE}

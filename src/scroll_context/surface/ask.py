@@ -1,14 +1,16 @@
 """`ask` and `ask_many`: a second model reads records on behalf of a cell, so that they need not be printed.
 
 Optional, budgeted, recorded and cached. A question and its answer are a tool call and its result in the log, with the
-cell they were asked in, so that an answer's origin can be traced. The same question about the same text is answered
-from the log. The model itself is given as a function: this layer knows no models.
+cell they were asked in, so that an answer's origin can be traced. The same question about the same text is asked once:
+later it is answered from the log, and at the same time the one answer is for all. A cell that has ended asks nothing
+more; a question that is on its way then is left to itself. The model is a function: this layer knows no models.
 """
 
 import hashlib
+import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any
 
 import msgspec
@@ -73,18 +75,20 @@ class Ask:
         self._store = store
         self._scope = scope
         self._lock = threading.Lock()
+        self._on_its_way: dict[str, Future[CapabilityResult]] = {}  # by source key
         self._calls, self._tokens = _spent(store, scope)
 
     def prelude(self) -> Prelude:
         return Prelude("asking", _PRELUDE, ("ask", "ask_many"))
 
-    def methods(self, cell_seq: int) -> Mapping[str, Callable[..., CapabilityResult]]:
+    def methods(self, cell_seq: int, over: threading.Event) -> Mapping[str, Callable[..., CapabilityResult]]:
+        """What the cell at a seq may call. `over` is set when it has ended."""
         return {
-            "ask.one": lambda prompt, context="": self._one(prompt, context, cell_seq),
-            "ask.many": lambda prompt, contexts: self._many(prompt, contexts, cell_seq),
+            "ask.one": lambda prompt, context="": self._one(prompt, context, cell_seq, over),
+            "ask.many": lambda prompt, contexts: self._many(prompt, contexts, cell_seq, over),
         }
 
-    def _one(self, prompt: str, context: str, cell_seq: int) -> CapabilityResult:
+    def _one(self, prompt: str, context: str, cell_seq: int, over: threading.Event) -> CapabilityResult:
         if not isinstance(prompt, str) or not isinstance(context, str):
             raise BadInput("ask takes a prompt and a context, both as text")
         if len(context) > CONTEXT_LIMIT:
@@ -92,10 +96,28 @@ class Ask:
                 f"the context has {len(context):,} characters; ask reads at most {CONTEXT_LIMIT:,}. "
                 "Split it and use ask_many."
             )
+        if over.is_set():
+            raise LimitReached("the cell that asked this has ended; nothing was asked")
         key = "ask:" + hashlib.sha256("\0".join((self._scope.agent_id, prompt, context)).encode()).hexdigest()
+        mine: Future[CapabilityResult] = Future()
+        with self._lock:
+            asked = self._on_its_way.setdefault(key, mine)
+        if asked is not mine:
+            return asked.result()
+        try:
+            mine.set_result(self._known(key) or self._asked(key, prompt, context, cell_seq))
+        except BaseException as error:  # noqa: BLE001 - for those who wait for the same answer; raised below
+            mine.set_exception(error)
+        finally:
+            with self._lock:
+                del self._on_its_way[key]
+        return mine.result()
+
+    def _known(self, key: str) -> CapabilityResult | None:
         known = self._store.log.find_source(key)
-        if known is not None:
-            return CapabilityResult(self._store.log.text(known), (known.seq,))
+        return CapabilityResult(self._store.log.text(known), (known.seq,)) if known is not None else None
+
+    def _asked(self, key: str, prompt: str, context: str, cell_seq: int) -> CapabilityResult:
         self._spend()
         # an echo, because a search must find the text itself and not a question about it
         metadata = {"inside_cell": cell_seq, "echo": True}
@@ -111,10 +133,13 @@ class Ask:
             raise
         with self._lock:
             self._tokens += reply.tokens
-        seq = self._append(
-            Kind.TOOL_RESULT, role="tool", content=reply.text, reply_to=call, tool_state="ok", source_key=key,
-            metadata={**metadata, "tokens": reply.tokens},
-        )  # fmt: skip
+        fields: dict[str, Any] = {
+            "role": "tool", "content": reply.text, "reply_to": call, "tool_state": "ok",
+            "metadata": {**metadata, "tokens": reply.tokens},
+        }  # fmt: skip
+        seq = self._append(Kind.TOOL_RESULT, source_key=key, **fields)
+        if self._store.log.get(seq).reply_to != call:  # another process asked the same, and was first
+            seq = self._append(Kind.TOOL_RESULT, **fields)
         return CapabilityResult(reply.text, (seq,))
 
     def _append(self, kind: str, **fields: Any) -> int:
@@ -123,11 +148,29 @@ class Ask:
             self._on_event(seq)
         return seq
 
-    def _many(self, prompt: str, contexts: Sequence[Any], cell_seq: int) -> CapabilityResult:
+    def _many(self, prompt: str, contexts: Sequence[Any], cell_seq: int, over: threading.Event) -> CapabilityResult:
         if not isinstance(contexts, list | tuple):
             raise BadInput("ask_many takes a prompt and a list of contexts")
-        with ThreadPoolExecutor(self.budget.parallel, thread_name_prefix="scroll-ask") as pool:
-            answers = list(pool.map(lambda context: self._one(prompt, context, cell_seq), contexts))
+        futures: list[Future[CapabilityResult]] = [Future() for _ in contexts]
+        waiting: queue.SimpleQueue[tuple[Future[CapabilityResult], Any]] = queue.SimpleQueue()
+        for pair in zip(futures, contexts, strict=True):
+            waiting.put(pair)
+
+        def work() -> None:
+            while True:
+                try:
+                    future, context = waiting.get_nowait()
+                except queue.Empty:
+                    return
+                try:
+                    future.set_result(self._one(prompt, context, cell_seq, over))
+                except BaseException as error:  # noqa: BLE001 - raised where the answers are waited for
+                    future.set_exception(error)
+
+        for number in range(min(self.budget.parallel, len(futures))):
+            # daemons, so that a model which does not answer keeps no process from ending
+            threading.Thread(target=work, name=f"scroll-ask-{number}", daemon=True).start()
+        answers = [future.result() for future in futures]
         return CapabilityResult([one.value for one in answers], tuple(seq for one in answers for seq in one.seqs))
 
     def _spend(self) -> None:
@@ -143,8 +186,8 @@ class Ask:
 def _spent(store: Store, scope: Scope) -> tuple[int, int]:
     """Calls and tokens that the asking of a session has cost so far, before a resume too."""
     ((calls, tokens),) = store.log.query(
-        """SELECT coalesce(sum(kind = ?2), 0), coalesce(sum(json_extract(metadata, '$.tokens')), 0) FROM event
-        WHERE session_id = ?1 AND name = 'ask' AND json_extract(metadata, '$.inside_cell') IS NOT NULL""",
-        (scope.session_id, str(Kind.TOOL_CALL)),
+        """SELECT coalesce(sum(kind = :call), 0), coalesce(sum(json_extract(metadata, '$.tokens')), 0) FROM event
+        WHERE session_id = :session AND name = 'ask' AND json_extract(metadata, '$.inside_cell') IS NOT NULL""",
+        {"session": scope.session_id, "call": str(Kind.TOOL_CALL)},
     )
     return int(calls), int(tokens)

@@ -2,8 +2,8 @@
 
 The model writes one with each reply, as a last line `⟦ task | state | next | status ⟧` or as a field of its exec
 call; it is bound to the reply's seq as text. Reading is lenient and never raises: what cannot be read is no headline,
-and `fallback` makes one from the step itself, keeping exact names. Every field is one bounded line, so that an index
-built from headlines is bounded too.
+and `fallback` makes one from the step itself, keeping exact names. Brackets around less than three fields are meant for
+the user, and stay. Every field is one bounded line, so that an index built from headlines is bounded too.
 """
 
 import re
@@ -16,7 +16,7 @@ TASK_CHARS = 40
 """Of a request, in the headline made for each of its steps."""
 STATUS_CHARS = 24
 _BETWEEN = " · "
-_FENCE = re.compile(r"⟦([^⟦⟧]*)⟧?[\s`*_.]*$")
+_FENCE = re.compile(r"⟦((?:[^⟦⟧|]*\|){2}[^⟦⟧]*)⟧?[\s`*_.]*$")
 
 
 class Headline(msgspec.Struct, frozen=True):

@@ -67,7 +67,7 @@ class SummarizeContext(ReactContext):
         try:
             reply = model.reply(request, timeout=SECONDS)
         except ModelCancelled:
-            raise
+            raise ModelCancelled("the work was stopped before its summary was written") from None
         except ModelError as error:
             return f"; no summary was made: {error}", {"unsummarized": len(leaving)}
         facts = {"usage": msgspec.to_builtins(reply.usage), "cost": reply.cost}
