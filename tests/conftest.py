@@ -16,6 +16,7 @@ import pytest
 
 from scroll_context.store.log import EventLog
 from scroll_context.store.payloads import PayloadStore
+from scroll_context.store.search import SearchIndex
 
 FUZZ_SECONDS = 60 * float(os.environ.get("FUZZ_MINUTES") or 0)
 
@@ -29,6 +30,8 @@ hypothesis.settings.load_profile("fuzz" if FUZZ_SECONDS else "tests")
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell; tests press Ctrl-C
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A search that has waited long enough answers from what is indexed; a busy machine must not bring that about.
+    SearchIndex.search.__kwdefaults__["patience"] = 60.0
     config.addinivalue_line("markers", "fuzz: draws its examples; every Hypothesis test has it")
     config.addinivalue_line("markers", "first: begins before all others, since it takes longest")
 

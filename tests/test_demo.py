@@ -25,7 +25,7 @@ def test_the_demonstration_from_end_to_end(tmp_path: Path) -> None:
     scratch.mkdir()
     done = subprocess.run(
         [*SCROLL, "demo", "--fast", "--keep", str(kept)],
-        capture_output=True, text=True, check=False, timeout=120, env={**os.environ, "TMPDIR": str(scratch)},
+        capture_output=True, text=True, check=False, timeout=300, env={**os.environ, "TMPDIR": str(scratch)},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""

@@ -117,14 +117,14 @@ def test_thirty_threads_call_at_once(make_kernel) -> None:
     together = threading.Barrier(30)
 
     def meet(i: int) -> int:
-        together.wait(timeout=10)  # none returns before all have arrived
+        together.wait(timeout=50)  # none returns before all have arrived
         return i * i
 
     kernel = make_kernel({"meet": meet}, bindings=(Binding("meet"),))
     result = kernel.execute(
         "from concurrent.futures import ThreadPoolExecutor\n"
         "with ThreadPoolExecutor(30) as pool:\n    print(list(pool.map(meet, range(30))))",
-        timeout=20,
+        timeout=60,
     )
     assert result.stdout == f"{[i * i for i in range(30)]}\n"
 
@@ -139,7 +139,7 @@ def test_calls_of_a_thread_between_cells_are_answered(make_kernel) -> None:
     kernel.execute("go.set()")
     for _ in range(10):
         kernel.execute("echo(0)")
-    assert kernel.execute("t.join(); print(got == list(range(20)))", timeout=10).stdout == "True\n"
+    assert kernel.execute("t.join(); print(got == list(range(20)))").stdout == "True\n"
 
 
 def test_what_the_host_raises_is_raised_in_the_cell(make_kernel) -> None:
@@ -164,16 +164,15 @@ def test_what_the_host_raises_is_raised_in_the_cell(make_kernel) -> None:
 def test_a_call_has_a_deadline_of_its_own(make_kernel) -> None:
     release = threading.Event()
     kernel = make_kernel(
-        {"slow": lambda: release.wait(30), "quick": lambda: 1},
+        {"slow": lambda: release.wait(60), "quick": lambda: 1},
         bindings=(Binding("slow"), Binding("quick")),
-        options=KernelOptions(call_seconds=0.3),
+        options=KernelOptions(call_seconds=1.5),
     )
-    begun = time.monotonic()
-    result = kernel.execute("try:\n    slow()\nexcept TimeoutError as e:\n    print(e, quick())", timeout=20)
+    result = kernel.execute("try:\n    slow()\nexcept TimeoutError as e:\n    print(e, quick())")
     release.set()
-    assert "no answer within 0.3 s" in result.stdout
+    assert "no answer within 1.5 s" in result.stdout
     assert result.stdout.endswith(" 1\n")
-    assert time.monotonic() - begun < 5
+    assert 1.5 <= result.duration < 30
     assert kernel.execute("print(quick())").stdout == "1\n", "the late answer confused nobody"
 
 
@@ -182,7 +181,7 @@ def test_more_calls_than_may_be_open_wait_for_their_turn(make_kernel) -> None:
     result = kernel.execute(
         "from concurrent.futures import ThreadPoolExecutor\n"
         "with ThreadPoolExecutor(50) as pool:\n    print(sum(pool.map(echo, range(500))))",
-        timeout=30,
+        timeout=60,
     )
     assert result.stdout == f"{sum(range(500))}\n"
 

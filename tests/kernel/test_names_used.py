@@ -22,6 +22,14 @@ from scroll_context.kernel.cell import loaded_and_stored, names_used
         ("x[0] = 1\nx = 2", {"x"}, {"x"}),
         ("n: int = 5\nprint(n)", {"int", "print"}, {"n"}),
         ("x.a = 1", {"x"}, set()),
+        ("r = 1\nprint(r if r else x)", {"x", "print"}, {"r"}),
+        ("try:\n    r = f()\nexcept OSError:\n    x\nprint(r)", {"f", "OSError", "x", "r", "print"}, {"r"}),
+        ("with f():\n    r = x\nprint(r)", {"f", "x", "r", "print"}, {"r"}),
+        ("del r\nr = 1\nprint(r)", {"r", "print"}, {"r"}),
+        ("s = [r for _ in x]\nr = 1", {"r", "x"}, {"r", "s"}),
+        ("r = 1\nf = lambda: r\nprint(r, f)", {"print"}, {"r", "f"}),
+        ("if x: s = 1\nr = 2\nprint(r, s)", {"x", "s", "print"}, {"r", "s"}),
+        ("x and (r := 1)\nprint(r)", {"x", "r", "print"}, {"r"}),
     ],
 )
 def test_a_name_bound_first_is_not_read(source: str, read: set[str], bound: set[str]) -> None:

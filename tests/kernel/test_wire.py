@@ -96,6 +96,18 @@ def test_a_claimed_length_above_the_cap_is_refused_before_it_is_allocated(claime
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize("unread", [[], [b"the last answer"]], ids=["all read", "not all read"])
+def test_a_process_that_ended_is_called_that_whether_or_not_it_had_read_everything(unread: list[bytes]) -> None:
+    ours, theirs = socket.socketpair()
+    with contextlib.closing(Connection(ours)) as connection:
+        for data in unread:
+            ours.send(data)
+        theirs.close()
+        for use in (lambda: connection.receive(1.0), lambda: connection.send(Printed(b"x"))):
+            with pytest.raises(KernelDied, match="the kernel process ended"):
+                use()
+
+
 @given(st.binary(max_size=300))
 def test_any_bytes_are_a_message_or_the_end_of_the_kernel(data: bytes) -> None:
     ours, theirs = socket.socketpair()

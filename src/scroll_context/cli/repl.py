@@ -93,9 +93,16 @@ def _read_cell() -> str:
 
 def _execute(kernel: Kernel, source: str) -> bool:
     """Run a cell and show what came of it. Ctrl-C interrupts the cell and not this program."""
-    before = signal.signal(signal.SIGINT, lambda *_: kernel.interrupt())
+    source, ended = show_last_expression(source), False
+
+    def stop(*_: object) -> None:
+        if not (kernel.interrupt() or ended):
+            raise KeyboardInterrupt  # the cell has not begun yet
+
+    before = signal.signal(signal.SIGINT, stop)
     try:
-        result = kernel.execute(show_last_expression(source), timeout=math.inf)
+        result = kernel.execute(source, timeout=math.inf)
+        ended = True
         _show(result)
         kernel.save()
     except KernelDied as error:

@@ -37,8 +37,8 @@ class Broker:
         self._process = process
         self._seconds = seconds
         self._queue: queue.SimpleQueue[tuple[int, CapabilityCall] | None] = queue.SimpleQueue()
-        self._idle = threading.Semaphore(0)
         self._threads: list[threading.Thread] = []
+        self._taken = 0  # calls that threads work on or will; one whose time is up keeps its thread busy
         self._lock = threading.Lock()
         self._open: dict[int, tuple[float, int]] = {}  # id -> deadline, bytes of its arguments
         self._bytes = 0
@@ -70,11 +70,13 @@ class Broker:
             self._open[message.id] = deadline, size
             self._bytes += size
             self._calls += 1
-        self._queue.put((message.id, CapabilityCall(message.capability, args, kwargs, cell, deadline)))
-        if not self._idle.acquire(blocking=False) and len(self._threads) < MAX_OPEN:
+            self._taken += 1
+        if len(self._threads) < min(self._taken, MAX_OPEN):
             thread = threading.Thread(target=self._work, name=f"scroll-call-{len(self._threads) + 1}", daemon=True)
-            self._threads.append(thread)
             thread.start()
+            self._threads.append(thread)
+        # Last, because the thread that takes it needs the interpreter lock, which the caller lets go of soon.
+        self._queue.put((message.id, CapabilityCall(message.capability, args, kwargs, cell, deadline)))
 
     def refuse(self, message: Call, reason: str) -> None:
         """Answer a call without running it."""
@@ -102,7 +104,12 @@ class Broker:
         return seqs, calls
 
     def close(self) -> None:
-        """Let the threads end. A call about to return may still record its result; a long one is left behind."""
+        """Let the threads end. A call about to return may still record its result; a long one is left behind.
+
+        One that no thread has taken up yet does not begin any more.
+        """
+        with self._lock:
+            self._open.clear()
         for _ in self._threads:
             self._queue.put(None)
         deadline = time.monotonic() + _LAST_SECONDS
@@ -116,7 +123,8 @@ class Broker:
                 self._run(*task)
             except KernelDied:
                 self._process.kill()  # whoever reads from it learns of it there
-            self._idle.release()
+            with self._lock:
+                self._taken -= 1
 
     def _run(self, ident: int, call: CapabilityCall) -> None:
         if ident not in self._open:  # its time was up before a thread was free

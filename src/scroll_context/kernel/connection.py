@@ -41,10 +41,8 @@ class Connection:
                 self._reader.receive()
                 frame = self._reader.take()
             return None if frame is None else self._decoder.decode(frame)
-        except EOFError:
-            raise KernelDied("the kernel process ended") from None
-        except OSError as error:
-            raise KernelDied(f"the connection to the kernel process broke: {error}") from error
+        except (EOFError, OSError) as error:
+            raise _lost(error) from error
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             # The process speaks another language than its worker: model code has taken over the socket.
             raise KernelDied(f"the kernel process sent a malformed message: {error}") from error
@@ -61,7 +59,7 @@ class Connection:
                 except BlockingIOError:
                     self._wait_for_room()
         except OSError as error:
-            raise KernelDied(f"the connection to the kernel process broke: {error}") from error
+            raise _lost(error) from error
         finally:
             self._sending.release()
 
@@ -76,7 +74,7 @@ class Connection:
         except BlockingIOError:
             return False
         except OSError as error:
-            raise KernelDied(f"the connection to the kernel process broke: {error}") from error
+            raise _lost(error) from error
         finally:
             self._sending.release()
         return True
@@ -93,3 +91,9 @@ class Connection:
             self._sock.shutdown(socket.SHUT_RDWR)
         with self._sending:
             self._sock.close()
+
+
+def _lost(error: EOFError | OSError) -> KernelDied:
+    if isinstance(error, EOFError | ConnectionError):  # which of them depends on whether it had read all it was sent
+        return KernelDied("the kernel process ended")
+    return KernelDied(f"the connection to the kernel process broke: {error}")

@@ -97,7 +97,8 @@ class Incarnation:
         return printed
 
     def begin_cell(self, cell: int) -> None:
-        """Renew what is counted per cell."""
+        """Renew what is counted per cell; from here on `interrupt` is meant for it. Ask for it next."""
+        self._wish, self._busy = "", True
         self._cell = cell
         now = time.monotonic()
         if (now - self._budget_at) * _CORES < _BUDGET_ERROR * self._cpu_seconds:
@@ -119,7 +120,8 @@ class Incarnation:
         take: Callable[[Any], None] | None = None,
     ) -> M:
         """Send a request and wait for its answer; what else belongs to it goes to `take`. Raises KernelDied."""
-        self._wish, self._busy = "", True
+        if not self._busy:  # not begun by `begin_cell`
+            self._wish, self._busy = "", True
         try:
             if request is not None:
                 self._connection.send(request)

@@ -51,6 +51,7 @@ from scroll_context.kernel.scratch_folder import ScratchFolder
 _SETUP_SECONDS = 30.0
 _DESCRIBE_SECONDS = 5.0
 _SAVE_SECONDS = 60.0
+_AGAIN_SECONDS = 0.05  # between two requests to let go, when closing
 _NOT_RUNNING = "the kernel is not running: call start(), or use it in a with statement"
 
 
@@ -83,6 +84,9 @@ class Kernel:
         self._spec = spec
         self._options = options or KernelOptions()
         self._turn = threading.RLock()
+        self._stopping = threading.RLock()  # guards the next two; a signal handler may take it twice
+        self._stop: bool | None = None  # whether the cell that has the turn is to stop; None when there is no cell
+        self._asked: Incarnation | None = None  # the worker that runs it, while it does
         self._worker: Incarnation | None = None
         self._zygote: Zygote | None = None
         self._scratch: ScratchFolder | None = None
@@ -111,29 +115,21 @@ class Kernel:
     def execute(self, source: str, timeout: float = 60.0) -> CellResult:
         """Run a cell. Whatever the cell does, this returns; a worker that had to be killed is replaced."""
         with self._turn:
-            worker = self._ready()
-            restore, self._untold = self._untold, None
-            self._cell += 1
-            begun = time.monotonic()
+            self._stop = False
             try:
-                worker.begin_cell(self._cell)
-                done = worker.ask(Execute(self._cell, source), Done, timeout)
-                if done.cell != self._cell:
-                    raise KernelDied("the kernel process answered for another cell")
-            except KernelDied as error:
-                return self._killed(worker, str(error), begun, timeout)
-            except ValueError as error:  # the source cannot be sent: it is too long, or not Unicode
-                refusal = CellError(type(error).__name__, f"{type(error).__name__}: {error}")
-                return CellResult(cell=self._cell, ended="error", stdout="", error=refusal, restore=restore)
-            except BaseException:
-                self._discard()  # the caller was interrupted in the middle of the conversation
-                raise
-            return self._finished(worker, done, begun, timeout, restore)
+                return self._run_cell(source, timeout)
+            finally:
+                self._stop = None
 
     def interrupt(self) -> bool:
-        """Stop the cell that is running, as a timeout would; False when none is. Does not wait."""
-        worker = self._worker
-        return worker is not None and worker.interrupt()
+        """Stop the cell that is running or about to, as a timeout would; False when none is. Does not wait."""
+        with self._stopping:
+            if self._stop is None:
+                return False
+            self._stop = True
+            if self._asked is not None:
+                self._asked.interrupt()
+            return True
 
     def variables(self) -> tuple[Variable, ...]:
         """Every variable with its type, size and origin. Runs none of the model's code."""
@@ -193,13 +189,53 @@ class Kernel:
 
     def close(self) -> None:
         """End the process, and the cell that it may be running. What was not saved is gone."""
-        self.interrupt()
-        with self._turn:
+        self._started = False  # whoever waits for a turn gets none
+        while True:
+            worker = self._worker
+            if worker is not None:
+                worker.interrupt()  # a save or a restore too
+            if self._turn.acquire(timeout=_AGAIN_SECONDS):
+                break
+        try:
             self._discard()
-            self._started = False
+            self._started = False  # it may have been started meanwhile
             if self._zygote is not None:
                 self._zygote.close()
                 self._zygote = None
+        finally:
+            self._turn.release()
+
+    def _run_cell(self, source: str, timeout: float) -> CellResult:
+        worker = self._ready()
+        restore, self._untold = self._untold, None
+        self._cell += 1
+        begun = time.monotonic()
+        try:
+            done = self._ask_for_cell(worker, source, timeout)
+        except KernelDied as error:
+            return self._killed(worker, str(error), begun, timeout)
+        except ValueError as error:  # the source cannot be sent: it is too long, or not Unicode
+            refusal = CellError(type(error).__name__, f"{type(error).__name__}: {error}")
+            return CellResult(cell=self._cell, ended="error", stdout="", error=refusal, restore=restore)
+        except BaseException:
+            self._discard()  # the caller was interrupted in the middle of the conversation
+            raise
+        return self._finished(worker, done, begun, timeout, restore)
+
+    def _ask_for_cell(self, worker: Incarnation, source: str, timeout: float) -> Done:
+        with self._stopping:
+            worker.begin_cell(self._cell)
+            self._asked = worker
+            if self._stop:
+                worker.interrupt()
+        try:
+            done = worker.ask(Execute(self._cell, source), Done, timeout)
+        finally:
+            with self._stopping:  # an interrupt must not reach what is asked of the worker next
+                self._asked = None
+        if done.cell != self._cell:
+            raise KernelDied("the kernel process answered for another cell")
+        return done
 
     def _ready(self) -> Incarnation:
         """The worker; if there is none, a fresh one with the namespace of the last save."""

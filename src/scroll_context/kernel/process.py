@@ -52,7 +52,9 @@ class Process:
     def has_ended(self, within: float = 0.0) -> bool:
         """Whether it has ended, or ends within that many seconds."""
         if self._pidfd is not None:
-            return bool(select.select([self._pidfd], [], [], within)[0])
+            poll = select.poll()  # unlike `select`, it takes a descriptor above 1023
+            poll.register(self._pidfd, select.POLLIN)
+            return bool(poll.poll(within * 1000))
         deadline = time.monotonic() + within
         while True:
             try:

@@ -57,7 +57,8 @@ def _portable(value: Any) -> Any:
 def _portable_list(value: list[Any] | tuple[Any, ...]) -> Any:
     changed: list[Any] | None = None
     for position, item in enumerate(value):
-        if type(item) in _ATOMS:
+        kind = type(item)
+        if kind in _ATOMS or (kind is int and _INT_MIN <= item <= _INT_MAX):
             continue
         sent = _portable(item)
         if sent is not item:
@@ -72,7 +73,8 @@ def _portable_dict(value: dict[Any, Any]) -> Any:
     for key, item in value.items():
         if type(key) is not str and type(key) is not int:
             raise TypeError(f"a dict key of type {type(key).__name__} cannot be sent: use text or integers as keys")
-        if type(item) in _ATOMS:
+        kind = type(item)
+        if kind in _ATOMS or (kind is int and _INT_MIN <= item <= _INT_MAX):
             continue
         sent = _portable(item)
         if sent is not item:

@@ -12,6 +12,7 @@ import os
 import select
 import signal
 import sys
+import time
 import traceback
 
 import attack_names
@@ -21,7 +22,8 @@ from attacks_on_limits import LIMITS
 
 from scroll_context.kernel.jail import JailSpec, default_read_only, enter
 
-_DEADLINE_SECONDS = 20.0
+_HOLD_SECONDS = 20.0
+_DEADLINE_SECONDS = 60.0
 _READ_ONLY = default_read_only()
 _REFUSALS = (OSError, MemoryError)
 
@@ -88,7 +90,9 @@ def _attack_and_exit(name: str, tier: str, user: int | None, world: World, answe
             enter(JailSpec(tier=tier, read_only=tuple(readable), scratch=targets.scratch, limits=LIMITS), keep=kept)
     except BaseException:
         _say(answer, f"broken before the attack: {traceback.format_exc()}")
-    _say(answer, _execute(attack.source, attack_names.prelude(targets)))
+    names = attack_names.prelude(targets)
+    names["hold"] = lambda: time.sleep(_HOLD_SECONDS if tier else 0)
+    _say(answer, _execute(attack.source, names))
 
 
 def _execute(source: str, names: dict[str, object]) -> str:

@@ -55,5 +55,5 @@ def start(source: str, scratch: object, tier: str, **options: object) -> subproc
 def run(source: str, scratch: object, tier: str, **options: object) -> subprocess.CompletedProcess[str]:
     """The program may call `enter_jail(*more_read_only, keep=..., **limits)` when it likes."""
     process = start(source, scratch, tier, **options)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=120)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)

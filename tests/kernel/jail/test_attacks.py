@@ -48,7 +48,7 @@ class Harness:
     def close(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(timeout=30)
+        self._process.wait(timeout=60)
 
 
 @pytest.fixture(scope="module")

@@ -90,7 +90,7 @@ def test_an_unknown_architecture_is_refused(tier: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tier", ["full", "kernel-only"])
 def test_a_process_with_threads_is_refused(tier: str, tmp_path: Path) -> None:
-    threaded = "threading.Thread(target=time.sleep, args=(9,), daemon=True).start()"
+    threaded = "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
     assert "threads that would stay outside" in attempt(threaded, tmp_path, tier)
 
 
