@@ -22,7 +22,7 @@ from crew import Crew, choose
 from notes import Report
 
 from scroll_context.errors import PayloadDamaged
-from scroll_context.store.index_check import committed_files, damaged_files
+from scroll_context.store.index_check import committed_files, damaged_files, footer
 from scroll_context.store.store import Store
 
 SEEN_WITHIN = 300.0  # seconds after which an error that must be seen has not been seen; most come within one
@@ -171,8 +171,10 @@ def flip_index(site: Site, crew: Crew, rng: random.Random) -> str:
     begun = time.monotonic()
     told = "merged away before anybody looked at it"
     with contextlib.suppress(FileNotFoundError, ValueError):  # a merge was quicker, or the file is empty
+        with file.open("rb") as handle:
+            end, _ = footer(handle)
         body = bytearray(file.read_bytes())
-        body[rng.randrange(len(body))] ^= 1 << rng.randrange(8)
+        body[rng.randrange(end)] ^= 1 << rng.randrange(8)
         _replace(site, file, bytes(body))
         if file.name in damaged_files(index):
             told = "told by its checksum"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scroll_context.events import Draft
-from scroll_context.store.index_check import damaged_files
+from scroll_context.store.index_check import damaged_files, footer
 from scroll_context.store.store import Store
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
@@ -37,6 +37,20 @@ def test_each_damage_to_each_file_is_named(index: Path, part: str, damage: str) 
     file = sorted(index.glob(f"v*/*.{part}"))[1]
     DAMAGE[damage](file)
     assert damaged_files(index) == [file.name]
+
+
+def test_a_flipped_bit_anywhere_in_a_body_is_named(index: Path) -> None:
+    file = sorted(index.glob("v*/*.fieldnorm"))[0]
+    whole = file.read_bytes()
+    with file.open("rb") as handle:
+        end, _ = footer(handle)
+    assert 0 < end < len(whole)
+    for at in range(end):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << at % 8)]) + whole[at + 1 :])
+        assert damaged_files(index) == [file.name], at
+    version = whole.index(b'"version"')
+    file.write_bytes(whole[: version + 1] + b"V" + whole[version + 2 :])
+    assert damaged_files(index) == []  # says nothing about the body
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"segments": 3}', b'{"segments": [{}]}'])

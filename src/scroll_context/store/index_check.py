@@ -44,7 +44,7 @@ def committed_files(meta: Path) -> list[Path]:
 def _is_whole(file: Path) -> bool:
     try:
         with file.open("rb") as handle:
-            end, expected = _footer(handle)
+            end, expected = footer(handle)
             handle.seek(0)
             checksum = 0
             while piece := handle.read(min(_CHUNK, end - handle.tell())):
@@ -54,8 +54,8 @@ def _is_whole(file: Path) -> bool:
         return False
 
 
-def _footer(handle: IO[bytes]) -> tuple[int, int]:
-    """Where the body of a file ends, and its checksum."""
+def footer(handle: IO[bytes]) -> tuple[int, int]:
+    """Where the body of a file ends, and its checksum. The rest of the footer, the engine's version, has none."""
     size = handle.seek(0, 2)
     handle.seek(max(0, size - _TAIL))
     length, magic = int.from_bytes(handle.read(4), "little"), handle.read(4)
