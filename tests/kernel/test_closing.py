@@ -181,7 +181,7 @@ def test_closing_in_any_state_leaves_no_descriptor_and_no_thread(make_kernel) ->
     before = held()
     for source in sources * 2:
         once(source)
-    until(lambda: held() <= before)
+    until(lambda: all(now <= then for now, then in zip(held(), before, strict=True)))
 
 
 MANY = """
