@@ -6,7 +6,7 @@ from scroll_context.models.protocol import Model, OnText, Reply, Request
 
 
 class Stoppable:
-    """The same model; each of its replies also ends, with ModelCancelled, when `stop` is set."""
+    """The same model; a reply that is given no `cancel` of its own ends, with ModelCancelled, when `stop` is set."""
 
     def __init__(self, model: Model, stop: threading.Event) -> None:
         self.name = model.name

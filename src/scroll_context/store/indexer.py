@@ -21,9 +21,9 @@ from types import TracebackType
 
 import tantivy
 
-from scroll_context.errors import IndexUnavailable, StoreClosed
+from scroll_context.errors import IndexUnavailable
 from scroll_context.events import BOOKKEEPING, Event, Kind
-from scroll_context.store import analysis
+from scroll_context.store import analysis, schema
 from scroll_context.store.analysis import SCHEMA
 from scroll_context.store.log import EventLog
 from scroll_context.store.matching import Matcher
@@ -87,7 +87,7 @@ class Indexer:
     def state(self) -> State | None:
         """The newest committed state; None when there is no index yet."""
         if self._stopped.is_set():
-            raise StoreClosed(f"the search index in {self.root} was closed; open the store again to search")
+            raise schema.closed(self.root, "search")
         with EngineFaults("opening the search index"):
             stamp = _stamp(self._meta)
             if stamp is None:

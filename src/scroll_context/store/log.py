@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from scroll_context.errors import ScrollError, StoreClosed, StoreDamaged, StoreError, StoreLocked, UnknownSeq
+from scroll_context.errors import ScrollError, StoreDamaged, StoreError, StoreLocked, UnknownSeq
 from scroll_context.events import EVERYTHING, Draft, Event, Grant
 from scroll_context.store import schema
 from scroll_context.store.chain import GENESIS, link
@@ -76,7 +76,7 @@ class _Reader:
     def query(self, sql: str, values: Values) -> list[tuple[Any, ...]]:
         with self._in_use, schema.Translated(self._path):
             if self._connection is None:
-                raise _closed(self._path, "read")
+                raise schema.closed(self._path, "read")
             try:
                 return self._connection.execute(sql, values).fetchall()
             except sqlite3.OperationalError as error:
@@ -191,7 +191,7 @@ class EventLog:
 
     def _write(self, rows: list[Row]) -> list[int]:
         if self._closed:
-            raise _closed(self.path, "append")
+            raise schema.closed(self.path, "append")
         if self._writer is None:
             self._writer = schema.connect(self.path, writable=True)
             self._writer.execute("PRAGMA busy_timeout = 0")  # waiting is done in _take_lock, with jitter
@@ -342,13 +342,9 @@ class EventLog:
         with self._book:
             if self._closed:
                 reader.close()
-                raise _closed(self.path, "read")
+                raise schema.closed(self.path, "read")
             self._readers.append(reader)
         return reader
-
-
-def _closed(path: Path, purpose: str) -> StoreClosed:
-    return StoreClosed(f"{path} was closed; open the store again to {purpose}")
 
 
 def utc_now() -> str:

@@ -18,6 +18,7 @@ from types import TracebackType
 from scroll_context.errors import (
     BadInput,
     NotAStore,
+    StoreClosed,
     StoreDamaged,
     StoreError,
     StoreFull,
@@ -247,6 +248,11 @@ def _checked(uri: str, path: Path, busy_ms: int) -> tuple[sqlite3.Connection, in
     except BaseException:
         database.close()
         raise
+
+
+def closed(path: Path, purpose: str) -> StoreClosed:
+    """The error for whoever uses what was closed."""
+    return StoreClosed(f"{path} was closed; open the store again to {purpose}")
 
 
 def frozen_uri(path: Path) -> str:

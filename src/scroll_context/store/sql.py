@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from scroll_context.errors import QueryLimit, QueryRefused, StoreClosed, StoreError
+from scroll_context.errors import QueryLimit, QueryRefused, StoreError
 from scroll_context.events import BOOKKEEPING, EVERYTHING, Grant
 from scroll_context.store import schema
 
@@ -91,7 +91,7 @@ class GuardedSql:
         statement = self._rewrite(sql)
         with self._turn:
             if self._closed:
-                raise StoreClosed(f"{self._path} was closed; open the store again to read")
+                raise schema.closed(self._path, "read")
             self._deadline = time.monotonic() + self.limits.seconds
             try:
                 try:
