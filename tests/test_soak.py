@@ -22,10 +22,10 @@ from timeline import GRACE, Struck, Timeline
 from vitals import MORE_FILES, Sample, Vitals
 
 from scroll_context.agent.agent import Agent, Limits
-from scroll_context.agent.session import Session
 from scroll_context.errors import PayloadDamaged
 from scroll_context.events import Draft, Kind
 from scroll_context.models import ScriptedModel
+from scroll_context.session.session import Session
 from scroll_context.store import log as log_module
 from scroll_context.store.store import Store
 from scroll_context.view.index import EvictionIndex

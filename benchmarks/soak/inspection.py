@@ -12,9 +12,9 @@ from notes import acknowledged, is_as_noted
 from vitals import Sample, Vitals
 from workers import LANDMARKS, STAMP, landmark
 
-from scroll_context.agent.session import lineage
 from scroll_context.errors import ScrollError
 from scroll_context.events import EVERYTHING, Event, Kind
+from scroll_context.session.session import lineage
 from scroll_context.store.index_check import damaged_files
 from scroll_context.store.store import Store
 from scroll_context.store.verify import verify

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from scroll_context.agent.agent import Agent, Limits
-    from scroll_context.agent.session import Session, SessionOptions
     from scroll_context.errors import ScrollError
     from scroll_context.events import Draft, Event, Grant, Kind, Payload
     from scroll_context.kernel.kernel import Kernel
     from scroll_context.models import ScriptedModel, connect
+    from scroll_context.session.session import Session, SessionOptions
     from scroll_context.store.log import EventLog
     from scroll_context.store.payloads import PayloadStore
     from scroll_context.store.refs import ArtifactRef, ToolResultRef
@@ -39,8 +39,8 @@ _HOME = {
     "ScriptedModel": "models",
     "ScrollError": "errors",
     "SearchIndex": "store.search",
-    "Session": "agent.session",
-    "SessionOptions": "agent.session",
+    "Session": "session.session",
+    "SessionOptions": "session.session",
     "Store": "store.store",
     "ToolResultRef": "store.refs",
     "connect": "models",

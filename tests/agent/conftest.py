@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scroll_context.agent.session import Session
+from scroll_context.session.session import Session
 from scroll_context.store.store import Store
 
 

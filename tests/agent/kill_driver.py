@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 from scroll_context.agent.agent import Agent
-from scroll_context.agent.session import Session
 from scroll_context.errors import UnknownSeq
 from scroll_context.models import Reply, Request, ScriptedModel, answer, exec_cell
+from scroll_context.session.session import Session
 from scroll_context.store.store import Store
 from scroll_context.surface.tools import tool
 

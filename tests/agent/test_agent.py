@@ -6,11 +6,11 @@ from collections.abc import Callable
 import pytest
 
 from scroll_context.agent.agent import FINISHED, TOO_LATE, Agent, Limits
-from scroll_context.agent.session import Session
 from scroll_context.errors import ContextOverflow, ModelUnavailable
 from scroll_context.events import Event, Kind
 from scroll_context.messages import ToolCall, ToolSpec
 from scroll_context.models import Reply, Request, ScriptedModel, Usage, exec_cell
+from scroll_context.session.session import Session
 from scroll_context.surface.tools import tool
 from scroll_context.view.tokens import Gauge
 

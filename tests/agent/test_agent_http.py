@@ -11,9 +11,9 @@ from openai_server import call_delta, cut, streamed, text_deltas
 from provider_server import Play, ProviderServer, fault
 
 from scroll_context.agent.agent import Agent
-from scroll_context.agent.session import Session
 from scroll_context.events import Kind
 from scroll_context.models import connect, with_retries
+from scroll_context.session.session import Session
 
 Opened = Callable[..., Session]
 

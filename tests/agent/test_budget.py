@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from context_runs import TASK, counted, of_kind, open_session, reader, record, run
 
-from scroll_context.agent.session import Session
 from scroll_context.events import Kind
+from scroll_context.session.session import Session
 from scroll_context.store.store import Store
 
 

@@ -8,11 +8,11 @@ from context_runs import TASK, code, counted, of_kind, open_session, reader, rec
 
 from scroll_context.agent.agent import Agent
 from scroll_context.agent.contexts import CONTEXTS, make_context
-from scroll_context.agent.explain import explain
 from scroll_context.errors import BadInput
 from scroll_context.events import Kind
 from scroll_context.models import Reply, Request, ScriptedModel, answer, exec_cell
 from scroll_context.models.well_formed import well_formed
+from scroll_context.session.explain import explain
 from scroll_context.store.store import Store
 
 ALL = sorted(CONTEXTS)

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from scroll_context.agent.accounts import accounts
 from scroll_context.agent.agent import Agent
 from scroll_context.agent.contexts import CONTEXTS
-from scroll_context.agent.explain import explain
-from scroll_context.agent.session import Session, SessionOptions
 from scroll_context.errors import BadInput, UnknownSeq
 from scroll_context.events import Draft, Event, Kind
 from scroll_context.messages import canonical
 from scroll_context.models import Request, ScriptedModel, exec_cell
 from scroll_context.models.scripted import Answer, Entry
+from scroll_context.session.accounts import accounts
+from scroll_context.session.explain import explain
+from scroll_context.session.session import Session, SessionOptions
 from scroll_context.store.store import Store
 
 WINDOW = 5_000

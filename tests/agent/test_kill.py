@@ -7,8 +7,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from scroll_context.agent.session import lineage
 from scroll_context.events import Event, Kind
+from scroll_context.session.session import lineage
 from scroll_context.store.store import Store
 from scroll_context.store.verify import verify
 from scroll_context.view.working import WorkingView

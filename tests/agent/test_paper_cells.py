@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from paper_history import SAID, build
 
-from scroll_context.agent.session import Session, SessionOptions
 from scroll_context.messages import ToolCall
+from scroll_context.session.session import Session, SessionOptions
 from scroll_context.store.store import Store
 
 CELLS = Path(__file__).with_name("paper_cells")

@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pytest
 
 from scroll_context.agent.agent import Agent
-from scroll_context.agent.session import Session, SessionOptions, fork, lineage
 from scroll_context.errors import BadInput, UnknownSeq
 from scroll_context.events import Draft, Kind
 from scroll_context.messages import ToolCall
 from scroll_context.models import Reply, ScriptedModel, exec_cell
+from scroll_context.session.session import Session, SessionOptions, fork, lineage
 from scroll_context.store.store import Store
 from scroll_context.surface.ask import AskReply
 from scroll_context.surface.tools import tool

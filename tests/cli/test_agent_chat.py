@@ -19,13 +19,13 @@ from rich.console import Console
 from typer.testing import Result
 
 from scroll_context.agent.agent import Agent
-from scroll_context.agent.session import Session
 from scroll_context.cli.chat import Chat
 from scroll_context.cli.watch import Consent, Watch
 from scroll_context.cli.work import stoppable
 from scroll_context.events import Event, Kind
 from scroll_context.models import Reply, Request, ScriptedModel, exec_cell
 from scroll_context.models.scripted import Answer
+from scroll_context.session.session import Session
 from scroll_context.store.store import Store
 
 Run = Callable[..., Result]
@@ -216,7 +216,7 @@ def test_a_second_model_that_does_not_answer_keeps_no_chat_from_ending(tmp_path:
 import threading
 from pathlib import Path
 from scroll_context.agent.agent import Agent
-from scroll_context.agent.session import Session
+from scroll_context.session.session import Session
 from scroll_context.models import ScriptedModel, exec_cell
 from scroll_context.store.store import Store
 

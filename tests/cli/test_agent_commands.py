@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from typer.testing import Result
 
-from scroll_context.agent.session import fork
 from scroll_context.models import Reply, exec_cell
+from scroll_context.session.session import fork
 from scroll_context.store.store import Store
 
 Run = Callable[..., Result]

@@ -24,7 +24,6 @@ from small import (
 
 from scroll_context.agent.agent import Limits
 from scroll_context.agent.contexts import CONTEXTS
-from scroll_context.agent.explain import explain
 from scroll_context.errors import BadInput, ContextOverflow, ModelRefused, ModelUnavailable, UnknownSeq
 from scroll_context.evals.carry import PROBE, inheritance
 from scroll_context.evals.results import RunFolder
@@ -33,6 +32,7 @@ from scroll_context.evals.tasks import Fault
 from scroll_context.evals.trials import Outcome
 from scroll_context.events import Draft, Kind
 from scroll_context.models import Reply, Request, exec_cell
+from scroll_context.session.explain import explain
 from scroll_context.store.store import Store
 
 TASKS = [f"small/{history}/{thing}" for history, facts in FACTS.items() for thing in facts]

@@ -12,12 +12,12 @@ from typing import Any, Literal
 import msgspec
 
 from scroll_context.agent.prompt import exec_spec, system_prompt
-from scroll_context.agent.session import Session
 from scroll_context.errors import ContextOverflow, ModelCancelled
 from scroll_context.events import Event, Kind
 from scroll_context.messages import ToolCall, ToolSpec
 from scroll_context.models import Model, Reply, Request, Settings, Usage
 from scroll_context.models.stopping import Stoppable
+from scroll_context.session.session import Session
 from scroll_context.view.eviction import Budget
 from scroll_context.view.headline import parse_field, parse_reply, without_headline
 from scroll_context.view.tokens import estimate

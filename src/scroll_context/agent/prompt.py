@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from scroll_context.messages import ToolSpec
 
 if TYPE_CHECKING:
-    from scroll_context.agent.session import Session
+    from scroll_context.session.session import Session
 
 _EXEC = (
     "Run one Python cell in the session's kernel. Variables persist. Only what the cell prints is returned, at most "

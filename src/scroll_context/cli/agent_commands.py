@@ -122,10 +122,10 @@ def explain(
       scroll explain 240
       scroll explain 240 --full
     """
-    from scroll_context.agent.explain import explain as explained
     from scroll_context.cli.explaining import print_explanation
     from scroll_context.cli.output import print_document
     from scroll_context.evals.carry import inheritance
+    from scroll_context.session.explain import explain as explained
 
     with open_store(store) as opened:
         found = explained(opened, seq, inheritance(opened, seq))

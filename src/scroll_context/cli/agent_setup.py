@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from scroll_context.agent.session import AnyTool, Session, SessionOptions, lineage, recorded_context
 from scroll_context.cli.agent_options import Wishes
 from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
 from scroll_context.kernel.kernel import KernelOptions
 from scroll_context.messages import Message
 from scroll_context.models import Model, Request
+from scroll_context.session.session import AnyTool, Session, SessionOptions, lineage, recorded_context
 from scroll_context.store.store import Store
 from scroll_context.surface.ask import AskReply
 from scroll_context.surface.toolbox import ToolUse

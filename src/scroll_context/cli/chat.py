@@ -12,7 +12,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from scroll_context.agent.accounts import accounts
 from scroll_context.agent.agent import Agent
 from scroll_context.cli.agent_options import Wishes
 from scroll_context.cli.agent_setup import opened
@@ -20,6 +19,7 @@ from scroll_context.cli.output import note, print_table
 from scroll_context.cli.watch import Consent, Watch
 from scroll_context.cli.work import stoppable
 from scroll_context.errors import ScrollError
+from scroll_context.session.accounts import accounts
 from scroll_context.store.store import Store
 
 PROMPT = "› "

@@ -4,9 +4,9 @@ from itertools import groupby
 
 import typer
 
-from scroll_context.agent.explain import Explanation
 from scroll_context.cli.output import one_line, print_table, visible
 from scroll_context.messages import Message
+from scroll_context.session.explain import Explanation
 from scroll_context.view.explain import Departure
 from scroll_context.view.tokens import estimate
 

@@ -17,9 +17,6 @@ import typer
 from rich.console import Console
 
 from scroll_context.agent.agent import Agent, Run
-from scroll_context.agent.session import fork as fork_session
-from scroll_context.agent.session import lineage
-from scroll_context.agent.trajectory import trajectory
 from scroll_context.cli.agent_options import Wishes
 from scroll_context.cli.agent_setup import newest_message, opened
 from scroll_context.cli.main import INTERRUPTED
@@ -28,6 +25,9 @@ from scroll_context.cli.output import new_file, note, one_line, print_document, 
 from scroll_context.cli.watch import Consent, Watch
 from scroll_context.errors import BadInput, ModelError, UnknownSeq
 from scroll_context.models import Model
+from scroll_context.session.session import fork as fork_session
+from scroll_context.session.session import lineage
+from scroll_context.session.trajectory import trajectory
 from scroll_context.store.store import Store
 
 STOPPED_BY_LIMIT = 3

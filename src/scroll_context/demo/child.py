@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 from scroll_context.agent.agent import Agent
-from scroll_context.agent.session import Session
 from scroll_context.demo import script
 from scroll_context.demo.cast import SESSION, SLOW_AT, model
 from scroll_context.demo.tools import Office
+from scroll_context.session.session import Session
 from scroll_context.store.store import Store
 
 

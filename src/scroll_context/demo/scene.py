@@ -9,12 +9,12 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
-from scroll_context.agent.session import Session
 from scroll_context.demo import script, world
 from scroll_context.demo.cast import WINDOW
 from scroll_context.demo.stage import Stage
 from scroll_context.demo.tools import Office
 from scroll_context.events import Event, Kind
+from scroll_context.session.session import Session
 from scroll_context.store.store import Store
 from scroll_context.surface.toolbox import ToolUse
 from scroll_context.view.eviction import Budget

@@ -16,8 +16,6 @@ from pathlib import Path
 import msgspec
 
 from scroll_context.agent.agent import Agent
-from scroll_context.agent.explain import explain
-from scroll_context.agent.session import Session
 from scroll_context.demo import script, world
 from scroll_context.demo.cast import SESSION, SLOW_AT, WINDOW, model
 from scroll_context.demo.scene import Compact, Scene, Whole
@@ -27,6 +25,8 @@ from scroll_context.events import Kind
 from scroll_context.importers.formats import read
 from scroll_context.importers.values import Format, Imported, Labels
 from scroll_context.messages import canonical
+from scroll_context.session.explain import explain
+from scroll_context.session.session import Session
 from scroll_context.store.store import Store
 from scroll_context.view.tokens import estimate
 

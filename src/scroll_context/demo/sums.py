@@ -1,12 +1,12 @@
 """What the demonstration cost, beside what it would have cost to keep everything in the prompt. All from the log."""
 
-from scroll_context.agent.accounts import accounts
-from scroll_context.agent.session import lineage
 from scroll_context.demo.cast import SESSION, WINDOW
 from scroll_context.demo.scene import Scene
 from scroll_context.events import Event, Kind
 from scroll_context.messages import canonical
 from scroll_context.models.scripted import quarter_of_characters
+from scroll_context.session.accounts import accounts
+from scroll_context.session.session import lineage
 from scroll_context.store.store import Store
 from scroll_context.store.verify import verify
 from scroll_context.view.render import render

@@ -17,7 +17,6 @@ import msgspec
 
 from scroll_context.agent.agent import Agent
 from scroll_context.agent.contexts import CONTEXTS
-from scroll_context.agent.session import Session, SessionOptions, lineage
 from scroll_context.errors import BadInput, ContextOverflow, ModelRefused, ToolFailed
 from scroll_context.evals.loca_environment import ServerEnvironment, existing, prepared
 from scroll_context.evals.loca_sandbox import Config, Sandbox
@@ -26,6 +25,7 @@ from scroll_context.evals.playing import left, recorded, seen
 from scroll_context.evals.tasks import Fault, rubric
 from scroll_context.evals.trials import Attempt, Metrics, Outcome, Setup, Stop, VerifierScoring, slug
 from scroll_context.events import Kind
+from scroll_context.session.session import Session, SessionOptions, lineage
 from scroll_context.store.store import Store
 from scroll_context.surface.tool_work import in_thread
 

@@ -17,7 +17,6 @@ import msgspec
 from scroll_context.agent.agent import Agent
 from scroll_context.agent.contexts import Actions
 from scroll_context.agent.contexts.windowed import WindowedContext
-from scroll_context.agent.session import SessionOptions, lineage
 from scroll_context.errors import BadInput, ContextOverflow, ModelRefused, ModelUnavailable
 from scroll_context.evals import judge, scoring
 from scroll_context.evals.carry import PROBE, ProbeSession, carried_context, carry, fresh, spent
@@ -40,6 +39,7 @@ from scroll_context.evals.trials import (
 )
 from scroll_context.events import Kind
 from scroll_context.models.stopping import Stoppable
+from scroll_context.session.session import SessionOptions, lineage
 from scroll_context.store.store import Store
 
 _READY = "ingested"  # a file in the folder of a history whose ingestion is complete

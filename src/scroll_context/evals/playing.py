@@ -13,11 +13,11 @@ import msgspec
 
 from scroll_context.agent.agent import Limits
 from scroll_context.agent.contexts import Context, make_context
-from scroll_context.agent.trajectory import trajectory
 from scroll_context.evals.trials import Metrics, Outcome
 from scroll_context.events import Event, Kind
 from scroll_context.messages import Message, ToolSpec
 from scroll_context.models import Model, Reply, Request
+from scroll_context.session.trajectory import trajectory
 from scroll_context.store.store import Store
 from scroll_context.view.headline import without_headline
 

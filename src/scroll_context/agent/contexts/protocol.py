@@ -11,7 +11,7 @@ from scroll_context.view.eviction import Budget
 from scroll_context.view.render import Rendered
 
 if TYPE_CHECKING:
-    from scroll_context.agent.session import Session
+    from scroll_context.session.session import Session
 
 
 class Actions(msgspec.Struct, frozen=True):

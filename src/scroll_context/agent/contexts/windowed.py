@@ -18,7 +18,7 @@ from scroll_context.view.render import Rendered, render
 from scroll_context.view.working import WorkingView
 
 if TYPE_CHECKING:
-    from scroll_context.agent.session import Session
+    from scroll_context.session.session import Session
 
 WHOLE_RESULT = 4 << 20  # bytes; a longer native result is shown by its preview
 

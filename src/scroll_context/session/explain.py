@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from scroll_context.agent.contexts import CONTEXTS
 from scroll_context.agent.contexts.windowed import WindowedContext
-from scroll_context.agent.session import lineage
 from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
 from scroll_context.messages import Message
+from scroll_context.session.session import lineage
 from scroll_context.store.store import Store
 from scroll_context.view.explain import Departure, departures
 
