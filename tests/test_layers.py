@@ -11,7 +11,7 @@ PACKAGE = Path(scroll_context.__file__).parent
 
 VALUES = {"events", "errors", "messages"}
 MAY_IMPORT = {
-    "events": set(),
+    "events": {"errors"},
     "errors": set(),
     "messages": set(),
     "bundled": set(),

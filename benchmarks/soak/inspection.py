@@ -13,13 +13,12 @@ from vitals import Sample, Vitals
 from workers import LANDMARKS, STAMP, landmark
 
 from scroll_context.errors import ScrollError
-from scroll_context.events import EVERYTHING, Event, Kind
+from scroll_context.events import EVERYTHING, Event, Kind, Scope
 from scroll_context.session.session import lineage
-from scroll_context.store.index_check import damaged_files
+from scroll_context.store.indexer import damaged_files
 from scroll_context.store.store import Store
 from scroll_context.store.verify import verify
 from scroll_context.surface.memory import MemorySurface
-from scroll_context.surface.scope import Scope
 from scroll_context.view.working import WorkingView
 
 
@@ -160,7 +159,7 @@ def _searchable(store: Store) -> Finding:
     wrong += [
         f"lighthouse{number} is not found"
         for number in range(LANDMARKS)
-        if [hit.content for hit in store.index.search(f"lighthouse{number}", k=3)] != [landmark(number)]
+        if [hit.event.content for hit in store.index.search(f"lighthouse{number}", k=3)] != [landmark(number)]
     ]
     if store.index.indexed_seq != store.log.last_seq():
         wrong.append(f"indexed up to {store.index.indexed_seq} of {store.log.last_seq()}")

@@ -158,7 +158,7 @@ class Worker:
         """Whether the one right answer was found; a search that cannot give it must say that it is incomplete."""
         number = self.rng.randrange(LANDMARKS)
         hits = store.index.search(f"lighthouse{number}", k=3)
-        right = [hit.content for hit in hits] == [landmark(number)]
+        right = [hit.event.content for hit in hits] == [landmark(number)]
         if hits.trouble:
             self.diary.tell("IndexUnavailable", hits.trouble)
         elif not right and hits.behind:

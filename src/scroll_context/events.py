@@ -1,4 +1,4 @@
-"""The values that the whole of Scroll speaks in: drafts, events, grants and payload facts.
+"""The values that the whole of Scroll speaks in: drafts, events, scopes, grants and payload facts.
 
 A `Draft` is something that happened and is not yet recorded; an `Event` is the same thing with its address. Both
 are immutable. Kinds are open text, because imported histories bring their own; the ones Scroll itself writes are
@@ -9,6 +9,8 @@ from enum import StrEnum
 from typing import Any
 
 import msgspec
+
+from scroll_context.errors import BadInput
 
 
 class Kind(StrEnum):
@@ -103,3 +105,29 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 EVERYTHING = Grant()
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """The identity that a session gives to everything it records: one session of one agent on one task."""
+
+    session_id: str
+    agent_id: str = ""
+    task_id: str = ""
+
+    def draft(self, kind: str, **fields: Any) -> Draft:
+        """A draft that belongs to this session."""
+        return Draft(kind=kind, session_id=self.session_id, agent_id=self.agent_id, task_id=self.task_id, **fields)
+
+    def grant(self, reach: str) -> Grant:
+        """The grant that a reach stands for: "session", "task", "agent" or "all"."""
+        match reach:
+            case "session":
+                return Grant(session_id=self.session_id)
+            case "task":
+                return Grant(task_id=self.task_id)
+            case "agent":
+                return Grant(agent_id=self.agent_id)
+            case "all":
+                return Grant()
+            case _:
+                raise BadInput(f"a reach is session, task, agent or all, not {reach!r:.80}")

@@ -60,7 +60,7 @@ def test_turns_are_stored_in_order_and_found(folder: Path, history: Chat) -> Non
         assert stored(store) == wanted(history)
         assert len(store.log.sessions()) == 4
         assert store.index.indexed_seq == 24
-        assert store.index.search("larch planks", task_id="10M-1")[0].metadata["source_id"] == "6"
+        assert store.index.search("larch planks", task_id="10M-1")[0].event.metadata["source_id"] == "6"
 
 
 def test_ingesting_again_adds_nothing(folder: Path, history: Chat) -> None:

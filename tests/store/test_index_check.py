@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scroll_context.events import Draft
-from scroll_context.store.index_check import damaged_files, footer
+from scroll_context.store.indexer import damaged_files, footer
 from scroll_context.store.store import Store
 
 DAMAGE: dict[str, Callable[[Path], object]] = {

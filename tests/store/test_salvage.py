@@ -11,7 +11,7 @@ import pytest
 
 from scroll_context.errors import PayloadMissing, ScrollError, StoreDamaged, StoreLocked
 from scroll_context.events import Draft, Kind
-from scroll_context.store import analysis, schema
+from scroll_context.store import schema, tokenize
 from scroll_context.store.log import EventLog
 from scroll_context.store.pages import PageFile
 from scroll_context.store.payloads import PayloadStore
@@ -221,8 +221,8 @@ def test_a_row_with_any_column_of_any_type_is_an_event_that_can_be_indexed(
     log.append(Draft(content="whole", role="user", payload=log.payloads.put(b"body", "text/plain")))
     (row,) = log.query(f"SELECT {', '.join(schema.COLUMNS)} FROM event")
     event = event_from_row((*row[:column], value, *row[column + 1 :]))
-    (document,) = analysis.documents(event, 1, log.payloads)
-    analysis.mark(document, event.seq, event.chain)
+    (document,) = tokenize.documents(event, 1, log.payloads)
+    tokenize.mark(document, event.seq, event.chain)
     assert all(isinstance(getattr(event, name), str) for name in ("session_id", "kind", "content", "created_at"))
     assert event.payload is None or event.payload.size in (4, 7, 0)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from scroll_context.errors import BadInput
 from scroll_context.events import BOOKKEEPING, Draft, Grant, Kind
-from scroll_context.store.matching import LENT_NEAR, NEAR
+from scroll_context.store.ranking import LENT_NEAR, NEAR
 from scroll_context.store.store import Store
 
 
@@ -260,7 +260,7 @@ def test_the_whole_text_of_a_payload_is_searchable(store: Store) -> None:
     assert hit.seq == seq
     assert "the needle_42 lies here" in hit.snippet
     assert hit.snippet.startswith(" ... ")
-    assert hit.payload is not None and len(hit.content) < 5_000
+    assert hit.event.payload is not None and len(hit.event.content) < 5_000
     assert found(store, "filler") == [seq]  # several passages, one hit
 
 

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from scroll_context.errors import BadInput, LimitReached, ModelUnavailable
-from scroll_context.events import Kind
+from scroll_context.events import Kind, Scope
 from scroll_context.store.store import Store
 from scroll_context.surface.ask import CONTEXT_LIMIT, Ask, AskBudget, AskReply
-from scroll_context.surface.scope import Scope
 from scroll_context.surface.toolbox import unfinished
 
 SCOPE = Scope("s", "me")

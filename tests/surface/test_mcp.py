@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from scroll_context.errors import BadInput, ToolFailed
+from scroll_context.events import Scope
 from scroll_context.store.log import EventLog
-from scroll_context.surface.scope import Scope
 from scroll_context.surface.toolbox import Toolbox, ToolUse
 from scroll_context.surface.tools import tool
 

@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 
 from scroll_context.errors import BadInput
-from scroll_context.events import Draft, Kind
+from scroll_context.events import Draft, Kind, Scope
 from scroll_context.store.store import Store
-from scroll_context.surface.memory import MemorySurface
-from scroll_context.surface.reading import NoSession
-from scroll_context.surface.scope import Scope
+from scroll_context.surface.memory import MemorySurface, NoSession
 
 
 @pytest.fixture

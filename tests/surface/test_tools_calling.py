@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 
 from scroll_context.errors import BadInput, ToolFailed
-from scroll_context.events import Event, Kind
+from scroll_context.events import Event, Kind, Scope
 from scroll_context.store.log import EventLog
 from scroll_context.store.payloads import PayloadStore
-from scroll_context.surface.scope import Scope
 from scroll_context.surface.toolbox import Toolbox, ToolUse, settle, unfinished
 from scroll_context.surface.tools import tool
 
@@ -456,7 +455,7 @@ import os, sys
 from pathlib import Path
 from scroll_context.store.log import EventLog
 from scroll_context.store.payloads import PayloadStore
-from scroll_context.surface.scope import Scope
+from scroll_context.events import Scope
 from scroll_context.surface.toolbox import Toolbox
 from scroll_context.surface.tools import tool
 

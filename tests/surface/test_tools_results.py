@@ -15,12 +15,11 @@ import msgspec
 import pytest
 
 from scroll_context.errors import StoreError, ToolFailed
-from scroll_context.events import Event
+from scroll_context.events import Event, Scope
 from scroll_context.kernel.values import portable
 from scroll_context.store.log import EventLog
 from scroll_context.store.refs import ArtifactRef, ToolResultRef, ref
 from scroll_context.surface import tool_record
-from scroll_context.surface.scope import Scope
 from scroll_context.surface.tool_values import Media
 from scroll_context.surface.toolbox import Toolbox, ToolOutcome
 from scroll_context.surface.tools import tool

@@ -1,6 +1,7 @@
 """Commands of the kernel: what its jail enforces on this machine, and a prompt on it for a person."""
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -67,15 +68,21 @@ def repl(
     from scroll_context.cli.repl import run
     from scroll_context.kernel.jail import JailSpec, default_read_only, site_packages
     from scroll_context.kernel.kernel import Kernel
-    from scroll_context.surface.reading import Surface, reading_surface
+    from scroll_context.kernel.messages import Prelude
+    from scroll_context.kernel.results import CapabilityResult
+    from scroll_context.surface.memory import handles_prelude, memory_prelude, reading_surface
 
     with contextlib.ExitStack() as opened:
-        surface = Surface()
+        methods: dict[str, Callable[..., CapabilityResult]] = {}
+        preludes: tuple[Prelude, ...] = ()
         if store.exists():
-            surface = reading_surface(opened.enter_context(open_store(store)))
+            memory = reading_surface(opened.enter_context(open_store(store)))
+            opened.callback(memory.close)
+            methods = {**memory.methods(), "payload.read": memory.read_payload}
+            preludes = (handles_prelude(), memory_prelude())
         else:
             note(f"no store in {store}: ms is not bound")
         spec = JailSpec(tier=tier, read_only=(*default_read_only(), *site_packages()), scratch="")
-        kernel = opened.enter_context(contextlib.closing(Kernel(surface.methods, preludes=surface.preludes, spec=spec)))
+        kernel = opened.enter_context(contextlib.closing(Kernel(methods, preludes=preludes, spec=spec)))
         status = run(kernel, Path.home() / ".scroll_history")
     raise typer.Exit(status)

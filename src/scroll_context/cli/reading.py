@@ -66,12 +66,29 @@ def search(
     if hits.note:
         note(hits.note)
     if as_json:
-        print_document(list(hits))
+        import msgspec
+
+        print_document(
+            [
+                {"seq": hit.seq, "score": hit.score, "snippet": hit.snippet}
+                | msgspec.structs.asdict(hit.event)
+                | {"chain": hit.event.chain.hex()}
+                for hit in hits
+            ]
+        )
         return
     if not hits:
         note(f"nothing found for {query!r}")
     for hit in hits:
-        facts = [f"{hit.seq}", hit.role, hit.kind, hit.session_id, hit.created_at[:19], f"score {hit.score:.2f}"]
+        event = hit.event
+        facts = [
+            f"{event.seq}",
+            event.role,
+            event.kind,
+            event.session_id,
+            event.created_at[:19],
+            f"score {hit.score:.2f}",
+        ]
         _heading(facts)
         typer.echo(f"    {one_line(hit.snippet, 400)}")
 

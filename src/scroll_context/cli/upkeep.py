@@ -21,7 +21,7 @@ def verify(store: StoreFolder = DEFAULT_STORE, as_json: AsJson = False) -> None:
     Example:
       scroll verify
     """
-    from scroll_context.store.index_check import damaged_files
+    from scroll_context.store.indexer import damaged_files
     from scroll_context.store.verify import verify as check
 
     log = open_log(store)

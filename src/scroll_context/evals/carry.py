@@ -17,11 +17,10 @@ from scroll_context.agent.contexts import CONTEXTS, Context
 from scroll_context.agent.contexts.summarize import SummarizeContext
 from scroll_context.agent.contexts.windowed import WindowedContext
 from scroll_context.errors import ModelUnavailable
-from scroll_context.events import Event, Kind
+from scroll_context.events import Event, Kind, Scope
 from scroll_context.models import Model
 from scroll_context.session.session import Session, SessionOptions, lineage
 from scroll_context.store.store import Store
-from scroll_context.surface.scope import Scope
 from scroll_context.view.eviction import Budget
 from scroll_context.view.headline import FIELD_CHARS
 from scroll_context.view.plan import Plan

@@ -107,8 +107,8 @@ def _append(store: Store, history: History) -> dict[str, str]:
 
 def _search(store: Store, question: Question, sessions: dict[str, str]) -> _Found:
     hits = store.index.search(question.text, k=max(CUTS), task_id=question.history_id)
-    turns = [str(hit.metadata["source_id"]) for hit in hits]
-    places = [hit.session_id for hit in hits]
+    turns = [str(hit.event.metadata["source_id"]) for hit in hits]
+    places = [hit.event.session_id for hit in hits]
     wanted = set(question.evidence)
     held = {sessions[turn] for turn in wanted}
     return _Found(

@@ -23,9 +23,7 @@ from scroll_context.session.snapshots import Change, change, fold
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.store import Store
 from scroll_context.surface.ask import Ask
-from scroll_context.surface.handles import read_payload
-from scroll_context.surface.memory import MemorySurface
-from scroll_context.surface.preludes import handles_prelude, memory_prelude, tools_prelude
+from scroll_context.surface.memory import MemorySurface, handles_prelude, memory_prelude
 from scroll_context.surface.toolbox import Toolbox
 
 BLOB_TYPE = "application/x-python-pickle"
@@ -135,7 +133,7 @@ class Environment:
             self.save_trouble = str(error)
 
     def _preludes(self) -> tuple[Prelude, ...]:
-        preludes = [handles_prelude(), tools_prelude(self.toolbox)]
+        preludes = [handles_prelude(), self.toolbox.prelude()]
         if self.actions.ms:
             preludes.append(memory_prelude())
         if self.ask is not None:
@@ -148,7 +146,7 @@ class Environment:
         if kind == "tools":
             return self._call_tool(name, call)
         if kind == "payload":
-            return read_payload(self.store, self.memory.grant, *call.args)
+            return self.memory.read_payload(*call.args)
         methods: Mapping[str, Callable[..., CapabilityResult]] = {}
         if kind == "ms" and self.actions.ms:
             methods = self.memory.methods()

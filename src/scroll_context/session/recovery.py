@@ -5,9 +5,8 @@ ending that says so, in the log, before the view is rebuilt: so a resumed view h
 have had effects is done again without being reported.
 """
 
-from scroll_context.events import Kind
+from scroll_context.events import Kind, Scope
 from scroll_context.store.store import Store
-from scroll_context.surface.scope import Scope
 from scroll_context.surface.toolbox import settle
 
 _CUT_OFF = (

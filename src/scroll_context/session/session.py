@@ -16,7 +16,7 @@ import msgspec
 
 from scroll_context.agent.contexts import Context, make_context
 from scroll_context.errors import BadInput, UnknownSeq
-from scroll_context.events import Event, Kind
+from scroll_context.events import Event, Kind, Scope
 from scroll_context.kernel.jail import JailSpec
 from scroll_context.kernel.kernel import KernelOptions
 from scroll_context.kernel.results import RestoreReport
@@ -30,7 +30,6 @@ from scroll_context.store.store import Store
 from scroll_context.surface.ask import Ask, AskReply
 from scroll_context.surface.memory import MemorySurface
 from scroll_context.surface.memory_tools import memory_tools
-from scroll_context.surface.scope import Scope
 from scroll_context.surface.toolbox import Toolbox, ToolUse
 from scroll_context.surface.tools import Tool
 

@@ -1,11 +1,15 @@
-"""Keeps the index folder in step with the log: opening, catching up, rebuilding.
+"""Keeps the index folder in step with the log: opening, catching up in the background, rebuilding, checking files.
 
 The log is the truth. The last document of each commit also records the seq and chain value up to which the log was
 read, so a killed process leaves either the old state or the new one and no event is missed or indexed twice. Any
 number of processes read; one at a time writes, under a lock file of our own that the system releases when its holder
-dies. The engine merges files in threads of its own: these are waited for before the lock is given up, and so before
-the store is closed. An index that cannot be read, or that belongs to another log, is thrown away and built anew. Its
-files are mapped into memory by whoever reads them, so none is ever changed in place: only renamed and removed.
+dies. The engine merges files in threads of its own: the indexer waits for these before it gives up the lock, and so
+before the store is closed. An index that cannot be read, or that belongs to another log, is thrown away and built
+anew. Readers map its files into memory, so no file is ever changed in place: files are only renamed and removed.
+
+One thread of each process does the indexing. It starts when it is first needed, waits a little for more events before
+it indexes, rests between commits, and does neither while a search waits. A search never indexes by itself: it waits
+for this thread up to its own time limit, so a large payload or a slow merge cannot hold it longer.
 """
 
 import contextlib
@@ -15,19 +19,21 @@ import shutil
 import tempfile
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import IO, Any
 
+import msgspec
 import tantivy
 
-from scroll_context.errors import IndexUnavailable
+from scroll_context.errors import IndexUnavailable, ScrollError
 from scroll_context.events import BOOKKEEPING, Event, Kind
-from scroll_context.store import analysis, schema
-from scroll_context.store.analysis import SCHEMA
+from scroll_context.store import schema, tokenize
 from scroll_context.store.log import EventLog
-from scroll_context.store.matching import Matcher
 from scroll_context.store.payloads import PayloadStore
+from scroll_context.store.tokenize import SCHEMA
 
 Progress = Callable[[int, int], None]
 """Told the newest indexed seq and the seq to reach."""
@@ -36,6 +42,15 @@ BATCH_EVENTS = 50_000  # a commit at the latest after so many events,
 BATCH_CHARS = 100_000_000  # or so much text
 HEAP = 128_000_000  # bytes that one writer may fill before it begins a new segment
 LOOK_BACK = 10_000  # seqs between a reply and the user turn that it can answer
+SETTLE = 0.05  # seconds to wait for more events before indexing
+PAUSE = 0.5  # seconds to rest after a commit
+
+_MAGIC = (1337).to_bytes(4, "little")  # the last four bytes of a file; before them, the length of its footer
+_TAIL = 8
+_CHUNK = 1 << 20
+_PARTS = ("fast", "fieldnorm", "idx", "pos", "store", "term")  # of every segment; nothing is ever deleted from one
+
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class EngineFaults:
@@ -55,15 +70,14 @@ class EngineFaults:
             raise IndexUnavailable(f"{self._doing} failed: {error}. The log is not affected.") from error
 
 
-class State:
+class Commit:
     """One committed state of the index."""
 
-    def __init__(self, searcher: tantivy.Searcher, before: "State | None" = None) -> None:
+    def __init__(self, searcher: tantivy.Searcher, before: "Commit | None" = None) -> None:
         self.searcher = searcher
-        self.matcher = Matcher(searcher)
         self.upto, self.chain = _watermark(searcher)
         self.current_until = self.upto  # up to here the log has nothing searchable that the index lacks
-        if before is not None and before.upto <= self.upto:  # not after somebody began the index anew
+        if before is not None and before.upto <= self.upto:  # not after another process began the index anew
             self.current_until = max(self.upto, before.current_until)
 
 
@@ -72,41 +86,47 @@ class Indexer:
 
     def __init__(self, root: Path, log: EventLog, payloads: PayloadStore) -> None:
         self.root = root
-        self.folder = root / f"v{analysis.VERSION}"
+        self.folder = root / f"v{tokenize.VERSION}"
         self._meta = self.folder / "meta.json"
         self._log = log
         self._payloads = payloads
-        self._pen = threading.RLock()  # so that whoever is told of progress may close the store
+        self._write_lock = threading.RLock()  # reentrant: the callback that gets the progress may close the store
         self._stopped = threading.Event()
         self._index: tantivy.Index | None = None
         self._stamp: tuple[int, int] | None = None
-        self._state: State | None = None
+        self._commit: Commit | None = None
+        self.trouble = ""  # why the last attempt failed; empty while another one is under way
+        self._failures = 0
+        self._wake = threading.Event()
+        self._hurry = threading.Event()
+        self._progress = threading.Condition()
+        self._thread: threading.Thread | None = None
 
     # reading --------------------------------------------------------------------------------------------
 
-    def state(self) -> State | None:
+    def newest(self) -> Commit | None:
         """The newest committed state; None when there is no index yet."""
         if self._stopped.is_set():
             raise schema.closed(self.root, "search")
         with EngineFaults("opening the search index"):
             stamp = _stamp(self._meta)
             if stamp is None:
-                self._index = self._state = self._stamp = None
-            elif self._state is None or stamp != self._stamp:
+                self._index = self._commit = self._stamp = None
+            elif self._commit is None or stamp != self._stamp:
                 self._open(stamp)
-        return self._state
+        return self._commit
 
-    def _open(self, stamp: tuple[int, int]) -> State:
-        before = self._state
+    def _open(self, stamp: tuple[int, int]) -> Commit:
+        before = self._commit
         with self._lockable() as folder:
             index = self._index or self._engine(folder)
             index.reload()
-            state = State(index.searcher(), before)
+            commit = Commit(index.searcher(), before)
         if before is None:
-            self._check_origin(state)
+            self._check_origin(commit)
         self._index = index if folder == self.folder else None
-        self._state, self._stamp = state, stamp
-        return state
+        self._commit, self._stamp = commit, stamp
+        return commit
 
     @contextlib.contextmanager
     def _lockable(self) -> Iterator[Path]:
@@ -122,15 +142,61 @@ class Indexer:
     def _engine(self, folder: Path) -> tantivy.Index:
         index = tantivy.Index(SCHEMA, str(folder))
         index.config_reader("manual")
-        analysis.register(index)
+        tokenize.register(index)
         return index
 
-    def _check_origin(self, state: State) -> None:
+    def _check_origin(self, commit: Commit) -> None:
         """An index made from another log (a restored backup, a salvage) must not answer for this one."""
-        if state.upto:
-            event = self._log.get_many([state.upto])
-            if not event or event[0].chain != state.chain:
+        if commit.upto:
+            event = self._log.get_many([commit.upto])
+            if not event or event[0].chain != commit.chain:
                 raise IndexUnavailable("the search index was made from another log; rebuild it")
+
+    # following the log ----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Follow the log from now on."""
+        with self._progress:
+            if self._thread is None and not self._stopped.is_set():
+                self._thread = threading.Thread(target=self._follow, name="scroll-index", daemon=True)
+                self._thread.start()
+        self._wake.set()
+
+    def notify(self) -> None:
+        """Something was appended."""
+        if not self._wake.is_set():  # each append asks; waking costs more than asking
+            self._wake.set()
+
+    def wait_for(self, seq: int, timeout: float) -> bool:
+        """Wait until everything up to `seq` is indexed; False when that takes too long or fails (see `trouble`)."""
+        failures = self._failures
+        self._hurry.set()
+        self.start()
+        with self._progress:
+            self._progress.wait_for(
+                lambda: self.current_until() >= seq or self._failures > failures or self._stopped.is_set(), timeout
+            )
+        return self.current_until() >= seq
+
+    def _follow(self) -> None:
+        while not self._stopped.is_set():
+            self._wake.wait()
+            self._hurry.wait(SETTLE)
+            self._wake.clear()
+            self._hurry.clear()
+            self.trouble = ""
+            try:
+                self.catch_up(progress=lambda *_: self._notify_waiting())
+            except ScrollError as error:  # said with the next search; the next append or search tries again
+                self.trouble = str(error)
+                self._failures += 1
+            self._notify_waiting()
+            if not self._stopped.is_set():
+                self._hurry.wait(PAUSE)
+
+    def _notify_waiting(self) -> None:
+        with self._progress:
+            self._progress.notify_all()
 
     # writing --------------------------------------------------------------------------------------------
 
@@ -155,27 +221,33 @@ class Indexer:
 
     def stop(self) -> None:
         """End a running catch-up soon, and refuse others."""
-        self._stopped.set()
+        with self._progress:  # so that no thread is started afterwards
+            self._stopped.set()
 
     def close(self) -> None:
-        """Stop, wait for whoever still writes, and let go of the files."""
+        """Stop the thread and every running catch-up, wait for them and for merges, and let go of the files."""
         self.stop()
-        with self._pen:
-            self._index = self._state = self._stamp = None
+        self._hurry.set()
+        self._wake.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        self._notify_waiting()  # no search should wait any longer
+        with self._write_lock:
+            self._index = self._commit = self._stamp = None
 
     def current_until(self) -> int:
         """Every event up to here is findable, if it may ever be; 0 for an index that is missing or unreadable."""
         try:
-            state = self.state()
+            commit = self.newest()
         except IndexUnavailable:
             return 0
-        return state.current_until if state else 0
+        return commit.current_until if commit else 0
 
     @contextlib.contextmanager
     def _alone(self, deadline: float | None, target: int | None = None) -> Iterator[bool]:
         """Be the only writer of all threads and processes; not at the deadline, nor when others reached the target."""
         left = -1.0 if deadline is None else max(0.0, deadline - time.monotonic())
-        if not self._pen.acquire(timeout=left):
+        if not self._write_lock.acquire(timeout=left):
             yield False
             return
         try:
@@ -189,7 +261,7 @@ class Indexer:
             finally:
                 os.close(handle)
         finally:
-            self._pen.release()
+            self._write_lock.release()
 
     def _open_lock(self) -> int:
         try:
@@ -215,7 +287,7 @@ class Indexer:
 
     @contextlib.contextmanager
     def _writer(self, index: tantivy.Index) -> Iterator[tantivy.IndexWriter]:
-        """A writer of which nothing runs afterwards. What it has not committed is lost, and read from the log again.
+        """A writer; none of its threads runs afterwards. What it did not commit is read from the log again.
 
         Merges are waited for even when the store is being closed: one that is cut off has to be done again, by the
         next process, and a process that merely searches may never live long enough.
@@ -238,9 +310,9 @@ class Indexer:
         A fresh engine knows the files that other processes have made, and so removes those that are no longer used.
         """
         with contextlib.suppress(IndexUnavailable):
-            if (state := self.state()) is not None:
+            if (commit := self.newest()) is not None:
                 with EngineFaults("opening the search index"):
-                    return self._engine(self.folder), state.current_until
+                    return self._engine(self.folder), commit.current_until
         self._discard()
         with EngineFaults("creating the search index"):
             self.folder.mkdir()
@@ -258,7 +330,7 @@ class Indexer:
             if count % 64 == 63 and (self._stopped.is_set() or _is_past(deadline)):
                 break
             if event.is_searchable:
-                for document in analysis.documents(event, turns.answered_by(event), self._payloads):
+                for document in tokenize.documents(event, turns.answered_by(event), self._payloads):
                     if held is not None:
                         writer.add_document(held)
                     held = document
@@ -267,14 +339,14 @@ class Indexer:
         if last is None:  # the log has gaps after a salvage, never rows that come later
             return target
         if held is not None:
-            analysis.mark(held, last.seq, last.chain)
+            tokenize.mark(held, last.seq, last.chain)
             writer.add_document(held)
             writer.commit()
         return last.seq
 
     def _discard(self) -> None:
         """Remove the index and those of other versions. It is renamed first: half an index is never taken for one."""
-        self._index = self._state = self._stamp = None
+        self._index = self._commit = self._stamp = None
         with EngineFaults("removing the old search index"):
             for folder in self.root.glob("v*"):
                 folder.rename(Path(tempfile.mkdtemp(prefix="trash-", dir=self.root)) / folder.name)
@@ -293,17 +365,17 @@ class _Turns:
 
     def answered_by(self, event: Event) -> int:
         """The seq of the user turn, 0 for none; a user turn answers itself."""
-        if analysis.is_user_turn(event):
+        if tokenize.is_user_turn(event):
             self._newest[event.session_id] = event.seq
             return event.seq
-        if not analysis.is_reply(event):
+        if not tokenize.is_reply(event):
             return 0
         if event.session_id not in self._newest:
             self._newest[event.session_id] = self._before(event)
         turn = self._newest[event.session_id]
         if event.reply_to and event.reply_to != turn:
             named = self._log.get_many([event.reply_to])
-            if named and analysis.is_user_turn(named[0]):
+            if named and tokenize.is_user_turn(named[0]):
                 return named[0].seq
         return turn if event.seq - turn <= LOOK_BACK else 0
 
@@ -313,7 +385,7 @@ class _Turns:
             AND kind NOT IN ({self._NEVER}) ORDER BY seq DESC LIMIT 20""",
             [event.session_id, event.seq, event.seq - LOOK_BACK],
         )
-        return next((e.seq for e in self._log.get_many([row[0] for row in rows]) if analysis.is_user_turn(e)), 0)
+        return next((e.seq for e in self._log.get_many([row[0] for row in rows]) if tokenize.is_user_turn(e)), 0)
 
 
 def _watermark(searcher: tantivy.Searcher) -> tuple[int, bytes]:
@@ -344,3 +416,57 @@ def _try_lock(handle: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+# checking the files -------------------------------------------------------------------------------------
+
+
+def damaged_files(root: Path) -> list[str]:
+    """The names of files of the committed index below this folder that are missing or do not match their checksums.
+
+    The engine ends each file with a footer that holds a checksum of the rest, and never looks at it again: a flipped
+    bit in a posting list makes searches miss events in silence. Reading everything takes time, so this is part of
+    `verify` and never of opening. The files are read, not mapped: a file that is cut short meanwhile, or a failing
+    device, is then damage to report and no signal that ends the process.
+    """
+    found: list[str] = []
+    for meta in root.glob("v*/meta.json"):
+        try:
+            bad = [file for file in committed_files(meta) if not _is_whole(file)]
+            found += [file.name for file in bad if file in committed_files(meta)]  # else a merge has done away with it
+        except FileNotFoundError:  # it is being built anew
+            continue
+        except (OSError, ValueError, KeyError, TypeError):
+            found.append(meta.name)
+    return found
+
+
+def committed_files(meta: Path) -> list[Path]:
+    """What an index consists of, according to its meta.json: the files that have a checksum."""
+    segments = sorted(str(one["segment_id"]).replace("-", "") for one in _decode(meta.read_bytes())["segments"])
+    return [meta.parent / f"{segment}.{part}" for segment in segments for part in _PARTS]
+
+
+def _is_whole(file: Path) -> bool:
+    try:
+        with file.open("rb") as handle:
+            end, expected = footer(handle)
+            handle.seek(0)
+            checksum = 0
+            while piece := handle.read(min(_CHUNK, end - handle.tell())):
+                checksum = zlib.crc32(piece, checksum)
+            return checksum == expected
+    except (OSError, ValueError, KeyError):  # is missing, cannot be read, is empty, or has no footer
+        return False
+
+
+def footer(handle: IO[bytes]) -> tuple[int, int]:
+    """Where the body of a file ends, and its checksum. The rest of the footer, the engine's version, has none."""
+    size = handle.seek(0, 2)
+    handle.seek(max(0, size - _TAIL))
+    length, magic = int.from_bytes(handle.read(4), "little"), handle.read(4)
+    end = size - _TAIL - length
+    if magic != _MAGIC or end < 0:
+        raise ValueError("no footer")
+    handle.seek(end)
+    return end, _decode(handle.read(length))["crc"]

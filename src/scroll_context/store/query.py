@@ -9,12 +9,14 @@ its words: a query of stop words alone finds nothing.
 """
 
 import re
+from collections.abc import Sequence
 from enum import StrEnum
 from functools import lru_cache
+from itertools import islice
 
 import msgspec
 
-from scroll_context.store import analysis
+from scroll_context.store import tokenize
 
 MAX_TERMS = 64
 KEYWORDS = 5  # a query of more words is a question
@@ -27,6 +29,15 @@ _QUOTES = str.maketrans("“”„‟«»", '""""""')
 _ENDINGS = frozenset({"d", "ll", "m", "re", "s", "t", "ve"})  # what follows the apostrophe of a contraction
 _POSSESSIVE = re.compile(r"['’]s\Z", re.IGNORECASE)
 _SIGNED = re.compile(r"[^\W_]+(?:\+\+|#)")
+
+
+LENGTH = 300
+BEFORE = 40  # characters shown before the first match
+CUT = " ... "
+
+_WORD = re.compile(r"[^\W_]*")
+_MOST_PLACES = 3  # places of one term that are weighed,
+_MOST_LOOKS = 12  # of so many that are looked at
 
 
 class Field(StrEnum):
@@ -81,7 +92,7 @@ class _Malformed(Exception):
 
 def parse(text: str) -> Words | Node:
     """Read a query. An empty `Words` finds nothing."""
-    text = analysis.normal(text[:MAX_LENGTH].encode(errors="replace").decode()).translate(_QUOTES)
+    text = tokenize.normal(text[:MAX_LENGTH].encode(errors="replace").decode()).translate(_QUOTES)
     lexemes = _LEXEMES.findall(text)
     if any(word in _OPERATORS for _, _, word in lexemes):
         try:
@@ -108,12 +119,12 @@ def _bare(lexemes: list[tuple[str, str, str]]) -> Words:
         if word in _OPERATORS:
             continue
         for term in _phrase(phrase) if phrase else _word(word, spread=True):
-            if not _is_one_of(analysis.STOP_WORDS, term):
+            if not _is_one_of(tokenize.STOP_WORDS, term):
                 found[term] = None
     terms = list(found)[:MAX_TERMS]
     question = len(terms) > KEYWORDS
     if question:
-        terms = [term for term in terms if not _is_one_of(analysis.WEAK_WORDS, term)] or terms
+        terms = [term for term in terms if not _is_one_of(tokenize.WEAK_WORDS, term)] or terms
     return Words(tuple(t for t in terms if t.quoted), tuple(t for t in terms if not t.quoted), question)
 
 
@@ -127,9 +138,9 @@ def _is_one_of(words: frozenset[str], term: Term) -> bool:
 
 def _phrase(text: str) -> list[Term]:
     terms = []
-    if tokens := analysis.words(text):
+    if tokens := tokenize.words(text):
         terms.append(Term(tuple(tokens), quoted=True))
-    for run in analysis.runs(text):
+    for run in tokenize.runs(text):
         terms.append(_run(run, quoted=True))
     return terms
 
@@ -138,16 +149,16 @@ def _phrase(text: str) -> list[Term]:
 def _word(word: str, *, spread: bool) -> tuple[Term, ...]:
     """The terms of one word as written; `spread` takes a spaceless run apart, for ranking by how much of it matches."""
     terms: list[Term] = []
-    for run in analysis.runs(word):
+    for run in tokenize.runs(word):
         if spread and len(run) > 2:
-            terms += [Term((pair,), Field.PAIRS) for pair in analysis.pairs(run)[:-1]]
+            terms += [Term((pair,), Field.PAIRS) for pair in tokenize.pairs(run)[:-1]]
         else:
             terms.append(_run(run))
     bare = word.strip(".,;:!?()[]{}<>\"'`")
     if _SIGNED.fullmatch(bare):
         return (*terms, Term((bare.lower(),), Field.SIGNS))
     prefix = bare.endswith("*") and bare.rstrip("*")[-1:].isalnum()
-    tokens = analysis.words(_POSSESSIVE.sub("", bare))
+    tokens = tokenize.words(_POSSESSIVE.sub("", bare))
     if tokens:
         terms.append(Term(tuple(tokens), prefix=prefix))
     return tuple(terms)
@@ -156,7 +167,7 @@ def _word(word: str, *, spread: bool) -> tuple[Term, ...]:
 def _run(run: str, *, quoted: bool = False) -> Term:
     if len(run) == 1:  # begins some pair, or stands alone
         return Term((run,), Field.PAIRS, prefix=True, quoted=quoted)
-    return Term(tuple(analysis.pairs(run)[:-1]), Field.PAIRS, quoted=quoted)
+    return Term(tuple(tokenize.pairs(run)[:-1]), Field.PAIRS, quoted=quoted)
 
 
 class _Expression:
@@ -231,3 +242,90 @@ class _Expression:
             raise _Malformed
         self._at += 1
         return self._lexemes[self._at - 1]
+
+
+# snippets -----------------------------------------------------------------------------------------------
+
+
+class Needle(msgspec.Struct, frozen=True):
+    """What one term looks like in a text, in lower case."""
+
+    text: str = ""
+    stem: str = ""  # any word that begins with the text and has this stem will do
+    ends_open: bool = False  # the word may go on behind the text
+    pattern: re.Pattern[str] | None = None  # several words in a row, whatever stands between them
+
+    @classmethod
+    def of(cls, term: Term) -> "Needle":
+        first = term.tokens[0]
+        if term.field is Field.PAIRS:
+            return cls(first + "".join(pair[1:] for pair in term.tokens[1:]), ends_open=True)
+        if len(term.tokens) > 1:
+            return cls(pattern=re.compile(r"[\W_]{1,9}".join(map(re.escape, term.tokens))))
+        if term.is_word and tokenize.has_forms(first):
+            stem = tokenize.stem(first)
+            return cls(stem[: max(3, len(stem) - 1)], stem)  # study and studies share "stud", not the stem "studi"
+        return cls(first, ends_open=term.prefix)
+
+    def places(self, low: str) -> list[int]:
+        """Where it stands in lower-case text, the first few times."""
+        if self.pattern is not None:
+            return [match.start() for match in islice(self.pattern.finditer(low), _MOST_PLACES)]
+        found: list[int] = []
+        at = low.find(self.text)
+        for _ in range(_MOST_LOOKS):
+            if at < 0 or len(found) == _MOST_PLACES:
+                break
+            if self._stands(low, at):
+                found.append(at)
+            at = low.find(self.text, at + 1)
+        return found
+
+    def _stands(self, low: str, start: int) -> bool:
+        """Whether the word begins and ends here; where nothing separates words, any place will do."""
+        if start and low[start - 1].isalnum() and low[start].isascii():
+            return False
+        end = start + len(self.text)
+        if self.stem:
+            return tokenize.stem(_word_at(low, start)) == self.stem
+        return self.ends_open or not low[end : end + 1].isalnum()
+
+
+def snippet(text: str, needles: Sequence[Needle], *, from_start: bool = True) -> str:
+    """The stretch of text that holds the most of the needles; it begins with the text when that holds them.
+
+    `from_start` is False for text that is itself a stretch of something longer.
+    """
+    if len(text) <= LENGTH and from_start:
+        return text
+    low = text.lower()
+    places = sorted((place, number) for number, needle in enumerate(needles) for place in needle.places(low))
+    first, last = _best_stretch(places) if places else (0, 0)
+    start = 0 if last + BEFORE <= LENGTH else _word_start(text, max(0, first - BEFORE))
+    end = min(len(text), start + LENGTH)
+    cut_before = start > 0 or not from_start
+    body = text[start:end].strip() if cut_before else text[:end].rstrip()
+    return (CUT if cut_before else "") + body + (CUT.rstrip() if end < len(text) else "")
+
+
+def _best_stretch(places: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """First and last place of the stretch with the most different needles; of equals, the earliest."""
+    best, most, first = (places[0][0], places[0][0]), 0, 0
+    for last, (end, _) in enumerate(places):
+        while end - places[first][0] > LENGTH - 2 * BEFORE:
+            first += 1
+        different = len({number for _, number in places[first : last + 1]})
+        if different > most:
+            best, most = (places[first][0], end), different
+    return best
+
+
+def _word_at(text: str, at: int) -> str:
+    word = _WORD.match(text, at)
+    return word[0] if word else ""
+
+
+def _word_start(text: str, at: int) -> int:
+    """The beginning of the next word, when one begins soon."""
+    space = text.find(" ", at, at + BEFORE // 2)
+    return at if space < 0 else space + 1

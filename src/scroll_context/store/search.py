@@ -8,20 +8,17 @@ are never hits.
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from scroll_context.errors import BadInput, IndexUnavailable
-from scroll_context.events import EVERYTHING, Event, Grant, Payload
+from scroll_context.events import EVERYTHING, Event, Grant
 from scroll_context.store import query as language
-from scroll_context.store.follower import Follower
-from scroll_context.store.indexer import EngineFaults, Indexer, Progress, State
+from scroll_context.store.indexer import Commit, EngineFaults, Indexer, Progress
 from scroll_context.store.log import EventLog
-from scroll_context.store.matching import Filters, Match, Ranking
 from scroll_context.store.payloads import PayloadStore
-from scroll_context.store.query import Node, Words
-from scroll_context.store.snippets import Needle, snippet
+from scroll_context.store.query import Needle, Node, Words, snippet
+from scroll_context.store.ranking import Filters, Match, Ranking, find
 
 PATIENCE = 2.0  # seconds that a search waits for the index to catch up
 MOST_HITS = 10_000
@@ -31,25 +28,15 @@ _Several = str | Sequence[str] | None
 
 
 class Hit(msgspec.Struct, frozen=True):
-    """One event found. `content` is the whole text, or a preview when `payload` holds the body."""
+    """One event found; its `content` is the whole text, or a preview when its `payload` holds the body."""
 
-    seq: int
+    event: Event
     score: float
-    snippet: str
-    session_id: str
-    agent_id: str
-    task_id: str
-    kind: str
-    role: str
-    name: str
-    content: str
-    payload: Payload | None
-    headline: str
-    reply_to: int | None
-    step_index: int | None
-    msg_index: int | None
-    metadata: dict[str, Any]
-    created_at: str
+    snippet: str  # the part that matched
+
+    @property
+    def seq(self) -> int:
+        return self.event.seq
 
 
 class Hits(list[Hit]):
@@ -87,7 +74,6 @@ class SearchIndex:
         self.folder = folder
         self._log = log
         self._indexer = Indexer(folder, log, payloads)
-        self._follower = Follower(self._indexer)
 
     def search(
         self,
@@ -127,7 +113,7 @@ class SearchIndex:
         exclude = frozenset(exclude)
         ranking = Ranking(k, exclude, user_weight, flow)
         hits.behind = self._freshen(grant, exclude, patience)
-        hits.trouble = self._follower.trouble
+        hits.trouble = self._indexer.trouble
         try:
             hits.extend(self._find(parsed, filters, ranking, grant))
         except IndexUnavailable:  # damage that only reading brought to light
@@ -154,27 +140,26 @@ class SearchIndex:
 
     def stats(self) -> IndexStats:
         try:
-            state = self._indexer.state()
+            commit = self._indexer.newest()
         except IndexUnavailable as error:
             return IndexStats(0, 0, 0, str(error))
         return IndexStats(
             indexed_seq=self._indexer.current_until(),
-            documents=state.searcher.num_docs if state else 0,
-            segments=state.searcher.num_segments if state else 0,
-            trouble=self._follower.trouble,
+            documents=commit.searcher.num_docs if commit else 0,
+            segments=commit.searcher.num_segments if commit else 0,
+            trouble=self._indexer.trouble,
         )
 
     def start(self) -> None:
         """Keep the index close to the log from now on; else only searches do."""
-        self._follower.start()
+        self._indexer.start()
 
     def notify(self) -> None:
         """Something was appended."""
-        self._follower.notify()
+        self._indexer.notify()
 
     def close(self) -> None:
         """Stop indexing, merges included; what is not indexed, the next search will have indexed."""
-        self._follower.close()
         self._indexer.close()
 
     # searching ------------------------------------------------------------------------------------------
@@ -182,11 +167,11 @@ class SearchIndex:
     def _freshen(self, grant: Grant, exclude: Collection[int], patience: float) -> int:
         """Wait for what this search may see; the number of events that are still missing."""
         last = self._log.last_seq()
-        if self._is_current(last, grant, exclude) or self._follower.reach(last, patience):
+        if self._is_current(last, grant, exclude) or self._indexer.wait_for(last, patience):
             return 0
         until = self._indexer.current_until()
-        if until == 0 and self._follower.trouble:
-            raise IndexUnavailable(self._follower.trouble)
+        if until == 0 and self._indexer.trouble:
+            raise IndexUnavailable(self._indexer.trouble)
         return last - until
 
     def _is_current(self, last: int, grant: Grant, exclude: Collection[int]) -> bool:
@@ -196,44 +181,26 @@ class SearchIndex:
             return True
         if known == 0 or last - known > GLANCE:
             return False
-        state = self._indexer.state()
+        commit = self._indexer.newest()
         new = [event for event in self._log.iterate(after=known, until=last) if event.is_searchable]
-        if not new and state is not None:
-            state.current_until = max(state.current_until, last)
+        if not new and commit is not None:
+            commit.current_until = max(commit.current_until, last)
         return all(event.seq in exclude or not grant.permits(event) for event in new)
 
     def _find(self, parsed: Words | Node, filters: Filters, ranking: Ranking, grant: Grant) -> list[Hit]:
-        state = self._indexer.state()
-        if state is None:
+        commit = self._indexer.newest()
+        if commit is None:
             return []
         with EngineFaults("searching the index"):
-            found = state.matcher.find(parsed, filters, ranking)
+            found = find(commit.searcher, parsed, filters, ranking)
             needles = [Needle.of(term) for term in language.terms_of(parsed)]
             events = {e.seq: e for e in self._log.get_many([match.seq for match in found], grant) if e.is_searchable}
-            return [_hit(events[match.seq], match, state, needles) for match in found if match.seq in events]
+            return [_hit(events[match.seq], match, commit, needles) for match in found if match.seq in events]
 
 
-def _hit(event: Event, match: Match, state: State, needles: Sequence[Needle]) -> Hit:
+def _hit(event: Event, match: Match, commit: Commit, needles: Sequence[Needle]) -> Hit:
     shown = snippet(event.content or event.headline, needles)  # a reply that only made calls has no other words
-    if event.payload is not None and (passage := state.searcher.doc(match.address).get_first("passage")):
+    if event.payload is not None and (passage := commit.searcher.doc(match.address).get_first("passage")):
         text = bytes(passage).decode()
         shown = snippet(text, needles, from_start=text.startswith(event.content[:1_000]))
-    return Hit(
-        seq=event.seq,
-        score=match.score,
-        snippet=shown,
-        session_id=event.session_id,
-        agent_id=event.agent_id,
-        task_id=event.task_id,
-        kind=event.kind,
-        role=event.role,
-        name=event.name,
-        content=event.content,
-        payload=event.payload,
-        headline=event.headline,
-        reply_to=event.reply_to,
-        step_index=event.step_index,
-        msg_index=event.msg_index,
-        metadata=event.metadata,
-        created_at=event.created_at,
-    )
+    return Hit(event, match.score, shown)

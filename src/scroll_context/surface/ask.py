@@ -16,11 +16,10 @@ from typing import Any
 import msgspec
 
 from scroll_context.errors import BadInput, LimitReached
-from scroll_context.events import Kind
+from scroll_context.events import Kind, Scope
 from scroll_context.kernel.messages import Prelude
 from scroll_context.kernel.results import CapabilityResult
 from scroll_context.store.store import Store
-from scroll_context.surface.scope import Scope
 
 CONTEXT_LIMIT = 400_000  # characters of one context
 

@@ -8,24 +8,25 @@ a note, never among them.
 
 import datetime as dt
 from collections.abc import Callable, Collection, Mapping, Sequence
+from importlib import resources
 from typing import Any, Protocol
 
 import msgspec
 
 from scroll_context.errors import BadInput, UnknownSeq
-from scroll_context.events import Event
+from scroll_context.events import Event, Scope
+from scroll_context.kernel.messages import Prelude
 from scroll_context.kernel.results import CapabilityResult
 from scroll_context.store.search import Hit
 from scroll_context.store.sql import GuardedSql
 from scroll_context.store.store import Store
-from scroll_context.surface.checks import whole_number
-from scroll_context.surface.scope import Scope
 from scroll_context.surface.tool_record import ResultRef
 
 MAX_HITS = 200
 MAX_EXPAND = 5_000  # rows of one expand; more is asked for in pieces
 MAX_NOTES = 5
 WHOLE_TEXT = 1 << 20  # bytes; a larger body stays behind its handle
+PIECE = 4 << 20  # bytes of a body sent to the kernel at once
 
 
 class SessionFacts(Protocol):
@@ -132,6 +133,15 @@ class MemorySurface:
             raise BadInput("ms.provenance takes the name of a variable as text")
         return CapabilityResult(self.facts.provenance(name))
 
+    def read_payload(self, seq: Any, start: Any = 0) -> CapabilityResult:
+        """A piece of the body of an event within reach, and whether more follows."""
+        event = self.store.log.get(whole_number(seq, "seq", 1), self.grant)
+        if event.payload is None:
+            raise BadInput(f"seq {event.seq} has no payload; its whole text is its content")
+        at = whole_number(start, "start", 0)
+        piece = self.store.payloads.piece(event.payload.digest, at, PIECE)
+        return CapabilityResult({"piece": piece, "more": at + len(piece) < event.payload.size}, (event.seq,))
+
     def close(self) -> None:
         if self._sql is not None:
             self._sql.close()
@@ -181,24 +191,75 @@ class MemorySurface:
         return row
 
 
-def _common(item: Event | Hit) -> dict[str, Any]:
+class NoSession:
+    """The facts of a session that is not there: no view, no index, no cells on record."""
+
+    def visible_seqs(self) -> Collection[int]:
+        return ()
+
+    def index_lines(self) -> list[dict[str, Any]]:
+        return []
+
+    def provenance(self, name: str) -> dict[str, Any]:
+        raise BadInput(f"there is no session here, so nothing is known about {name!r}; :names lists your variables")
+
+
+def reading_surface(store: Store) -> MemorySurface:
+    """`ms` on a whole store, without a session: for a person who looks around in it."""
+    return MemorySurface(store, Scope(""), "all", NoSession())
+
+
+def handles_prelude() -> Prelude:
+    """Lazy handles inside the kernel, for `ms` and for tools."""
+    return Prelude("handles", prelude_source("handles_prelude"))
+
+
+def memory_prelude() -> Prelude:
+    """`ms` inside the kernel; it needs the handles before it."""
+    return Prelude("ms", prelude_source("ms_prelude"), ("ms",))
+
+
+def prelude_source(name: str) -> str:
+    """The source of a file of this package that runs inside the kernel before the first cell."""
+    return resources.files("scroll_context.surface").joinpath(f"{name}.py").read_text("utf-8")
+
+
+# rows ---------------------------------------------------------------------------------------------------
+
+
+def _common(event: Event) -> dict[str, Any]:
     row: dict[str, Any] = {
-        "seq": item.seq, "session_id": item.session_id, "agent_id": item.agent_id, "task_id": item.task_id,
-        "kind": item.kind, "role": item.role, "created_at": item.created_at, "step_index": item.step_index,
-        "msg_index": item.msg_index, "headline": item.headline, "content": item.content, "metadata": item.metadata,
+        "seq": event.seq, "session_id": event.session_id, "agent_id": event.agent_id, "task_id": event.task_id,
+        "kind": event.kind, "role": event.role, "created_at": event.created_at, "step_index": event.step_index,
+        "msg_index": event.msg_index, "headline": event.headline, "content": event.content,
+        "metadata": event.metadata,
     }  # fmt: skip
-    if (body := item.payload) is not None:
+    if (body := event.payload) is not None:
         row["payload"] = msgspec.to_builtins(
-            ResultRef(item.seq, body.size, body.media_type, body.is_text, item.content)
+            ResultRef(event.seq, body.size, body.media_type, body.is_text, event.content)
         )
     return row
 
 
 def _row_of_hit(hit: Hit) -> dict[str, Any]:
-    row = _common(hit)
+    row = _common(hit.event)
     row["score"] = hit.score
     row["snippet"] = hit.snippet
     return row
+
+
+# arguments ----------------------------------------------------------------------------------------------
+
+
+def whole_number(value: Any, name: str, least: int, most: int = (1 << 63) - 1) -> int:
+    """A whole number, also when it was sent as text; too large ones are brought down to the most."""
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        raise BadInput(f"{name} must be a whole number, not {value!r:.80}") from None
+    if number < least:
+        raise BadInput(f"{name} must be at least {least}, not {number}")
+    return min(number, most)
 
 
 def _texts(value: Any, name: str) -> list[str]:

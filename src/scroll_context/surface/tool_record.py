@@ -13,11 +13,10 @@ from typing import Any
 import msgspec
 
 from scroll_context.errors import ToolFailed
-from scroll_context.events import Kind, Payload
+from scroll_context.events import Kind, Payload, Scope
 from scroll_context.kernel.values import portable
 from scroll_context.store.log import EventLog
 from scroll_context.store.rows import INLINE_LIMIT, PREVIEW
-from scroll_context.surface.scope import Scope
 from scroll_context.surface.tool_values import INLINE_BYTES, Media, Plain, inline, json_text
 
 LAZY = 1 << 20  # bytes; a larger result stays in the store until a cell asks for it

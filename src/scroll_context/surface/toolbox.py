@@ -21,10 +21,11 @@ from typing import Any
 import msgspec
 
 from scroll_context.errors import BadInput, StoreError, ToolFailed
-from scroll_context.events import Event, Kind
+from scroll_context.events import Event, Kind, Scope
+from scroll_context.kernel.messages import Prelude
 from scroll_context.messages import ToolSpec
 from scroll_context.store.log import EventLog
-from scroll_context.surface.scope import Scope
+from scroll_context.surface.memory import prelude_source
 from scroll_context.surface.tool_record import Recorder, ResultRef
 from scroll_context.surface.tool_text import EFFECTS, brief_doc
 from scroll_context.surface.tool_values import Plain, inline, json_text, plain
@@ -112,6 +113,12 @@ class Toolbox:
             if len(text) <= limit:
                 return text
         return brief_doc(", ".join(one.name for one in tools), lines=1, chars=limit - 2)
+
+    def prelude(self) -> Prelude:
+        """Functions for the tools inside the kernel, and `ToolFailed` to catch."""
+        table = {name: (one.header, one.doc) for name, one in sorted(self.tools.items())}
+        names = sorted({name.partition(".")[0] for name in table})
+        return Prelude("tools", f"TOOLS = {table!r}\n" + prelude_source("tools_prelude"), (*names, "ToolFailed"))
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """The tools for native calling, sorted by name."""

@@ -16,9 +16,9 @@ import tantivy
 from tantivy import Occur, Query
 
 from scroll_context.events import Grant
-from scroll_context.store import analysis
-from scroll_context.store.analysis import SCHEMA
+from scroll_context.store import tokenize
 from scroll_context.store.query import All, AnyOf, Field, Node, Term, Words
+from scroll_context.store.tokenize import SCHEMA
 
 AS_WRITTEN = 0.4  # weight of a word as written, beside its stem
 RANKED_WORDS = 128  # beyond so many words with a prefix, all weigh the same
@@ -58,16 +58,16 @@ class Filters(msgspec.Struct, frozen=True):
 
     def clauses(self) -> list[Query]:
         clauses = [
-            Query.term_set_query(SCHEMA, name, [analysis.exact(value) for value in values])
+            Query.term_set_query(SCHEMA, name, [tokenize.exact(value) for value in values])
             if len(values) != 1
-            else Query.term_query(SCHEMA, name, analysis.exact(values[0]), "basic")
+            else Query.term_query(SCHEMA, name, tokenize.exact(values[0]), "basic")
             for name, values in self.exact
         ]
         if self.seq_range is not None:
             clauses.append(_between("seq", *self.seq_range))
         if self.created_from is not None or self.created_to is not None:
-            low = 0 if self.created_from is None else analysis.created_bound(self.created_from, upper=False)
-            high = _BIGGEST if self.created_to is None else analysis.created_bound(self.created_to, upper=True)
+            low = 0 if self.created_from is None else tokenize.created_bound(self.created_from, upper=False)
+            high = _BIGGEST if self.created_to is None else tokenize.created_bound(self.created_to, upper=True)
             clauses.append(_between("created", low, high))
         return clauses
 
@@ -101,14 +101,18 @@ class Match(msgspec.Struct, frozen=True):
     address: tantivy.DocAddress
 
 
-class Matcher:
-    """Builds and runs engine queries on one state of the index."""
+def find(searcher: tantivy.Searcher, query: Words | Node, filters: Filters, ranking: Ranking) -> list[Match]:
+    """The best matches. Events with all of a few words count twice; any of the words will do when those are few."""
+    return _Run(searcher).find(query, filters, ranking)
+
+
+class _Run:
+    """One search on one committed state of the index."""
 
     def __init__(self, searcher: tantivy.Searcher) -> None:
         self.searcher = searcher
 
     def find(self, query: Words | Node, filters: Filters, ranking: Ranking) -> list[Match]:
-        """The best matches. Events with all of a few words count twice; any of the words will do when those are few."""
         clauses = filters.clauses()
         if not isinstance(query, Words):
             return self._ranked(self._candidates(self._node(query, exact=False), clauses, ranking), ranking)
@@ -174,9 +178,9 @@ class Matcher:
         """What finds a term, and what only makes it count more."""
         if term.prefix:
             return [self._prefix(term)]
-        if not term.is_word or not analysis.has_forms(word := term.tokens[0]):
+        if not term.is_word or not tokenize.has_forms(word := term.tokens[0]):
             return [_exactly(term)]
-        stem = analysis.stem(word)
+        stem = tokenize.stem(word)
         any_form = Query.term_query(SCHEMA, "stems", stem, "freq")
         if in_question and stem == word:
             return [any_form]
