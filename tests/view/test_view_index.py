@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scroll_context.view.entries import Notice, Passage
 from scroll_context.view.headline import headline
-from scroll_context.view.index import LINE_CHARS, RUNS, EvictionIndex, Line, joined, line_for
-from scroll_context.view.items import Notice, Passage
+from scroll_context.view.index import LINE_CHARS, RUNS, EvictionIndex, IndexLine, joined, line_for
 
 
-def line(seq: int, last: int | None = None) -> Line:
+def line(seq: int, last: int | None = None) -> IndexLine:
     one = joined([line_for(Notice(Passage(seq, "", "", "", 0), 0))])
-    return Line(((seq, last or seq),), 1, headline(f"task {seq // 40}", f"state {seq}"), one.text, one.tokens)
+    return IndexLine(((seq, last or seq),), 1, headline(f"task {seq // 40}", f"state {seq}"), one.text, one.tokens)
 
 
 def filled(n: int, limit: int, batch: int = 1, width: int = 8) -> EvictionIndex:
@@ -57,7 +57,7 @@ def test_whatever_leaves_in_whatever_order_is_named_and_nothing_else(
     for gap, length, task, state in drawn:
         seq += gap + 1
         one = headline(task, state)
-        lines.append(Line(((seq, seq + length),), 1, one, f"- seq {seq}-{seq + length}: {one.full()}", 50))
+        lines.append(IndexLine(((seq, seq + length),), 1, one, f"- seq {seq}-{seq + length}: {one.full()}", 50))
         seq += length
     added = [line.spans[0] for line in lines]
     for _ in range(len(lines) // 8):

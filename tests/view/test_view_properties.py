@@ -8,13 +8,12 @@ from hypothesis import strategies as st
 from view_histories import SYSTEM, Scribe
 
 from scroll_context.events import Kind
+from scroll_context.view.entries import Form, Step, UserTurn, passages
 from scroll_context.view.eviction import FLOOR_TOKENS
-from scroll_context.view.explain import departures
 from scroll_context.view.index import WIDTH
-from scroll_context.view.items import Form, Request, Step, passages
 from scroll_context.view.render import Message, Rendered, render
 from scroll_context.view.tokens import MESSAGE_TOKENS, estimate
-from scroll_context.view.working import WorkingView
+from scroll_context.view.working import WorkingView, departures
 
 ALPHABETS = ("abc def ghi\n", '0123456789,.{}"', "東京の天気は晴れです。", "Привет мир ", "🙂é漢a ")
 DIGEST = "flights: list[212]"
@@ -82,7 +81,7 @@ class Checked(Scribe):
             event("over budget")
             waiting = {one.turn for one in self.view.entries if isinstance(one, Step) and one.last > self.read}
             for entry in self.view.entries:
-                held = isinstance(entry, Request) and entry.turn in {*waiting, self.view.turn}
+                held = isinstance(entry, UserTurn) and entry.turn in {*waiting, self.view.turn}
                 assert held or entry.last > self.read, "something that was read could still leave"
             assert self.view.index.extended([], 0) == self.view.index, "the index could still shrink"
             for entry in self.view.entries:
@@ -112,7 +111,7 @@ class Checked(Scribe):
 
     def check_questions(self) -> None:
         """No answer without its question."""
-        shown = {entry.seq for entry in self.view.entries if isinstance(entry, Request)}
+        shown = {entry.seq for entry in self.view.entries if isinstance(entry, UserTurn)}
         assert all(entry.turn in shown for entry in self.view.entries if isinstance(entry, Step))
 
     def check_request(self, rendered: Rendered) -> None:
@@ -120,7 +119,7 @@ class Checked(Scribe):
         if requests:
             newest = requests[-1]
             entry = self.view.get(newest.seq)
-            assert isinstance(entry, Request) and entry.turn == self.view.turn
+            assert isinstance(entry, UserTurn) and entry.turn == self.view.turn
             sent = [
                 block
                 for message in rendered.messages

@@ -5,11 +5,9 @@ from view_histories import Scribe
 
 from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
-from scroll_context.view.explain import departures, whereabouts
-from scroll_context.view.items import Request, Step
-from scroll_context.view.plan import Plan
+from scroll_context.view.entries import Step, UserTurn
 from scroll_context.view.render import render
-from scroll_context.view.working import WorkingView
+from scroll_context.view.working import EvictionPlan, WorkingView, departures, whereabouts
 
 ROOM = 10**6
 
@@ -50,7 +48,7 @@ def test_a_message_may_continue_the_running_turn() -> None:
     first = scribe.user("first")
     second = scribe.user("and also", continues=True)
     third = scribe.user("now this")
-    turns = [entry.turn for entry in scribe.view.entries if isinstance(entry, Request)]
+    turns = [entry.turn for entry in scribe.view.entries if isinstance(entry, UserTurn)]
     assert turns == [first.seq, first.seq, third.seq]
     assert scribe.view.turn == third.seq > second.seq
 
@@ -150,7 +148,7 @@ def test_a_plan_applied_again_changes_nothing() -> None:
 
 def test_a_plan_reads_back_from_its_event() -> None:
     for plan in pressed().plans:
-        assert Plan.from_metadata(plan.metadata()) == plan
+        assert EvictionPlan.from_metadata(plan.metadata()) == plan
 
 
 def test_a_copy_is_a_view_of_its_own() -> None:

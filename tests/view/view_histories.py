@@ -7,10 +7,9 @@ import msgspec
 
 from scroll_context.events import Event, Kind
 from scroll_context.view.eviction import Budget, plan_eviction
-from scroll_context.view.plan import Plan
 from scroll_context.view.render import Rendered, render, shared_prefix
 from scroll_context.view.tokens import MESSAGE_TOKENS, estimate
-from scroll_context.view.working import WorkingView
+from scroll_context.view.working import EvictionPlan, WorkingView
 
 SYSTEM = "You work in a session whose history is never lost. " * 40
 DIGEST = "flights: list[212]\nroutes: DataFrame (88, 6)\nbudget = 1200\n" * 8
@@ -23,7 +22,7 @@ class Scribe:
         self.budget = Budget(window=window, **marks)
         self.view = WorkingView()
         self.log: list[Event] = []
-        self.plans: list[Plan] = []
+        self.plans: list[EvictionPlan] = []
         self.sent: list[Rendered] = []
         self._gap = gap
         self._seq = 0
@@ -59,7 +58,7 @@ class Scribe:
         call = self.write(Kind.TOOL_CALL, "{}", name=name, tool_call_id=id, reply_to=reply.seq)
         return self.write(Kind.TOOL_RESULT, result, name=name, reply_to=call.seq, tool_call_id=id, tool_state=state)
 
-    def fit(self, overflowed: bool = False) -> Plan | None:
+    def fit(self, overflowed: bool = False) -> EvictionPlan | None:
         """Plan, log the plan, apply it: as the agent does before a call."""
         plan = plan_eviction(self.view, self.budget, overflowed=overflowed)
         if plan:
@@ -72,7 +71,7 @@ class Scribe:
         self.fit()
         rendered = render(self.view, SYSTEM, digest)
         self.sent.append(rendered)
-        self.write(Kind.REQUEST, metadata=rendered.metadata())
+        self.write(Kind.REQUEST, metadata={**rendered.metadata(), "digest": digest})
         return rendered
 
 

@@ -7,8 +7,8 @@ import typer
 from scroll_context.cli.output import one_line, print_table, visible
 from scroll_context.messages import Message
 from scroll_context.session.explain import Explanation
-from scroll_context.view.explain import Departure
 from scroll_context.view.tokens import estimate
+from scroll_context.view.working import Departure
 
 SHOWN = 300  # characters of a message without --full
 

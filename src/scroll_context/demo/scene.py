@@ -19,7 +19,7 @@ from scroll_context.store.store import Store
 from scroll_context.surface.toolbox import ToolUse
 from scroll_context.view.eviction import Budget
 from scroll_context.view.headline import parse_field
-from scroll_context.view.plan import Plan
+from scroll_context.view.working import EvictionPlan
 
 
 class Scene:
@@ -83,7 +83,7 @@ class Compact:
 
     def __call__(self, event: Event) -> None:
         if event.kind == Kind.EVICTION:
-            plan = Plan.from_metadata(event.metadata)
+            plan = EvictionPlan.from_metadata(event.metadata)
             self.folded += len(plan.folded)
             self.evicted += len(plan.evicted)
             lists = ((plan.folded, "folded"), (plan.evicted, "evicted"))

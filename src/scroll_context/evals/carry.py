@@ -23,7 +23,7 @@ from scroll_context.session.session import Session, SessionOptions, lineage
 from scroll_context.store.store import Store
 from scroll_context.view.eviction import Budget
 from scroll_context.view.headline import FIELD_CHARS
-from scroll_context.view.plan import Plan
+from scroll_context.view.working import EvictionPlan
 
 INGESTION = "scroll-ingestion"
 """The session that holds the plans."""
@@ -87,7 +87,7 @@ def fresh(context: WindowedContext, text: Callable[[Event], str]) -> WindowedCon
 def _clear(store: Store, scope: Scope, context: WindowedContext, model: Model, budget: Budget, spans: Spans) -> None:
     before = context.view.tokens
     leaving = sum(entry.tokens for lo, _ in spans if (entry := context.view.get(lo)))
-    plan = Plan(
+    plan = EvictionPlan(
         reason="the session ended", before=before, after=before - leaving, limit=budget.window, evicted=spans,
         index_tokens=int(budget.window * budget.index_share), ratio=context.view.gauge.ratio,
     )  # fmt: skip

@@ -6,7 +6,7 @@ import msgspec
 
 from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
-from scroll_context.view.plan import Plan
+from scroll_context.view.working import EvictionPlan
 
 
 class Accounts(msgspec.Struct, kw_only=True):
@@ -51,7 +51,7 @@ def accounts(events: Iterable[Event]) -> Accounts:
 
 def _add_plan(sums: Accounts, event: Event) -> None:
     try:
-        plan = Plan.from_metadata(event.metadata)
+        plan = EvictionPlan.from_metadata(event.metadata)
     except BadInput:  # of a context that plans in another way
         return
     sums.evictions += 1

@@ -17,7 +17,7 @@ from scroll_context.events import Event, Kind
 from scroll_context.messages import Message
 from scroll_context.session.session import lineage
 from scroll_context.store.store import Store
-from scroll_context.view.explain import Departure, departures
+from scroll_context.view.working import RENDERER_VERSION, Departure, departures
 
 INDEX = "index: "
 """How a departure begins to say that it stands in the index."""
@@ -66,7 +66,7 @@ def explain(store: Store, seq: int, inherited: Callable[[str], Iterable[Event]] 
     name = str(setup.metadata.get("context", ""))
     if inherited is not None:
         before = [*inherited(name), *before]
-    context = _replayed(store, name, before)
+    context = _replayed(store, name, before, int(request.metadata.get("renderer", 1)))
     messages, doubt = _rebuilt(context, store.log.text(setup), request)
     reply = _reply_to(store, request)
     usage = reply.metadata.get("usage", {}) if reply else {}
@@ -89,11 +89,11 @@ def explain(store: Store, seq: int, inherited: Callable[[str], Iterable[Event]] 
     )
 
 
-def _replayed(store: Store, name: str, before: list[Event]) -> WindowedContext | None:
-    """The context as it was after these events; None for one that this version does not have."""
-    if name not in CONTEXTS:
+def _replayed(store: Store, name: str, before: list[Event], version: int) -> WindowedContext | None:
+    """The context as it was after these events, by the rules of that time; None for one that is not known here."""
+    if name not in CONTEXTS or version > RENDERER_VERSION:
         return None
-    context = CONTEXTS[name](store.log.text)
+    context = CONTEXTS[name](store.log.text, version)
     for event in before:
         context.add(event)
     return context
@@ -102,7 +102,7 @@ def _replayed(store: Store, name: str, before: list[Event]) -> WindowedContext |
 def _rebuilt(context: WindowedContext | None, system: str, request: Event) -> tuple[tuple[Message, ...], str]:
     """The messages of the request, and why they may not be what was sent ("" when they are)."""
     if context is None:
-        return (), "it was made by a context that this version of Scroll does not have"
+        return (), "it was made by a context or by rules that this version of Scroll does not have"
     rendered = context.render(system, str(request.metadata.get("digest", "")))
     if rendered.hash == request.metadata.get("hash"):
         return rendered.messages, ""

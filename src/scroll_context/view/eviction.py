@@ -22,11 +22,10 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from scroll_context.errors import BadInput
-from scroll_context.view.index import Line
-from scroll_context.view.items import Notice, Passage, Reply, Request, Step, passages
-from scroll_context.view.plan import Plan
+from scroll_context.view.entries import Notice, Passage, Step, StepReply, UserTurn, passages
+from scroll_context.view.index import IndexLine
 from scroll_context.view.tokens import Gauge
-from scroll_context.view.working import WorkingView
+from scroll_context.view.working import EvictionPlan, WorkingView
 
 PAST_REQUEST_CHARS = 2_000
 FOLD_TOKENS = 64
@@ -54,7 +53,7 @@ class Budget(msgspec.Struct, frozen=True):
             )
 
 
-def plan_eviction(view: WorkingView, budget: Budget, *, overflowed: bool = False) -> Plan | None:
+def plan_eviction(view: WorkingView, budget: Budget, *, overflowed: bool = False) -> EvictionPlan | None:
     """What to remove before the next call; None while the view is below its high mark.
 
     `overflowed` says that the provider refused the last request as too long: its word wins over any estimate.
@@ -87,7 +86,7 @@ class _Ladder:
         self._folded: list[int] = []
         self._clipped: dict[int, int] = {}
         self._evicted: dict[int, int] = {}
-        self._lines: list[Line] = []
+        self._lines: list[IndexLine] = []
         self._line_tokens = 0
         self._tail = self._first_recent()
         self._after = 0  # the exact size when the climb is over
@@ -120,9 +119,9 @@ class _Ladder:
             rung()
         self._after = self._settled()
 
-    def plan(self, reason: str) -> Plan:
+    def plan(self, reason: str) -> EvictionPlan:
         overhead, after = self._budget.overhead, self._after
-        return Plan(
+        return EvictionPlan(
             reason=reason,
             before=self._before,
             after=after + overhead,
@@ -153,7 +152,7 @@ class _Ladder:
             entry.tokens
             for entry in view.entries
             if entry.last > view.seen
-            or (entry.turn == view.turn if isinstance(entry, Request) else entry.seq >= self._tail)
+            or (entry.turn == view.turn if isinstance(entry, UserTurn) else entry.seq >= self._tail)
         )
 
     @property
@@ -190,7 +189,7 @@ class _Ladder:
         past = [
             entry
             for entry in self._view.entries
-            if isinstance(entry, Request) and entry.turn != self._view.turn and entry.seq <= self._view.seen
+            if isinstance(entry, UserTurn) and entry.turn != self._view.turn and entry.seq <= self._view.seen
         ]
         for request in past:
             if self._size > target and len(request.body.shown) > PAST_REQUEST_CHARS:
@@ -199,7 +198,7 @@ class _Ladder:
             if self._size > target and request.turn not in answering:
                 self._evict(request)
 
-    def _evict(self, entry: Request | Step | Notice) -> None:
+    def _evict(self, entry: UserTurn | Step | Notice) -> None:
         line = self._view.evict(entry.seq)
         self._evicted[entry.seq] = entry.last
         self._lines.append(line)
@@ -210,24 +209,24 @@ class _Ladder:
         current = self._view.index.extended(self._lines, self._index_limit).tokens
         self._index_limit = max(0, current - excess)
 
-    def _texts(self) -> list[Passage | Reply]:
+    def _texts(self) -> list[Passage | StepReply]:
         """Everything still shown that could be clipped."""
-        texts: list[Passage | Reply] = []
+        texts: list[Passage | StepReply] = []
         for entry in self._view.entries:
             texts += passages(entry)
             if isinstance(entry, Step):
                 texts.append(entry.reply)
         return texts
 
-    def _unread(self) -> list[Passage | Reply]:
+    def _unread(self) -> list[Passage | StepReply]:
         seen = self._view.seen
         return [one for entry in self._view.entries if entry.last > seen for one in passages(entry) if one.seq > seen]
 
-    def _running_requests(self) -> list[Passage | Reply]:
+    def _running_requests(self) -> list[Passage | StepReply]:
         running = self._view.turn
-        return [entry.body for entry in self._view.entries if isinstance(entry, Request) and entry.turn == running]
+        return [entry.body for entry in self._view.entries if isinstance(entry, UserTurn) and entry.turn == running]
 
-    def _clip(self, texts: Sequence[Passage | Reply], excess: int, floor: int) -> None:
+    def _clip(self, texts: Sequence[Passage | StepReply], excess: int, floor: int) -> None:
         """Clip the longest of `texts` to one common size, so that together they lose `excess`; none below `floor`."""
         room = sum(text.tokens for text in texts) - excess
         share = max(floor, _common_size((text.tokens for text in texts), room))
@@ -235,7 +234,7 @@ class _Ladder:
             if text.tokens > share:
                 self._clip_one(text, share)
 
-    def _clip_one(self, text: Passage | Reply, share: int) -> None:
+    def _clip_one(self, text: Passage | StepReply, share: int) -> None:
         chars = text.length * max(share - FLOOR_TOKENS // 2, 1) // text.tokens
         while chars > FLOOR_CHARS and text.clipped(chars).tokens > share:
             chars = chars * 3 // 4

@@ -12,8 +12,8 @@ from functools import cached_property
 
 import msgspec
 
+from scroll_context.view.entries import MARK, Entry
 from scroll_context.view.headline import Headline, merged
-from scroll_context.view.items import MARK, Entry
 from scroll_context.view.tokens import estimate
 
 WIDTH = 8
@@ -33,7 +33,7 @@ SEAM = MARK + "end of the index. The live conversation follows; work on the newe
 Spans = tuple[tuple[int, int], ...]
 
 
-class Line(msgspec.Struct, frozen=True):
+class IndexLine(msgspec.Struct, frozen=True):
     """One line of the index."""
 
     spans: Spans
@@ -43,20 +43,20 @@ class Line(msgspec.Struct, frozen=True):
     tokens: int
 
 
-class Block(msgspec.Struct, frozen=True):
+class IndexBlock(msgspec.Struct, frozen=True):
     """A few lines that roll up together."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[IndexLine, ...]
 
 
 class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
     """Tiers of blocks, finest first; within a tier the oldest block is first."""
 
-    tiers: tuple[tuple[Block, ...], ...] = ()
+    tiers: tuple[tuple[IndexBlock, ...], ...] = ()
     width: int = WIDTH
 
     @property
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[IndexLine]:
         """Every line, oldest first: coarse tiers before fine ones."""
         return (line for tier in reversed(self.tiers) for block in tier for line in block.lines)
 
@@ -72,17 +72,17 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
         """The index as the model reads it; empty if nothing was evicted."""
         return "\n".join((HEADER, *(line.text for line in self.lines))) if self.tiers else ""
 
-    def find(self, seq: int) -> Line | None:
+    def find(self, seq: int) -> IndexLine | None:
         """The line that stands for a seq, the finest if several do."""
         found = [line for line in self.lines if any(lo <= seq <= hi for lo, hi in line.spans)]
         return min(found, key=lambda line: sum(hi - lo for lo, hi in line.spans)) if found else None
 
-    def extended(self, lines: Sequence[Line], limit: int) -> "EvictionIndex":
+    def extended(self, lines: Sequence[IndexLine], limit: int) -> "EvictionIndex":
         """The index with newly evicted lines, rolled up until it is within `limit` tokens or cannot shrink."""
         index = self
         ordered = sorted(lines, key=lambda line: line.spans)
         for start in range(0, len(ordered), self.width):
-            index = index._with_block(Block(tuple(ordered[start : start + self.width])))
+            index = index._with_block(IndexBlock(tuple(ordered[start : start + self.width])))
         while index.tokens > limit:
             shorter = index._rolled()
             if shorter is None:
@@ -90,7 +90,7 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
             index = shorter
         return index
 
-    def _with_block(self, block: Block) -> "EvictionIndex":
+    def _with_block(self, block: IndexBlock) -> "EvictionIndex":
         tiers = self.tiers or ((),)
         index = self._replacing(0, (*tiers[0], block))
         return index._collapsed(0) if len(index.tiers[0]) >= self.width else index
@@ -103,9 +103,9 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
         room = self.width - 1
         if above:  # fill the newest block first, so that blocks are only begun when lines need them
             taken = room - len(above[-1].lines)
-            above[-1] = Block((*above[-1].lines, *lines[:taken]))
+            above[-1] = IndexBlock((*above[-1].lines, *lines[:taken]))
             lines = lines[taken:]
-        above += [Block(tuple(lines[i : i + room])) for i in range(0, len(lines), room)]
+        above += [IndexBlock(tuple(lines[i : i + room])) for i in range(0, len(lines), room)]
         index = self._replacing(at, (newest,))._replacing(at + 1, tuple(above))
         return index._collapsed(at + 1) if len(above) >= self.width else index
 
@@ -121,37 +121,37 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
                 return self._replacing(at, self._paired(lines))
         return None
 
-    def _paired(self, lines: Sequence[Line]) -> tuple[Block, ...]:
+    def _paired(self, lines: Sequence[IndexLine]) -> tuple[IndexBlock, ...]:
         """The lines with the two neighbours joined that stand for the least, so that none grows out of proportion."""
         at = min(range(len(lines) - 1), key=lambda i: lines[i].entries + lines[i + 1].entries)
         fewer = (*lines[:at], joined(lines[at : at + 2]), *lines[at + 2 :])
         room = self.width - 1
-        return tuple(Block(fewer[i : i + room]) for i in range(0, len(fewer), room))
+        return tuple(IndexBlock(fewer[i : i + room]) for i in range(0, len(fewer), room))
 
-    def _replacing(self, at: int, tier: tuple[Block, ...]) -> "EvictionIndex":
+    def _replacing(self, at: int, tier: tuple[IndexBlock, ...]) -> "EvictionIndex":
         return EvictionIndex((*self.tiers[:at], tier, *self.tiers[at + 1 :]), self.width)
 
 
 _FRAME_TOKENS = estimate(HEADER) + estimate(SEAM) + 8
 
 
-def line_for(entry: Entry) -> Line:
+def line_for(entry: Entry) -> IndexLine:
     """The full line of one evicted entry."""
     headline = entry.headline()
     return _line(((entry.seq, entry.last),), 1, headline, headline.full())
 
 
-def joined(lines: Sequence[Line]) -> Line:
+def joined(lines: Sequence[IndexLine]) -> IndexLine:
     """One short line for several in order."""
     headline = merged([line.headline for line in lines])
     spans = _union([span for line in lines for span in line.spans])
     return _line(spans, sum(line.entries for line in lines), headline, headline.line(LINE_CHARS))
 
 
-def _line(spans: Spans, entries: int, headline: Headline, said: str) -> Line:
+def _line(spans: Spans, entries: int, headline: Headline, said: str) -> IndexLine:
     where = ", ".join([str(lo) if lo == hi else f"{lo}-{hi}" for lo, hi in spans])
     text = f"- seq {where}{f' ({entries})' if entries > 1 else ''}: {said}"
-    return Line(spans, entries, headline, text, estimate(text) + 1)
+    return IndexLine(spans, entries, headline, text, estimate(text) + 1)
 
 
 def _union(spans: Sequence[tuple[int, int]]) -> Spans:

@@ -18,8 +18,8 @@ import msgspec
 from msgspec.structs import replace
 
 from scroll_context.messages import Message, canonical
+from scroll_context.view.entries import MARK, Entry, Form, Step, spare_id
 from scroll_context.view.index import SEAM
-from scroll_context.view.items import MARK, Entry, Form, Step, spare_id
 from scroll_context.view.tokens import MESSAGE_TOKENS, estimate
 from scroll_context.view.working import WorkingView
 
@@ -35,10 +35,11 @@ class Rendered(msgspec.Struct, frozen=True):
     tokens: int  # raw estimate of the messages, without tool schemas
     upto: int  # the last event that the model may have read from it
     visible: frozenset[int]  # seqs shown in full, which search need not return
+    renderer: int  # the version of the rules that made the messages
 
     def metadata(self) -> dict[str, Any]:
         """What the view needs to find in the metadata of the `request` event; add the tokens of tool schemas."""
-        return {"hash": self.hash, "tokens": self.tokens, "upto": self.upto}
+        return {"hash": self.hash, "tokens": self.tokens, "upto": self.upto, "renderer": self.renderer}
 
 
 def render(view: WorkingView, system: str = "", digest: str = "", *, preface: str | None = None) -> Rendered:
@@ -65,7 +66,7 @@ def render(view: WorkingView, system: str = "", digest: str = "", *, preface: st
     messages[-1] = replace(messages[-1], cache_mark=True, tail=digest.strip())
     tokens = body + sum(estimate(text) + MESSAGE_TOKENS for text in (system, digest) if text.strip())
     sent = hashlib.sha256(canonical(messages)).hexdigest()
-    return Rendered(tuple(messages), sent, tokens, view.last_seq, frozenset(visible))
+    return Rendered(tuple(messages), sent, tokens, view.last_seq, frozenset(visible), view.version)
 
 
 def shared_prefix(before: Rendered, after: Rendered) -> float:

@@ -12,24 +12,85 @@ order of their seqs. What each kind must carry:
   `tool_call_id` the call), `tool_state` is "ok" or what went wrong, `metadata.bound` the variables a cell bound.
 * `tool_call`, `tool_result` with `metadata.inside_cell` = seq of the cell: not shown, but part of that step.
 * `notice`: the text. `request`: `metadata.upto` (last seq rendered) and `metadata.tokens` (raw estimate of all that
-  was sent), appended before the model is asked. `eviction`: `metadata.plan`, a `Plan`, appended before it is applied.
+  was sent), appended before the model is asked. `eviction`: `metadata.plan`, an
+  `EvictionPlan`, appended before it is applied.
 
 Every other kind leaves the view as it is. `content` is shown as given: where a payload holds the body, the preview
 is shown with a note. Adding costs the same whatever the length of the session.
+
+A request records the version of the rules that made it, and is rebuilt by the same rules for ever. `WorkingView`
+decides what a version means; entries, index lines and messages are the same values under each.
+
+1. The first rules. Requests without a version were made by them.
+2. Index lines and markers say how a step ended. A text that is shown whole is not called clipped because the log keeps
+   it as a payload.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
+from scroll_context.view.entries import MARK, Entry, Form, Notice, Step, UserTurn, passage, passages, step
 from scroll_context.view.headline import TASK_CHARS, cut
-from scroll_context.view.index import EvictionIndex, Line, line_for
-from scroll_context.view.items import MARK, Entry, Notice, Request, Step, passage, step
-from scroll_context.view.plan import Plan
+from scroll_context.view.index import EvictionIndex, IndexLine, line_for
 from scroll_context.view.tokens import Gauge
+
+RENDERER_VERSION = 2
+"""The rules that new requests are made by."""
+
+
+class EvictionPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that one eviction does to a view, and the numbers that explain why.
+
+    It names seqs and sizes only, so applying it to the same view gives the same view, now and in any replay. Tokens are
+    raw estimates, overhead included.
+    """
+
+    reason: str
+    before: int
+    after: int
+    limit: int  # what the view had to be within
+    over_budget: bool = False  # nothing more may leave, and it is still above the limit
+    folded: tuple[int, ...] = ()  # results that become stubs
+    clipped: tuple[tuple[int, int], ...] = ()  # seq and characters kept
+    evicted: tuple[tuple[int, int], ...] = ()  # entries that move to the index, as the spans of their seqs
+    index_tokens: int
+    ratio: float
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether applying it makes the view smaller; a request refused as too long is only worth repeating then."""
+        return self.after < self.before
+
+    def metadata(self) -> dict[str, Any]:
+        """For the metadata of the `eviction` event."""
+        return {"plan": msgspec.to_builtins(self)}
+
+    @staticmethod
+    def from_metadata(metadata: Mapping[str, Any]) -> "EvictionPlan":
+        try:
+            return msgspec.convert(metadata.get("plan"), EvictionPlan)
+        except msgspec.ValidationError as error:
+            raise BadInput(
+                f"an eviction event does not hold a readable plan ({error}). The log is intact: every event can "
+                "still be expanded by its seq, but this view cannot be rebuilt beyond it."
+            ) from error
+
+    def summary(self) -> str:
+        """One line for a person."""
+        parts = [
+            f"{len(what)} {word}"
+            for what, word in ((self.folded, "folded"), (self.clipped, "clipped"), (self.evicted, "evicted"))
+            if what
+        ]
+        over = f"; still above the limit of {self.limit:,}" if self.over_budget else ""
+        return (
+            f"{self.reason}: {', '.join(parts) or 'nothing to remove'}; {self.before:,} → {self.after:,} tokens{over}"
+        )
 
 
 class _Asked(NamedTuple):
@@ -44,7 +105,13 @@ class _Asked(NamedTuple):
 class WorkingView:
     """The entries still shown, the index of those that left, and what is known of the provider's token count."""
 
-    def __init__(self) -> None:
+    def __init__(self, version: int = RENDERER_VERSION) -> None:
+        if not 1 <= version <= RENDERER_VERSION:
+            raise BadInput(
+                f"this version of Scroll has the rules 1 to {RENDERER_VERSION} for views, not {version}: a newer one "
+                "made that request. Nothing is lost; read it with the newer version."
+            )
+        self.version = version
         self.index = EvictionIndex()
         self.gauge = Gauge()
         self.last_seq = 0  # of any event added
@@ -58,9 +125,9 @@ class WorkingView:
         self._asked: _Asked | None = None  # the request that awaits its reply
 
     @classmethod
-    def replay(cls, events: Iterable[Event], upto: int | None = None) -> "WorkingView":
+    def replay(cls, events: Iterable[Event], upto: int | None = None, version: int = RENDERER_VERSION) -> "WorkingView":
         """The view as it was after the event `upto`, or after all of them."""
-        view = cls()
+        view = cls(version)
         for event in events:
             if upto is not None and event.seq > upto:
                 break
@@ -104,10 +171,10 @@ class WorkingView:
                 upto, tokens = (_int(event.metadata.get(name)) for name in ("upto", "tokens"))
                 self._asked = _Asked(upto, tokens, self.turn, self._task)
             case Kind.EVICTION:
-                self.apply(Plan.from_metadata(event.metadata))
+                self.apply(EvictionPlan.from_metadata(event.metadata))
         self.last_seq = event.seq
 
-    def apply(self, plan: Plan) -> None:
+    def apply(self, plan: EvictionPlan) -> None:
         """Carry out a plan. Seqs that are not shown are passed over, so applying it again at once changes nothing."""
         self.drop_thinking()
         for seq in plan.folded:
@@ -139,18 +206,18 @@ class WorkingView:
             return self._put(replace(entry, reply=entry.reply.clipped(chars)))
         return self._put(entry.with_result(seq, lambda result: replace(result, body=result.body.clipped(chars))))
 
-    def evict(self, seq: int) -> Line:
+    def evict(self, seq: int) -> IndexLine:
         """Take the entry at `seq` out; the line returned must reach the index with `file`."""
         entry = self._entries.pop(seq)
         self.entry_tokens -= entry.tokens
         for own in entry.seqs if isinstance(entry, Step) else (seq,):
             del self._owner[own]
         request = self._entries.get(entry.turn)
-        if isinstance(request, Request) and not isinstance(entry, Request):
+        if isinstance(request, UserTurn) and not isinstance(entry, UserTurn):
             self._put(request.losing(entry))
         return line_for(entry)
 
-    def file(self, lines: list[Line], limit: int) -> None:
+    def file(self, lines: list[IndexLine], limit: int) -> None:
         """Enter evicted lines into the index and keep it within `limit` tokens."""
         self.index = self.index.extended(lines, limit)
 
@@ -164,7 +231,7 @@ class WorkingView:
         if not (event.metadata.get("continues") and self.turn in self._entries):
             self.turn = event.seq
             self._task = cut(event.content, TASK_CHARS)
-        self._own(Request(passage(event), self.turn))
+        self._own(UserTurn(passage(event), self.turn))
 
     def _add_reply(self, event: Event) -> None:
         asked = self._asked or _Asked(self.last_seq, 0, self.turn, self._task)
@@ -208,6 +275,40 @@ class WorkingView:
         self._put(entry)
         for own in entry.seqs if isinstance(entry, Step) else (entry.seq,):
             self._owner[own] = entry.seq
+
+
+class Departure(msgspec.Struct, frozen=True):
+    """One text or entry that left the view in part or whole."""
+
+    seq: int
+    last: int  # the end of its span; `seq` itself for a single text
+    how: str  # folded, clipped or evicted
+    plan: int  # seq of the eviction event
+    reason: str
+    now: str  # where it stands at the moment asked about
+
+
+def departures(events: Iterable[Event], view: WorkingView) -> tuple[Departure, ...]:
+    """Everything that has left a view, in the order in which it left; `events` are what the view was built from."""
+    left: list[tuple[int, int, str, int, str]] = []
+    for event in events:
+        if event.kind == Kind.EVICTION:
+            plan = EvictionPlan.from_metadata(event.metadata)
+            left += [(seq, seq, "folded", event.seq, plan.reason) for seq in plan.folded]
+            left += [(seq, seq, "clipped", event.seq, plan.reason) for seq, _ in plan.clipped]
+            left += [(lo, hi, "evicted", event.seq, plan.reason) for lo, hi in plan.evicted]
+    return tuple(Departure(*one, whereabouts(view, one[0])) for one in left)
+
+
+def whereabouts(view: WorkingView, seq: int) -> str:
+    """Where the event at `seq` stands in a view."""
+    entry = view.get(seq)
+    if entry is not None:
+        reply = entry.reply.form if isinstance(entry, Step) else Form.FULL
+        form = next((text.form for text in passages(entry) if text.seq == seq), reply)
+        return {Form.FULL: "shown in full", Form.CLIPPED: "shown clipped", Form.FOLDED: "shown as a stub"}[form]
+    line = view.index.find(seq)
+    return f"index: {line.text.removeprefix('- ')}" if line else "not part of the view"
 
 
 def _int(value: object) -> int:

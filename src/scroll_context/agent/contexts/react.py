@@ -26,8 +26,8 @@ class ReactContext(WindowedContext):
     recovery = "it cannot be recovered"
 
     @staticmethod
-    def make_view() -> WorkingView:
-        return WholeSteps()
+    def make_view(version: int) -> WorkingView:
+        return WholeSteps(version)
 
     def room(self, budget: Budget) -> Budget:
         return replace(budget, index_share=0.0)

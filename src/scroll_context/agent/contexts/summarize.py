@@ -17,10 +17,10 @@ from scroll_context.errors import ModelCancelled, ModelError
 from scroll_context.events import Event, Kind
 from scroll_context.messages import Message
 from scroll_context.models import Model, Request
+from scroll_context.view.entries import MARK, Entry, Step
 from scroll_context.view.eviction import Budget
-from scroll_context.view.items import MARK, Entry, Step
-from scroll_context.view.plan import Plan
 from scroll_context.view.tokens import estimate
+from scroll_context.view.working import RENDERER_VERSION, EvictionPlan
 
 SHARE = 0.1  # of the window, for the summary
 SECONDS = 180.0  # to wait for it
@@ -32,8 +32,8 @@ class SummarizeContext(ReactContext):
     name = "summarize"
     gone = "summarized above"
 
-    def __init__(self, text: Callable[[Event], str]) -> None:
-        super().__init__(text)
+    def __init__(self, text: Callable[[Event], str], version: int = RENDERER_VERSION) -> None:
+        super().__init__(text, version)
         self.summary = ""
         self._unsummarized = 0  # entries that left without a word
 
@@ -55,7 +55,7 @@ class SummarizeContext(ReactContext):
             parts.append(f"{MARK}{self._unsummarized} steps and messages were dropped without a summary]")
         return "\n\n".join(parts)
 
-    def replacement(self, plan: Plan, budget: Budget, model: Model) -> tuple[str, dict[str, Any]]:
+    def replacement(self, plan: EvictionPlan, budget: Budget, model: Model) -> tuple[str, dict[str, Any]]:
         leaving = [entry for lo, _ in plan.evicted if (entry := self.view.get(lo))]
         if not leaving:
             return "", {}

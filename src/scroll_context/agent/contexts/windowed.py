@@ -13,9 +13,8 @@ from scroll_context.agent.contexts.protocol import Actions
 from scroll_context.events import Event, Kind
 from scroll_context.models import Model
 from scroll_context.view.eviction import Budget, plan_eviction
-from scroll_context.view.plan import Plan
 from scroll_context.view.render import Rendered, render
-from scroll_context.view.working import WorkingView
+from scroll_context.view.working import RENDERER_VERSION, EvictionPlan, WorkingView
 
 if TYPE_CHECKING:
     from scroll_context.session.session import Session
@@ -24,13 +23,13 @@ WHOLE_RESULT = 4 << 20  # bytes; a longer native result is shown by its preview
 
 
 class WindowedContext:
-    """A view and its upkeep. `text` gives the whole text of an event."""
+    """A view and its upkeep. `text` gives the whole text of an event; `version` is that of the view's rules."""
 
     name = ""
     actions = Actions()
 
-    def __init__(self, text: Callable[[Event], str]) -> None:
-        self.view = self.make_view()
+    def __init__(self, text: Callable[[Event], str], version: int = RENDERER_VERSION) -> None:
+        self.view = self.make_view(version)
         self._text = text
         self._visible: Collection[int] = frozenset()
 
@@ -71,15 +70,15 @@ class WindowedContext:
     # what contexts differ in ----------------------------------------------------------------------------
 
     @staticmethod
-    def make_view() -> WorkingView:
+    def make_view(version: int) -> WorkingView:
         """An empty view."""
-        return WorkingView()
+        return WorkingView(version)
 
     def room(self, budget: Budget) -> Budget:
         """The budget, less what this context needs for itself."""
         return budget
 
-    def replacement(self, plan: Plan, budget: Budget, model: Model) -> tuple[str, dict[str, Any]]:  # noqa: ARG002
+    def replacement(self, plan: EvictionPlan, budget: Budget, model: Model) -> tuple[str, dict[str, Any]]:  # noqa: ARG002
         """What is to stand for what leaves: a remark for people, and facts to record with the plan."""
         return "", {}
 

@@ -12,8 +12,8 @@ import msgspec
 from msgspec.structs import replace
 
 from scroll_context.messages import Message, canonical
+from scroll_context.view.entries import MARK
 from scroll_context.view.index import HEADER
-from scroll_context.view.items import MARK
 from scroll_context.view.render import Rendered
 from scroll_context.view.working import WorkingView
 

@@ -93,7 +93,7 @@ def passage(event: Event, prefix: str = "") -> Passage:
     return Passage(event.seq, text, text, extent, estimate(text), Form.CLIPPED)
 
 
-class Call(msgspec.Struct, frozen=True):
+class StepCall(msgspec.Struct, frozen=True):
     """One call that a reply makes. `arguments` is JSON text exactly as recorded; `shown` is what the view sends."""
 
     id: str
@@ -103,7 +103,7 @@ class Call(msgspec.Struct, frozen=True):
     provider: str = ""  # who wrote `opaque`, which goes back as it came
     opaque: dict[str, Any] = {}
 
-    def clipped(self, chars: int, seq: int) -> "Call":
+    def clipped(self, chars: int, seq: int) -> "StepCall":
         """The call with every long string in its arguments clipped."""
         if len(self.arguments) <= chars:
             return replace(self, shown=self.arguments)
@@ -115,11 +115,11 @@ class Call(msgspec.Struct, frozen=True):
         return replace(self, shown=min(shown, self.arguments, key=len))
 
 
-class Reply(msgspec.Struct, frozen=True):
+class StepReply(msgspec.Struct, frozen=True):
     """What the model said: text, opaque thinking blocks, calls, and the headline bound to it ("" if it gave none)."""
 
     body: Passage
-    calls: tuple[Call, ...]
+    calls: tuple[StepCall, ...]
     thinking: tuple[dict[str, Any], ...]
     headline: str
     tokens: int
@@ -137,17 +137,17 @@ class Reply(msgspec.Struct, frozen=True):
         whole = self.body.form is Form.FULL and all(call.shown == call.arguments for call in self.calls)
         return Form.FULL if whole else Form.CLIPPED
 
-    def without_thinking(self) -> "Reply":
+    def without_thinking(self) -> "StepReply":
         return _reply(self.body, self.calls, (), self.headline) if self.thinking else self
 
-    def clipped(self, chars: int) -> "Reply":
+    def clipped(self, chars: int) -> "StepReply":
         """The last resort for a reply too long for the window: text and arguments clipped, thinking dropped."""
         calls = tuple(call.clipped(chars, self.seq) for call in self.calls)
         shorter = _reply(self.body.clipped(chars), calls, (), self.headline)
         return shorter if shorter.tokens < self.tokens else self
 
 
-class Result(msgspec.Struct, frozen=True):
+class StepResult(msgspec.Struct, frozen=True):
     """What one call returned, as the model sees it."""
 
     body: Passage
@@ -159,11 +159,11 @@ class Result(msgspec.Struct, frozen=True):
     def failed(self) -> bool:
         return self.state not in _SUCCESS
 
-    def folded(self) -> "Result":
+    def folded(self) -> "StepResult":
         return replace(self, body=self.body.folded(f"{self.name or 'result'} {self.state or 'ok'}"))
 
 
-class Request(msgspec.Struct, frozen=True):
+class UserTurn(msgspec.Struct, frozen=True):
     """A message of the user. `gone` is the span of its steps that left the view, and how many they were."""
 
     body: Passage
@@ -199,7 +199,7 @@ class Request(msgspec.Struct, frozen=True):
     def headline(self) -> Headline:
         return headline(f"user: {self.body.shown[: FIELD_CHARS * 2]}", status="asked")
 
-    def losing(self, entry: "Step | Notice") -> "Request":
+    def losing(self, entry: "Step | Notice") -> "UserTurn":
         """The request after `entry` of its turn left the view."""
         lo, hi, count = self.gone or (entry.seq, entry.last, 0)
         return replace(self, gone=(min(lo, entry.seq), max(hi, entry.last), count + isinstance(entry, Step)))
@@ -234,8 +234,8 @@ class Notice(msgspec.Struct, frozen=True):
 class Step(msgspec.Struct, frozen=True, dict=True):
     """A reply with all of its calls and results: the unit that leaves a view whole."""
 
-    reply: Reply
-    results: tuple[Result | None, ...]
+    reply: StepReply
+    results: tuple[StepResult | None, ...]
     addresses: tuple[int, ...]  # seq of each call's own event, 0 while unknown
     last: int  # the highest seq that belongs to the step, calls from inside its cells included
     turn: int
@@ -308,10 +308,10 @@ class Step(msgspec.Struct, frozen=True, dict=True):
         """The step after call `i` returned."""
         bound = event.metadata.get("bound")
         names = tuple(str(name) for name in bound) if isinstance(bound, list | tuple) else ()
-        result = Result(passage(event), event.name or self.reply.calls[i].name, event.tool_state, names)
+        result = StepResult(passage(event), event.name or self.reply.calls[i].name, event.tool_state, names)
         return replace(self, results=(*self.results[:i], result, *self.results[i + 1 :]), last=event.seq)
 
-    def with_result(self, seq: int, change: Callable[[Result], Result]) -> "Step":
+    def with_result(self, seq: int, change: Callable[[StepResult], StepResult]) -> "Step":
         """The step with the result at `seq` in another form."""
         results = tuple(change(one) if one and one.body.seq == seq else one for one in self.results)
         return replace(self, results=results)
@@ -320,7 +320,7 @@ class Step(msgspec.Struct, frozen=True, dict=True):
         """The step with the result at `seq` as a stub. Kept, because an eviction is planned first and then applied."""
         forms: dict[int, Step] = vars(self).setdefault("folded_forms", {})
         if seq not in forms:
-            forms[seq] = self.with_result(seq, Result.folded)
+            forms[seq] = self.with_result(seq, StepResult.folded)
         return forms[seq]
 
     def headline(self) -> Headline:
@@ -336,7 +336,7 @@ class Step(msgspec.Struct, frozen=True, dict=True):
         return fallback(self.task, actions, bound, self.reply.body.shown[: FIELD_CHARS * 2], status)
 
 
-Entry = Request | Step | Notice
+Entry = UserTurn | Step | Notice
 
 
 def passages(entry: Entry) -> tuple[Passage, ...]:
@@ -364,17 +364,17 @@ def decoded(arguments: str) -> Any:
         return arguments
 
 
-def _reply(body: Passage, calls: tuple[Call, ...], thinking: tuple[dict[str, Any], ...], given: str) -> Reply:
+def _reply(body: Passage, calls: tuple[StepCall, ...], thinking: tuple[dict[str, Any], ...], given: str) -> StepReply:
     tokens = MESSAGE_TOKENS + body.tokens + sum(estimate(_json(block)) for block in thinking)
     tokens += sum(_CALL_TOKENS + estimate(call.name) + estimate(call.shown) for call in calls)
-    return Reply(body, calls, thinking, given, tokens)
+    return StepReply(body, calls, thinking, given, tokens)
 
 
-def _call(made: Mapping[str, Any]) -> Call:
+def _call(made: Mapping[str, Any]) -> StepCall:
     arguments = made.get("arguments", "")
     text = arguments if isinstance(arguments, str) else _json(arguments)
     opaque = made.get("opaque")
-    return Call(
+    return StepCall(
         str(made.get("id", "")),
         str(made.get("name", "")),
         text,
@@ -390,7 +390,7 @@ def _parsed(text: str) -> Headline | None:
     return parse_field(text)
 
 
-def _action(call: Call) -> str:
+def _action(call: StepCall) -> str:
     """A call on one line, with its values rather than its JSON."""
     value = decoded(call.arguments)
     values = value.values() if isinstance(value, dict) else [value]
@@ -412,7 +412,7 @@ def spare_id(seq: int, position: int) -> str:
     return f"call_{seq}_{position}"
 
 
-def _object(call: Call) -> dict[str, Any]:
+def _object(call: StepCall) -> dict[str, Any]:
     """The arguments as an object, since providers refuse a history that holds anything else."""
     value = decoded(call.shown)
     return value if isinstance(value, dict) else {"arguments": value}

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scroll_context.events import Event, Kind, Payload
-from scroll_context.view.items import MARK, Form, decoded, passage, step
+from scroll_context.view.entries import MARK, Form, decoded, passage, step
 
 texts = st.builds(lambda text, times: text * times, st.text(max_size=40), st.integers(0, 400))
 
