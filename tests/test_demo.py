@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
-from typer.testing import CliRunner
 
 from scroll_context.cli.app import app
 from scroll_context.demo import story, world

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from click.testing import Result
 from rich.console import Console
-from typer.testing import Result
 
 from scroll_context.agent.agent import Agent
 from scroll_context.cli.chat import Chat

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from typer.testing import Result
+from click.testing import Result
 
 from scroll_context.models import Reply, exec_cell
 from scroll_context.session.session import fork

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 from made_runs import make_run
 from typer.main import get_command
-from typer.testing import CliRunner, Result
 
 from scroll_context.cli.app import app
 from scroll_context.cli.eval_commands import app as eval_app

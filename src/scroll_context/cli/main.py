@@ -1,8 +1,9 @@
 """The command `scroll`: the list of its commands, and its entry point.
 
 `scroll --help` is answered from this table, with next to nothing imported. Every other command line goes to app.py,
-which imports the command that is called. To add one, write a function whose docstring is its help, and name it in
-COMMANDS.
+which imports the command that is called. To add one, write it with click, its docstring its help, and name it in
+COMMANDS. Any installed package can add commands: an entry point in the group `scroll_context.commands` names one and
+says `module:object`, where the object is a click command, a Typer app or a function that Typer can read.
 """
 
 import os
@@ -11,28 +12,33 @@ import sys
 INTERRUPTED = 130
 TERMINATED = 143
 
-COMMANDS = {  # name: (module and function, the first line of its help)
-    "import": ("importing.import_", "Add messages to a store; creates the store if there is none."),
-    "search": ("reading.search", "Find events by their words, best first."),
-    "show": ("reading.show", "Show the event at an address, or a range of them."),
-    "sessions": ("reading.sessions", "List the sessions, oldest first."),
-    "stats": ("reading.stats", "Show the store in numbers."),
-    "sql": ("reading.sql", "Run a read-only SQL query on the history, as a model may."),
-    "verify": ("upkeep.verify", "Check events, payloads and the search index against their hashes."),
-    "salvage": ("upkeep.salvage", "Make a new log from whatever is legible in a damaged one."),
-    "reindex": ("upkeep.reindex", "Build the search index anew from the log."),
-    "backup": ("upkeep.backup", "Copy the store to a new folder."),
-    "export": ("upkeep.export", "Write everything as JSON Lines: events, hashes and payloads."),
-    "doctor": ("kernel_commands.doctor", "Show what the kernel's sandbox enforces here, and how."),
-    "repl": ("kernel_commands.repl", "Write Python in the jailed kernel yourself."),
-    "chat": ("agent_commands.chat", "Talk to an agent whose memory is the store."),
-    "run": ("agent_commands.run", "Give an agent one task, in a new session."),
-    "resume": ("agent_commands.resume", "Go on with a session, whatever ended it."),
-    "fork": ("agent_commands.fork", "Make a new session that shares another's past up to a seq."),
-    "explain": ("agent_commands.explain", "Show what a model saw at a request, and what had left."),
-    "trajectory": ("agent_commands.trajectory", "Show the steps of a session: reasoning, action, observation."),
-    "eval": ("eval_commands.app", "Rerun the paper's benchmarks on your own model."),
-    "demo": ("demo.demo", "See an agent work in a window far too small for it."),
+GROUP = "scroll_context.commands"
+
+COMMANDS = {  # name: (module and object, the first line of its help)
+    "import": ("scroll_context.cli.importing:import_", "Add messages to a store; creates the store if there is none."),
+    "search": ("scroll_context.cli.reading:search", "Find events by their words, best first."),
+    "show": ("scroll_context.cli.reading:show", "Show the event at an address, or a range of them."),
+    "sessions": ("scroll_context.cli.reading:sessions", "List the sessions, oldest first."),
+    "stats": ("scroll_context.cli.reading:stats", "Show the store in numbers."),
+    "sql": ("scroll_context.cli.reading:sql", "Run a read-only SQL query on the history, as a model may."),
+    "verify": ("scroll_context.cli.upkeep:verify", "Check events, payloads and the search index against their hashes."),
+    "salvage": ("scroll_context.cli.upkeep:salvage", "Make a new log from whatever is legible in a damaged one."),
+    "reindex": ("scroll_context.cli.upkeep:reindex", "Build the search index anew from the log."),
+    "backup": ("scroll_context.cli.upkeep:backup", "Copy the store to a new folder."),
+    "export": ("scroll_context.cli.upkeep:export", "Write everything as JSON Lines: events, hashes and payloads."),
+    "doctor": ("scroll_context.cli.kernel_commands:doctor", "Show what the kernel's sandbox enforces here, and how."),
+    "repl": ("scroll_context.cli.kernel_commands:repl", "Write Python in the jailed kernel yourself."),
+    "chat": ("scroll_context.cli.agent_commands:chat", "Talk to an agent whose memory is the store."),
+    "run": ("scroll_context.cli.agent_commands:run", "Give an agent one task, in a new session."),
+    "resume": ("scroll_context.cli.agent_commands:resume", "Go on with a session, whatever ended it."),
+    "fork": ("scroll_context.cli.agent_commands:fork", "Make a new session that shares another's past up to a seq."),
+    "explain": ("scroll_context.cli.agent_commands:explain", "Show what a model saw at a request, and what had left."),
+    "trajectory": (
+        "scroll_context.cli.agent_commands:trajectory",
+        "Show the steps of a session: reasoning, action, observation.",
+    ),
+    "eval": ("scroll_context.cli.eval_commands:app", "Rerun the paper's benchmarks on your own model."),
+    "demo": ("scroll_context.cli.demo:demo", "See an agent work in a window far too small for it."),
 }
 
 OVERVIEW = """\
@@ -61,7 +67,42 @@ Commands:
 
 def overview() -> str:
     """What `scroll --help` prints."""
-    return OVERVIEW + "".join(f"  {name:<12}{line}\n" for name, (_, line) in COMMANDS.items())
+    return OVERVIEW + "".join(f"  {name:<12}{line}\n" for name, (_, line) in commands().items())
+
+
+def commands() -> dict[str, tuple[str, str]]:
+    """COMMANDS, and behind them those that installed packages add, each with the summary of its package.
+
+    `importlib.metadata` would find them too, but takes as long to import as `scroll --help` may take in all.
+    """
+    found = dict(COMMANDS)
+    for folder in dict.fromkeys(sys.path):
+        try:
+            packages = sorted(name for name in os.listdir(folder or ".") if name.endswith(".dist-info"))
+        except OSError:
+            continue  # not a folder
+        for package in packages:
+            inside = False
+            for line in _lines(f"{folder or '.'}/{package}/entry_points.txt"):
+                if line.startswith("["):
+                    inside = line.strip() == f"[{GROUP}]"
+                elif inside and "=" in line:
+                    name, _, where = line.partition("=")
+                    summary = _summary(f"{folder or '.'}/{package}/METADATA")
+                    found.setdefault(name.strip(), (where.partition("[")[0].strip(), summary))
+    return found
+
+
+def _summary(file: str) -> str:
+    return next((line.partition(":")[2].strip() for line in _lines(file) if line.startswith("Summary:")), "")
+
+
+def _lines(file: str) -> list[str]:
+    try:
+        with open(file, encoding="utf-8", errors="replace") as opened:
+            return opened.readlines()
+    except OSError:
+        return []  # not every package has such a file
 
 
 def main() -> None:
