@@ -9,11 +9,12 @@ import scroll_context
 
 PACKAGE = Path(scroll_context.__file__).parent
 
-VALUES = {"events", "errors", "messages"}
+VALUES = {"events", "errors", "messages", "background"}
 MAY_IMPORT = {
     "events": {"errors"},
     "errors": set(),
     "messages": set(),
+    "background": set(),
     "bundled": set(),
     "importers": VALUES,
     "store": VALUES,

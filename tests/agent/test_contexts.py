@@ -11,7 +11,7 @@ from scroll_context.agent.contexts import CONTEXTS, make_context
 from scroll_context.errors import BadInput
 from scroll_context.events import Kind
 from scroll_context.models import Reply, Request, ScriptedModel, answer, exec_cell
-from scroll_context.models.well_formed import well_formed
+from scroll_context.models.protocol import well_formed
 from scroll_context.session.explain import explain
 from scroll_context.store.store import Store
 

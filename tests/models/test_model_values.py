@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scroll_context.errors import BadInput
 from scroll_context.messages import Message, Thinking, ToolCall, ToolSpec, canonical
 from scroll_context.models import Reply, Request, Settings, Usage, connect
-from scroll_context.models.well_formed import well_formed
+from scroll_context.models.protocol import well_formed
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 numbers = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)

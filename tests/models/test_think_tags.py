@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scroll_context.models.think_tags import ThinkTags
+from scroll_context.models.translate import ThinkTags
 
 CASES = [
     ("<think>why</think>answer", ["why"], "answer"),

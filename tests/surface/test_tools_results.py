@@ -19,8 +19,8 @@ from scroll_context.events import Event, Scope
 from scroll_context.kernel.values import portable
 from scroll_context.store.log import EventLog
 from scroll_context.store.refs import ArtifactRef, ToolResultRef, ref
-from scroll_context.surface import tool_record
-from scroll_context.surface.tool_values import Media
+from scroll_context.surface import tool_results
+from scroll_context.surface.tool_results import Media
 from scroll_context.surface.toolbox import Toolbox, ToolOutcome
 from scroll_context.surface.tools import tool
 
@@ -226,7 +226,7 @@ def test_large_media_beside_a_small_text_do_not_cross_either(log: EventLog) -> N
 
 @pytest.mark.parametrize("value", ["x" * 5_000, [b"x" * 3_000, b"y" * 3_000], b"z" * 5_000, ["x" * 5_000]])
 def test_a_huge_result_is_refused_and_said_so(log: EventLog, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tool_record, "MAX_RESULT", 4_096)
+    monkeypatch.setattr(tool_results, "MAX_RESULT", 4_096)
     with pytest.raises(ToolFailed, match="at most 4,096 are taken"):
         returned(log, value)
     assert log.tail(1)[0].tool_state == "error"

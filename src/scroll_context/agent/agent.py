@@ -16,7 +16,7 @@ from scroll_context.errors import ContextOverflow, ModelCancelled
 from scroll_context.events import Event, Kind
 from scroll_context.messages import ToolCall, ToolSpec
 from scroll_context.models import Model, Reply, Request, Settings, Usage
-from scroll_context.models.stopping import Stoppable
+from scroll_context.models.protocol import Stoppable
 from scroll_context.session.session import Session
 from scroll_context.view.eviction import Budget
 from scroll_context.view.headline import parse_field, parse_reply, without_headline

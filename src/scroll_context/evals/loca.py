@@ -17,6 +17,7 @@ import msgspec
 
 from scroll_context.agent.agent import Agent
 from scroll_context.agent.contexts import CONTEXTS
+from scroll_context.background import in_thread
 from scroll_context.errors import BadInput, ContextOverflow, ModelRefused, ToolFailed
 from scroll_context.evals.loca_environment import ServerEnvironment, existing, prepared
 from scroll_context.evals.loca_sandbox import Config, Sandbox
@@ -27,7 +28,6 @@ from scroll_context.evals.trials import Attempt, Metrics, Outcome, Setup, Stop, 
 from scroll_context.events import Kind
 from scroll_context.session.session import Session, SessionOptions, lineage
 from scroll_context.store.store import Store
-from scroll_context.surface.tool_work import in_thread
 
 T = TypeVar("T")
 

@@ -18,13 +18,13 @@ from typing import Any
 
 import msgspec
 
+from scroll_context.background import in_thread
 from scroll_context.errors import ToolFailed
 from scroll_context.evals.loca_client import Evaluation, Function, LocaClient, Opened
 from scroll_context.messages import ToolSpec
-from scroll_context.surface.mcp_schema import doc_of, identifier, signature_of
-from scroll_context.surface.tool_values import Plain, plain
-from scroll_context.surface.tool_work import in_thread
-from scroll_context.surface.tools import RESERVED, Limits, Tool
+from scroll_context.surface.json_schema import doc_of, identifier, signature_of
+from scroll_context.surface.tool_results import Plain, plain
+from scroll_context.surface.tools import RESERVED, Tool, ToolLimits
 
 CALL_SECONDS = 130.0  # for a tool, waiting for another call included
 CLAIM = "claim_done"  # part of the name of the tool that ends a task
@@ -119,7 +119,7 @@ class Sandbox:
 
         return Tool(
             called, launch, name=name, doc=doc_of(function.description, function.parameters), signature=signature,
-            schema=function.parameters, aliases=aliases, effects=True, limits=Limits(timeout=CALL_SECONDS),
+            schema=function.parameters, aliases=aliases, effects=True, limits=ToolLimits(timeout=CALL_SECONDS),
         )  # fmt: skip
 
     def _caller(self, name: str, parsed: bool) -> Callable[[dict[str, Any]], Any]:

@@ -38,7 +38,7 @@ from scroll_context.evals.trials import (
     slug,
 )
 from scroll_context.events import Kind
-from scroll_context.models.stopping import Stoppable
+from scroll_context.models.protocol import Stoppable
 from scroll_context.session.session import SessionOptions, lineage
 from scroll_context.store.store import Store
 

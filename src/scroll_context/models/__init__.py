@@ -6,8 +6,7 @@ Importing this package loads no provider library; `connect` does, when a real mo
 from pathlib import Path
 
 from scroll_context.errors import BadInput
-from scroll_context.models.protocol import DEFAULT_WINDOW, Model, Reply, Request, Settings, Usage
-from scroll_context.models.retries import with_retries
+from scroll_context.models.protocol import DEFAULT_WINDOW, Model, Reply, Request, Settings, Usage, with_retries
 from scroll_context.models.scripted import ScriptedModel, answer, exec_cell, load_script
 
 __all__ = [

@@ -1,22 +1,33 @@
-"""What the agent asks of a language model and what it gets back, whoever the provider is.
+"""What the agent asks of a language model and what it gets back, for every provider.
 
 A `Model` turns a `Request` into a `Reply`, synchronously: the caller's thread waits, receives the text as
 it is written through `on_text` (called in that same thread), and can stop waiting through `cancel`, through
 `timeout` or with Ctrl-C. Faults are the `ModelError` branch of the error tree and nothing else. A model
 keeps no conversation: everything it is told is in the request. Requests and replies are values with one
 canonical JSON form (`messages.canonical`), so both can be logged and compared.
+
+`with_retries` is the one place where a request is sent again. Only `ModelUnavailable` is retried; an overflow, a
+refusal and a cancelled reply are raised at once. The wait doubles from `first_wait` with jitter, or is what the
+provider asked for. A provider that asks for more than `max_wait` is not waited for: the error is raised and the run
+can be resumed later. The SDKs' own retries are switched off where the models are made.
 """
 
+import random
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import msgspec
 
+from scroll_context.errors import ModelCancelled, ModelUnavailable
 from scroll_context.messages import Message, Thinking, ToolCall, ToolSpec
 
 DEFAULT_WINDOW = 128_000
 """Context window in tokens, assumed when neither the caller nor the provider's data names one."""
+
+NO_OUTPUT = "(no output)"
+NO_RESULT = "(no result was recorded for this call)"
 
 OnText = Callable[[str], None]
 
@@ -102,3 +113,128 @@ class Model(Protocol):
         Setting `cancel` makes the call raise `ModelCancelled` soon; `timeout` seconds without a whole reply
         raise `ModelUnavailable`.
         """
+
+
+def well_formed(messages: Iterable[Message]) -> list[Message]:
+    """The messages with every call answered exactly once, right after it, and without empty texts.
+
+    Providers answer HTTP 400 to a tool result without its call, to a call without its result and to an empty text. The
+    view does not produce them; a hand-made or imported history can. What is left out here says nothing (an empty
+    message) or answers nothing (a result without its call), and is still in the log.
+    """
+    out: list[Message] = []
+    open_calls: dict[str, str] = {}  # id to tool name: asked for by the newest assistant message, not answered
+
+    def answer_the_rest() -> None:
+        for call_id, name in open_calls.items():
+            out.append(Message(role="tool", text=NO_RESULT, tool_call_id=call_id, name=name))
+        open_calls.clear()
+
+    for message in messages:
+        if message.role == "tool":
+            if message.tool_call_id in open_calls:
+                name = open_calls.pop(message.tool_call_id)
+                text = message.text if message.text.strip() else NO_OUTPUT
+                out.append(msgspec.structs.replace(message, text=text, name=message.name or name))
+            continue
+        answer_the_rest()
+        if message.role == "assistant":
+            open_calls.update((call.id, call.name) for call in message.tool_calls)
+            if message.text.strip() or message.tool_calls:
+                out.append(message)
+        elif message.text.strip():
+            out.append(message)
+    answer_the_rest()
+    return out
+
+
+OnRetry = Callable[[int, float, ModelUnavailable], None]
+"""Called before each wait: how many attempts have failed, the seconds to wait, and why. Text that a failed attempt
+streamed will come again."""
+
+
+def with_retries(
+    model: Model,
+    *,
+    attempts: int = 5,
+    max_wait: float = 60.0,
+    first_wait: float = 1.0,
+    on_retry: OnRetry | None = None,
+) -> Model:
+    """The same model, asked up to `attempts` times for each reply."""
+    return _Retrying(model, attempts, max_wait, first_wait, on_retry)
+
+
+class _Retrying:
+    """What `with_retries` makes of a model."""
+
+    def __init__(
+        self, model: Model, attempts: int, max_wait: float, first_wait: float, on_retry: OnRetry | None
+    ) -> None:
+        self.name = model.name
+        self.window = model.window
+        self._model = model
+        self._attempts = attempts
+        self._max_wait = max_wait
+        self._first_wait = first_wait
+        self._on_retry = on_retry
+
+    def reply(
+        self,
+        request: Request,
+        *,
+        on_text: OnText | None = None,
+        cancel: threading.Event | None = None,
+        timeout: float | None = None,
+    ) -> Reply:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        failed = 0
+        while True:
+            remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
+            try:
+                return self._model.reply(request, on_text=on_text, cancel=cancel, timeout=remaining)
+            except ModelUnavailable as error:
+                failed += 1
+                wait = self._wait(failed, error)
+                out_of_time = deadline is not None and time.monotonic() + wait >= deadline
+                if failed >= self._attempts or wait > self._max_wait or out_of_time:
+                    raise
+                if self._on_retry is not None:
+                    self._on_retry(failed, wait, error)
+                _pause(wait, cancel)
+
+    def _wait(self, failed: int, error: ModelUnavailable) -> float:
+        if error.retry_after is not None:
+            return error.retry_after
+        longest = min(self._max_wait, self._first_wait * 2.0 ** (failed - 1))
+        return longest * random.uniform(0.5, 1.0)
+
+
+def _pause(seconds: float, cancel: threading.Event | None) -> None:
+    if cancel is None:
+        time.sleep(seconds)
+    elif cancel.wait(seconds):
+        raise ModelCancelled("the caller stopped waiting between two attempts")
+
+
+class Stoppable:
+    """The same model, for requests that somebody else makes with it, such as summaries.
+
+    A reply that is given no `cancel` of its own ends, with ModelCancelled, when `stop` is set.
+    """
+
+    def __init__(self, model: Model, stop: threading.Event) -> None:
+        self.name = model.name
+        self.window = model.window
+        self._model = model
+        self._stop = stop
+
+    def reply(
+        self,
+        request: Request,
+        *,
+        on_text: OnText | None = None,
+        cancel: threading.Event | None = None,
+        timeout: float | None = None,
+    ) -> Reply:
+        return self._model.reply(request, on_text=on_text, cancel=cancel or self._stop, timeout=timeout)

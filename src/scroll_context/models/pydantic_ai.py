@@ -8,10 +8,11 @@ libraries' own retries are off (`with_retries` is the one place for them).
 
 import asyncio
 import codecs
+import queue
 import re
 import threading
-from collections.abc import Callable
-from typing import Any, cast
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar, cast
 
 from pydantic_ai import exceptions as foreign_errors
 from pydantic_ai import messages as foreign
@@ -21,14 +22,17 @@ from pydantic_ai.profiles import ModelProfile
 from pydantic_ai.providers import Provider, infer_provider_class
 from pydantic_ai.settings import ModelSettings
 
+from scroll_context.background import in_loop
 from scroll_context.errors import BadInput, ModelCancelled, ModelUnavailable
 from scroll_context.models import translate
-from scroll_context.models.background import Cancelled, run_streaming
 from scroll_context.models.faults import as_model_error
-from scroll_context.models.protocol import DEFAULT_WINDOW, OnText, Reply, Request, Settings
-from scroll_context.models.think_tags import ThinkTags
-from scroll_context.models.well_formed import well_formed
+from scroll_context.models.protocol import DEFAULT_WINDOW, OnText, Reply, Request, Settings, well_formed
+from scroll_context.models.translate import ThinkTags
 
+T = TypeVar("T")
+
+POLL_SECONDS = 0.05  # how soon a set `cancel` is noticed
+CLOSING_SECONDS = 5.0  # how long a cancelled request may take to close its connection
 COMPATIBLE = "openai-compatible"
 _Joined = codecs.getincrementaldecoder("utf-16-le")  # holds back half of a pair that was cut between two chunks
 _IN_PYTHON = re.compile(r" or pass it via `[^`]*`")  # of a remedy, what nobody can do on a command line
@@ -142,6 +146,52 @@ class ConnectedModel:
             return float(response.cost().total_price)
         except (LookupError, ValueError, AssertionError):
             return None  # no price is known for this model, or it did not report its usage
+
+
+class Cancelled(Exception):
+    """The caller's `cancel` was set."""
+
+
+def run_streaming(
+    work: Callable[[Callable[[str], None]], Coroutine[Any, Any, T]],
+    *,
+    on_text: OnText | None = None,
+    cancel: threading.Event | None = None,
+) -> T:
+    """Run `work(emit)` on an event loop and pass what it emits to `on_text` in this thread; return its result.
+
+    The calling thread stays open to Ctrl-C and to `cancel`. However the wait ends, the coroutine is cancelled and gets
+    a few seconds to close its connection before this function returns.
+    """
+    pieces: queue.SimpleQueue[str | None] = queue.SimpleQueue()  # None says that the coroutine has ended
+    started, ended = threading.Event(), threading.Event()
+
+    async def emitting() -> T:
+        started.set()
+        try:
+            return await work(pieces.put)
+        finally:
+            ended.set()
+            pieces.put(None)
+
+    future = in_loop(emitting(), "libraries")
+    try:
+        while True:
+            if cancel is not None and cancel.is_set():
+                raise Cancelled
+            try:
+                piece = pieces.get(timeout=None if cancel is None else POLL_SECONDS)
+            except queue.Empty:
+                continue
+            if piece is None:
+                return future.result()
+            if on_text is not None:
+                on_text(piece)
+    except BaseException:
+        future.cancel()
+        if started.is_set():
+            ended.wait(CLOSING_SECONDS)
+        raise
 
 
 def connect(

@@ -1,7 +1,7 @@
 """MCP servers as namespaces of tools: `weather.forecast(city="Graz")` in a cell calls a tool of a server.
 
-A mount owns one connection, over standard streams to a process that it starts or over HTTP, on an event loop in a
-thread of its own; the tools that it gives are used like any others. When the server dies, the calls that were running
+A mount owns one connection, over standard streams to a process that it starts or over HTTP, on an event loop in
+another thread; the tools that it gives are used like any others. When the server dies, the calls that were running
 fail with what the server last said, and the next call connects again, once. A call is sent a second time only when
 the server marked its tool as read-only: any other may have taken effect already. The list of tools is read when the
 server is mounted and does not change after that.
@@ -24,8 +24,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from scroll_context.background import in_loop
 from scroll_context.errors import BadInput, ToolFailed
-from scroll_context.surface.mcp_schema import (
+from scroll_context.surface.json_schema import (
     NAME_CHARS,
     doc_of,
     identifier,
@@ -34,9 +35,7 @@ from scroll_context.surface.mcp_schema import (
     text_of,
     value_of,
 )
-from scroll_context.surface.tool_record import MAX_RESULT
-from scroll_context.surface.tool_values import Plain, plain
-from scroll_context.surface.tool_work import LoopThread
+from scroll_context.surface.tool_results import MAX_RESULT, Plain, plain
 from scroll_context.surface.tools import Tool
 
 if TYPE_CHECKING:
@@ -76,9 +75,8 @@ class McpMount:
         self._linking = asyncio.Lock()
         self._dropped: set[asyncio.Task[None]] = set()
         self._closed = False
-        self._loop = LoopThread("scroll-mcp")
         try:
-            title, listed = self._loop.submit(self._list()).result()
+            title, listed = in_loop(self._list(), "libraries").result()
             self.name = namespace_name(name or title)
             self._where = f"the MCP server {self.name!r}"
             self.tools = self._make_tools(listed, effects)
@@ -97,9 +95,11 @@ class McpMount:
         """End the connection, and the process when there is one."""
         if not self._closed:
             self._closed = True
-            with contextlib.suppress(TimeoutError):
-                self._loop.submit(self._unlink()).result(CLOSE_SECONDS)
-            self._loop.stop()
+            closing = in_loop(self._unlink(), "libraries")
+            try:
+                closing.result(CLOSE_SECONDS)
+            except TimeoutError:
+                closing.cancel()  # and with it the tasks that hold the connection
             if self._stderr is not None:
                 self._stderr.close()
 
@@ -162,8 +162,8 @@ class McpMount:
 
     def _submit(self, found: "mcp.Tool", arguments: dict[str, Any], effects: bool) -> Future[Plain]:
         if self._closed:
-            raise ToolFailed(f"{self._where} was closed; mount it again to call {found.name}", kind="ConnectionError")
-        return self._loop.submit(self._call(found, arguments, again=not effects))
+            raise self._was_closed()
+        return in_loop(self._call(found, arguments, again=not effects), "libraries")
 
     async def _call(self, found: "mcp.Tool", arguments: dict[str, Any], again: bool) -> Plain:
         link = await self._linked()
@@ -189,6 +189,8 @@ class McpMount:
     async def _linked(self) -> "_Link":
         """The connection, made anew when there is none."""
         async with self._linking:
+            if self._closed:
+                raise self._was_closed()
             if self._link is not None and self._link.is_over:
                 self._link = None
             if self._link is None:
@@ -205,6 +207,9 @@ class McpMount:
                     ) from error
                 self._link = link
             return self._link
+
+    def _was_closed(self) -> ToolFailed:
+        return ToolFailed(f"{self._where} was closed; mount it again to call its tools", kind="ConnectionError")
 
     def _drop(self, link: "_Link") -> None:
         """Close a lost connection without making anybody wait for it."""

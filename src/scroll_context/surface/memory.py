@@ -20,7 +20,7 @@ from scroll_context.kernel.results import CapabilityResult
 from scroll_context.store.search import Hit
 from scroll_context.store.sql import GuardedSql
 from scroll_context.store.store import Store
-from scroll_context.surface.tool_record import ResultRef
+from scroll_context.surface.tool_results import ResultRef
 
 MAX_HITS = 200
 MAX_EXPAND = 5_000  # rows of one expand; more is asked for in pieces

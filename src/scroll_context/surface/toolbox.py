@@ -26,10 +26,8 @@ from scroll_context.kernel.messages import Prelude
 from scroll_context.messages import ToolSpec
 from scroll_context.store.log import EventLog
 from scroll_context.surface.memory import prelude_source
-from scroll_context.surface.tool_record import Recorder, ResultRef
-from scroll_context.surface.tool_text import EFFECTS, brief_doc
-from scroll_context.surface.tool_values import Plain, inline, json_text, plain
-from scroll_context.surface.tools import Tool, tool
+from scroll_context.surface.tool_results import Plain, Recorder, ResultRef, inline, json_text, plain
+from scroll_context.surface.tools import EFFECTS, Tool, brief_doc, tool
 
 DESCRIBE_CHARS = 24_000
 

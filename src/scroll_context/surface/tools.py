@@ -8,31 +8,37 @@ toolbox's (toolbox.py).
 """
 
 import builtins
+import enum
 import functools
 import inspect
 import keyword
+import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import PurePath
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import msgspec
 
+from scroll_context.background import in_loop, in_thread
 from scroll_context.errors import BadInput
 from scroll_context.messages import ToolSpec
-from scroll_context.surface.tool_text import shapes, signature_text, stub_text, type_text
-from scroll_context.surface.tool_values import Plain, plain
-from scroll_context.surface.tool_work import in_loop, in_thread
+from scroll_context.surface.tool_results import Plain, plain
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 RESERVED = frozenset({"ms", "ask", "ask_many"}) | frozenset(dir(builtins))
 SHOWN = 120  # characters of a wrong argument that an error repeats
+DOC_LINES = 8
+DOC_CHARS = 600
+DEFAULT_CHARS = 80
+EFFECTS = "has effects"
+_INDENT = "    "
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class ToolLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What a tool may cost. None leaves the choice to the toolbox, or sets no limit."""
 
     timeout: float | None = None  # seconds that one call may take
@@ -60,7 +66,7 @@ class Tool(Generic[P, R]):
         schema: dict[str, Any],
         aliases: Mapping[str, str] | None = None,
         effects: bool = False,
-        limits: Limits | None = None,
+        limits: ToolLimits | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
         self._function = function
@@ -71,7 +77,7 @@ class Tool(Generic[P, R]):
         self.schema = schema
         self.aliases = aliases or {}  # names of arguments that Python cannot spell -> their names in the signature
         self.effects = effects
-        self.limits = limits or Limits()
+        self.limits = limits or ToolLimits()
         self.echo = False  # whether what it returns only repeats history, and must never be found by a search
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -173,13 +179,13 @@ def tool(
     callback first, and a call that a crash left without a result is reported, never repeated. A coroutine function
     runs on an event loop shared by all tools and must not block; any other runs in a thread of its own.
     """
-    limits = Limits(timeout=timeout, max_calls=max_calls, max_concurrent=max_concurrent)
+    limits = ToolLimits(timeout=timeout, max_calls=max_calls, max_concurrent=max_concurrent)
     if function is None:
         return lambda decorated: _make(decorated, name, effects, limits)
     return _make(function, name, effects, limits)
 
 
-def _make(function: Callable[P, R], name: str | None, effects: bool, limits: Limits) -> Tool[P, R]:
+def _make(function: Callable[P, R], name: str | None, effects: bool, limits: ToolLimits) -> Tool[P, R]:
     called = str(name or getattr(function, "__name__", ""))
     if not called.isidentifier() or keyword.iskeyword(called) or called in RESERVED:
         raise BadInput(
@@ -189,8 +195,8 @@ def _make(function: Callable[P, R], name: str | None, effects: bool, limits: Lim
 
     def launch(arguments: inspect.BoundArguments) -> Future[Plain]:
         if inspect.iscoroutinefunction(function):
-            return in_loop(_awaited(function(*arguments.args, **arguments.kwargs)))
-        return in_thread(lambda: plain(function(*arguments.args, **arguments.kwargs)), called)
+            return in_loop(_awaited(function(*arguments.args, **arguments.kwargs)), "tools")
+        return in_thread(lambda: plain(function(*arguments.args, **arguments.kwargs)), f"tool-{called}")
 
     doc = inspect.getdoc(function) or ""
     schema = _schema(called, signature)
@@ -269,3 +275,117 @@ def _foreign_schema(wanted: type) -> dict[str, Any]:
     if isinstance(wanted, type) and issubclass(wanted, PurePath):
         return {"type": "string", "description": "a path"}
     raise NotImplementedError(f"{wanted} is not made of JSON values")
+
+
+# how a tool is written out for a model ------------------------------------------------------------------
+
+
+def type_text(annotation: Any) -> str:
+    """An annotation as source text."""
+    if annotation is None or annotation is type(None):
+        return "None"
+    if annotation is ...:
+        return "..."
+    if hasattr(annotation, "__value__"):  # type X = ...
+        return type_text(annotation.__value__)
+    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return type_text(parts[0])
+    if origin is typing.Literal:
+        return f"Literal[{', '.join(map(repr, parts))}]"
+    if origin in (typing.Union, types.UnionType):
+        return " | ".join(type_text(part) for part in parts)
+    if origin in (typing.Required, typing.NotRequired):
+        return type_text(parts[0])
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        return f"Literal[{', '.join(repr(member.value) for member in annotation)}]"
+    name = getattr(origin or annotation, "__name__", None) or str(annotation).removeprefix("typing.")
+    return f"{name}[{', '.join(type_text(part) for part in parts)}]" if parts else str(name)
+
+
+def signature_text(name: str, signature: inspect.Signature) -> str:
+    """`name(a: int, b: str = 'x') -> list[dict]`. A default of `...` means that the argument may be left out."""
+    parts = []
+    keywords = False
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and not keywords:
+            parts.append("*")
+            keywords = True
+        default = "" if parameter.default is parameter.empty else f" = {_default_text(parameter.default)}"
+        parts.append(f"{parameter.name}: {type_text(parameter.annotation)}{default}")
+    returns = signature.return_annotation
+    arrow = "" if returns is signature.empty else f" -> {type_text(returns)}"
+    return f"{name}({', '.join(parts)}){arrow}"
+
+
+def stub_text(signature: str, doc: str, shapes: Iterable[str], effects: bool) -> str:
+    """What the prompt says of a tool: a function without a body."""
+    lines = [f"# {shape}" for shape in shapes]
+    lines.append(f"def {signature}:")
+    if effects:
+        lines.append(f"{_INDENT}# {EFFECTS}: never repeat a call to be sure")
+    brief = brief_doc(doc).replace('"""', "'''")
+    said = f'"""{brief}"""' if brief else "..."
+    lines += [f"{_INDENT}{line}".rstrip() for line in said.split("\n")]
+    return "\n".join(lines)
+
+
+def brief_doc(doc: str, lines: int = DOC_LINES, chars: int = DOC_CHARS) -> str:
+    """The beginning of a docstring; an ellipsis says that there is more."""
+    kept = "\n".join(doc.split("\n")[:lines])[:chars].rstrip()
+    return kept if kept == doc.rstrip() else f"{kept} …"
+
+
+def shapes(annotations: Iterable[Any], required: dict[str, list[str]]) -> list[str]:
+    """The fields of every class among the annotations, one line a class; `?` marks what may be left out."""
+    return [_shape(cls, required.get(cls.__name__)) for cls in _classes(annotations, [])]
+
+
+def _shape(cls: type, required: list[str] | None) -> str:
+    fields = typing.get_type_hints(cls, include_extras=True)
+    if issubclass(cls, tuple):
+        return f"{cls.__name__}: [{', '.join(f'{name}: {type_text(kind)}' for name, kind in fields.items())}]"
+    spelt = (
+        f"{name}{'' if required is None or name in required else '?'}: {type_text(kind)}"
+        for name, kind in fields.items()
+        if typing.get_origin(kind) is not typing.ClassVar and not name.startswith("_")
+    )
+    return f"{cls.__name__}: {{{', '.join(spelt)}}}"
+
+
+def _classes(annotations: Iterable[Any], seen: list[type]) -> list[type]:
+    """The classes with fields that the annotations mention, directly or through each other's fields."""
+    for annotation in annotations:
+        for part in _parts(annotation):
+            if part not in seen and _has_fields(part):
+                seen.append(part)
+                _classes(typing.get_type_hints(part, include_extras=True).values(), seen)
+    return seen
+
+
+def _parts(annotation: Any) -> Iterator[Any]:
+    if hasattr(annotation, "__value__"):
+        annotation = annotation.__value__
+    if typing.get_origin(annotation) is typing.Annotated:
+        annotation = typing.get_args(annotation)[0]
+    yield typing.get_origin(annotation) or annotation
+    if typing.get_origin(annotation) is not typing.Literal:
+        for part in typing.get_args(annotation):
+            yield from _parts(part)
+
+
+def _has_fields(annotation: Any) -> bool:
+    if not isinstance(annotation, type):
+        return False
+    marks = ("__dataclass_fields__", "__struct_fields__", "__attrs_attrs__", "model_fields", "__total__", "_fields")
+    return any(hasattr(annotation, mark) for mark in marks)
+
+
+def _default_text(default: Any) -> str:
+    if default is ...:
+        return "..."
+    try:
+        text = repr(msgspec.to_builtins(default))
+    except TypeError:
+        text = repr(default)
+    return text if len(text) <= DEFAULT_CHARS else "..."

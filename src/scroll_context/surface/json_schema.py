@@ -17,7 +17,7 @@ from typing import Any, Literal, Union
 
 import msgspec
 
-from scroll_context.surface.tool_values import Media
+from scroll_context.surface.tool_results import Media
 from scroll_context.surface.tools import RESERVED
 
 NAME_CHARS = 60  # of "server.tool": providers allow 64 for a native name, and the dot becomes two characters

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scroll_context.surface.mcp_schema import annotation_of, doc_of, identifier, namespace_name, signature_of
-from scroll_context.surface.tool_text import signature_text, type_text
+from scroll_context.surface.json_schema import annotation_of, doc_of, identifier, namespace_name, signature_of
+from scroll_context.surface.tools import signature_text, type_text
 
 
 @pytest.mark.parametrize(
