@@ -24,7 +24,7 @@ from pathlib import Path
 import msgspec
 
 from scroll_context.kernel.kernel import Kernel, KernelOptions
-from scroll_context.kernel.messages import Binding
+from scroll_context.kernel.protocol import Binding
 
 VARIABLES, BYTES_EACH = 101, 430_000
 HITS = [{"seq": seq, "role": "user", "created_at": "2024-05-01", "text": "x" * 1000} for seq in range(10)]
@@ -76,7 +76,7 @@ def start_times() -> tuple[float, float]:
         while kernels:
             kernels.pop().close()
 
-    cold = median(lambda: kernels.append(started(share_zygote=False)), 11, close)
+    cold = median(lambda: kernels.append(started(share_fork_server=False)), 11, close)
     warm = median(lambda: kernels.append(started()), 31, close)
     close()
     return cold, warm
@@ -102,7 +102,7 @@ def floor() -> float:
 
 def measure_ours() -> dict[str, float]:
     found: dict[str, float] = {"floor: a message and back": floor()}
-    found["cold start"], found["start from the zygote"] = start_times()
+    found["cold start"], found["start from the fork server"] = start_times()
     kernel = started()
     gc.collect()
     found["round trip, empty cell"] = median(lambda: kernel.execute(""), 1000)
@@ -154,7 +154,7 @@ def measure_fresh_process() -> dict[str, float]:
 
     return {
         "cold start": (start := median(lambda: run(""), 15)),
-        "start from the zygote": start,
+        "start from the fork server": start,
         "round trip, empty cell": start,
         "round trip, print(1)": median(lambda: run("print(1)"), 15),
         "printed text of 1 MB": median(lambda: run("print('x' * (1 << 20))"), 9),
@@ -190,7 +190,7 @@ def measure_jupyter() -> dict[str, float]:
         with jupyter() as run:
             run("")
             starts.append((time.perf_counter() - begun) * 1000)
-    found["cold start"] = found["start from the zygote"] = statistics.median(starts)
+    found["cold start"] = found["start from the fork server"] = statistics.median(starts)
     with jupyter() as run:
         found["round trip, empty cell"] = median(lambda: run(""), 50)
         found["round trip, print(1)"] = median(lambda: run("print(1)"), 50)
@@ -201,7 +201,7 @@ def measure_jupyter() -> dict[str, float]:
 
 TARGETS = {
     "cold start": 100.0,
-    "start from the zygote": 35.0,
+    "start from the fork server": 35.0,
     "round trip, empty cell": 0.1,
     "save, 3 variables touched": 20.0,
 }

@@ -194,7 +194,7 @@ def kernel_lines(found: dict[str, dict[str, float]]) -> Iterator[Line]:
     yield line("cell, round trip", trip, 0.1, "ipykernel")
     yield line("cell, round trip", trip, None, process)
     yield line("kernel start, jailed, cold", "cold start", 100, "ipykernel")
-    yield line("kernel start, jailed, from the zygote", "start from the zygote", 35, process)
+    yield line("kernel start, jailed, from the fork server", "start from the fork server", 35, process)
 
 
 def agent_lines(found: dict[str, list[dict[str, Any]]]) -> Iterator[Line]:

@@ -12,8 +12,8 @@ import pytest
 from scroll_context.errors import KernelUnavailable
 from scroll_context.kernel.jail import (
     ALLOW_UNSANDBOXED,
+    JailLimits,
     JailSpec,
-    Limits,
     RequiredTier,
     default_read_only,
     site_packages,
@@ -44,12 +44,17 @@ def make_kernel(tier: RequiredTier, tmp_path: Any) -> Iterator[MakeKernel]:
     made: list[Kernel] = []
 
     def make(
-        dispatch: Any = None, *, limits: Limits | None = None, packages: bool = True, start: bool = True, **rest: Any
+        dispatch: Any = None,
+        *,
+        limits: JailLimits | None = None,
+        packages: bool = True,
+        start: bool = True,
+        **rest: Any,
     ) -> Kernel:
         scratch = tmp_path / f"scratch{len(made)}"
         scratch.mkdir()
         read_only = (*default_read_only(), *(site_packages() if packages else ()))
-        spec = JailSpec(tier=tier, read_only=read_only, scratch=str(scratch), limits=limits or Limits())
+        spec = JailSpec(tier=tier, read_only=read_only, scratch=str(scratch), limits=limits or JailLimits())
         kernel = Kernel(dispatch, spec=spec, **rest)
         made.append(kernel)
         if start:

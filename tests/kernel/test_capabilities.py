@@ -8,7 +8,7 @@ import pytest
 
 from scroll_context.errors import KernelUnavailable
 from scroll_context.kernel.kernel import KernelOptions
-from scroll_context.kernel.messages import Binding, Prelude
+from scroll_context.kernel.protocol import Binding, Prelude
 from scroll_context.kernel.results import CapabilityCall, CapabilityResult
 
 ECHO = (Binding("echo"),)

@@ -14,11 +14,10 @@ import msgspec
 import pytest
 
 from scroll_context.errors import KernelError
-from scroll_context.kernel.broker import MAX_OPEN, Broker
-from scroll_context.kernel.connection import Connection
+from scroll_context.kernel.connection import MAX_OPEN, Broker, Connection
 from scroll_context.kernel.kernel import Kernel
-from scroll_context.kernel.messages import Binding, Call
-from scroll_context.kernel.process import Process
+from scroll_context.kernel.launcher import Process
+from scroll_context.kernel.protocol import Binding, CallRequest
 from scroll_context.kernel.results import MemoryBlobs
 
 SECONDS = 30.0  # far more than anything here takes, far less than the cells that have to be stopped
@@ -151,7 +150,7 @@ def test_a_call_that_no_thread_has_taken_up_does_not_begin_after_the_end() -> No
     with theirs:
         broker = Broker(dispatch, connection := Connection(ours), Process(0, None), SECONDS)
         for ident in range(1, MAX_OPEN + 2):
-            broker.submit(Call(ident, f"call {ident}", msgspec.Raw(b"\x92\x90\x80")), cell=1)
+            broker.submit(CallRequest(ident, f"call {ident}", msgspec.Raw(b"\x92\x90\x80")), cell=1)
         until(lambda: len(begun) == MAX_OPEN)
         connection.close()
         threads = list(broker._threads)
@@ -177,7 +176,7 @@ def test_closing_in_any_state_leaves_no_descriptor_and_no_thread(make_kernel) ->
     def held() -> tuple[int, int]:
         return len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
 
-    once("1")  # starts the zygote
+    once("1")  # starts the fork server
     before = held()
     for source in sources * 2:
         once(source)
@@ -207,16 +206,16 @@ def test_a_host_with_more_than_a_thousand_descriptors(tier) -> None:
 
 LEAVES = """
 import threading
-from scroll_context.kernel import launch
+from scroll_context.kernel import launcher
 from scroll_context.kernel.kernel import Kernel
-from scroll_context.kernel.messages import Binding
+from scroll_context.kernel.protocol import Binding
 gate, reached = threading.Event(), threading.Event()
 kernel = Kernel({"wait": lambda: (reached.set(), gate.wait())}, bindings=(Binding("wait"),))
 kernel.start()
 cell = threading.Thread(target=lambda: kernel.execute("wait()", timeout=600), daemon=True)
 cell.start()
 reached.wait()
-print(kernel._worker.enforcement.pid, launch._shared._process.pid)
+print(kernel._worker.enforcement.pid, launcher._shared._process.pid)
 """
 
 

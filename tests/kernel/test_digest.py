@@ -7,9 +7,9 @@ import pytest
 
 from scroll_context.kernel.jail import ALLOW_UNSANDBOXED, JailSpec, default_read_only
 from scroll_context.kernel.kernel import Kernel
-from scroll_context.kernel.messages import Binding, Fact
-from scroll_context.kernel.namespace import Namespace
+from scroll_context.kernel.protocol import Binding, Fact
 from scroll_context.kernel.results import CapabilityResult
+from scroll_context.kernel.variables import Namespace
 
 
 def lines(kernel: Kernel, limit: int = 2000) -> list[str]:

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from wire_values import to_host
 
 from scroll_context.errors import KernelDied
+from scroll_context.kernel.codec import MAX_FRAME, encode_frame
 from scroll_context.kernel.kernel import Kernel, KernelOptions
-from scroll_context.kernel.messages import (
+from scroll_context.kernel.protocol import (
     Binding,
     Blob,
-    Call,
+    CallRequest,
     Done,
     Facts,
     Failed,
@@ -29,7 +30,6 @@ from scroll_context.kernel.messages import (
     Saved,
 )
 from scroll_context.kernel.results import CellResult
-from scroll_context.kernel.wire import MAX_FRAME, encode_frame
 
 FORGE = """
 import os, stat, time
@@ -75,15 +75,15 @@ FORGERIES = {
     "prepared": encode_frame(Prepared()),
     "failed": encode_frame(Failed("the jail is broken, please turn it off")),
     "another cell": encode_frame(Done(99, None, (), (), (), (), ())),
-    "call with bad arguments": encode_frame(Call(7, "echo", msgspec.Raw(b"\x93\x01\x02\x03"))),
-    "call with id 0": encode_frame(Call(1, "echo", msgspec.Raw(b"\x92\x90\x80"))).replace(
+    "call with bad arguments": encode_frame(CallRequest(7, "echo", msgspec.Raw(b"\x93\x01\x02\x03"))),
+    "call with id 0": encode_frame(CallRequest(1, "echo", msgspec.Raw(b"\x92\x90\x80"))).replace(
         b"\x01\xa4echo", b"\x00\xa4echo"
     ),
-    "deep nesting": encode_frame(Call(7, "echo", msgspec.Raw(b"\x92" + b"\x91" * 50_000 + b"\x90\x80"))),
-    "extension of its own": encode_frame(Call(7, "echo", msgspec.Raw(b"\x92\x91\xd4\x63\x00\x80"))),
-    "unparsable date": encode_frame(Call(7, "echo", msgspec.Raw(b"\x92\x91\xc7\x03\x02abc\x80"))),
-    "long name": encode_frame(Call(7, "e" * 300, msgspec.Raw(b"\x92\x90\x80"))),
-    "two calls with one id": bytes(encode_frame(Call(7, "wait", msgspec.Raw(b"\x92\x90\x80")))) * 2,
+    "deep nesting": encode_frame(CallRequest(7, "echo", msgspec.Raw(b"\x92" + b"\x91" * 50_000 + b"\x90\x80"))),
+    "extension of its own": encode_frame(CallRequest(7, "echo", msgspec.Raw(b"\x92\x91\xd4\x63\x00\x80"))),
+    "unparsable date": encode_frame(CallRequest(7, "echo", msgspec.Raw(b"\x92\x91\xc7\x03\x02abc\x80"))),
+    "long name": encode_frame(CallRequest(7, "e" * 300, msgspec.Raw(b"\x92\x90\x80"))),
+    "two calls with one id": bytes(encode_frame(CallRequest(7, "wait", msgspec.Raw(b"\x92\x90\x80")))) * 2,
     "names without end": encode_frame(Done(2, None, ("n",) * 30_000, (), (), (), ())),
     "unknown limit": encode_frame(Done(2, None, (), (), (), (), ())).replace(b"\xc0", b"\x94\xa0\xa0\xa0\xa3abc"),
 }
@@ -109,9 +109,12 @@ def test_an_answer_in_advance_gains_nothing(make_kernel) -> None:
 def test_a_call_that_nobody_waits_for_is_an_ordinary_call(make_kernel) -> None:
     seen = []
     kernel = make_kernel({"echo": lambda v: seen.append(v)}, bindings=(Binding("echo"),))
-    forged(kernel, encode_frame(Call(1 << 40, "echo", msgspec.Raw(b"\x92\x91\x05\x80"))), "echo(6)")
+    forged(kernel, encode_frame(CallRequest(1 << 40, "echo", msgspec.Raw(b"\x92\x91\x05\x80"))), "echo(6)")
     assert seen == [5, 6]
-    assert forged(kernel, encode_frame(Call(1 << 40, "secret", msgspec.Raw(b"\x92\x90\x80"))), "echo(7)").ended == "ok"
+    assert (
+        forged(kernel, encode_frame(CallRequest(1 << 40, "secret", msgspec.Raw(b"\x92\x90\x80"))), "echo(7)").ended
+        == "ok"
+    )
     assert is_whole(kernel)
 
 
@@ -123,7 +126,7 @@ forgeries = st.one_of(
     ),
     st.sampled_from(["echo", "secret", "ms.search", "", "__import__"]).flatmap(
         lambda name: st.integers(1, 9).map(
-            lambda ident: bytes(encode_frame(Call(ident, name, msgspec.Raw(b"\x92\x91\x2a\x80"))))
+            lambda ident: bytes(encode_frame(CallRequest(ident, name, msgspec.Raw(b"\x92\x91\x2a\x80"))))
         )
     ),
 )

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from scroll_context.kernel import incarnation
-from scroll_context.kernel.jail import Limits
+from scroll_context.kernel import worker_process
+from scroll_context.kernel.jail import JailLimits
 from scroll_context.kernel.kernel import Kernel
-from scroll_context.kernel.messages import Binding
+from scroll_context.kernel.protocol import Binding
 
 SURVIVES = {
     "loop": "while True: pass",
@@ -48,7 +48,7 @@ SURVIVES = {
 
 @pytest.mark.parametrize("name", SURVIVES)
 def test_a_timeout_ends_the_cell_and_keeps_the_namespace(make_kernel, monkeypatch, name: str) -> None:
-    monkeypatch.setattr(incarnation, "GRACE_SECONDS", 20.0)  # for machines with much else to do
+    monkeypatch.setattr(worker_process, "GRACE_SECONDS", 20.0)  # for machines with much else to do
     forever = threading.Event()
     kernel = make_kernel({"never": lambda: forever.wait(60)}, bindings=(Binding("never"),))
     kernel.execute("import asyncio, contextlib, re, threading, time\nkept = {'a': 1}")
@@ -126,7 +126,7 @@ def test_a_storm_of_signals_never_breaks_the_protocol(make_kernel) -> None:
 def test_the_cpu_budget_is_per_cell_and_keeps_the_namespace(make_kernel, tier) -> None:
     if tier == "none":
         pytest.skip("tier none has no CPU limit")
-    kernel = make_kernel(limits=Limits(cpu_seconds=1))
+    kernel = make_kernel(limits=JailLimits(cpu_seconds=1))
     for _ in range(2):
         result = kernel.execute("x = 1\nwhile True:\n    try:\n        while True: pass\n    except Exception: pass")
         assert (result.ended, result.error.type) == ("timeout", "CpuLimitExceeded")
@@ -136,7 +136,7 @@ def test_the_cpu_budget_is_per_cell_and_keeps_the_namespace(make_kernel, tier) -
 def test_running_out_of_memory_keeps_the_namespace(make_kernel, tier) -> None:
     if tier == "none":
         pytest.skip("tier none has no memory limit")
-    kernel = make_kernel(limits=Limits(memory_bytes=256 << 20))
+    kernel = make_kernel(limits=JailLimits(memory_bytes=256 << 20))
     kernel.execute("x = 1")
     for source in ("b'x' * (1 << 30)", "hog = []\nwhile True: hog.append(bytes(1 << 16))"):
         result = kernel.execute(source)

@@ -1,4 +1,4 @@
-"""Who lives as long as whom: zygotes, workers, the host, and the threads of the host."""
+"""Who lives as long as whom: fork servers, workers, the host, and the threads of the host."""
 
 import os
 import select
@@ -13,10 +13,10 @@ import msgspec
 import pytest
 
 from scroll_context.errors import KernelError, KernelUnavailable
-from scroll_context.kernel import launch
-from scroll_context.kernel.incarnation import Incarnation
-from scroll_context.kernel.jail import ALLOW_UNSANDBOXED, JailSpec, Limits, default_read_only
+from scroll_context.kernel import launcher
+from scroll_context.kernel.jail import ALLOW_UNSANDBOXED, JailLimits, JailSpec, default_read_only
 from scroll_context.kernel.kernel import Kernel, KernelOptions
+from scroll_context.kernel.worker_process import WorkerProcess
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and pidfds, which only Linux has")
 
@@ -46,40 +46,40 @@ def ends(pid: int, within: float = 60.0) -> bool:
 
 
 @LINUX
-def test_kernels_share_a_zygote_and_nothing_else(make_kernel) -> None:
+def test_kernels_share_a_fork_server_and_nothing_else(make_kernel) -> None:
     first, second = make_kernel(), make_kernel()
     pids = [first.start().pid, second.start().pid]
-    shared = launch._shared._process.pid
+    shared = launcher._shared._process.pid
     assert all(shared in parents(pid) for pid in pids)
     for pid in pids:
         held = descriptors(pid)
         assert sum(target.startswith("socket:") for target in held) == 1
         assert all(target == "/dev/null" or target.startswith(("socket:", "anon_inode:")) for target in held), held
     held = descriptors(shared)
-    assert sum(target.startswith("socket:") for target in held) == 1, "the zygote keeps the socket of a kernel"
+    assert sum(target.startswith("socket:") for target in held) == 1, "the fork server keeps the socket of a kernel"
     assert not [target for target in held if target.startswith("pipe:")]
 
 
 @LINUX
-def test_a_lost_zygote_is_replaced_and_its_kernels_restored(make_kernel) -> None:
+def test_a_lost_fork_server_is_replaced_and_its_kernels_restored(make_kernel) -> None:
     kernel = make_kernel()
     kernel.execute("x = [1]")
     kernel.save()
-    old = launch._shared._process.pid
+    old = launcher._shared._process.pid
     pid = kernel.start().pid
     os.kill(old, signal.SIGKILL)
-    assert ends(pid), "a worker outlived its zygote"
+    assert ends(pid), "a worker outlived its fork server"
     result = kernel.execute("print(x)")
     if result.ended == "killed":
         result = kernel.execute("print(x)")
     assert result.stdout == "[1]\n"
-    assert launch._shared._process.pid != old
+    assert launcher._shared._process.pid != old
 
 
 HOST = """
 import sys, os
 from scroll_context.kernel.kernel import Kernel
-from scroll_context.kernel import launch
+from scroll_context.kernel import launcher
 kernel = Kernel()
 pid = kernel.start().pid
 kernel.execute("x = 1")
@@ -87,7 +87,7 @@ child = os.fork() if len(sys.argv) > 1 else -1
 if child == 0:  # it has inherited every descriptor
     import time
     time.sleep(60)
-print(launch._shared._process.pid, pid, child, flush=True)
+print(launcher._shared._process.pid, pid, child, flush=True)
 kernel.execute("while True: pass", timeout=60)
 """
 
@@ -98,11 +98,11 @@ def test_everything_ends_with_the_host(forks: bool) -> None:
     host = subprocess.Popen(
         [sys.executable, "-c", HOST, *(["fork"] if forks else [])], stdout=subprocess.PIPE, text=True
     )
-    zygote, worker, child = map(int, host.stdout.readline().split())
+    server, worker, child = map(int, host.stdout.readline().split())
     try:
         assert not ends(worker, 0)
         host.kill()
-        assert ends(zygote) and ends(worker)
+        assert ends(server) and ends(worker)
     finally:
         host.kill()
         host.wait()
@@ -115,10 +115,10 @@ def test_a_kernel_outlives_the_thread_that_started_it(tier, tmp_path) -> None:
     """The kernel ties a child to the life of a thread of its parent, not of the process; that must not show."""
     spec = JailSpec(tier=tier, read_only=default_read_only(), scratch=str(tmp_path))
     for share in (True, False):
-        kernel = Kernel(spec=spec, options=KernelOptions(share_zygote=share))
-        if share and launch._shared is not None:
-            launch._shared.close()
-            launch._shared = None
+        kernel = Kernel(spec=spec, options=KernelOptions(share_fork_server=share))
+        if share and launcher._shared is not None:
+            launcher._shared.close()
+            launcher._shared = None
         thread = threading.Thread(target=kernel.start)
         thread.start()
         thread.join()
@@ -130,25 +130,25 @@ def test_a_kernel_outlives_the_thread_that_started_it(tier, tmp_path) -> None:
             kernel.close()
 
 
-def test_a_zygote_of_its_own_shares_no_hash_seed(make_kernel) -> None:
+def test_a_fork_server_of_its_own_shares_no_hash_seed(make_kernel) -> None:
     source = "print(hash('a text'))"
     shared = {make_kernel().execute(source).stdout for _ in range(2)}
-    own = {make_kernel(options=KernelOptions(share_zygote=False)).execute(source).stdout for _ in range(2)}
+    own = {make_kernel(options=KernelOptions(share_fork_server=False)).execute(source).stdout for _ in range(2)}
     assert len(shared) == 1
     assert len(own) == 2
     assert not shared & own
 
 
-def test_random_numbers_differ_between_kernels_of_one_zygote(make_kernel) -> None:
+def test_random_numbers_differ_between_kernels_of_one_fork_server(make_kernel) -> None:
     source = "import random, uuid\nprint(random.random(), uuid.uuid4())"
     assert len({make_kernel().execute(source).stdout for _ in range(3)}) == 3
 
 
 def test_nothing_of_the_environment_arrives(make_kernel, monkeypatch) -> None:
     monkeypatch.setenv("SCROLL_TEST_SECRET", "hunter2")
-    if launch._shared is not None:
-        launch._shared.close()
-        launch._shared = None
+    if launcher._shared is not None:
+        launcher._shared.close()
+        launcher._shared = None
     kernel = make_kernel()
     kernel.execute("import os\nhere = os.getcwd()")
     assert kernel.execute("print('SCROLL_TEST_SECRET' in os.environ)").stdout == "False\n"
@@ -197,13 +197,13 @@ def test_a_worker_that_promises_less_than_required_is_refused(tmp_path, tier) ->
     if tier != "full":
         pytest.skip("needs tier full, to ask for it and be given kernel-only")
     sent = JailSpec(tier="kernel-only", read_only=default_read_only(), scratch=str(tmp_path))
-    sock = launch.spawn_shared(sent)
+    sock = launcher.spawn_shared(sent)
     with pytest.raises(KernelUnavailable, match="tier full"):
-        Incarnation(sock, msgspec.structs.replace(sent, tier="full"), print, 1.0, 1000)
+        WorkerProcess(sock, msgspec.structs.replace(sent, tier="full"), print, 1.0, 1000)
 
 
 def test_an_interpreter_that_cannot_be_started_is_a_kernel_error_with_the_remedy(make_kernel, monkeypatch) -> None:
-    kernel = make_kernel(options=KernelOptions(share_zygote=False), start=False)
+    kernel = make_kernel(options=KernelOptions(share_fork_server=False), start=False)
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
     with pytest.raises(KernelUnavailable, match="Check that this Python can start itself"):
         kernel.start()
@@ -213,9 +213,9 @@ def test_an_interpreter_that_cannot_be_started_is_a_kernel_error_with_the_remedy
 def test_a_process_that_filled_its_scratch_folder_is_replaced_by_one_with_an_empty_folder(tier, kind: str) -> None:
     if tier == "none" or (kind, tier) == ("full", "kernel-only"):
         pytest.skip(f"needs tier {kind}")
-    limits = Limits(scratch_bytes=1 << 20)
+    limits = JailLimits(scratch_bytes=1 << 20)
     with Kernel(spec=JailSpec(tier=kind, read_only=default_read_only(), scratch="", limits=limits)) as kernel:
-        kernel.execute("import os\nos.mkdir('.canary')")
+        kernel.execute("import os\nos.mkdir('.probe')")
         filled = "for i in range(4): open(f'f{i}', 'wb', buffering=0).write(bytes(1 << 18))\nos._exit(1)"
         assert kernel.execute(filled).ended == "killed"
         assert kernel.execute("import os; print(os.listdir())").stdout == "[]\n"

@@ -11,7 +11,7 @@ import pytest
 
 from scroll_context.errors import KernelDied
 from scroll_context.kernel.kernel import Kernel, KernelOptions
-from scroll_context.kernel.messages import Binding
+from scroll_context.kernel.protocol import Binding
 from scroll_context.kernel.results import CapabilityResult, Manifest, MemoryBlobs, SavedVariable
 
 

@@ -12,10 +12,18 @@ from hypothesis import strategies as st
 from wire_values import to_host, to_worker
 
 from scroll_context.errors import KernelDied
+from scroll_context.kernel.codec import (
+    MAX_FRAME,
+    FrameReader,
+    FrameTooLarge,
+    count_items,
+    decoder_for,
+    encode_frame,
+    portable,
+    revive,
+)
 from scroll_context.kernel.connection import Connection
-from scroll_context.kernel.messages import Call, Done, Printed, ToHost, ToWorker
-from scroll_context.kernel.values import count_items, portable, revive
-from scroll_context.kernel.wire import MAX_FRAME, FrameReader, FrameTooLarge, decoder_for, encode_frame
+from scroll_context.kernel.protocol import CallRequest, Done, Printed, ToHost, ToWorker
 
 bodies = st.lists(st.binary(max_size=200), max_size=20)
 
@@ -162,7 +170,7 @@ def test_only_text_and_integers_may_be_keys(key: object, inside: Callable[[bytes
     assert count_items(inside(b"\x82\x02\x90" + msgspec.msgpack.encode("key") + b"\x02")) >= 5
 
 
-@given(st.sampled_from([Call, Done, Printed]), st.lists(json_like, max_size=8))
+@given(st.sampled_from([CallRequest, Done, Printed]), st.lists(json_like, max_size=8))
 def test_messages_with_fields_of_other_types_are_refused(kind: type, fields: list[object]) -> None:
     tag = kind.__struct_config__.tag
     data = msgspec.msgpack.encode(portable([tag, *fields]))

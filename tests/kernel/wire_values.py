@@ -6,7 +6,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 from hypothesis import strategies as st
 
-from scroll_context.kernel.messages import ToHost, ToWorker
+from scroll_context.kernel.protocol import ToHost, ToWorker
 
 _short = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 _plain = st.recursive(

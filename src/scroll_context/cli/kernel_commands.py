@@ -35,7 +35,7 @@ def doctor(
     else:
         typer.echo(f"{report.system}, landlock ABI {report.landlock_abi or '–'}")
         for found in report.tiers:
-            state = f"works, {len(found.canaries)} canaries refused" if found.available else found.refusal
+            state = f"works, {len(found.probes)} canaries refused" if found.available else found.refusal
             typer.echo(f"tier {found.tier}: {state}")
         typer.echo(f"a kernel here runs in tier: {report.tier or 'none at all, it would not start'}\n")
         rows = [("yes" if row.enforced else "NO", row.name, row.mechanism) for row in report.guarantees]
@@ -68,7 +68,7 @@ def repl(
     from scroll_context.cli.repl import run
     from scroll_context.kernel.jail import JailSpec, default_read_only, site_packages
     from scroll_context.kernel.kernel import Kernel
-    from scroll_context.kernel.messages import Prelude
+    from scroll_context.kernel.protocol import Prelude
     from scroll_context.kernel.results import CapabilityResult
     from scroll_context.surface.memory import handles_prelude, memory_prelude, reading_surface
 

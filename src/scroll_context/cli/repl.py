@@ -17,8 +17,8 @@ from typing import TextIO
 
 from scroll_context.errors import KernelDied
 from scroll_context.kernel.kernel import Kernel
+from scroll_context.kernel.observation import restored
 from scroll_context.kernel.results import CellResult
-from scroll_context.kernel.texts import restored
 
 _HELP = """\
 Python statements run in the kernel; the value of a last expression is shown, and kept as _.

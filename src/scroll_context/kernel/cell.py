@@ -1,26 +1,168 @@
-"""Runs one cell: compile, execute, catch, and find out which names it touched. Worker only.
+"""Runs one cell: its streams, its execution, its failure, and the names that it touched. Worker only.
 
 Cells share one namespace, the globals of `__main__`. The value of a last expression is dropped: only `print`
 shows anything. `await` works at top level, on one event loop that lives as long as the worker. Variables bound
 before an exception stay bound. The traceback that is reported holds the frames of cells and of the libraries that
 they called, never those of the worker.
+
+`sys.stdout` and `sys.stderr` end in one `Output`, so what was printed stays in order, whichever thread printed it.
+Lines of standard error are marked. The first lines of a cell leave at once, so that a cell that has to be killed still
+shows how far it came; after those, text leaves in batches. A cell that prints without end is stopped at a limit.
 """
 
 import ast
+import io
 import linecache
 import re
-from collections.abc import Container
+from collections.abc import Callable, Container
 from opcode import opmap
 from sys import setprofile, settrace
+from threading import RLock
+from time import monotonic
 from traceback import TracebackException, format_exception_only
 from types import CodeType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, cast
 
 import msgspec
 
 from scroll_context.kernel.interrupts import CpuLimitExceeded, Interrupts
-from scroll_context.kernel.messages import Fault
-from scroll_context.kernel.output import OutputLimitExceeded
+from scroll_context.kernel.protocol import CellFault
+
+_EAGER = 4  # writes of a cell that are sent at once
+_BATCH_BYTES = 1 << 15
+_BATCH_SECONDS = 0.05
+_PIECE = 1 << 20
+_MARK = b"[stderr] "
+
+
+class OutputLimitExceeded(BaseException):
+    """The cell printed more than is kept. Not an Exception, so that `except Exception` does not hide it."""
+
+
+class Output:
+    """Collects the bytes that a cell prints and sends them on."""
+
+    def __init__(self, send: Callable[[memoryview], None], interrupts: Interrupts) -> None:
+        self._send = send
+        self._interrupts = interrupts
+        self._lock = RLock()
+        self._parts: list[bytes] = []
+        self._held = 0
+        self._total = 0
+        self._writes = 0
+        self._sent_at = 0.0
+        self.limit = 0
+        interrupts.protect(globals())
+
+    def begin_cell(self) -> None:
+        with self._lock:
+            self._total = self._writes = 0
+
+    def write(self, data: bytes) -> None:
+        with self._lock:
+            allowed = data[: max(0, self.limit - self._total)]
+            self._total += len(data)
+            self._writes += 1
+            if allowed:
+                self._parts.append(allowed)
+                self._held += len(allowed)
+            if self._writes <= _EAGER or self._held >= _BATCH_BYTES or self._is_due():
+                self.flush()
+        self._interrupts.checkpoint()
+        if self._total > self.limit:
+            raise OutputLimitExceeded(f"the cell printed more than {self.limit:,} bytes")
+
+    def _is_due(self) -> bool:
+        return monotonic() - self._sent_at > _BATCH_SECONDS
+
+    def flush(self) -> None:
+        with self._lock:
+            if not self._parts:
+                return
+            data = memoryview(self._parts[0] if len(self._parts) == 1 else b"".join(self._parts))
+            self._parts, self._held = [], 0
+            for start in range(0, len(data), _PIECE):
+                self._send(data[start : start + _PIECE])
+            self._sent_at = monotonic()
+
+
+class _Sink(io.BufferedIOBase):
+    """The binary end under a text stream; `sys.stdout.buffer.write` lands here as well."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._output.write(bytes(data))
+        return len(data)
+
+
+class _MarkedSink(_Sink):
+    """Standard error: each line starts with a mark, and only whole lines are passed on."""
+
+    def __init__(self, output: Output) -> None:
+        super().__init__(output)
+        self._rest = b""
+
+    def write(self, data: Any) -> int:
+        *lines, rest = (self._rest + bytes(data)).split(b"\n")
+        self._rest = rest
+        if lines:
+            self._output.write(b"".join(_MARK + line + b"\n" for line in lines))
+        return len(data)
+
+    def finish(self) -> None:
+        if self._rest:
+            rest, self._rest = self._rest, b""
+            self._output.write(_MARK + rest + b"\n")
+
+
+class NoInput(io.TextIOBase):
+    """Standard input of a cell: nobody can answer, and the error says so."""
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise RuntimeError(
+            "a cell cannot read input: nobody is there to type it. Assign the value to a variable,"
+            " or ask the user in your reply."
+        )
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        """Stays open: `exit()` closes its input before it raises SystemExit."""
+
+    read = readline = _refuse
+
+
+class Streams:
+    """The three standard streams of the cells."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._errors = _MarkedSink(output)
+        self.stdin = NoInput()
+        self.stdout = _text_stream(_Sink(output))
+        self.stderr = _text_stream(self._errors)
+
+    def finish_cell(self) -> None:
+        """Pass on everything, the last line without a newline too."""
+        for stream in (self.stdout, self.stderr):
+            if not stream.closed:
+                stream.flush()
+        self._errors.finish()
+        self._output.flush()
+
+
+def _text_stream(sink: _Sink) -> io.TextIOWrapper:
+    # Lone surrogates are printed as escapes: what leaves the worker is always UTF-8.
+    return io.TextIOWrapper(
+        cast(BinaryIO, sink), encoding="utf-8", errors="backslashreplace", newline="", line_buffering=True
+    )
+
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -119,8 +261,8 @@ class CellRunner:
         self._loop: AbstractEventLoop | None = None
         interrupts.protect(globals())
 
-    def run(self, cell: int, source: str) -> tuple[Fault | None, NamesUsed]:
-        """Execute `source`. Whatever it raises ends here, as a Fault."""
+    def run(self, cell: int, source: str) -> tuple[CellFault | None, NamesUsed]:
+        """Execute `source`. Whatever it raises ends here, as a CellFault."""
         filename = f"{_PREFIX}{cell}>"
         linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
         linecache.cache.pop(f"{_PREFIX}{cell - _SOURCES_KEPT}>", None)
@@ -131,7 +273,7 @@ class CellRunner:
             return fault_of(error), NamesUsed(frozenset(), frozenset())
         return self._execute(code), used
 
-    def _execute(self, code: CodeType) -> Fault | None:
+    def _execute(self, code: CodeType) -> CellFault | None:
         self._interrupts.arm()
         try:
             if code.co_flags & _CO_COROUTINE:
@@ -163,7 +305,7 @@ class CellRunner:
             asyncio._set_running_loop(None)
             raise
 
-    def _report(self, error: BaseException) -> Fault:
+    def _report(self, error: BaseException) -> CellFault:
         """Describe `error`. Its text may come from code of the cell, so this can be interrupted as well."""
         if limit_of(error):
             self._interrupts.disarm()
@@ -172,7 +314,7 @@ class CellRunner:
         except BaseException as second:  # noqa: BLE001 - str() of a foreign exception
             self._interrupts.disarm()
             name = type.__dict__["__name__"].__get__(type(error))
-            return Fault(_shorten(name, 250), "the exception could not be described", "", limit_of(second))
+            return CellFault(_shorten(name, 250), "the exception could not be described", "", limit_of(second))
 
 
 def limit_of(error: BaseException) -> str:
@@ -188,7 +330,7 @@ def limit_of(error: BaseException) -> str:
     return ""
 
 
-def fault_of(error: BaseException) -> Fault:
+def fault_of(error: BaseException) -> CellFault:
     """An exception as plain text, without the worker's own frames."""
     shown = TracebackException(type(error), error, _from_first_cell(error.__traceback__), capture_locals=False)
     _hide_worker(shown)
@@ -201,7 +343,7 @@ def fault_of(error: BaseException) -> Fault:
         kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
     )
     name = _OWN_NAMES.sub("", name)
-    return Fault(
+    return CellFault(
         _shorten(name, 250), _shorten(message, _MESSAGE_CHARS), _shorten(text, _TRACEBACK_CHARS), limit_of(error)
     )
 

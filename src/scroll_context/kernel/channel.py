@@ -20,13 +20,22 @@ from typing import Any
 
 import msgspec
 
+from scroll_context.kernel.codec import (
+    MAX_ITEMS,
+    FrameReader,
+    FrameTooLarge,
+    count_items,
+    decoder_for,
+    encode_frame,
+    explain,
+    portable,
+    revive,
+)
 from scroll_context.kernel.interrupts import Interrupts, window
-from scroll_context.kernel.messages import Call, Message, Refusal, Reply, ToWorker
-from scroll_context.kernel.values import MAX_ITEMS, count_items, explain, portable, revive
-from scroll_context.kernel.wire import FrameReader, FrameTooLarge, decoder_for, encode_frame
+from scroll_context.kernel.protocol import CallRefusal, CallReply, CallRequest, ToWorker, WireMessage
 
 _REQUESTS = 0  # the key under which the host's requests wait; calls count from 1
-_ANSWERS = (Reply, Refusal)
+_ANSWERS = (CallReply, CallRefusal)
 _SMALL = 16_384
 
 
@@ -66,7 +75,7 @@ class Channel:
         self._arrivals.register(self._fd, POLLIN)
         interrupts.protect(globals())
 
-    def send(self, message: Message) -> None:
+    def send(self, message: WireMessage) -> None:
         self._send_frame(encode_frame(message))
 
     def next_request(self) -> Any:
@@ -88,14 +97,14 @@ class Channel:
         finally:
             self._forget(ident)
         self._interrupts.checkpoint()
-        if isinstance(answer, Reply):
+        if isinstance(answer, CallReply):
             return answer.value
         raise _as_exception(answer)
 
     def _encode_call(self, ident: int, capability: str, args: Any, kwargs: Any) -> bytearray:
         try:
             arguments = msgspec.msgpack.encode(portable([args, kwargs]))
-            frame = encode_frame(Call(ident, capability, msgspec.Raw(arguments)))
+            frame = encode_frame(CallRequest(ident, capability, msgspec.Raw(arguments)))
         except (TypeError, ValueError) as error:
             reason = explain(error) if isinstance(error, UnicodeEncodeError) else error
             if isinstance(error, FrameTooLarge):
@@ -183,7 +192,7 @@ class Channel:
                 self._requests.append(message)
 
 
-def _as_exception(refusal: Refusal) -> Exception:
+def _as_exception(refusal: CallRefusal) -> Exception:
     """The host's refusal as the built-in exception that it names, or as a CapabilityError."""
     kind = getattr(builtins, refusal.kind, None)
     if isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, UnicodeError):

@@ -18,7 +18,7 @@ from types import (
 )
 from typing import Any
 
-from scroll_context.kernel.messages import Fact
+from scroll_context.kernel.protocol import Fact
 
 _type_name: Callable[[type], str] = type.__dict__["__name__"].__get__
 _type_module: Callable[[type], Any] = type.__dict__["__module__"].__get__

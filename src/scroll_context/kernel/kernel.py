@@ -15,23 +15,21 @@ from typing import Any, Self
 import msgspec
 
 from scroll_context.errors import KernelDied, KernelError, KernelUnavailable
-from scroll_context.kernel.incarnation import Incarnation
 from scroll_context.kernel.jail import Enforcement, JailSpec, default_read_only, site_packages
 from scroll_context.kernel.jail.entry import offered
-from scroll_context.kernel.launch import Zygote, spawn_from, spawn_shared
-from scroll_context.kernel.manifest import SavedPieces, load_into
-from scroll_context.kernel.messages import (
+from scroll_context.kernel.jail.paths import ScratchFolder
+from scroll_context.kernel.launcher import ForkServer, spawn_from, spawn_shared
+from scroll_context.kernel.protocol import (
     Binding,
     Describe,
     Done,
     Execute,
     Facts,
     Prelude,
+    Prepare,
     Save,
     Saved,
-    Setup,
 )
-from scroll_context.kernel.namespace import Namespace
 from scroll_context.kernel.results import (
     BlobStore,
     CapabilityCall,
@@ -46,7 +44,8 @@ from scroll_context.kernel.results import (
     SaveReport,
     Variable,
 )
-from scroll_context.kernel.scratch_folder import ScratchFolder
+from scroll_context.kernel.variables import Namespace, SavedPieces, load_into
+from scroll_context.kernel.worker_process import WorkerProcess
 
 _SETUP_SECONDS = 30.0
 _DESCRIBE_SECONDS = 5.0
@@ -62,7 +61,7 @@ class KernelOptions(msgspec.Struct, frozen=True, kw_only=True):
     output_bytes: int = 64 << 20  # of a cell's output that is kept; a cell that prints more is stopped
     call_seconds: float = 60.0  # for each capability call
     blob_bytes: int = 256 << 20  # for the pickle of one variable
-    share_zygote: bool = True  # workers of one zygote start fast and share hash seed and address layout
+    share_fork_server: bool = True  # workers of one fork server start fast and share hash seed and address layout
 
 
 class Kernel:
@@ -86,9 +85,9 @@ class Kernel:
         self._turn = threading.RLock()
         self._stopping = threading.RLock()  # guards the next two; a signal handler may take it twice
         self._stop: bool | None = None  # whether the cell that has the turn is to stop; None when there is no cell
-        self._asked: Incarnation | None = None  # the worker that runs it, while it does
-        self._worker: Incarnation | None = None
-        self._zygote: Zygote | None = None
+        self._asked: WorkerProcess | None = None  # the worker that runs it, while it does
+        self._worker: WorkerProcess | None = None
+        self._fork_server: ForkServer | None = None
         self._scratch: ScratchFolder | None = None
         self._started = False
         self._cell = 0
@@ -199,9 +198,9 @@ class Kernel:
         try:
             self._discard()
             self._started = False  # it may have been started meanwhile
-            if self._zygote is not None:
-                self._zygote.close()
-                self._zygote = None
+            if self._fork_server is not None:
+                self._fork_server.close()
+                self._fork_server = None
         finally:
             self._turn.release()
 
@@ -222,7 +221,7 @@ class Kernel:
             raise
         return self._finished(worker, done, begun, timeout, restore)
 
-    def _ask_for_cell(self, worker: Incarnation, source: str, timeout: float) -> Done:
+    def _ask_for_cell(self, worker: WorkerProcess, source: str, timeout: float) -> Done:
         with self._stopping:
             worker.begin_cell(self._cell)
             self._asked = worker
@@ -237,7 +236,7 @@ class Kernel:
             raise KernelDied("the kernel process answered for another cell")
         return done
 
-    def _ready(self) -> Incarnation:
+    def _ready(self) -> WorkerProcess:
         """The worker; if there is none, a fresh one with the namespace of the last save."""
         if not self._started:
             raise KernelError(_NOT_RUNNING)
@@ -246,13 +245,13 @@ class Kernel:
             self._untold = report if report != RestoreReport() else None
         return self._live()
 
-    def _live(self) -> Incarnation:
+    def _live(self) -> WorkerProcess:
         """The worker; if there is none, a fresh one with an empty namespace."""
         if self._worker is None:
             self._worker = self._incarnate()
         return self._worker
 
-    def _incarnate(self) -> Incarnation:
+    def _incarnate(self) -> WorkerProcess:
         """A fresh worker. `auto` is the best tier that can be built: each is tried for real, and `none` never is."""
         spec = self._full_spec()
         tiers = offered() if spec.tier == "auto" else (spec.tier,)
@@ -267,18 +266,18 @@ class Kernel:
             return worker
         raise KernelUnavailable("; ".join(refusals) or "this platform has no jail. Run `scroll doctor`.")
 
-    def _spawn(self, spec: JailSpec) -> Incarnation:
-        if self._options.share_zygote:
+    def _spawn(self, spec: JailSpec) -> WorkerProcess:
+        if self._options.share_fork_server:
             sock = spawn_shared(spec)
         else:
-            if self._zygote is not None:
-                self._zygote.close()
-            self._zygote = Zygote()
-            sock = spawn_from(self._zygote, spec)
+            if self._fork_server is not None:
+                self._fork_server.close()
+            self._fork_server = ForkServer()
+            sock = spawn_from(self._fork_server, spec)
         options = self._options
-        worker = Incarnation(sock, spec, self._dispatch, options.call_seconds, options.output_bytes)
+        worker = WorkerProcess(sock, spec, self._dispatch, options.call_seconds, options.output_bytes)
         try:
-            worker.prepare(Setup(*self._setup, options.output_bytes), _SETUP_SECONDS)
+            worker.prepare(Prepare(*self._setup, options.output_bytes), _SETUP_SECONDS)
         except BaseException:
             worker.close()
             raise
@@ -304,7 +303,7 @@ class Kernel:
         return True
 
     def _finished(
-        self, worker: Incarnation, done: Done, begun: float, timeout: float, restore: RestoreReport | None
+        self, worker: WorkerProcess, done: Done, begun: float, timeout: float, restore: RestoreReport | None
     ) -> CellResult:
         duration = time.monotonic() - begun
         seqs, calls = worker.take_seqs()
@@ -330,7 +329,7 @@ class Kernel:
             restore=restore,
         )
 
-    def _killed(self, worker: Incarnation, reason: str, begun: float, timeout: float) -> CellResult:
+    def _killed(self, worker: WorkerProcess, reason: str, begun: float, timeout: float) -> CellResult:
         """The cell cost the worker its life: keep what it printed, and bring back what was saved."""
         duration = time.monotonic() - begun
         seqs, calls = worker.take_seqs()

@@ -23,7 +23,7 @@ import cloudpickle
 
 from scroll_context.kernel.describe import type_label
 from scroll_context.kernel.interrupts import Interrupts
-from scroll_context.kernel.messages import Blob, Kept, Loaded, Message
+from scroll_context.kernel.protocol import Blob, Kept, Loaded, WireMessage
 
 _CachedFunction = type(lru_cache(lambda: None))
 _PIECE = 4 << 20
@@ -52,7 +52,7 @@ class Snapshots:
             (written, read), (also_written, also_read) = self._cells[:2]
             self._cells[:2] = [(written | also_written, read | also_read)]
 
-    def save(self, variables: dict[str, Any], full: bool, limit: int, send: Callable[[Message], None]) -> None:
+    def save(self, variables: dict[str, Any], full: bool, limit: int, send: Callable[[WireMessage], None]) -> None:
         """Send what changed among `variables`. Interrupts are on: pickling may run code of the cells."""
         groups = _groups(variables)
         due = set(variables) if full else self._due(variables, groups)
@@ -138,7 +138,7 @@ class Snapshots:
             company[name] = after[key]
         self._company = company
 
-    def _save_group(self, group: tuple[str, ...], value: Any, limit: int, send: Callable[[Message], None]) -> None:
+    def _save_group(self, group: tuple[str, ...], value: Any, limit: int, send: Callable[[WireMessage], None]) -> None:
         label = type_label(type(value))
         if type(value) is ModuleType:
             self._save_module(group, value, label, send)
@@ -157,7 +157,7 @@ class Snapshots:
         send(Kept(group, label, changed, len(data), "", reason))
 
     def _save_module(
-        self, group: tuple[str, ...], value: ModuleType, label: str, send: Callable[[Message], None]
+        self, group: tuple[str, ...], value: ModuleType, label: str, send: Callable[[WireMessage], None]
     ) -> None:
         name = ModuleType.__getattribute__(value, "__dict__").get("__name__")
         known = type(name) is str and len(name) <= 256 and name.isprintable() and sys.modules.get(name) is value

@@ -19,32 +19,31 @@ from types import FunctionType, ModuleType
 from typing import Any, cast
 
 from scroll_context.errors import KernelUnavailable
-from scroll_context.kernel.cell import CellRunner, NamesUsed
+from scroll_context.kernel.cell import CellRunner, NamesUsed, Output, OutputLimitExceeded, Streams
 from scroll_context.kernel.channel import Channel
 from scroll_context.kernel.describe import describe, is_model_variable
 from scroll_context.kernel.interrupts import Interrupts
 from scroll_context.kernel.jail import JailSpec, enter
-from scroll_context.kernel.jail.inheritance import clean_environment
-from scroll_context.kernel.messages import (
+from scroll_context.kernel.jail.process import clean_environment
+from scroll_context.kernel.launcher import report_process
+from scroll_context.kernel.protocol import (
     Binding,
+    CellFault,
     Describe,
     Done,
     Execute,
     Facts,
     Failed,
-    Fault,
     Import,
     Load,
     Prelude,
+    Prepare,
     Prepared,
     Printed,
     Ready,
     Save,
     Saved,
-    Setup,
 )
-from scroll_context.kernel.output import Output, OutputLimitExceeded, Streams
-from scroll_context.kernel.process import report_process
 from scroll_context.kernel.snapshot import Snapshots
 
 _NAMES = 20_000
@@ -126,7 +125,7 @@ class Worker:
                 self._load(names, piece, last)
             case Import(name, module):
                 self._channel.send(self._snapshots.load_module(name, module))
-            case Setup(bindings, preludes, output_bytes):
+            case Prepare(bindings, preludes, output_bytes):
                 self._prepare(bindings, preludes, output_bytes)
 
     def _variables(self) -> dict[str, Any]:
@@ -151,7 +150,7 @@ class Worker:
         self._channel.send(self._done(cell, fault, used, before))
         self._put_back()  # after the answer, while the host is busy with it
 
-    def _done(self, cell: int, fault: Fault | None, used: NamesUsed, before: dict[str, int]) -> Done:
+    def _done(self, cell: int, fault: CellFault | None, used: NamesUsed, before: dict[str, int]) -> Done:
         with suppress(OutputLimitExceeded, ValueError):  # a stream that the cell filled up or closed
             self._streams.finish_cell()
         after = dict(self._namespace)

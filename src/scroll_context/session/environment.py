@@ -16,7 +16,7 @@ from scroll_context.errors import KernelError, StoreError
 from scroll_context.events import Event, Kind
 from scroll_context.kernel.jail import JailSpec
 from scroll_context.kernel.kernel import Kernel, KernelOptions
-from scroll_context.kernel.messages import Prelude
+from scroll_context.kernel.protocol import Prelude
 from scroll_context.kernel.results import CapabilityCall, CapabilityResult, CellResult, Manifest, RestoreReport
 from scroll_context.messages import ToolSpec
 from scroll_context.session.snapshots import Change, change, fold

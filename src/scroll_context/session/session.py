@@ -19,8 +19,8 @@ from scroll_context.errors import BadInput, UnknownSeq
 from scroll_context.events import Event, Kind, Scope
 from scroll_context.kernel.jail import JailSpec
 from scroll_context.kernel.kernel import KernelOptions
+from scroll_context.kernel.observation import observation, restored
 from scroll_context.kernel.results import RestoreReport
-from scroll_context.kernel.texts import observation, restored
 from scroll_context.messages import ToolCall
 from scroll_context.session.environment import Environment
 from scroll_context.session.recovery import close_open_work

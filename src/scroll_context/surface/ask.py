@@ -17,7 +17,7 @@ import msgspec
 
 from scroll_context.errors import BadInput, LimitReached
 from scroll_context.events import Kind, Scope
-from scroll_context.kernel.messages import Prelude
+from scroll_context.kernel.protocol import Prelude
 from scroll_context.kernel.results import CapabilityResult
 from scroll_context.store.store import Store
 

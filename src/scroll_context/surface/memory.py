@@ -15,7 +15,7 @@ import msgspec
 
 from scroll_context.errors import BadInput, UnknownSeq
 from scroll_context.events import Event, Scope
-from scroll_context.kernel.messages import Prelude
+from scroll_context.kernel.protocol import Prelude
 from scroll_context.kernel.results import CapabilityResult
 from scroll_context.store.search import Hit
 from scroll_context.store.sql import GuardedSql

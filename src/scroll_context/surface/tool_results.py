@@ -24,7 +24,7 @@ import msgspec
 
 from scroll_context.errors import ToolFailed
 from scroll_context.events import Kind, Payload, Scope
-from scroll_context.kernel.values import portable
+from scroll_context.kernel.codec import portable
 from scroll_context.store.log import EventLog
 from scroll_context.store.rows import INLINE_LIMIT, PREVIEW
 

@@ -22,7 +22,7 @@ import msgspec
 
 from scroll_context.errors import BadInput, StoreError, ToolFailed
 from scroll_context.events import Event, Kind, Scope
-from scroll_context.kernel.messages import Prelude
+from scroll_context.kernel.protocol import Prelude
 from scroll_context.messages import ToolSpec
 from scroll_context.store.log import EventLog
 from scroll_context.surface.memory import prelude_source

@@ -1,6 +1,6 @@
 """Bombs. The harness gives small limits (LIMITS), and each attack asks for several times as much.
 
-What the sentinel bounds by looking now and then may outgrow its limit for a moment. So those attacks hold on to what
+What the supervisor bounds by looking now and then may outgrow its limit for a moment. So those attacks hold on to what
 they took (`hold`): only one that is left in peace for long has got through.
 """
 
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from attack import attacks
 
-from scroll_context.kernel.jail import Limits
+from scroll_context.kernel.jail import JailLimits
 
-LIMITS = Limits(memory_bytes=256 << 20, threads=16, open_files=64, scratch_bytes=1 << 20)
+LIMITS = JailLimits(memory_bytes=256 << 20, threads=16, open_files=64, scratch_bytes=1 << 20)
 
 _MEMORY = {
     "take memory": "hoard = [bytearray(1 << 20) for _ in range(400)]; evidence = len(hoard)",

@@ -10,7 +10,8 @@ from functools import cache
 import pytest
 
 from scroll_context.errors import KernelUnavailable
-from scroll_context.kernel.jail import JailSpec, Tier, default_read_only, probe
+from scroll_context.kernel.doctor import try_tier
+from scroll_context.kernel.jail import JailSpec, Tier, default_read_only
 
 _ENTER = """
 import os, signal, socket, sys, threading, time
@@ -20,7 +21,7 @@ scratch, tier = sys.argv[1:3]
 def interrupted(*_): raise KeyboardInterrupt
 signal.signal(signal.SIGINT, interrupted)
 def enter_jail(*more, keep=frozenset(), report_pid=None, **limits):
-    spec = JailSpec(tier=tier, read_only=(*default_read_only(), *more), scratch=scratch, limits=Limits(**limits))
+    spec = JailSpec(tier=tier, read_only=(*default_read_only(), *more), scratch=scratch, limits=JailLimits(**limits))
     return enter(spec, keep={1, 2, *keep}, report_pid=report_pid)
 """
 
@@ -30,7 +31,7 @@ def refusal_of(tier: Tier) -> str:
     """Why this machine does not offer a tier; empty if it does."""
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            probe(JailSpec(tier=tier, read_only=default_read_only(), scratch=scratch))
+            try_tier(JailSpec(tier=tier, read_only=default_read_only(), scratch=scratch))
         except KernelUnavailable as refusal:
             return str(refusal)
     return ""

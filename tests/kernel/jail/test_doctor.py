@@ -8,9 +8,9 @@ import jailed
 import msgspec
 import pytest
 
-from scroll_context.kernel.doctor import Report, examine
+from scroll_context.kernel.doctor import DoctorReport, examine
 from scroll_context.kernel.jail import ALLOW_UNSANDBOXED, JailSpec, default_read_only, site_packages
-from scroll_context.kernel.jail.guarantees import NAMES, linux_guarantees
+from scroll_context.kernel.jail.spec import NAMES, linux_guarantees
 
 
 def test_it_reports_the_best_tier_and_every_guarantee() -> None:
@@ -21,8 +21,8 @@ def test_it_reports_the_best_tier_and_every_guarantee() -> None:
     assert tuple(row.name for row in report.guarantees) == NAMES
     assert {tier.tier for tier in report.tiers} == {"full", "kernel-only"}
     for tier in report.tiers:
-        assert tier.available == bool(tier.canaries) == (not tier.refusal)
-    assert msgspec.json.decode(msgspec.json.encode(report), type=Report) == report
+        assert tier.available == bool(tier.probes) == (not tier.refusal)
+    assert msgspec.json.decode(msgspec.json.encode(report), type=DoctorReport) == report
 
 
 def test_a_required_tier_that_is_there_is_ok_and_shows_its_own_rows() -> None:

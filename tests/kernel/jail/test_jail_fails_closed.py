@@ -13,17 +13,18 @@ import jailed
 import pytest
 
 from scroll_context.errors import KernelUnavailable
-from scroll_context.kernel.jail import ALLOW_UNSANDBOXED, JailSpec, default_read_only, enter, probe
+from scroll_context.kernel.doctor import try_tier
+from scroll_context.kernel.jail import ALLOW_UNSANDBOXED, JailSpec, default_read_only, enter
 
 _REFUSE = """
-from scroll_context.kernel.jail import inheritance, seccomp
+from scroll_context.kernel.jail import process, seccomp
 from scroll_context.kernel.jail.syscalls import numbers, machine
 def refuse_calls(error, *names, flags=0):
     program = [seccomp.Instruction(0x20, 0, 0, 0)]
     for name in names:
         program += [seccomp.Instruction(0x15, 0, 1, numbers(machine())[name]),
                     seccomp.Instruction(6, 0, 0, error if flags else 0x50000 | error)]
-    inheritance.forbid_new_privileges()
+    process.forbid_new_privileges()
     return seccomp._install([*program, seccomp.ALLOW], flags)
 """
 _TRY = """
@@ -40,8 +41,8 @@ _NO_SECCOMP = "refuse_calls(38, 'seccomp')"
 _LISTENED_TO = """
 listener = refuse_calls(0x7FC00000, 'memfd_create', flags=8)  # announced to a listener, not refused
 if os.fork() == 0:
-    inheritance.close_inherited({listener})
-    inheritance.die_with_parent()
+    process.close_inherited({listener})
+    process.die_with_parent()
     time.sleep(60)
     os._exit(0)
 """
@@ -112,34 +113,34 @@ def test_a_request_that_cannot_be_honoured_is_refused(
     declared = tuple(path.format(tmp=tmp_path) for path in paths)
     spec = JailSpec(tier=tier, read_only=declared, scratch=scratch.format(tmp=tmp_path))
     with pytest.raises(KernelUnavailable, match=says):
-        probe(spec)
+        try_tier(spec)
 
 
 def test_a_missing_scratch_folder_is_refused_where_it_is_the_hosts(tmp_path: Path) -> None:
     spec = JailSpec(tier="kernel-only", read_only=default_read_only(), scratch=str(tmp_path / "absent"))
     with pytest.raises(KernelUnavailable, match="not a folder"):
-        probe(spec)
+        try_tier(spec)
 
 
 @pytest.mark.parametrize(
     ("layers", "guarantee"),
     [
         ("", "read outside"),
-        ("landlock.restrict(spec.read_only, spec.scratch, 1)", "network"),
+        ("linux.restrict_paths(spec.read_only, spec.scratch, 1)", "network"),
         ("seccomp.install(os.getpid())", "read outside"),
     ],
 )
-def test_the_canaries_find_a_missing_layer(layers: str, guarantee: str, tmp_path: Path) -> None:
-    """The part of the jail that is really there is real, and the canaries must notice the part that is not."""
+def test_the_probes_find_a_missing_layer(layers: str, guarantee: str, tmp_path: Path) -> None:
+    """The part of the jail that is really there is real, and the probes must notice the part that is not."""
     jailed.need("kernel-only")
     source = f"""
-from scroll_context.kernel.jail import canaries, landlock
+from scroll_context.kernel.jail import linux, probes
 spec = JailSpec(tier=tier, read_only=default_read_only(), scratch=scratch)
-targets = canaries.choose_targets(spec)
-inheritance.forbid_new_privileges()
+targets = probes.choose_targets(spec)
+process.forbid_new_privileges()
 {layers}
 try:
-    print(canaries.sing(spec, tier, targets))
+    print(probes.run_probes(spec, tier, targets))
 except KernelUnavailable as refusal:
     print(refusal)
 """
@@ -183,9 +184,9 @@ def test_older_landlock_is_enough_with_the_filter(abi: int, tmp_path: Path) -> N
     library.write_text("library")
     secret.write_text("secret")
     source = f"""
-from scroll_context.kernel.jail import landlock
-inheritance.forbid_new_privileges()
-landlock.restrict((*default_read_only(), {str(library.parent)!r}), scratch, {abi})
+from scroll_context.kernel.jail import linux
+process.forbid_new_privileges()
+linux.restrict_paths((*default_read_only(), {str(library.parent)!r}), scratch, {abi})
 seccomp.install(os.getpid())
 library, secret = {str(library)!r}, {str(secret)!r}
 for attempt in (

@@ -8,13 +8,13 @@ import jailed
 
 _ALONE = """
 import errno
-from scroll_context.kernel.jail import namespaces
+from scroll_context.kernel.jail import linux
 declared, outside = sys.argv[3:5]
-spec = JailSpec(read_only=(*default_read_only(), declared), scratch=scratch, limits=Limits(scratch_bytes=1 << 20))
-namespaces.unshare()
+spec = JailSpec(read_only=(*default_read_only(), declared), scratch=scratch, limits=JailLimits(scratch_bytes=1 << 20))
+linux.unshare()
 if os.fork():
     os._exit(os.waitstatus_to_exitcode(os.wait()[1]))
-namespaces.build_root(spec)
+linux.build_root(spec)
 def outcome(act):
     try:
         return act()

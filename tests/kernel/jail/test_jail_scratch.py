@@ -9,7 +9,7 @@ import jailed
 import pytest
 
 from scroll_context.kernel.jail import remove_scratch
-from scroll_context.kernel.jail.scratch import space_used
+from scroll_context.kernel.jail.paths import space_used
 
 _NAME, _DEEPER_THAN_A_PATH = "d" * 200, 30
 

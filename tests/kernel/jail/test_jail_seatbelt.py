@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from scroll_context.kernel.jail import JailSpec
-from scroll_context.kernel.jail.entry import offered
-from scroll_context.kernel.jail.guarantees import NAMES, seatbelt_guarantees
-from scroll_context.kernel.jail.seatbelt import profile
+from scroll_context.kernel.jail.entry import offered, seatbelt_profile
+from scroll_context.kernel.jail.spec import NAMES, seatbelt_guarantees
 
 
 def test_the_profile_denies_first_and_allows_only_what_is_declared(tmp_path: Path) -> None:
     library, scratch = tmp_path / "library", tmp_path / "scratch"
-    text = profile(JailSpec(read_only=(str(library),), scratch=str(scratch)))
+    text = seatbelt_profile(JailSpec(read_only=(str(library),), scratch=str(scratch)))
     assert text.startswith("(version 1)\n(deny default)\n")
     assert text.count("(") == text.count(")")
     allowed = text.split("(allow ")[1:]
@@ -28,14 +27,14 @@ def test_the_profile_denies_first_and_allows_only_what_is_declared(tmp_path: Pat
 def test_links_are_resolved_because_the_kernel_compares_real_paths(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    text = profile(JailSpec(read_only=(str(tmp_path / "link"),), scratch=str(tmp_path / "scratch")))
+    text = seatbelt_profile(JailSpec(read_only=(str(tmp_path / "link"),), scratch=str(tmp_path / "scratch")))
     assert f'(subpath "{tmp_path / "real"}")' in text
     assert f'(subpath "{tmp_path / "link"}")' not in text
 
 
 def test_a_path_cannot_break_out_of_its_string(tmp_path: Path) -> None:
     nasty = tmp_path / 'a") (allow default) ("\\'
-    text = profile(JailSpec(read_only=(str(nasty),), scratch=str(tmp_path / "scratch")))
+    text = seatbelt_profile(JailSpec(read_only=(str(nasty),), scratch=str(tmp_path / "scratch")))
     assert 'a\\") (allow default) (\\"\\\\")' in text
 
 

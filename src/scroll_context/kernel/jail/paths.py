@@ -1,17 +1,24 @@
-"""Which paths CPython itself needs, computed from the running interpreter.
+"""Paths of the jail: what CPython needs to read, and the folder that a cell may write to.
 
 `default_read_only` names the standard library, the shared libraries and the few files and devices that the
 interpreter opens while it works, for system, pyenv and container installations and for virtual environments.
-Installed packages are declared only when the user asks for them, by `site_packages`. (Packages installed into
-the base interpreter, not into a virtual environment, lie inside the folder of the standard library.)
+`site_packages` names the folders of installed packages.
+
+The scratch folder is filled by hostile code: what counts and removes it follows no symbolic link, does not recurse
+and trusts no mode, because folders may be nested thousands deep and closed to their owner. A living host holds a lock
+on its folder, which ends with its process however that ends; so a folder that can be locked has no owner any more.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import functools
 import os
 import site
+import stat
 import sys
+import time
 from collections.abc import Iterable
 
 _SYSTEM = (
@@ -23,6 +30,10 @@ _SYSTEM = (
     "/dev/null",
     "/dev/urandom",
 )
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_NAME_BYTES = 4096  # what a name costs at most, however small its file
+_PREFIX = "scroll-kernel-"
+_YOUNG = 60.0  # seconds in which a folder may not have been locked yet
 
 
 @functools.cache
@@ -76,3 +87,89 @@ def _shared_libraries() -> set[str]:
 
 def _existing(paths: set[str]) -> tuple[str, ...]:
     return tuple(sorted(path for path in paths if os.path.exists(path)))
+
+
+def space_used(folder: str) -> int:
+    """Blocks of all files, and something for each name; OSError where a part of it cannot be seen."""
+    used, pending = 0, [folder]
+    while pending:
+        try:
+            with os.scandir(pending.pop()) as entries:
+                for entry in entries:
+                    info = entry.stat(follow_symlinks=False)
+                    used += _NAME_BYTES + info.st_blocks * 512
+                    if stat.S_ISDIR(info.st_mode):
+                        pending.append(entry.path)
+        except FileNotFoundError:  # removed while we looked
+            continue
+    return used
+
+
+def remove_scratch(folder: str) -> None:
+    """Remove the folder and all that is in it, once nobody writes to it any more.
+
+    Each folder inside is moved up to the top before it is emptied, so that no path grows.
+    """
+    top = os.open(folder, _FOLDER)
+    try:
+        pending = _empty(top, top)
+        while pending:
+            name = pending.pop()
+            inner = os.open(name, _FOLDER, dir_fd=top)
+            try:
+                pending += _empty(inner, top)
+            finally:
+                os.close(inner)
+            os.rmdir(name, dir_fd=top)
+    finally:
+        os.close(top)
+    os.rmdir(folder)
+
+
+def _empty(folder: int, top: int) -> list[str]:
+    """Remove the files of one folder and move its folders to the top; the names that they have there."""
+    moved: list[str] = []
+    for name in os.listdir(folder):
+        if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            os.chmod(name, 0o700, dir_fd=folder)
+            moved.append(os.urandom(16).hex())
+            os.rename(name, moved[-1], src_dir_fd=folder, dst_dir_fd=top)
+        else:
+            os.unlink(name, dir_fd=folder)
+    return moved
+
+
+class ScratchFolder:
+    """A fresh folder, locked while this object is open."""
+
+    def __init__(self) -> None:
+        import tempfile  # only here: workers import this module too, and start faster without it
+
+        _sweep(tempfile.gettempdir())
+        self.path = tempfile.mkdtemp(prefix=_PREFIX)
+        self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # what cannot be removed now, a later kernel tries again
+            remove_scratch(self.path)
+        os.close(self._lock)
+
+
+def _sweep(folder: str) -> None:
+    """Remove what this user's dead hosts left; it must never keep a kernel from starting."""
+    horizon = time.time() - _YOUNG
+    for name in os.listdir(folder):
+        if not name.startswith(_PREFIX):
+            continue
+        path = f"{folder}/{name}"
+        with contextlib.suppress(OSError):
+            facts = os.lstat(path)
+            if facts.st_uid != os.getuid() or facts.st_mtime > horizon:
+                continue
+            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                remove_scratch(path)
+            finally:
+                os.close(handle)

@@ -1,11 +1,14 @@
 """The allow-list of system calls, as classic BPF programs.
 
-Two filters. The first hands every `clone` to the sentinel, which counts threads (`install_thread_watch`). The
+Two filters. The first hands every `clone` to the supervisor, which counts threads (`install_thread_watch`). The
 second, installed last, is the allow-list (`install`): a call that it does not name fails with EPERM, a call
 newer than the table with ENOSYS so that the C library falls back, and a call in another instruction set
 (32-bit, x32) ends the process. What is allowed only for some arguments is checked here, in `_rules`.
-
 A filter sees registers, never memory: so nothing is decided by what a pointer points to.
+
+The tables have one row a call: (x86_64, aarch64), None where the architecture has no such call. They are checked
+against the kernel's headers by a test. An architecture that is not in the table has no filter, and without a filter
+there is no jail.
 """
 
 from __future__ import annotations
@@ -17,8 +20,7 @@ import socket
 import struct
 from typing import NamedTuple
 
-from scroll_context.kernel.jail.libc import syscall
-from scroll_context.kernel.jail.syscalls import AUDIT_ARCH, PLAIN, machine, numbers
+from scroll_context.kernel.jail.syscalls import AUDIT_ARCH, PLAIN, machine, numbers, syscall
 
 
 class Instruction(NamedTuple):
@@ -145,7 +147,7 @@ def _rules(pid: int) -> dict[str, Program]:
         "fcntl": _only(1, _FCNTLS),
         "ioctl": _only(1, _IOCTLS),
         "rt_sigaction": [*_unless_among(0, kept_handlers, ALLOW), *_null(1)],
-        "fallocate": [UNSUPPORTED],  # reserves a disk faster than the sentinel looks; the C library writes instead
+        "fallocate": [UNSUPPORTED],  # reserves a disk faster than the supervisor looks; the C library writes instead
         "sendto": [_low(3), *_if_any_bit(socket.MSG_OOB, DENY), *_null(4)],
         "recvfrom": _unless_bits(3, socket.MSG_OOB),
         "getsockopt": [*_unless_among(1, (socket.SOL_SOCKET,), DENY), *_only(2, _SOCKET_OPTIONS)],

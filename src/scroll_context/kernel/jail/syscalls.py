@@ -1,18 +1,22 @@
-"""Numbers of the system calls that the jail names, for x86_64 and aarch64.
+"""Direct system calls: their numbers for x86_64 and aarch64, and the edge to the C library.
 
-One row a call: (x86_64, aarch64), None where the architecture has no such call. An architecture that is not
-in this table has no filter, and without a filter there is no jail: `number` and `audit_arch` fail closed.
-The rows are checked against the kernel's headers by a test.
+The tables have one row a call: (x86_64, aarch64), None where the architecture has no such call. A test checks them
+against the kernel's headers. An architecture that is not in the tables has no filter, and without a filter there is no
+jail. Nothing here decides anything else. The C library is loaded when it is first needed, so that importing the
+package on another platform does no harm.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import sys
+from typing import Any
 
 from scroll_context.kernel.jail.spec import refuse
 
+PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 1, 24, 38, 47
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _COLUMN = {"x86_64": 0, "aarch64": 1}
 
@@ -196,3 +200,39 @@ def numbers(arch: str) -> dict[str, int]:
 
 def number(name: str) -> int:
     return numbers(machine())[name]
+
+
+@functools.cache
+def libc() -> ctypes.CDLL:
+    library = ctypes.CDLL(None, use_errno=True)
+    library.syscall.restype = ctypes.c_long
+    return library
+
+
+def _checked(result: int, what: str) -> int:
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{what}: {os.strerror(code)}")
+    return result
+
+
+def syscall(name: str, *arguments: int | bytes | None) -> int:
+    """Call the kernel directly. Bytes are passed as a pointer to a copy, None as a null pointer."""
+    converted: list[Any] = [ctypes.c_char_p(a) if isinstance(a, bytes) else ctypes.c_long(a or 0) for a in arguments]
+    return _checked(libc().syscall(ctypes.c_long(number(name)), *converted), name)
+
+
+def prctl(option: int, *arguments: int) -> int:
+    padded = [ctypes.c_ulong(a) for a in (*arguments, 0, 0, 0, 0)[:4]]
+    return _checked(libc().prctl(ctypes.c_int(option), *padded), f"prctl({option})")
+
+
+def mount(source: str, target: str, kind: str | None = None, flags: int = 0, options: str = "") -> None:
+    result = libc().mount(
+        os.fsencode(source),
+        os.fsencode(target),
+        kind.encode() if kind else None,
+        ctypes.c_ulong(flags),
+        options.encode(),
+    )
+    _checked(result, f"mount {target}")

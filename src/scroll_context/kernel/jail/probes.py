@@ -1,4 +1,4 @@
-"""Canaries: from inside the finished jail, try what must not work, and the few things that must.
+"""Probes: from inside the finished jail, try what must not work, and the few things that must.
 
 The layers are believed by their effect only. A forbidden act that succeeds, or fails for another reason than
 a refusal, ends the start of the kernel before any model code runs. Targets are chosen before the jail closes,
@@ -19,9 +19,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from scroll_context.kernel.jail.libc import syscall
 from scroll_context.kernel.jail.paths import lies_in
 from scroll_context.kernel.jail.spec import JailSpec, Tier, refuse
+from scroll_context.kernel.jail.syscalls import syscall
 
 _REMEDY = "The system accepted the jail but does not apply it: run `scroll doctor`, and do not use this tier here."
 _BY_FILTER = (errno.EPERM,)
@@ -30,7 +30,7 @@ _NEWUSER, _TRACE_ME = 0x10000000, 0
 _SECRETS = ("/etc/passwd", "/etc/hosts", "/proc/self/environ", "/proc/version")
 
 
-class Canary(NamedTuple):
+class Probe(NamedTuple):
     """A forbidden act, the guarantee that it would break, and how its refusal looks."""
 
     guarantee: str
@@ -62,30 +62,30 @@ def choose_targets(spec: JailSpec) -> Targets:
     return Targets(hidden, tuple(sorted(filter(outside, folders))), library)
 
 
-def sing(spec: JailSpec, tier: Tier, targets: Targets) -> tuple[str, ...]:
+def run_probes(spec: JailSpec, tier: Tier, targets: Targets) -> tuple[str, ...]:
     """Try everything; the names of what was tried, or the refusal of the jail."""
     _must_work(spec, targets)
-    canaries = [*_file_canaries(tier, targets), *_system_canaries()]
-    for canary in canaries:
+    probes = [*_file_probes(tier, targets), *_system_probes()]
+    for probe in probes:
         try:
-            canary.attempt()
+            probe.attempt()
         except OSError as error:
-            if error.errno not in canary.refusals:
-                raise refuse(canary.guarantee, f"to {canary.name} failed unexpectedly ({error})", _REMEDY) from error
+            if error.errno not in probe.refusals:
+                raise refuse(probe.guarantee, f"to {probe.name} failed unexpectedly ({error})", _REMEDY) from error
         else:
-            raise refuse(canary.guarantee, f"to {canary.name} was possible inside the jail", _REMEDY)
-    return tuple(canary.name for canary in canaries)
+            raise refuse(probe.guarantee, f"to {probe.name} was possible inside the jail", _REMEDY)
+    return tuple(probe.name for probe in probes)
 
 
 def _must_work(spec: JailSpec, targets: Targets) -> None:
-    probe = f"{spec.scratch}/.canary-{os.urandom(8).hex()}"  # no name that an earlier kernel may have left there
+    path = f"{spec.scratch}/.probe-{os.urandom(8).hex()}"  # no name that an earlier kernel may have left there
     try:
-        with open(probe, "x+b") as file:
-            file.write(b"tweet")
+        with open(path, "x+b") as file:
+            file.write(b"probe")
             file.seek(0)
-            if file.read() != b"tweet":
+            if file.read() != b"probe":
                 raise OSError("it does not return what was written")
-        os.unlink(probe)
+        os.unlink(path)
         if targets.library is not None:
             with open(targets.library, "rb") as file:
                 file.read(1)
@@ -101,23 +101,23 @@ def _must_work(spec: JailSpec, targets: Targets) -> None:
     thread.join()
 
 
-def _file_canaries(tier: Tier, targets: Targets) -> list[Canary]:
+def _file_probes(tier: Tier, targets: Targets) -> list[Probe]:
     found = [
-        Canary("read outside", f"read {path}", partial(os.open, path, os.O_RDONLY), _BY_PATH) for path in targets.hidden
+        Probe("read outside", f"read {path}", partial(os.open, path, os.O_RDONLY), _BY_PATH) for path in targets.hidden
     ]
     for folder in targets.folders:
-        attempt = partial(os.open, f"{folder}/.canary-{os.getpid()}", os.O_CREAT | os.O_EXCL | os.O_WRONLY)
-        found.append(Canary("write outside", f"create a file in {folder}", attempt, _BY_PATH))
+        attempt = partial(os.open, f"{folder}/.probe-{os.getpid()}", os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+        found.append(Probe("write outside", f"create a file in {folder}", attempt, _BY_PATH))
     if targets.library is not None:
         attempt = partial(os.open, targets.library, os.O_WRONLY | os.O_APPEND)
-        found.append(Canary("write outside", f"write to {targets.library}", attempt, _BY_PATH))
+        found.append(Probe("write outside", f"write to {targets.library}", attempt, _BY_PATH))
     if tier == "full":
         known = targets.hidden[0]
-        found.append(Canary("metadata", f"stat {known}", partial(os.stat, known), (errno.ENOENT,)))
+        found.append(Probe("metadata", f"stat {known}", partial(os.stat, known), (errno.ENOENT,)))
     return found
 
 
-def _system_canaries() -> list[Canary]:
+def _system_probes() -> list[Probe]:
     acts: list[tuple[str, str, Callable[[], object]]] = [
         ("network", "open an internet socket", partial(socket.socket, socket.AF_INET)),
         ("network", "open a unix socket", partial(socket.socket, socket.AF_UNIX)),
@@ -127,12 +127,12 @@ def _system_canaries() -> list[Canary]:
         ("signals", "signal everyone", partial(os.kill, -1, 0)),
         ("signals", "be traced", partial(syscall, "ptrace", _TRACE_ME, 0, 0, 0)),
         ("privileges", "make a user namespace", partial(syscall, "unshare", _NEWUSER)),
-        ("system calls", "make an anonymous file", partial(syscall, "memfd_create", b"canary", 0)),
+        ("system calls", "make an anonymous file", partial(syscall, "memfd_create", b"probe", 0)),
         ("memory", "share anonymous memory", partial(mmap.mmap, -1, mmap.PAGESIZE)),
         ("open files", "set a limit", _set_limit),
         ("interrupt", "replace the interrupt handler", partial(signal.signal, signal.SIGINT, signal.SIG_IGN)),
     ]
-    return [Canary(guarantee, name, attempt, _BY_FILTER) for guarantee, name, attempt in acts]
+    return [Probe(guarantee, name, attempt, _BY_FILTER) for guarantee, name, attempt in acts]
 
 
 def _fork() -> None:

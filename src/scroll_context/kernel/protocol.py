@@ -18,7 +18,7 @@ Text = Annotated[str, Meta(max_length=65_536)]
 Names = Annotated[tuple[Name, ...], Meta(max_length=20_000)]
 
 
-class Message(msgspec.Struct, frozen=True, array_like=True):
+class WireMessage(msgspec.Struct, frozen=True, array_like=True):
     """The common form: a msgpack array that starts with the name of the message."""
 
 
@@ -49,28 +49,28 @@ class Prelude(msgspec.Struct, frozen=True):
     exports: tuple[str, ...] = ()
 
 
-class Setup(Message, frozen=True, tag="setup"):
+class Prepare(WireMessage, frozen=True, tag="setup"):
     bindings: tuple[Binding, ...]
     preludes: tuple[Prelude, ...]
     output_bytes: int
 
 
-class Execute(Message, frozen=True, tag="execute"):
+class Execute(WireMessage, frozen=True, tag="execute"):
     cell: int
     source: str
 
 
-class Describe(Message, frozen=True, tag="describe"):
+class Describe(WireMessage, frozen=True, tag="describe"):
     """Asks for the facts about every variable."""
 
 
-class Save(Message, frozen=True, tag="save"):
+class Save(WireMessage, frozen=True, tag="save"):
     full: bool
     again: bool  # send everything, because the host could not keep what was sent before
     blob_bytes: int  # a variable whose pickle is larger is reported as lost
 
 
-class Load(Message, frozen=True, tag="load"):
+class Load(WireMessage, frozen=True, tag="load"):
     """A piece of a pickled value; `last` binds it to every one of `names`."""
 
     names: tuple[str, ...]
@@ -78,17 +78,17 @@ class Load(Message, frozen=True, tag="load"):
     last: bool
 
 
-class Import(Message, frozen=True, tag="import"):
+class Import(WireMessage, frozen=True, tag="import"):
     name: str
     module: str
 
 
-class Reply(Message, frozen=True, tag="reply"):
+class CallReply(WireMessage, frozen=True, tag="reply"):
     id: int
     value: Any
 
 
-class Refusal(Message, frozen=True, tag="refusal"):
+class CallRefusal(WireMessage, frozen=True, tag="refusal"):
     """The answer to a call that failed: `kind` names a built-in exception where there is a fitting one."""
 
     id: int
@@ -96,32 +96,32 @@ class Refusal(Message, frozen=True, tag="refusal"):
     text: str
 
 
-ToWorker = Setup | Execute | Describe | Save | Load | Import | Reply | Refusal
+ToWorker = Prepare | Execute | Describe | Save | Load | Import | CallReply | CallRefusal
 
 
 # What the worker says.
 
 
-class Ready(Message, frozen=True, tag="ready"):
+class Ready(WireMessage, frozen=True, tag="ready"):
     enforcement: Enforcement
     python: Name
 
 
-class Failed(Message, frozen=True, tag="failed"):
+class Failed(WireMessage, frozen=True, tag="failed"):
     """The jail could not be built, or a prelude did not run: no cell will."""
 
     text: Text
 
 
-class Prepared(Message, frozen=True, tag="prepared"):
-    """The answer to Setup."""
+class Prepared(WireMessage, frozen=True, tag="prepared"):
+    """The answer to Prepare."""
 
 
-class Printed(Message, frozen=True, tag="printed"):
+class Printed(WireMessage, frozen=True, tag="printed"):
     data: bytes
 
 
-class Call(Message, frozen=True, tag="call"):
+class CallRequest(WireMessage, frozen=True, tag="call"):
     id: Annotated[int, Meta(ge=1, lt=1 << 53)]
     capability: Name
     arguments: msgspec.Raw  # [args, kwargs]
@@ -137,7 +137,7 @@ class Fact(msgspec.Struct, frozen=True, array_like=True):
     inline: bool  # whether `detail` is the value itself
 
 
-class Fault(msgspec.Struct, frozen=True, array_like=True):
+class CellFault(msgspec.Struct, frozen=True, array_like=True):
     """An exception that ended a cell."""
 
     type: Line
@@ -146,11 +146,11 @@ class Fault(msgspec.Struct, frozen=True, array_like=True):
     limit: Annotated[str, Meta(pattern="^(|interrupt|cpu|memory|output)$")]  # which limit it stands for, if any
 
 
-class Done(Message, frozen=True, tag="done"):
+class Done(WireMessage, frozen=True, tag="done"):
     """The end of a cell."""
 
     cell: int
-    fault: Fault | None
+    fault: CellFault | None
     bound: Names
     changed: Names
     deleted: Names
@@ -158,17 +158,17 @@ class Done(Message, frozen=True, tag="done"):
     rebound: Names  # names of the host that the model had overwritten and that came back before this cell
 
 
-class Facts(Message, frozen=True, tag="facts"):
+class Facts(WireMessage, frozen=True, tag="facts"):
     facts: Annotated[tuple[Fact, ...], Meta(max_length=20_000)]
 
 
-class Blob(Message, frozen=True, tag="blob"):
+class Blob(WireMessage, frozen=True, tag="blob"):
     """A piece of the pickle that is being saved; the next Kept tells whose it is."""
 
     piece: bytes
 
 
-class Kept(Message, frozen=True, tag="kept"):
+class Kept(WireMessage, frozen=True, tag="kept"):
     """One value that was looked at by a save. Blobs before it hold the pickle, if it `changed`."""
 
     names: Names
@@ -179,17 +179,17 @@ class Kept(Message, frozen=True, tag="kept"):
     reason: Line  # why it cannot be saved; empty when it is
 
 
-class Saved(Message, frozen=True, tag="saved"):
+class Saved(WireMessage, frozen=True, tag="saved"):
     """The end of a save."""
 
     names: Names  # every variable there is, in order
 
 
-class Loaded(Message, frozen=True, tag="loaded"):
+class Loaded(WireMessage, frozen=True, tag="loaded"):
     """The answer to a Load that is last, and to an Import."""
 
     label: Name
     reason: Line  # why it could not be restored; empty when it was
 
 
-ToHost = Ready | Failed | Prepared | Printed | Call | Done | Facts | Blob | Kept | Saved | Loaded
+ToHost = Ready | Failed | Prepared | Printed | CallRequest | Done | Facts | Blob | Kept | Saved | Loaded

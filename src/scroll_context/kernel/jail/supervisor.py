@@ -1,6 +1,6 @@
-"""The sentinel: the process between the host and the jailed one, which watches and mirrors it.
+"""The supervisor: the process between the host and the jailed one, which watches and mirrors it.
 
-`split` forks. The child goes on into the jail; the parent stays outside as the sentinel, without
+`split` forks. The child goes on into the jail; the parent stays outside as the supervisor, without
 capabilities, with no descriptor but its own few, and never runs model code. It answers the kernel each time
 the jailed process wants a thread (RLIMIT_NPROC does nothing for uid 0, and counts all of a user's processes for
 others); it kills a process whose memory outgrows the limit by tricks; where no tmpfs bounds the scratch
@@ -23,9 +23,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
-from scroll_context.kernel.jail.inheritance import close_inherited, die_with_parent, drop_capabilities
-from scroll_context.kernel.jail.limits import cpu_used
-from scroll_context.kernel.jail.scratch import space_used
+from scroll_context.kernel.jail.paths import space_used
+from scroll_context.kernel.jail.process import close_inherited, cpu_used, die_with_parent, drop_capabilities
 from scroll_context.kernel.jail.spec import JailSpec
 
 _LOOK_SECONDS = 0.1
@@ -39,23 +38,23 @@ _STATUS_OF_A_BROKEN_SENTINEL = 70
 
 
 class Link(NamedTuple):
-    """The jailed process's end: its number on the host, and the socket to the sentinel."""
+    """The jailed process's end: its number on the host, and the socket to the supervisor."""
 
     pid: int
     control: socket.socket
 
     def hand_over(self, listener: int) -> None:
-        """Give the sentinel the descriptor on which the kernel announces threads; wait until it watches."""
+        """Give the supervisor the descriptor on which the kernel announces threads; wait until it watches."""
         socket.send_fds(self.control, [b"listener"], [listener])
         os.close(listener)
         if not self.control.recv(1):
-            raise OSError("the sentinel is gone")
+            raise OSError("the supervisor is gone")
         self.control.close()
 
 
 def split(spec: JailSpec, watch_scratch: bool, report_pid: Callable[[int], None] | None) -> Link:
-    """Fork. Returns in the child only; the parent becomes the sentinel and never returns."""
-    os.close(os.pidfd_open(os.getpid()))  # what the sentinel relies on; a container may refuse it
+    """Fork. Returns in the child only; the parent becomes the supervisor and never returns."""
+    os.close(os.pidfd_open(os.getpid()))  # what the supervisor relies on; a container may refuse it
     outer, inner = socket.socketpair()
     child = os.fork()
     if child:
@@ -64,7 +63,7 @@ def split(spec: JailSpec, watch_scratch: bool, report_pid: Callable[[int], None]
     outer.close()
     die_with_parent()
     message = inner.recv(32)
-    if not message:  # the sentinel died already; if it dies later, `hand_over` fails
+    if not message:  # the supervisor died already; if it dies later, `hand_over` fails
         os._exit(_STATUS_OF_A_BROKEN_SENTINEL)
     return Link(int(message), inner)
 
@@ -108,7 +107,7 @@ def _mirror(status: int) -> NoReturn:
 
 
 class _Watch:
-    """The duties of the sentinel towards one child, which it has not reaped: its number cannot be reused."""
+    """The duties of the supervisor towards one child, which it has not reaped: its number cannot be reused."""
 
     def __init__(self, child: int, spec: JailSpec, watch_scratch: bool) -> None:
         self._child = child

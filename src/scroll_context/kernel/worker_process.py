@@ -1,8 +1,8 @@
-"""One worker process from start to end, as the host drives it: one request at a time, each with a deadline.
+"""One worker, as the host drives it: one request at a time, each with a deadline.
 
-While a request is under way this reads whatever the worker says: printed text is collected, calls go to the broker,
-and an answer that was not asked for ends the worker. When time is up or the user interrupts, the ladder is
-climbed: SIGINT, again and again for a grace period, then SIGKILL. The host's clock decides, never the worker's.
+`WorkerProcess` sends a request and reads whatever the worker says until the answer is there: printed text is collected,
+calls go to the broker, and an answer that was not asked for ends the worker. When time is up or the user interrupts, it
+sends SIGINT, again and again for a grace period, then SIGKILL. The host's clock decides, never the worker's.
 """
 
 import contextlib
@@ -15,15 +15,14 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from scroll_context.errors import KernelDied, KernelUnavailable
-from scroll_context.kernel.broker import Broker
-from scroll_context.kernel.connection import Connection
+from scroll_context.kernel.connection import Broker, Connection
 from scroll_context.kernel.jail import Enforcement, JailSpec, set_cpu_budget
-from scroll_context.kernel.jail.guarantees import linux_guarantees
-from scroll_context.kernel.messages import Call, Failed, Message, Prepared, Printed, Ready, Setup
-from scroll_context.kernel.process import receive_process
+from scroll_context.kernel.jail.spec import linux_guarantees
+from scroll_context.kernel.launcher import receive_process
+from scroll_context.kernel.protocol import CallRequest, Failed, Prepare, Prepared, Printed, Ready, WireMessage
 from scroll_context.kernel.results import Dispatch
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=WireMessage)
 
 START_SECONDS = 30.0
 GRACE_SECONDS = 2.0
@@ -34,7 +33,7 @@ _BUDGET_ERROR = 0.01  # the part of its processor time that a cell may be short 
 _PRINTED_SLACK = 1 << 20  # marks and the like, which the worker does not count
 
 
-class Incarnation:
+class WorkerProcess:
     """A live worker. Not thread-safe, except `interrupt`."""
 
     def __init__(
@@ -67,7 +66,7 @@ class Incarnation:
         self.enforcement: Enforcement = ready.enforcement
         self.python: str = ready.python
 
-    def prepare(self, setup: Setup, seconds: float) -> None:
+    def prepare(self, setup: Prepare, seconds: float) -> None:
         """Bind names and run preludes. The last moment at which a worker can fail to become a kernel."""
         try:
             self.ask(setup, Prepared, seconds)
@@ -108,13 +107,13 @@ class Incarnation:
                 set_cpu_budget(self.enforcement.pid, self._cpu_seconds)
         self._budget_at = now
 
-    def send(self, message: Message) -> None:
+    def send(self, message: WireMessage) -> None:
         """A message that has no answer."""
         self._connection.send(message)
 
     def ask(
         self,
-        request: Message | None,
+        request: WireMessage | None,
         wanted: type[M],
         seconds: float,
         take: Callable[[Any], None] | None = None,
@@ -159,7 +158,7 @@ class Incarnation:
             self._printed += message.data
             if len(self._printed) > self._printed_limit:
                 raise KernelDied("the kernel process printed on past its limit")
-        elif isinstance(message, Call):
+        elif isinstance(message, CallRequest):
             if self._wish:
                 self._broker.refuse(message, "the cell is being interrupted")
             else:
