@@ -9,12 +9,13 @@ import scroll_context
 
 PACKAGE = Path(scroll_context.__file__).parent
 
-VALUES = {"events", "errors", "messages", "background"}
+VALUES = {"events", "errors", "messages", "background", "text"}
 MAY_IMPORT = {
     "events": {"errors"},
     "errors": set(),
     "messages": set(),
     "background": set(),
+    "text": set(),
     "bundled": set(),
     "importers": VALUES,
     "store": VALUES,

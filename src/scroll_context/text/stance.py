@@ -1,0 +1,276 @@
+"""Standing instructions and preferences of the user: "Always …", "From now on …", "I prefer …".
+
+`stance` says how much a turn binds what comes later: 2 for a standing instruction, 1 for a preference, 0 for
+everything else. It reads English, sentence by sentence; a turn in another language is 0. A sentence counts only if the
+user speaks in it to the assistant: questions, quotations, code, logs and reports ("I always get this error", "it never
+works") do not. The rules are about grammar, not about topics, and they lean towards silence: an instruction that is
+missed can still be searched for, a false one would stand in every request.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+
+from scroll_context.text.prose import body, clip, prose, sentences
+from scroll_context.text.words import stem, words
+
+INSTRUCTION = 2
+PREFERENCE = 1
+READ = 2_000  # characters of a turn that are looked at
+SHOWN = 160  # characters of a sentence in a list
+
+
+def stance(text: str) -> int:
+    """How far a turn of the user binds later ones: 2 a standing instruction, 1 a preference, 0 neither."""
+    return max((level for level, _ in stances(text)), default=0)
+
+
+def stances(text: str) -> Iterator[tuple[int, str]]:
+    """The sentences of a turn that are standing instructions (2) or preferences (1)."""
+    head = body(text[:READ])
+    if not _has_cue(_normal(head)):
+        return
+    for sentence in sentences(prose(head)):
+        if level := _level(_normal(sentence)):
+            yield level, sentence
+
+
+def standing(turns: Iterable[tuple[int, str]], least: int = INSTRUCTION) -> list[tuple[int, str]]:
+    """The instructions that stand after these turns of the user (seq and text, in order), newest last.
+
+    With `least` 1, preferences too. A sentence that a later one repeats or contradicts is left out: the newest holds.
+    """
+    found = ((seq, sentence) for seq, text in turns for level, sentence in stances(text) if level >= least)
+    kept: dict[int, tuple[int, str, frozenset[str]]] = {}
+    by_word: dict[str, set[int]] = {}
+    for number, (seq, sentence) in enumerate(found):
+        subject = _subject(sentence)
+        for other in sorted({other for word in subject for other in by_word.get(word, ())}):
+            old = kept[other][2]
+            if len(subject & old) >= SAME_SUBJECT * len(subject | old):
+                del kept[other]
+                for word in old:
+                    by_word[word].discard(other)
+        kept[number] = (seq, clip(sentence, SHOWN), subject)
+        for word in subject:
+            by_word.setdefault(word, set()).add(number)
+    return [(seq, sentence) for seq, sentence, _ in kept.values()]
+
+
+# grammar ------------------------------------------------------------------------------------------------
+
+_Rules = list[tuple[tuple[str, ...], re.Pattern[str]]]  # a rule is tried where one of its cues occurs
+
+_VERBS = """act add address adjust aim annotate answer append apply ask assume attach avoid back base be begin break
+    bring bold build call capitalize categorize change check choose cite clarify clean code combine comment commit
+    compare complete confirm connect consider consult convert correct cover create cross-check cross-reference deploy
+    describe detail display distinguish document do double-check draft draw elaborate emphasize end ensure estimate
+    evaluate exclude explain express factor favor favour fix flag focus follow format frame generate give greet
+    group handle highlight hold identify ignore illustrate include indent indicate insert inform introduce justify keep
+    label lead leave limit link list log look maintain make mark match mention minimize motivate name note number offer
+    omit open outline output pause pick point present print prioritize prioritise produce propose provide put quote
+    rank read recommend refer reference refrain refuse relate rely remind remove rephrase reply report request require
+    respond restrict return reuse review rewrite round run save say schedule send separate set shorten show sign
+    simplify skip sort speak specify spell split start state stay stick stop structure submit suggest summarise
+    summarize support switch tag take talk tell test thank track translate treat try turn type update use validate
+    verify visualize walk warn watch weigh word work wrap write""".split()
+"""What people tell an assistant to do; where grammar alone cannot tell a command from a statement, it begins so."""
+
+_NO_COMMANDS = frozenset(
+    """a an the this that these those my your his her its our their some any no each every both all more most
+    i you he she it we they me him us them one ones someone everyone who what which where when how why
+    there here on in at for to of from by with without about under over up down out off into through
+    again too so very quite really just only enough if and or but than as before after until since because
+    been had was were did done went gone got gotten saw seen knew known thought felt found told said came took taken
+    wrote written made kept left lost meant met paid sent spent stood understood became began begun won ran ate eaten
+    gave given heard fallen fell flown driven broken shown slept taught tried
+    get happen occur seem appear have know understand want wonder hear mind end
+    able ready sure true false right wrong good bad nice great happy sad glad fun easy hard difficult late early
+    available present possible different same new old fine okay ok best better worst worse interesting curious
+    sometimes usually often rarely seldom mostly almost nearly ever never always mine yours once twice""".split()
+)
+"""Words after "always" and "never" that make no instruction: pronouns, determiners, participles, states."""
+_ENDING_OF_NO_COMMAND = re.compile(
+    r"(?!bring|embed|apply|reply|rely|supply|comply|multiply|feed|proceed|need|ping|shed|focus|bias|alias)"
+    r"\w+(?:ing|ed|ly|[^su]s)\Z"
+)
+
+_VERB = rf"(?:{'|'.join(sorted(_VERBS, key=len, reverse=True))})(?![\w'])"
+_DO = r"(?:(?:also|then|just|only|clearly|explicitly|carefully|briefly|first|at least|ever) )?(?P<do>[a-z][\w-]+)"
+_NOT = r"(?:don't|do not|dont|never|avoid|refrain from|stop|no)"
+_POLITE = (
+    r"(?:(?:please|pls|kindly|also|and|but|so|then|ok|okay|oh|hey|hi|hello|well|yes|yeah|no|great|perfect|thanks|"
+    r"thank you|note|important|reminder|rule|instruction|btw|by the way|one more thing|in addition|additionally|"
+    r"in general|generally|again|remember|just)(?:[,:!. ]|\s-)\s*)*"
+)
+_OF_YOU = (
+    r"(?:(?:you (?:must|should|shall|have to|need to|are to|will)|"
+    r"i(?:'d| would)? (?:want|need|like|expect|prefer|require|ask|love|appreciate)(?: it if)?(?: for)? you(?: to)?|"
+    r"make sure(?: that)?(?: to| you)?|be sure(?: to)?|ensure(?: that)?(?: you)?|try to|"
+    r"(?:can|could|would) you please|let's|(?:remember|don't forget|do not forget) to|it(?: i|')s important to) )?"
+)
+_WHERE = r"(?:(?:for|in|on|with|when|whenever|if|while|before|after|during|as|since|because|at)\b[^,.;?!]{2,80}, ?)?"
+_NOW_ON = r"(?:from now on|from here on(?: out)?|henceforth|going forward|moving forward)"
+_LATER = rf"(?:{_NOW_ON}|in (?:the )?future|by default)"
+_I_SAY = (
+    r"(?:when|whenever|if|each time|every time|any ?time)(?: that)? (?:i|we)(?:'m| am| ever)? (?:ask|asking|say|"
+    r"mention|request|write|type|send|tell|talk|talking|inquire|bring up|discuss|discussing|share|paste|give|want|need|"
+    r"report|describe|query|seek|look for|post|upload|provide|start|call|use|run|submit|refer)\b"
+)
+_I_ASK = (
+    r"(?:(?:when|if)(?: that)? (?:i|we)(?:'m| am| ever)? (?:ask|asking|say|mention|request|inquire|bring up|"
+    r"talk about|discuss|query)|(?:whenever|each time|every time|any ?time)(?: that)? (?:i|we))\b"
+)
+
+_ALWAYS_CUES = ("always", "never", "n't ever", "not ever", "nt ever")
+_LATER_CUES = ("from now on", "from here on", "henceforth", "ing forward", "future", "by default")
+_ASKING_CUES = ("when i", "whenever", "if i ", "each time", "every time", "any time", "anytime", "when we", "if we ")
+_REMEMBER_CUES = ("remember", "in mind", "forget", "note that")
+
+
+def _rule(cues: tuple[str, ...], *parts: str) -> tuple[tuple[str, ...], re.Pattern[str]]:
+    return cues, re.compile("".join(parts))
+
+
+_INSTRUCTIONS: _Rules = [  # each is matched from the beginning of a sentence
+    # always, never, don't ever + a verb: alone, after a request to the assistant or after a condition
+    _rule(_ALWAYS_CUES, _POLITE, _WHERE, _POLITE, _OF_YOU, r"(?:always|never|(?:don't|do not|dont) ever),? ", _DO),
+    _rule(
+        _ALWAYS_CUES,
+        r"[^,;:–—]{3,160}(?:[,;:–—]| -) ?(?:so|and|but|therefore|hence)?,? ?",
+        rf"(?:please |you (?:must|should) )?(?:always|never) {_VERB}",
+    ),
+    # from now on, in future, by default: before a command or behind it
+    _rule(
+        _LATER_CUES,
+        rf"{_POLITE}{_NOW_ON},? (?:please |kindly )*{_OF_YOU}",
+        rf"(?:{_NOT} )?(?:always |never |only )?(?:{_VERB}|when i ask|no more )",
+    ),
+    _rule(
+        _LATER_CUES,
+        rf"{_POLITE}{_NOW_ON},? (?:i want you|i'd like you|i would like you|you are|you're|",
+        r"(?:all |every )?(?:your )?(?:answer|reply|response|answers|replies|responses) )",
+    ),
+    _rule(_LATER_CUES, _POLITE, rf"(?:in (?:the )?future|by default),? (?:please |{_NOT} |always )*{_OF_YOU}{_VERB}"),
+    _rule(_LATER_CUES, _POLITE, _OF_YOU, rf"(?:{_NOT} )?{_VERB}[^?]*\b{_LATER}\W*\Z"),
+    # when I ask …, do …; do … when I ask …
+    _rule(
+        _ASKING_CUES,
+        rf"{_POLITE}{_I_SAY}[^?,:]*(?:,[^?,:]*)?[,:] ?(?:then )?(?:please |kindly )?{_OF_YOU}",
+        rf"(?:{_NOT} |always |never |only |just |first )*(?:{_VERB}|i want you|i'd like you|i expect you)",
+    ),
+    _rule(_ASKING_CUES, _POLITE, _OF_YOU, rf"(?:{_NOT} |only |just )?{_VERB}[^?]* {_I_ASK}"),
+    # make sure …, I want you to …, you must … always, never, from now on
+    _rule(
+        (*_ALWAYS_CUES, *_LATER_CUES, "at all times", "every time", "every single time"),
+        rf"{_POLITE}(?:make sure|be sure|ensure|i(?:'d| would)? (?:want|need|like|expect) you to|",
+        r"you (?:must|should|have to))\b",
+        rf"[^?]*\b(?:always|never|at all times|every (?:single )?time|{_LATER})\b",
+    ),
+    # remember, keep in mind
+    _rule(
+        _REMEMBER_CUES,
+        rf"{_POLITE}(?:remember|keep in mind|bear in mind|don't forget|do not forget)(?:,|:| -|,? that)? ",
+        r"(?:i|i'm|i've|i'd|i'll|my|we|we're|our|your|always|never)(?![\w'])",
+    ),
+    _rule(
+        _REMEMBER_CUES,
+        rf"{_POLITE}(?:remember|keep in mind|bear in mind)(?:,|:| that) ",
+        r"(?:the|all|every|any|no|it|it's|there|he|she|they|you)\b",
+    ),
+    _rule(_REMEMBER_CUES, rf"{_POLITE}note that (?:i|i'm|i've|my|we|our)(?![\w'])"),
+]
+
+_CLAUSE = (
+    r"(?:\A|[,;:.!–—(-] ?|\b(?:and|but|because|since|so|that|as|though|although|while|plus|also|well|now|yes|no) )"
+)
+_SOMEWHAT = (
+    r"(?:(?:really|personally|generally|usually|typically|normally|always|also|still|much|strongly|absolutely|just|"
+    r"definitely|actually|mostly|particularly|especially|do|tend to|truly|often|simply|would) )*"
+)
+_OWN_WORD = (  # "I love it", "I'd love to hear" say nothing about what the user likes
+    r"(?!(?:it|that|this|these|those|you|your|him|them|how|what|when|where|the (?:idea|way|sound|look)|"
+    r"to (?:see|know|hear|ask|say|bother|admit|have|get|be|understand|learn))\b)\w"
+)
+_LIKING_CUES = ("i like", "ly like", "o like", "n't like", "not like", "i love", "ly love", " hate", "enjoy", "stand ",
+                "n't eat", "not eat", "drink", "favo")  # fmt: skip
+
+_PREFERENCES: _Rules = [  # each is looked for anywhere in a sentence
+    _rule(("prefer",), rf"{_CLAUSE}i(?:'d|'ll)? {_SOMEWHAT}prefer\b(?! (?:it|that|this)\b)|\bmy (?:\w+ )?prefer"),
+    _rule(("avoid", "dislike"), rf"{_CLAUSE}i {_SOMEWHAT}(?:avoid|dislike) (?!(?:it|that|this)\b)\w"),
+    _rule(("rather",), rf"{_CLAUSE}i(?: would|'d) (?:much )?rather \w"),
+    _rule(
+        _LIKING_CUES,
+        rf"{_CLAUSE}i {_SOMEWHAT}(?:love|hate|enjoy|can't stand|cannot stand|(?:don't|do not) (?:really |much )?like|",
+        rf"(?:don't|do not) (?:eat|drink)) {_OWN_WORD}",
+    ),
+    _rule(_LIKING_CUES, rf"{_CLAUSE}i {_SOMEWHAT}like (?:to {_OWN_WORD}|my\b|when\b|\w+ing\b)"),
+    _rule(_LIKING_CUES, r"\bmy (?:all-time )?favou?rite\b"),
+    _rule(
+        ("allerg", "vegetarian", "vegan", "intolerant"),
+        r"\bi(?:'m| am) (?:\w+ ){0,2}(?:allergic|vegetarian|vegan|intolerant)\b|\ballerg(?:y|ies|ic) to\b|",
+        r"\bmy (?:\w+ ){0,2}allerg|\bi have (?:a |an )?(?:\w+ ){0,3}allerg",
+    ),
+]
+
+_CUES = (
+    "always", "ever ", "now on", "here on", "henceforth", "forward", "future", "default", "when i", "if i ", " time i",
+    "when we", "if we ", " time we", "at all times", "remember", "in mind", "forget", "note that", "prefer", "avoid",
+    "islike", "rather", *_LIKING_CUES, "llerg", "vegetarian", "vegan", "intolerant",
+)  # fmt: skip
+"""A text that holds none of these holds nothing that the rules could find: most turns are done with here."""
+
+
+def _normal(text: str) -> str:
+    return text.lower().replace("’", "'")
+
+
+def _has_cue(low: str) -> bool:
+    for cue in _CUES:  # noqa: SIM110 - any() takes twice as long, and this runs for each turn
+        if cue in low:
+            return True
+    return False
+
+
+def _level(low: str) -> int:
+    if not _has_cue(low):
+        return 0
+    low = " ".join(low.split())
+    asks = low.rstrip("\"')”").endswith("?")
+    if (not asks or " you please " in low) and any(_commands(rule, low) for rule in _tried(_INSTRUCTIONS, low)):
+        return INSTRUCTION
+    return PREFERENCE if any(rule.search(low) for rule in _tried(_PREFERENCES, low)) else 0
+
+
+def _tried(rules: _Rules, low: str) -> Iterator[re.Pattern[str]]:
+    return (rule for cues, rule in rules if any(cue in low for cue in cues))
+
+
+def _commands(rule: re.Pattern[str], low: str) -> bool:
+    found = rule.match(low)
+    if found is None:
+        return False
+    do = found.groupdict().get("do")
+    return do is None or (do not in _NO_COMMANDS and not _ENDING_OF_NO_COMMAND.match(do))
+
+
+# conflicts ----------------------------------------------------------------------------------------------
+
+SAME_SUBJECT = 0.7  # share of common words from which the later of two sentences replaces the earlier
+
+_FORM = frozenset(
+    """always never ever don't do not no from now on going moving forward in the future by default please must should
+    i you to want make sure remember""".split()
+)
+_ONE_VALUE = (
+    (re.compile(r"\b(?:answer|reply|respond|write|speak|talk)\b[^.,;]{0,30}? in [A-Z]\w+"), "language of answers"),
+    (re.compile(r"\bcall me\b", re.IGNORECASE), "name of the user"),
+)
+"""Instructions of which only one can hold, whatever their words."""
+
+
+def _subject(sentence: str) -> frozenset[str]:
+    """What an instruction is about: its words without those that only say that it is one."""
+    for rule, topic in _ONE_VALUE:
+        if rule.search(sentence):
+            return frozenset((topic,))
+    return frozenset(stem(word) for word in words(sentence) if word not in _FORM)
