@@ -10,6 +10,8 @@
     │   ├── StoreFull            no room on the device; what was acknowledged is kept
     │   ├── StoreDamaged         the log file is damaged; salvage recovers what is legible
     │   ├── StoreClosed          used after close()
+    │   ├── SessionBusy          another journal has the session open
+    │   ├── SessionFenced        this process may no longer record in a session that it had open
     │   ├── UnknownSeq           no event has this address, or the grant does not reach it
     │   ├── PayloadMissing       an event's payload file is gone; its preview remains
     │   ├── PayloadDamaged       a payload file no longer matches its digest
@@ -26,6 +28,7 @@
     │   └── ModelRefused         the provider rejected the request for good
     ├── ToolFailed               a tool raised, timed out, was refused or could not be reached
     └── LimitReached             a run stopped at a limit; resume continues it
+        └── QuotaReached         a session has recorded as much as it may
 
 Each is raised once, where the fault is known, with a text that says what happened, what was not lost and
 what to do next.
@@ -70,6 +73,18 @@ class StoreDamaged(StoreError):
 
 class StoreClosed(StoreError):
     """The store was closed by this process."""
+
+
+class SessionBusy(StoreError):
+    """Another journal has the session open; `holder` says which process, on which host, since when."""
+
+    def __init__(self, message: str, *, holder: object = None) -> None:
+        super().__init__(message)
+        self.holder = holder
+
+
+class SessionFenced(StoreError):
+    """This process may no longer record in a session that it had open."""
 
 
 class UnknownSeq(StoreError):
@@ -166,3 +181,7 @@ class ToolFailed(ScrollError):
 
 class LimitReached(ScrollError):
     """A run stopped at one of its limits."""
+
+
+class QuotaReached(LimitReached):
+    """A session has recorded as much as its quota allows."""

@@ -36,7 +36,7 @@ def test_a_lead_that_comes_while_a_caller_is_about_to_wait(log: EventLog, monkey
     """The second joins while the first writes, and gets the lead before it begins to wait; the third waits for it."""
     joined, writing, queued = threading.Event(), threading.Event(), threading.Event()
     write, said = log._write, {}
-    monkeypatch.setattr(log, "_book", Delayed(log._book, joined, queued))
+    monkeypatch.setattr(log, "_queue_lock", Delayed(log._queue_lock, joined, queued))
 
     def slowly(rows: list[Any]) -> list[int]:
         if threading.current_thread().name == "first":

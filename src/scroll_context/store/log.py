@@ -1,9 +1,10 @@
 """The Event Log: one append-only SQLite file, the ground truth of every session.
 
 An append that returned is on disk (WAL, synchronous FULL). Appends come from any number of threads and processes:
-threads of one process share a commit (the first to get the pen writes what all have queued), processes take
+threads of one process share a commit (the first to get the write lock writes what all have queued), processes take
 SQLite's write lock up front, and only the taking of the lock is ever retried. Reads never hold a transaction open
-across a yield. Nothing here updates or deletes, and the file itself refuses both (see schema.py).
+across a yield. Nothing here updates or deletes, and the file itself refuses both (see schema.py). The events of an
+open session come through its journal (journal.py), which is the only other module that writes rows.
 """
 
 import datetime as dt
@@ -13,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -45,14 +46,22 @@ class SessionInfo(msgspec.Struct, frozen=True):
     last_at: str
 
 
+class Written(NamedTuple):
+    """Where a row stands in the log. A row whose source key was known is not new, and has no chain value here."""
+
+    seq: int
+    chain: bytes
+    is_new: bool
+
+
 class _Ticket:
     """One caller's rows, waiting to share a commit."""
 
-    __slots__ = ("error", "rows", "seqs", "turn")
+    __slots__ = ("error", "rows", "turn", "written")
 
     def __init__(self, rows: list[Row]) -> None:
         self.rows = rows
-        self.seqs: list[int] | None = None
+        self.written: list[Written] | None = None
         self.error: Exception | None = None
         self.turn = threading.Lock()  # released when the rows are written, or when it is up to this caller to write
         self.turn.acquire()
@@ -106,11 +115,11 @@ class EventLog:
         self._closed = False
         self._readers: list[_Reader] = []  # as many as there ever were queries at once
         self._idle: list[_Reader] = []  # those that nobody uses; the last one has the freshest cache
-        self._book = threading.Lock()  # guards the lists and the leader
-        self._pen = threading.Lock()  # held during a commit
+        self._queue_lock = threading.Lock()  # guards the lists of readers, the queue and the leader
+        self._write_lock = threading.Lock()  # held during a commit
         self._queue: list[_Ticket] = []
         self._leader: _Ticket | None = None  # whose caller writes, now or next
-        self._had_company = False  # whether the last commit was shared
+        self._was_shared = False  # whether the last commit was shared
         self._writer: sqlite3.Connection | None = None
         self._idle.append(self._new_reader())  # fail now, not at the first read, when the file is no log
 
@@ -123,9 +132,13 @@ class EventLog:
     def append_many(self, drafts: Iterable[Draft]) -> list[int]:
         """Record all or none, in order. A draft whose source key is already recorded yields the existing seq."""
         now = utc_now()
-        ticket = _Ticket([prepare(draft, now, self.payloads) for draft in drafts])
-        if not ticket.rows:
+        return [row.seq for row in self.write([prepare(draft, now, self.payloads) for draft in drafts])]
+
+    def write(self, rows: list[Row]) -> list[Written]:
+        """Record checked rows, all or none, in order; durable when this returns."""
+        if not rows:
             return []
+        ticket = _Ticket(rows)
         try:
             self._join(ticket)
             if ticket is self._leader:
@@ -136,18 +149,18 @@ class EventLog:
             except BaseException:  # Ctrl-C just there: others wait for the lead
                 self._leave(ticket)
                 raise
-        if ticket.seqs is None:
+        if ticket.written is None:
             raise ticket.error or StoreError(
                 f"the commit to {self.path} was interrupted, so this event may not be recorded. "
                 "Look at the end of the log, and append it again if it is not there."
             )
         if self.on_append is not None:
             self.on_append()
-        return ticket.seqs
+        return ticket.written
 
     def _join(self, ticket: _Ticket) -> None:
         """Wait until the rows are written, or until it is up to this caller to write all that is queued."""
-        with self._book:
+        with self._queue_lock:
             self._queue.append(ticket)
             if self._leader is None:
                 self._leader = ticket
@@ -159,7 +172,7 @@ class EventLog:
 
         Doing it twice is the same as once, so that it can be done again when it was itself interrupted.
         """
-        with self._book:
+        with self._queue_lock:
             if ticket in self._queue:
                 self._queue.remove(ticket)
             if ticket is self._leader:
@@ -170,17 +183,17 @@ class EventLog:
     def _commit_queue(self) -> None:
         """Write the rows of all who wait, and wake them. One that is woken without an answer was interrupted."""
         batch: list[_Ticket] = []
-        if self._had_company:
+        if self._was_shared:
             time.sleep(0)  # those whom the last commit woke are on their way back: let them in
         try:
-            with self._pen, schema.Translated(self.path):
-                with self._book:
+            with self._write_lock, schema.Translated(self.path):
+                with self._queue_lock:
                     batch, self._queue = self._queue, []
-                self._had_company = len(batch) > 1
-                seqs = self._write([row for ticket in batch for row in ticket.rows])
+                self._was_shared = len(batch) > 1
+                written = self._write([row for ticket in batch for row in ticket.rows])
             at = 0
             for ticket in batch:
-                ticket.seqs = seqs[at : at + len(ticket.rows)]
+                ticket.written = written[at : at + len(ticket.rows)]
                 at += len(ticket.rows)
         except (ScrollError, OSError) as error:
             for ticket in batch:
@@ -189,7 +202,7 @@ class EventLog:
             for ticket in batch:
                 ticket.wake()
 
-    def _write(self, rows: list[Row]) -> list[int]:
+    def _write(self, rows: list[Row]) -> list[Written]:
         if self._closed:
             raise schema.closed(self.path, "append")
         if self._writer is None:
@@ -200,13 +213,13 @@ class EventLog:
             database.execute("ROLLBACK")
         try:
             self._take_lock(database)
-            seqs = self._insert(database, rows)
+            written = self._insert(database, rows)
             database.execute("COMMIT")
         except BaseException:
             if database.in_transaction:
                 database.execute("ROLLBACK")
             raise
-        return seqs
+        return written
 
     def _take_lock(self, database: sqlite3.Connection) -> None:
         deadline = time.monotonic() + self.lock_timeout
@@ -224,25 +237,25 @@ class EventLog:
                 )
             time.sleep(random.uniform(0.0002, 0.003))
 
-    def _insert(self, database: sqlite3.Connection, rows: list[Row]) -> list[int]:
+    def _insert(self, database: sqlite3.Connection, rows: list[Row]) -> list[Written]:
         known = _known_sources(database, rows)
         seq, chain = _head(database, self.path)
-        seqs: list[int] = []
+        written: list[Written] = []
         new: list[tuple[Any, ...]] = []
         for row in rows:
             existing = known.get(row.source_key) if row.source_key else None
             if existing is not None:
-                seqs.append(existing)
+                written.append(Written(existing, b"", False))
                 continue
             seq += 1
             columns = row.columns(seq)
             chain = link(chain, columns)
             new.append((*columns, chain))
-            seqs.append(seq)
+            written.append(Written(seq, chain, True))
             if row.source_key:
                 known[row.source_key] = seq
         database.executemany(INSERT, new)
-        return seqs
+        return written
 
     # reading --------------------------------------------------------------------------------------------
 
@@ -324,8 +337,8 @@ class EventLog:
 
     def close(self) -> None:
         """Close every connection; running appends and queries are finished first."""
-        with self._pen:
-            with self._book:
+        with self._write_lock:
+            with self._queue_lock:
                 self._closed = True
                 readers, self._readers = self._readers, []
             for reader in readers:
@@ -339,7 +352,7 @@ class EventLog:
 
     def _new_reader(self) -> _Reader:
         reader = _Reader(self.path)
-        with self._book:
+        with self._queue_lock:
             if self._closed:
                 reader.close()
                 raise schema.closed(self.path, "read")

@@ -1,6 +1,6 @@
 """Between values and rows: what a draft becomes in the event table, and back.
 
-A draft is checked here, before it waits for the pen, so that one caller's bad value never spoils a commit that
+A draft is checked here, before it waits for the write lock, so that one caller's bad value never spoils a commit that
 others share. Text over the inline limit moves to a payload and leaves a preview. What SQLite cannot hold (lone
 surrogates) is replaced, and the row says so.
 """
@@ -13,7 +13,7 @@ import msgspec
 
 from scroll_context.errors import BadInput
 from scroll_context.events import Draft, Event, Payload
-from scroll_context.store.payloads import PayloadStore, is_digest
+from scroll_context.store.payloads import TEXT, PayloadStore, is_digest
 
 INLINE_LIMIT = 32 * 1024  # bytes of UTF-8 a row may hold
 PREVIEW = 2_000  # characters of an externalised body that stay in the row
@@ -40,17 +40,32 @@ class Row(msgspec.Struct, frozen=True):
     def columns(self, seq: int) -> tuple[str | int | None, ...]:
         return (seq, *self.before)
 
+    @property
+    def bytes(self) -> int:
+        """What the row takes in the log file, about."""
+        return sum(len(one) if one.isascii() else len(one.encode()) for one in self.before if isinstance(one, str))
 
-def prepare(draft: Draft, now: str, payloads: PayloadStore) -> Row:
-    """Check a draft and make a row of it; its payload, if it needs one, is durable afterwards."""
+
+def prepare(
+    draft: Draft, now: str, payloads: PayloadStore, body: bytes | str | None = None, media_type: str = TEXT
+) -> Row:
+    """Check a draft and make a row of it; its payload, if it needs one, is durable afterwards.
+
+    This is the one place that decides between row and payload. `content` stays in the row up to the inline limit, and
+    beyond it becomes a payload of `media_type` with a preview in the row. A `body` always becomes a payload: bytes, or
+    a text of which `content` is what a reader is shown first.
+    """
     _check(draft)
     metadata = draft.metadata
     content = draft.content
     if not content.isascii() and (cleaned := _without_surrogates(content)) != content:
         content, metadata = cleaned, {**metadata, "replaced_surrogates": True}
     payload = draft.payload
-    if payload is None and len(content) > INLINE_LIMIT // 4 and len(content.encode()) > INLINE_LIMIT:
-        payload, content = payloads.put_text(content), content[:PREVIEW]
+    if body is not None:
+        text = body if isinstance(body, bytes) else _without_surrogates(body)
+        payload = payloads.put(text, media_type) if isinstance(text, bytes) else payloads.put_text(text, media_type)
+    elif payload is None and len(content) > INLINE_LIMIT // 4 and len(content.encode()) > INLINE_LIMIT:
+        payload, content = payloads.put_text(content, media_type), content[:PREVIEW]
     before = (
         draft.session_id, draft.agent_id, draft.task_id, str(draft.kind), draft.role, draft.name, content,
         payload.digest if payload else None,

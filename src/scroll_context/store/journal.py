@@ -1,0 +1,271 @@
+"""The journal: the one writer of a session's events while the session is open.
+
+Everything that happens in a session is appended here and nowhere else: what the user and the model said, calls and
+results, cells, snapshots, plans, notices. An append that returned is on disk. Appends come from any thread; they are
+ordered under one lock, threads that wait share a commit, and each event is built from the row that was written. The
+view is given every event in that order, before anybody else, so a view rebuilt from the log is the live one. Then come
+the observers: what one of them raises is logged and changes nothing.
+
+The journal holds the session's lease (lease.py), so no other process and no other journal of this process writes the
+same session. It also counts the session's quota: work that would begin above it is refused, while what has begun may
+still be recorded in a reserve.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+import msgspec
+from msgspec.structs import replace
+
+from scroll_context.errors import BadInput, QuotaReached, ScrollError, SessionFenced, StoreClosed
+from scroll_context.events import Draft, Event, Kind
+from scroll_context.store import lease
+from scroll_context.store.log import EventLog, utc_now
+from scroll_context.store.payloads import TEXT
+from scroll_context.store.rows import Row, event_from_row, prepare
+
+LEASES = "leases"  # the folder of a store that holds them
+
+Observer = Callable[[Event], None]
+
+_logger = logging.getLogger("scroll_context.journal")
+
+
+class Quota(msgspec.Struct, frozen=True, kw_only=True):
+    """What one session may record. The defaults stop a runaway, not a long life."""
+
+    events: int = 1_000_000
+    row_bytes: int = 4 << 30  # text and metadata in the log
+    payload_bytes: int = 16 << 30  # bodies behind handles
+    snapshot_bytes: int = 8 << 30  # saved variables
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if getattr(self, name) < 1:
+                raise BadInput(f"a quota of {name} must be at least 1, not {getattr(self, name)}")
+
+    @property
+    def with_reserve(self) -> "Quota":
+        """How far the results of work that has begun may go beyond the quota."""
+        return Quota(
+            events=self.events + 2_000,
+            row_bytes=self.row_bytes + (64 << 20),
+            payload_bytes=self.payload_bytes + (512 << 20),
+            snapshot_bytes=self.snapshot_bytes,
+        )
+
+
+class Used(msgspec.Struct, kw_only=True):
+    """What a session has recorded so far."""
+
+    events: int = 0
+    row_bytes: int = 0
+    payload_bytes: int = 0
+    snapshot_bytes: int = 0
+
+    def add(self, event: Event, row_bytes: int) -> None:
+        self.events += 1
+        self.row_bytes += row_bytes
+        if event.payload is not None:
+            self.payload_bytes += event.payload.size
+        if event.kind == Kind.SNAPSHOT:
+            self.snapshot_bytes += int(event.metadata.get("bytes", 0))
+
+    def over(self, quota: Quota) -> str:
+        """Which limit is reached, in words; "" when none is."""
+        for name in quota.__struct_fields__:
+            used, most = getattr(self, name), getattr(quota, name)
+            if used >= most:
+                return f"{used:,} of {most:,} {name.replace('_', ' ')}"
+        return ""
+
+
+class _Waiting:
+    """One caller's rows, until they are written or have failed."""
+
+    __slots__ = ("error", "events", "rows")
+
+    def __init__(self, rows: list[Row]) -> None:
+        self.rows = rows
+        self.events: list[tuple[Event, bool]] | None = None
+        self.error: BaseException | None = None
+
+
+class Journal:
+    """The events of one open session. Use it from any thread; close it to give the session back."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        session_id: str,
+        agent_id: str = "",
+        task_id: str = "",
+        *,
+        quota: Quota | None = None,
+        wait: float = 0.0,
+    ) -> None:
+        self.log = log
+        self.session_id, self.agent_id, self.task_id = session_id, agent_id, task_id
+        self.quota = quota or Quota()
+        self.used = Used()
+        self._lock = threading.RLock()
+        self._waiting: deque[_Waiting] = deque()
+        self._view: Observer | None = None
+        self._observers: tuple[Observer, ...] = ()
+        self._untold: deque[Event] = deque()
+        self._telling = threading.Lock()
+        self._closed = False
+        self._lease = lease.take(log.path.parent / LEASES, session_id, utc_now(), wait)
+
+    # appending ------------------------------------------------------------------------------------------
+
+    def draft(self, kind: str, **fields: object) -> Draft:
+        """A draft that belongs to this session."""
+        return Draft(
+            kind=kind, session_id=self.session_id, agent_id=self.agent_id, task_id=self.task_id, **fields  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    def append(self, draft: Draft, *, body: bytes | str | None = None, media_type: str = TEXT) -> Event:
+        """Record one event. `body` is what its payload holds; without one, long content becomes its own payload."""
+        self._check_owner(draft)
+        row = prepare(draft, utc_now(), self.log.payloads, body, media_type)
+        return self._record([row])[0][0]
+
+    def append_many(self, drafts: Iterable[Draft]) -> list[Event]:
+        """Record all or none, in order."""
+        now = utc_now()
+        rows = []
+        for draft in drafts:
+            self._check_owner(draft)
+            rows.append(prepare(draft, now, self.log.payloads))
+        return [event for event, _ in self._record(rows)] if rows else []
+
+    def append_once(self, source_key: str, draft: Draft) -> tuple[Event, bool]:
+        """Record an event under a key of its source, unless that is known: the event, and whether it is new."""
+        self._check_owner(draft)
+        row = prepare(replace(draft, source_key=source_key), utc_now(), self.log.payloads)
+        return self._record([row])[0]
+
+    def _check_owner(self, draft: Draft) -> None:
+        if draft.session_id != self.session_id:
+            raise BadInput(f"this journal records session {self.session_id!r}, not {draft.session_id!r}")
+
+    def _record(self, rows: list[Row]) -> list[tuple[Event, bool]]:
+        """Wait for the lock, then write the rows of all who wait; whoever finds its rows written is done."""
+        mine = _Waiting(rows)
+        self._waiting.append(mine)
+        with self._lock:
+            if mine.events is None and mine.error is None:
+                self._write_waiting()
+        self._tell()
+        if mine.events is None:
+            raise mine.error or ScrollError(
+                f"the append to session {self.session_id!r} was interrupted and may not be recorded. Look at the end "
+                "of the session, and repeat it if it is not there."
+            )
+        return mine.events
+
+    def _write_waiting(self) -> None:
+        batch = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        try:
+            self._check_open()
+            written = iter(self.log.write([row for one in batch for row in one.rows]))
+            for one in batch:
+                one.events = [self._written(row, *next(written)) for row in one.rows]
+        except Exception as error:  # noqa: BLE001 - raised again by each caller whose rows these are
+            for one in batch:
+                one.error = error
+
+    def _written(self, row: Row, seq: int, chain: bytes, is_new: bool) -> tuple[Event, bool]:
+        if not is_new:
+            return self.log.get(seq), False
+        event = event_from_row((*row.columns(seq), chain))
+        self.used.add(event, row.bytes)
+        if self._view is not None:
+            self._view(event)
+        self._untold.append(event)
+        return event, True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed(f"session {self.session_id!r} was closed; resume it to record more")
+        if not self._lease.is_ours:
+            raise SessionFenced(
+                f"this process was forked from the one that has session {self.session_id!r} open, and may not record "
+                "in it. Nothing was written; open the session in one process only."
+            )
+        if over := self.used.over(self.quota.with_reserve):
+            raise QuotaReached(f"session {self.session_id!r} has recorded {over}, its reserve included; {_REMEDY}")
+
+    # order ----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Keep all other threads from appending: what is read of the view here is of one moment."""
+        with self._lock:
+            yield
+
+    def follow(self, view: Observer, past: Iterable[Event] = ()) -> None:
+        """Give `view` the past events of the session, and from now on every event before anybody else has it."""
+        with self._lock:
+            for event in past:
+                if event.session_id == self.session_id:
+                    self.used.add(event, len(event.content) + len(event.headline) + 200)
+                view(event)
+            self._view = view
+
+    def subscribe(self, observer: Observer) -> Callable[[], None]:
+        """Tell `observer` of each event from now on, in order; returns what ends that.
+
+        It is called in the thread of whoever appended. What it raises is logged and has no other effect.
+        """
+        with self._lock:
+            self._observers = (*self._observers, observer)
+
+        def unsubscribe() -> None:
+            with self._lock:
+                self._observers = tuple(one for one in self._observers if one is not observer)
+
+        return unsubscribe
+
+    def _tell(self) -> None:
+        """Tell the observers, outside the lock. One thread tells at a time, so that the order holds."""
+        while self._untold:
+            if not self._telling.acquire(blocking=False):
+                return  # the thread that is telling sees these events too
+            try:
+                while self._untold:
+                    event = self._untold.popleft()
+                    for observer in self._observers:
+                        try:
+                            observer(event)
+                        except Exception:
+                            _logger.exception("an observer of session %r failed on seq %d", self.session_id, event.seq)
+            finally:
+                self._telling.release()
+
+    # quota ----------------------------------------------------------------------------------------------
+
+    def require_room(self) -> None:
+        """Refuse to begin new work when the session has used up its quota."""
+        if over := self.used.over(self.quota):
+            raise QuotaReached(f"this session has recorded {over}, so nothing new is begun; {_REMEDY}")
+
+    # lifetime -------------------------------------------------------------------------------------------
+
+    @property
+    def holder(self) -> lease.Holder:
+        return self._lease.holder
+
+    def close(self) -> None:
+        """Give the session back; what is appended later is refused."""
+        with self._lock:
+            self._closed = True
+        self._tell()
+        self._lease.release()
+
+
+_REMEDY = "what is recorded stays readable. Go on in a new session, or resume with a larger SessionOptions.quota."

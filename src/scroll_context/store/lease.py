@@ -1,0 +1,114 @@
+"""The lease of a session: at most one journal writes a session at a time, among all processes of this machine.
+
+A lease is a POSIX record lock on a small file in the store's `leases` folder. The system frees it when its process
+ends, however it ends, and a forked child does not have it. Threads of one process are kept apart by a table in this
+module, since record locks belong to the whole process. The file names its holder for others to read; a file without
+a lock means nothing. Readers of a store need no lease.
+"""
+
+import fcntl
+import hashlib
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+
+from scroll_context.errors import SessionBusy, StoreReadOnly
+
+AGAIN_SECONDS = 0.02  # between two attempts while waiting
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """Who has a lease."""
+
+    session_id: str
+    process: int
+    host: str
+    since: str  # ISO-8601, UTC
+
+    def __str__(self) -> str:
+        return f"process {self.process} on {self.host}, since {self.since}"
+
+
+_table_lock = threading.Lock()
+_held: dict[tuple[int, str], Holder] = {}  # by process, since a forked child inherits this table but no lock
+
+
+class Lease:
+    """A lease that this process has. Give it back with `release`."""
+
+    def __init__(self, path: Path, handle: int, holder: Holder) -> None:
+        self._path = path
+        self._handle = handle
+        self.holder = holder
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process took it; a forked child only has the object."""
+        return self.holder.process == os.getpid()
+
+    def release(self) -> None:
+        """Let others have it. Doing it twice, or in a forked child, does nothing."""
+        with _table_lock:
+            if not self.is_ours or _held.pop((os.getpid(), str(self._path)), None) is None:
+                return
+            self._path.unlink(missing_ok=True)  # while it is locked: who opened it before looks again
+            os.close(self._handle)
+
+
+def take(folder: Path, session_id: str, since: str, wait: float = 0.0) -> Lease:
+    """Take the lease of a session, waiting up to `wait` seconds. Raises SessionBusy, which names the holder."""
+    path = folder.absolute() / f"{hashlib.sha256(session_id.encode()).hexdigest()[:32]}.json"
+    holder = Holder(session_id, os.getpid(), socket.gethostname(), since)
+    deadline = time.monotonic() + wait
+    while True:
+        taken = _try(path, holder)
+        if isinstance(taken, Lease):
+            return taken
+        if time.monotonic() >= deadline:
+            waited = f" after {wait:g} s of waiting" if wait else ""
+            raise SessionBusy(
+                f"session {session_id!r} is open elsewhere{waited}: {taken}. Close it there, wait for it with "
+                "wait=seconds, or fork it; reading needs no lease.",
+                holder=taken,
+            )
+        time.sleep(AGAIN_SECONDS)
+
+
+def _try(path: Path, holder: Holder) -> Lease | Holder:
+    with _table_lock:
+        if (other := _held.get((os.getpid(), str(path)))) is not None:
+            return other
+        try:
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StoreReadOnly(
+                f"{path.parent} refuses writes, so no session can be opened: {error.strerror}. Nothing was changed."
+            ) from error
+        try:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(handle).st_nlink:  # else its last holder has just removed it
+                os.truncate(handle, 0)
+                os.write(handle, msgspec.json.encode(holder))
+                _held[(os.getpid(), str(path))] = holder
+                return Lease(path, handle, holder)
+            found = holder
+        except BlockingIOError:
+            found = _written(handle, holder)
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)
+        return found
+
+
+def _written(handle: int, asking: Holder) -> Holder:
+    """Who the file says has it; it may be about to be written."""
+    try:
+        return msgspec.json.decode(os.pread(handle, 4096, 0), type=Holder)
+    except msgspec.DecodeError:
+        return Holder(asking.session_id, 0, asking.host, asking.since)

@@ -1,0 +1,209 @@
+"""The journal: one writer of a session, in order, with a lease, observers that change nothing, and a quota."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scroll_context.errors import BadInput, QuotaReached, SessionBusy, StoreClosed
+from scroll_context.events import Event, Kind
+from scroll_context.store.journal import Journal, Quota
+from scroll_context.store.store import Store
+
+DRIVER = Path(__file__).with_name("lease_driver.py")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "store", create=True) as store:
+        yield store
+
+
+@pytest.fixture
+def journal(store: Store) -> Iterator[Journal]:
+    journal = Journal(store.log, "s", "me", "task")
+    yield journal
+    journal.close()
+
+
+def said(journal: Journal, text: str) -> Event:
+    return journal.append(journal.draft(Kind.CONVERSATION, role="user", content=text))
+
+
+def driver(store: Store, *what: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(DRIVER), str(store.folder), *what],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def test_an_event_is_what_the_log_gives_back(store: Store, journal: Journal) -> None:
+    texts = ["plain", "\ud800 lone", "日本語" * 10, "long " * 20_000]
+    events = [said(journal, text) for text in texts]
+    events += journal.append_many(journal.draft("note", content=str(n), metadata={"n": n}) for n in range(3))
+    assert [store.log.get(event.seq) for event in events] == events
+    assert (events[0].session_id, events[0].agent_id, events[0].task_id) == ("s", "me", "task")
+    assert events[3].payload is not None and store.log.text(events[3]) == texts[3]
+
+
+def test_a_body_becomes_a_payload_and_content_what_is_shown(store: Store, journal: Journal) -> None:
+    image = journal.append(journal.draft(Kind.ARTIFACT, content="[a picture]"), body=b"\x89PNG", media_type="image/png")
+    assert image.content == "[a picture]" and store.payloads.read(image.payload.digest) == b"\x89PNG"  # type: ignore[union-attr]
+    rows = "[" + "1," * 40_000 + "1]"
+    result = journal.append(journal.draft(Kind.TOOL_RESULT, content=rows), media_type="application/json")
+    assert result.payload is not None and result.payload.media_type == "application/json"
+    assert len(result.content) < 3_000 and store.log.text(result) == rows
+
+
+def test_threads_append_in_one_order_that_everyone_sees(store: Store, journal: Journal) -> None:
+    viewed: list[int] = []
+    observed: list[int] = []
+    journal.follow(lambda event: viewed.append(event.seq))
+    journal.subscribe(lambda event: observed.append(event.seq))
+
+    def work(number: int) -> None:
+        for n in range(40):
+            said(journal, f"{number} {n}")
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    said(journal, "last")
+    assert viewed == observed == [event.seq for event in store.log.iterate()] == list(range(1, 322))
+
+
+def test_fault_14_what_an_observer_raises_changes_nothing(
+    store: Store, journal: Journal, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(event: Event) -> None:
+        raise RuntimeError(f"no room for {event.content}")
+
+    heard: list[str] = []
+    journal.subscribe(broken)
+    end = journal.subscribe(lambda event: heard.append(event.content))
+    assert said(journal, "one").seq == 1
+    end()
+    assert said(journal, "two").seq == 2
+    assert heard == ["one"]
+    assert "no room for one" in caplog.text and "no room for two" in caplog.text
+
+
+def test_an_observer_may_append_and_order_holds(journal: Journal) -> None:
+    heard: list[str] = []
+
+    def answer(event: Event) -> None:
+        heard.append(event.content)
+        if event.content == "question":
+            said(journal, "answer")
+
+    journal.subscribe(answer)
+    said(journal, "question")
+    assert heard == ["question", "answer"]
+
+
+def test_a_repeated_source_key_yields_the_first_event_and_tells_nobody(journal: Journal) -> None:
+    told: list[Event] = []
+    journal.follow(told.append)
+    first, new = journal.append_once("host:1", journal.draft(Kind.CONVERSATION, content="hello"))
+    again, newer = journal.append_once("host:1", journal.draft(Kind.CONVERSATION, content="hello, changed"))
+    assert (new, newer) == (True, False)
+    assert again == first and told == [first]
+
+
+def test_only_events_of_its_own_session(journal: Journal) -> None:
+    with pytest.raises(BadInput, match="records session 's'"):
+        journal.append(journal.draft(Kind.NOTICE).__class__(session_id="other", content="x"))
+
+
+def test_fault_11_work_above_the_quota_is_refused_and_what_has_begun_is_recorded(store: Store) -> None:
+    journal = Journal(store.log, "small", quota=Quota(events=3, payload_bytes=1_000_000))
+    for n in range(3):
+        journal.require_room()
+        said(journal, str(n))
+    with pytest.raises(QuotaReached, match=r"3 of 3 events.*larger SessionOptions\.quota"):
+        journal.require_room()
+    assert said(journal, "the result of what had begun").seq == 4
+    journal.quota = Quota(events=100, payload_bytes=10)
+    journal.append(journal.draft(Kind.ARTIFACT), body=b"0123456789", media_type="image/png")
+    with pytest.raises(QuotaReached, match="10 of 10 payload bytes"):
+        journal.require_room()
+    journal.close()
+
+
+def test_the_reserve_ends_too(store: Store) -> None:
+    journal = Journal(store.log, "small", quota=Quota(events=1))
+    journal.append_many(journal.draft(Kind.NOTICE) for _ in range(2_001))
+    with pytest.raises(QuotaReached, match="its reserve included"):
+        said(journal, "one more")
+    journal.close()
+
+
+def test_a_closed_journal_refuses(store: Store, journal: Journal) -> None:
+    said(journal, "one")
+    journal.close()
+    with pytest.raises(StoreClosed, match="resume it"):
+        said(journal, "two")
+    assert store.log.last_seq() == 1
+
+
+# the lease ----------------------------------------------------------------------------------------------
+
+
+def test_a_second_journal_in_the_same_process_is_refused_by_name(store: Store, journal: Journal) -> None:
+    with pytest.raises(SessionBusy, match=f"process {os.getpid()} on ") as busy:
+        Journal(store.log, "s")
+    assert busy.value.holder == journal.holder
+    Journal(store.log, "another").close()
+    journal.close()
+    Journal(store.log, "s").close()
+
+
+def test_waiting_for_a_lease(store: Store, journal: Journal) -> None:
+    taken: list[Journal] = []
+    thread = threading.Thread(target=lambda: taken.append(Journal(store.log, "s", wait=30.0)))
+    thread.start()
+    journal.close()
+    thread.join()
+    taken[0].close()
+
+
+def test_another_process_is_refused_until_the_holder_is_dead(store: Store) -> None:
+    holder = driver(store, "hold")
+    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    with pytest.raises(SessionBusy, match=f"process {holder.pid} on"):
+        Journal(store.log, "held", wait=0.05)
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    Journal(store.log, "held").close()
+    assert list((store.folder / "leases").iterdir()) == []
+
+
+def test_a_forked_child_has_no_lease_and_keeps_none(store: Store) -> None:
+    holder = driver(store, "fork")
+    assert holder.stdout is not None
+    lines = {holder.stdout.readline(), holder.stdout.readline()}
+    assert lines == {"held\n", "fenced\n"}
+    holder.send_signal(signal.SIGKILL)  # its child lives on
+    holder.wait()
+    journal = Journal(store.log, "held")
+    assert [event.content for event in store.log.iterate()] == []
+    journal.close()
+    assert holder.stdin is not None
+    holder.stdin.close()  # which ends the child
+
+
+def test_two_processes_race_for_one_session_two_hundred_times(store: Store) -> None:
+    racers = [driver(store, "race", "100") for _ in range(2)]
+    assert [racer.wait(timeout=120) for racer in racers] == [0, 0]
+    events = list(store.log.iterate())
+    assert len(events) == 400
+    for begin, end in zip(events[::2], events[1::2], strict=True):
+        assert end.reply_to == begin.seq and end.content.split()[1] == begin.content.split()[1]
+    assert len({event.content for event in events}) == 4
