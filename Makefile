@@ -9,11 +9,11 @@ READY := $(VENV)/.ready
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## ?/  make \1\t/' | expand -t 22
 
-$(READY): pyproject.toml
+$(READY): pyproject.toml evals/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Scroll needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { echo "python3 cannot create a virtual environment; on Debian: apt-get install python3-venv"; exit 1; }
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --editable '.[all]' --group dev
+	$(BIN)/python -m pip install --quiet --editable '.[all]' --editable ./evals --group dev
 	@touch $@
 
 demo: $(READY)   ## the main job, end to end, in a temporary folder
@@ -25,7 +25,7 @@ lint: $(READY)   ## ruff, rules and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(READY)  ## mypy --strict on the package
+types: $(READY)  ## mypy --strict on both packages
 	$(BIN)/mypy
 
 unit: $(READY)   ## the tests, on both cores; what fails is run once more, alone, since machines can be slow

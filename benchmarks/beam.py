@@ -1,6 +1,6 @@
 """Evidence recall on BEAM: its chats as the evaluations read them, and how much evidence a ranking finds.
 
-The folder is the benchmark's own (its layout is in scroll_context/evals/beam.py). A chat is one session here, so that
+The folder is the benchmark's own (its layout is in scroll_evals/beam.py). A chat is one session here, so that
 any ranking can be asked within it.
 """
 
@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from scroll_context.evals.beam import SPLITS, Beam
-from scroll_context.evals.tasks import Fault, Question
 from scroll_context.events import Draft
+from scroll_evals.beam import SPLITS, Beam
+from scroll_evals.tasks import Fault, Question
 
 
 class Chat(msgspec.Struct, frozen=True):

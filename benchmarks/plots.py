@@ -1,6 +1,6 @@
 """The three plots of the README, from the series of a run: search, tokens, and the index.
 
-Drawn with matplotlib (the extra `evals`) without a display, as SVG that is the same to the byte for the same series.
+Drawn with matplotlib (the extra `bench`) without a display, as SVG that is the same to the byte for the same series.
 """
 
 import sys
@@ -54,7 +54,7 @@ def draw(series: Series, folder: Path) -> list[Path]:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ImportError as error:
-        sys.exit(f"the plots need the extra `evals`, which is not installed ({error}): pip install -e '.[evals]'")
+        sys.exit(f"the plots need the extra `bench`, which is not installed ({error}): pip install -e '.[bench]'")
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     with rc_context(STYLE):

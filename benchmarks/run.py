@@ -2,7 +2,7 @@
 
     python benchmarks/run.py              a few minutes; search in stores of up to 100,000 messages
     python benchmarks/run.py --large      search in stores of up to a million messages
-    python benchmarks/run.py --data DIR   evidence recall on BEAM chats too (DIR as in scroll_context/evals/beam.py)
+    python benchmarks/run.py --data DIR   evidence recall on BEAM chats too (DIR as in scroll_evals/beam.py)
     python benchmarks/run.py --fill       measure nothing; draw and fill again from the last results
 
 The peers are measured in the same run. What is found goes to benchmarks/results.json; the plots in docs/img and the

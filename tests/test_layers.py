@@ -23,13 +23,11 @@ MAY_IMPORT = {
     "view": VALUES,
     "models": VALUES,
     "surface": VALUES | {"store", "kernel"},
-    "session": VALUES | {"store", "kernel", "view", "models", "surface", "agent"},  # agent: until contexts have moved
+    "session": VALUES | {"store", "kernel", "view", "models", "surface"},
     "agent": VALUES | {"store", "kernel", "view", "models", "surface", "session"},
     "doors": VALUES | {"store", "kernel", "view", "models", "surface", "session", "agent"},
-    "evals": VALUES | {"store", "kernel", "view", "models", "surface", "session", "agent"},
     "demo": VALUES | {"store", "view", "models", "surface", "session", "agent", "importers"},
-    "cli": VALUES
-    | {"demo", "doors", "evals", "store", "kernel", "view", "models", "surface", "session", "agent", "importers"},
+    "cli": VALUES | {"demo", "doors", "store", "kernel", "view", "models", "surface", "session", "agent", "importers"},
 }
 
 

@@ -45,5 +45,7 @@ def system_prompt(session: "Session", tool_names: tuple[str, ...], instructions:
 
 @cache
 def part(name: str) -> str:
-    """One of the files in prompts/."""
-    return resources.files("scroll_context.agent").joinpath("prompts", f"{name}.md").read_text("utf-8").strip()
+    """One of the files in prompts/. "package:name" is one in the folder `prompts` of another package."""
+    package, _, file = name.rpartition(":")
+    folder = resources.files(package or "scroll_context.agent").joinpath("prompts")
+    return folder.joinpath(f"{file}.md").read_text("utf-8").strip()

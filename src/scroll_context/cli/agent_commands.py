@@ -124,11 +124,10 @@ def explain(
     """
     from scroll_context.cli.explaining import print_explanation
     from scroll_context.cli.output import print_document
-    from scroll_context.evals.carry import inheritance
     from scroll_context.session.explain import explain as explained
 
     with open_store(store) as opened:
-        found = explained(opened, seq, inheritance(opened, seq))
+        found = explained(opened, seq)
     if as_json:
         print_document(found)
     else:

@@ -37,7 +37,6 @@ COMMANDS = {  # name: (module and object, the first line of its help)
         "scroll_context.cli.agent_commands:trajectory",
         "Show the steps of a session: reasoning, action, observation.",
     ),
-    "eval": ("scroll_context.cli.eval_commands:app", "Rerun the paper's benchmarks on your own model."),
     "demo": ("scroll_context.cli.demo:demo", "See an agent work in a window far too small for it."),
 }
 

@@ -11,7 +11,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import msgspec
 
-from scroll_context.agent.contexts import Actions
 from scroll_context.errors import KernelError, StoreError
 from scroll_context.events import Event, Kind
 from scroll_context.kernel.jail import JailSpec
@@ -19,6 +18,7 @@ from scroll_context.kernel.kernel import Kernel, KernelOptions
 from scroll_context.kernel.protocol import Prelude
 from scroll_context.kernel.results import CapabilityCall, CapabilityResult, CellResult, Manifest, RestoreReport
 from scroll_context.messages import ToolSpec
+from scroll_context.session.context import Actions
 from scroll_context.session.snapshots import Change, change, fold
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.store import Store

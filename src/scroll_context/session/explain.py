@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable
 import msgspec
 from msgspec.structs import replace
 
-from scroll_context.agent.contexts import CONTEXTS
-from scroll_context.agent.contexts.windowed import WindowedContext
 from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
 from scroll_context.messages import Message
+from scroll_context.session.context import WindowedContext, context_class
 from scroll_context.session.session import lineage
 from scroll_context.store.store import Store
 from scroll_context.view.working import RENDERER_VERSION, Departure, departures
@@ -91,9 +90,10 @@ def explain(store: Store, seq: int, inherited: Callable[[str], Iterable[Event]] 
 
 def _replayed(store: Store, name: str, before: list[Event], version: int) -> WindowedContext | None:
     """The context as it was after these events, by the rules of that time; None for one that is not known here."""
-    if name not in CONTEXTS or version > RENDERER_VERSION:
+    found = context_class(name)
+    if found is None or version > RENDERER_VERSION:
         return None
-    context = CONTEXTS[name](store.log.text, version)
+    context = found(store.log.text, version)
     for event in before:
         context.add(event)
     return context
@@ -102,7 +102,10 @@ def _replayed(store: Store, name: str, before: list[Event], version: int) -> Win
 def _rebuilt(context: WindowedContext | None, system: str, request: Event) -> tuple[tuple[Message, ...], str]:
     """The messages of the request, and why they may not be what was sent ("" when they are)."""
     if context is None:
-        return (), "it was made by a context or by rules that this version of Scroll does not have"
+        return (
+            (),
+            "it was made by a newer version of Scroll, or by a context that is not installed here (see scroll-evals)",
+        )
     rendered = context.render(system, str(request.metadata.get("digest", "")))
     if rendered.hash == request.metadata.get("hash"):
         return rendered.messages, ""

@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from scroll_context.agent.contexts import Context, make_context
 from scroll_context.errors import BadInput, UnknownSeq
 from scroll_context.events import Event, Kind, Scope
 from scroll_context.kernel.jail import JailSpec
@@ -22,6 +21,7 @@ from scroll_context.kernel.kernel import KernelOptions
 from scroll_context.kernel.observation import observation, restored
 from scroll_context.kernel.results import RestoreReport
 from scroll_context.messages import ToolCall
+from scroll_context.session.context import Context, make_context
 from scroll_context.session.environment import Environment
 from scroll_context.session.recovery import close_open_work
 from scroll_context.store.payloads import TEXT

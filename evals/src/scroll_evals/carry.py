@@ -1,0 +1,151 @@
+"""What carries over from a history to a question about it: the log, and the index (or summary) that a context makes.
+
+A history is ingested session by session; at the end of each, everything said in it leaves the view at once. What then
+stands for it is the business of the context: lines of the index for Scroll, a summary where originals are given up, and
+nothing at all for the baselines without memory. The plans are recorded in a session of their own, so the view that
+questions start from is rebuilt from the log like any other, and a summary is paid for once for all questions.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from typing import Any
+
+from msgspec.structs import replace
+
+from scroll_context.errors import ModelUnavailable
+from scroll_context.events import Event, Kind, Scope
+from scroll_context.models import Model
+from scroll_context.session.context import Context, WindowedContext
+from scroll_context.session.session import Session, SessionOptions, lineage
+from scroll_context.store.store import Store
+from scroll_context.view.eviction import Budget
+from scroll_context.view.headline import FIELD_CHARS
+from scroll_context.view.working import EvictionPlan
+from scroll_evals.contexts import CONTEXTS, SummarizeContext
+
+INGESTION = "scroll-ingestion"
+"""The session that holds the plans."""
+PROBE = "scroll-probe"
+"""The session that answers the question."""
+
+Spans = tuple[tuple[int, int], ...]
+
+_TAG = re.compile(r"\[Session (\S{1,12}) \| (\d{4}-\d\d-\d\d)\] \w{1,12}: ")
+
+
+class ProbeSession(Session):
+    """A session that begins where the ingestion of its store's history ended."""
+
+    @classmethod
+    def begin(cls, store: Store, options: SessionOptions, context: WindowedContext) -> "ProbeSession":
+        """The session of this store: a new one with this context, or, if there is one, that one where it stopped."""
+        if store.log.tail(1, session_id=PROBE):
+            session = cls.resume(store, PROBE, options=options)
+        else:
+            session = cls.open(store, session_id=PROBE, task_id=task_of(store), options=options)
+            session.context = context
+        assert isinstance(session, cls)
+        return session
+
+    def events(self) -> Iterator[Event]:
+        yield from carried(self.store, self.context)
+        yield from self.own_events()
+
+    def own_events(self) -> Iterator[Event]:
+        """Without those that it inherited."""
+        return lineage(self.store, PROBE)
+
+
+def carry(store: Store, name: str, model: Model) -> None:
+    """Clear the view of every ingested session, in order; sessions that were cleared before a crash stay so."""
+    context = carried_context(store, name)
+    plans = sum(event.kind == Kind.EVICTION for event in store.log.iterate(session_id=INGESTION))
+    budget = context.room(Budget(window=model.window))
+    scope = Scope(INGESTION, task_id=task_of(store))
+    for number, spans in enumerate(_sessions(store)):
+        if number >= plans:
+            _clear(store, scope, context, model, budget, spans)
+
+
+def carried_context(store: Store, name: str) -> WindowedContext:
+    """The context that every question about a store's history starts from. Takes a second for a long history."""
+    context = CONTEXTS[name](store.log.text)
+    for event in carried(store, context):
+        context.add(event)
+    return context
+
+
+def fresh(context: WindowedContext, text: Callable[[Event], str]) -> WindowedContext:
+    """The same context for another store, free to change: what it holds are values, and after an ingestion few."""
+    twin = CONTEXTS[context.name](text)
+    vars(twin).update(vars(context), view=context.view.copy(), _text=text)
+    return twin
+
+
+def _clear(store: Store, scope: Scope, context: WindowedContext, model: Model, budget: Budget, spans: Spans) -> None:
+    before = context.view.tokens
+    leaving = sum(entry.tokens for lo, _ in spans if (entry := context.view.get(lo)))
+    plan = EvictionPlan(
+        reason="the session ended", before=before, after=before - leaving, limit=budget.window, evicted=spans,
+        index_tokens=int(budget.window * budget.index_share), ratio=context.view.gauge.ratio,
+    )  # fmt: skip
+    said, facts = context.replacement(plan, budget, model)
+    if facts.get("unsummarized"):
+        # An agent at work must go on without its summary. Here nothing is lost by waiting, and every question would be.
+        raise ModelUnavailable(f"a session of the history could not be summarized{said}. Resume the run to try again.")
+    draft = scope.draft(Kind.EVICTION, content=plan.summary() + said, metadata=plan.metadata() | facts)
+    context.add(store.log.get(store.append(draft)))
+
+
+def carried(store: Store, context: Context) -> Iterator[Event]:
+    """What a question's view is built from: the turns of the history, then the plans that cleared it."""
+    turn = _for_summaries if isinstance(context, SummarizeContext) else _for_headlines
+    for event in store.log.iterate():
+        if event.session_id == PROBE:
+            return
+        yield event if event.session_id == INGESTION else turn(event)
+
+
+def inheritance(store: Store, seq: int) -> Callable[[str], Iterable[Event]] | None:
+    """What the session of a seq began with, for `explain`: None for sessions that begin with nothing."""
+    if store.log.get(seq).session_id != PROBE:
+        return None
+    return lambda name: carried(store, CONTEXTS[name](store.log.text)) if name in CONTEXTS else ()
+
+
+def spent(store: Store) -> list[dict[str, Any]]:
+    """Usage and cost of each summary that the ingestion made: none for contexts that make none."""
+    plans = store.log.iterate(session_id=INGESTION)
+    return [event.metadata for event in plans if "usage" in event.metadata]
+
+
+def task_of(store: Store) -> str:
+    """The task that the history of a store belongs to."""
+    first = next(store.log.iterate(until=1), None)
+    return first.task_id if first else ""
+
+
+def _sessions(store: Store) -> Iterator[Spans]:
+    """The addresses of each ingested session's turns, session by session in the order of the log."""
+    turns = (event for event in store.log.iterate() if event.session_id not in (INGESTION, PROBE))
+    for _, group in groupby(turns, key=lambda event: event.session_id):
+        yield tuple((event.seq, event.seq) for event in group)
+
+
+def _for_headlines(event: Event) -> Event:
+    """A turn of the history with a headline that names its session and date and, of a user's turn, the first words.
+
+    As a conversation it would have headlines made of tags: an index that says when something was said and never what.
+    It enters the view as a step, whose headline is taken as given.
+    """
+    tag = _TAG.match(event.content)
+    where = "Session {}, {}".format(*tag.groups()) if tag else event.created_at[:10]
+    said = event.content[tag.end() if tag else 0 :][: 2 * FIELD_CHARS].replace("|", "/")
+    headline = f"{where} | {said} || asked" if event.role == "user" else f"{where} ||| answered"
+    return replace(event, kind=Kind.CONVERSATION, role="assistant", headline=headline)
+
+
+def _for_summaries(event: Event) -> Event:
+    """A turn of the history as it was said, for a context that reads it whole."""
+    return replace(event, kind=Kind.CONVERSATION)

@@ -1,0 +1,225 @@
+"""Judging answers: prompts out, raw replies in, scores as values.
+
+BEAM: one call for each item of a question's rubric, each 0, 0.5 or 1, and for event ordering one more that matches the
+answer's items with the reference. LongMemEval: one call, yes or no, under one of five kinds of criteria. The judge is
+a function from a key and a prompt to a reply; keys are stable, so stored replies give the same scores again without a
+call. A reply that cannot be read is asked for once more and then has its own outcome; nothing here raises because of
+what a judge says.
+
+`official` judges as BEAM's published code does: its prompt never holds the question, and of each score only the whole
+part counts (0.5 is 0), except in event ordering. Its alignment of single lines, which takes a call for each pair of a
+line and a reference item, is not reproduced.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from scroll_context.errors import BadInput
+from scroll_evals.ordering import compare_orders
+from scroll_evals.tasks import Question, rubric
+from scroll_evals.trials import Ask
+
+GRADES = (0.0, 0.5, 1.0)
+AGAIN = "\n\nYour last reply could not be read. Reply in the form asked for, and with nothing else."
+
+_CRITERIA = {"temporal-reasoning": "temporal", "knowledge-update": "knowledge-update",
+             "single-session-preference": "preference"}  # fmt: skip
+_LABELS = {"preference": "DESCRIPTION", "abstention": "EXPLANATION"}
+_THINKING = re.compile(r"<think>.*?</think>", re.DOTALL)
+_SCORE = re.compile(r"\bscore\b\W{0,6}(?:(?:is|of)\b\W{0,4})?(\d*\.?\d+)(?:\s*/\s*1(?:\.0)?\b)?(?!\s*/|[\d.]*\d)", re.I)
+_NUMBER = re.compile(r"[\s*`'\"]*(\d*\.?\d+)[\s*`'\".]*")
+_YES_NO = re.compile(r"\b(yes|no)\b", re.I)
+_LIST = re.compile(r"\[[\d\s,]*\]")
+
+
+class JudgeCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of a judge, word for word, and what was read from it."""
+
+    key: str
+    prompt_sha256: str
+    reply: str
+    outcome: str = "judged"  # or "judge-unreadable", or "off-scale": a grade between two, taken as the lower one
+    score: float | None = None  # None where it could not be read or is no grade
+    reason: str = ""
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one answer."""
+
+    score: float = 0.0
+    outcome: str = "judged"  # "judge-unreadable" if a grade is missing (it counts as 0), "empty-answer"
+    items: tuple[JudgeCall, ...] = ()  # every call, in order
+    extra: dict[str, float] = {}  # of event ordering: tau_b, tau_norm, precision, recall, f1
+
+
+def judge(benchmark: str, question: Question, answer: str, ask: Ask, *, official: bool = False) -> Verdict:
+    """Judge an answer. An empty one is worth 0, without a call: silence is not abstention."""
+    if benchmark not in ("beam", "longmemeval"):
+        raise BadInput(f"there is no judge for {benchmark!r}; there are beam and longmemeval")
+    if not answer.strip():
+        return Verdict(outcome="empty-answer")
+    if benchmark == "beam":
+        return _judge_beam(question, answer, ask, official)
+    calls = _asked("yes-no", longmemeval_prompt(question, answer), ask, _read_yes_no)
+    return _verdict(calls, [calls[-1]], {})
+
+
+def beam_prompt(question: Question, item: str, answer: str, *, official: bool = False) -> str:
+    """What the judge is asked about one item of a rubric."""
+    parts = {"item": item, "answer": answer}
+    return _filled("beam_judge", parts if official else parts | {"question": question.text})
+
+
+def longmemeval_prompt(question: Question, answer: str) -> str:
+    """What the judge is asked about an answer, under the criteria for its kind of question."""
+    kind = "abstention" if question.metadata.get("abstention") else _CRITERIA.get(question.ability, "default")
+    asks = "Does the response recognise that the question cannot be answered?"
+    return _filled("longmemeval_judge", {
+        "criteria": criteria()[kind], "question": question.text, "label": _LABELS.get(kind, "CORRECT ANSWER"),
+        "reference": question.answer, "answer": answer,
+        "ask": asks if kind == "abstention" else "Is the response correct?",
+    })  # fmt: skip
+
+
+def criteria() -> dict[str, str]:
+    """The five kinds of criteria of LongMemEval."""
+    sections = re.split(r"^## +(.+)$", rubric("longmemeval_criteria"), flags=re.M)[1:]
+    return {name.strip(): text.strip() for name, text in zip(sections[::2], sections[1::2], strict=True)}
+
+
+def _judge_beam(question: Question, answer: str, ask: Ask, official: bool) -> Verdict:
+    calls: list[JudgeCall] = []
+    graded: list[JudgeCall] = []
+    for number, item in enumerate(question.rubric):
+        prompt = beam_prompt(question, item, answer, official=official)
+        calls += _asked(f"item-{number}", prompt, ask, _read_score)
+        graded.append(calls[-1])
+    extra: dict[str, float] = {}
+    if question.ability == "event_ordering":
+        reference = "\n".join(f"{number}. {item}" for number, item in enumerate(question.rubric, 1))
+        prompt = _filled("beam_order", {"question": question.text, "reference": reference, "answer": answer})
+        calls += _asked("order", prompt, ask, _read_order)
+        if calls[-1].outcome == "judged":
+            extra = compare_orders(len(question.rubric), _order_in(calls[-1].reply) or ())
+        official = False  # the published code keeps the halves here
+    return _verdict(calls, graded, extra, whole=official)
+
+
+def _verdict(
+    calls: list[JudgeCall], graded: list[JudgeCall], extra: dict[str, float], *, whole: bool = False
+) -> Verdict:
+    scores = [call.score or 0.0 for call in graded]
+    if whole:
+        scores = [float(int(score)) for score in scores]
+    unreadable = any(call.outcome == "judge-unreadable" for call in graded)
+    return Verdict(
+        score=sum(scores) / len(scores) if scores else 0.0,
+        outcome="judge-unreadable" if unreadable else "judged",
+        items=tuple(calls),
+        extra=extra,
+    )
+
+
+class _Reading(msgspec.Struct, frozen=True):
+    """What was read from a reply."""
+
+    score: float | None = None
+    outcome: str = "judged"
+    reason: str = ""
+
+
+_UNREADABLE = _Reading(outcome="judge-unreadable")
+
+
+def _asked(key: str, prompt: str, ask: Ask, read: Callable[[str], _Reading]) -> list[JudgeCall]:
+    """One call, or two if the first reply cannot be read."""
+    calls = []
+    for name, text in ((key, prompt), (f"{key}-again", prompt + AGAIN)):
+        reply = ask(name, text)
+        found = read(_THINKING.sub("", reply))
+        calls.append(
+            JudgeCall(
+                key=name,
+                prompt_sha256=sha256(text.encode("utf-8", "replace")).hexdigest(),
+                reply=reply,
+                outcome=found.outcome,
+                score=found.score,
+                reason=found.reason,
+            )
+        )
+        if found is not _UNREADABLE:
+            break
+    return calls
+
+
+# reading replies --------------------------------------------------------------------------------------------
+
+
+def _read_score(reply: str) -> _Reading:
+    """The grade in a reply that is JSON, holds JSON, or says it in prose."""
+    for found in reversed(list(_objects(reply))):
+        if (grade := _grade(found.get("score"))) is not None:
+            return _graded(grade, str(found.get("reason", "")))
+    named = _SCORE.findall(reply) or _NUMBER.findall(reply if _NUMBER.fullmatch(reply) else "")
+    grade = _grade(named[-1]) if named else None
+    return _UNREADABLE if grade is None else _graded(grade, reply.strip()[:500])
+
+
+def _graded(grade: float, reason: str) -> _Reading:
+    on_scale = max(one for one in GRADES if one <= grade)
+    return _Reading(on_scale, "judged" if on_scale == grade else "off-scale", reason)
+
+
+def _grade(value: object) -> float | None:
+    """A number from 0 to 1, also where it is written as text."""
+    try:
+        grade = float(value) if isinstance(value, int | float | str) else None
+    except ValueError:
+        return None
+    return grade if grade is not None and 0 <= grade <= 1 else None
+
+
+def _read_yes_no(reply: str) -> _Reading:
+    """Yes or no: the word that a reply begins with, or the only one of the two that it holds."""
+    words = [word.lower() for word in _YES_NO.findall(reply)]
+    first = re.match(r"\W*(yes|no)\b", reply, re.I)
+    word = first.group(1).lower() if first else words[0] if len(set(words)) == 1 else ""
+    return _Reading(float(word == "yes"), reason=reply.strip()[:500]) if word else _UNREADABLE
+
+
+def _read_order(reply: str) -> _Reading:
+    return _UNREADABLE if _order_in(reply) is None else _Reading()
+
+
+def _order_in(reply: str) -> list[int] | None:
+    """The matches in a reply: a JSON object with an order, or the last list of numbers."""
+    said = _THINKING.sub("", reply)
+    for found in reversed(list(_objects(said))):
+        order = found.get("order")
+        if isinstance(order, list) and all(isinstance(one, int) for one in order):
+            return order
+    lists = _LIST.findall(said)
+    return [int(number) for number in re.findall(r"\d{1,6}", lists[-1])] if lists else None
+
+
+def _objects(text: str) -> Iterator[dict[str, Any]]:
+    """Every JSON object that begins somewhere in a text and is not part of one before."""
+    decoder = json.JSONDecoder()
+    at = text.find("{")
+    while at >= 0:
+        try:
+            value, end = decoder.raw_decode(text, at)
+            yield value
+        except (ValueError, RecursionError):
+            end = at + 1
+        at = text.find("{", end)
+
+
+def _filled(name: str, parts: dict[str, str]) -> str:
+    """A prompt with its <places> filled in one pass, so that nothing in an answer is taken for a place."""
+    return re.sub(r"<(\w+)>", lambda place: parts.get(place.group(1), place.group(0)), rubric(name))

@@ -1,0 +1,270 @@
+"""LOCA-bench as a suite: tasks in an environment that is generated in a given size, scored by the benchmark's rules.
+
+The agent gets the benchmark's own instructions, unmodified, and metadata of the environment: its APIs, its workspace.
+A trial starts a server, has its environment generated, lets the agent work until it claims to be done, has the state
+verified, and takes everything down again. An environment lives as long as its server, so a trial that was interrupted
+begins anew. Only a claimed task can score; what the verifier says of another is kept beside it.
+"""
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import wait
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from scroll_context.agent.agent import Agent
+from scroll_context.background import in_thread
+from scroll_context.errors import BadInput, ContextOverflow, ModelRefused, ToolFailed
+from scroll_context.events import Kind
+from scroll_context.session.session import Session, SessionOptions, lineage
+from scroll_context.store.store import Store
+from scroll_evals.contexts import CONTEXTS
+from scroll_evals.loca_environment import ServerEnvironment, existing, prepared
+from scroll_evals.loca_sandbox import Config, Sandbox
+from scroll_evals.loca_server import SCRIPT, LocaServer
+from scroll_evals.playing import left, recorded, seen
+from scroll_evals.tasks import Fault, rubric
+from scroll_evals.trials import Attempt, Metrics, Outcome, Setup, Stop, VerifierScoring, slug
+
+T = TypeVar("T")
+
+SIZES = ("8k", "16k", "32k", "64k", "96k", "128k", "256k")
+CELL_SECONDS = 1_800.0  # a call takes seconds, and cells loop over them
+REMINDERS = 2  # for a model that ends with plain text
+SESSION = "loca"
+
+_IN_CELLS = (
+    "The APIs are the functions listed above. One returns what the tool said: a Python value where that is JSON, else "
+    "text. They run outside your kernel, one call at a time; your kernel itself cannot open the workspace's files."
+)
+_UNCLAIMED = "The task is not over: it ends when you call `{claim}`. Go on with it, or call that if all is done."
+
+
+class LocaSuite:
+    """The tasks of some sizes, ready to be run."""
+
+    name = "loca"
+
+    def __init__(
+        self,
+        *,
+        checkout: Path,
+        sizes: Sequence[str],
+        limit: int | None = None,
+        python: Path | None = None,
+        progress: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`limit` takes the first tasks of each size; with `python`, no environment is made for the server."""
+        unknown = [size for size in sizes if size not in SIZES]
+        if unknown or not sizes:
+            raise BadInput(f"LOCA has no size {', '.join(unknown) or '(none)'}; choose from {', '.join(SIZES)}")
+        if not (checkout / SCRIPT).is_file():
+            raise BadInput(
+                f"{checkout} has no {SCRIPT}: it is not a checkout of LOCA-bench with its sandbox server. "
+                "Get one with: git clone --branch loca-sandbox https://github.com/hkust-nlp/LOCA-bench"
+            )
+        self.sizes = tuple(dict.fromkeys(sizes))
+        self.split = ",".join(self.sizes)
+        self.scoring = VerifierScoring()
+        self._checkout = checkout.absolute()
+        self._limit = limit
+        self._python = python
+        self._progress = progress
+
+    def trials(self) -> Iterator["LocaTrial | Fault"]:
+        """Every task. The server's environment is made before the first."""
+        environment = existing(self._python) if self._python else prepared(self._checkout, self._progress)
+        for size in self.sizes:
+            for at, config in enumerate(configs(self._checkout, size)):
+                if self._limit is not None and at >= self._limit:
+                    break
+                if isinstance(config, Fault):
+                    yield config
+                else:
+                    yield LocaTrial(size, at, config, self._checkout, environment)
+
+    def preparation(self, group: str, work: Path) -> Metrics:  # noqa: ARG002
+        return Metrics()
+
+    def release(self, group: str, work: Path) -> None:
+        """Nothing is prepared for a group."""
+
+
+class LocaTrial:
+    """One task, in an environment of its own."""
+
+    def __init__(self, size: str, at: int, config: Config, checkout: Path, environment: ServerEnvironment) -> None:
+        seed = "" if config.seed is None or f"seed{config.seed}" in config.name else f"-seed{config.seed}"
+        self.task_id = f"loca/{size}/{at:02d}-{config.name}{seed}"
+        self.ability = size
+        self.group = self.task_id
+        self._config = config
+        self._checkout = checkout
+        self._environment = environment
+
+    def run(self, setup: Setup, work: Path, stop: Stop) -> Attempt:
+        self.discard(work)  # what an interrupted run left cannot be continued
+        folder, log = self._folder(work), work / "logs" / f"{slug(self.task_id)}.log"
+        folder.mkdir(parents=True)
+        log.parent.mkdir(exist_ok=True)
+        try:
+            server = LocaServer.start(self._checkout, self._environment, folder, log, check=stop.check)
+        except ToolFailed as fault:
+            return self._attempt(Outcome.ENVIRONMENT, f"server-failed: {fault}")
+        with server:
+            try:
+                sandbox = _awaited(lambda: Sandbox.open(server.client, self._config, folder), stop)
+            except ToolFailed as fault:
+                return self._attempt(Outcome.ENVIRONMENT, f"{_cause(server, 'environment-failed')}: {fault}")
+            with contextlib.closing(sandbox):
+                return self._played(setup, server, sandbox, folder, stop)
+
+    def requests(self, work: Path) -> list[dict[str, Any]]:
+        with Store(self._folder(work) / "store") as store:
+            return seen(store, list(lineage(store, SESSION)))
+
+    def discard(self, work: Path) -> None:
+        shutil.rmtree(self._folder(work), ignore_errors=True)
+
+    def _played(self, setup: Setup, server: LocaServer, sandbox: Sandbox, folder: Path, stop: Stop) -> Attempt:
+        """Let the agent work, and have what it did verified."""
+        seconds = setup.limits.seconds
+        options = SessionOptions(
+            reach="task",
+            context=setup.context,
+            cell_timeout=CELL_SECONDS if seconds is None else min(CELL_SECONDS, max(1.0, seconds)),
+        )
+        in_cells = CONTEXTS[setup.context].actions.exec
+        tools = sandbox.tools(in_cells=in_cells)
+        with (
+            Store(folder / "store", create=True) as store,
+            Session.open(store, session_id=SESSION, task_id=self.task_id, options=options, tools=tools) as session,
+        ):
+            try:
+                outcome, detail = _worked(session, setup, server, sandbox, self._metadata(sandbox, in_cells), stop)
+            except ContextOverflow as error:
+                outcome, detail = Outcome.OVERFLOW, str(error)
+            except ModelRefused as error:
+                outcome, detail = Outcome.REFUSED, str(error)
+            metrics, steps = recorded(list(session.events()), store.log.text)
+        fields: dict[str, Any] = {"metrics": metrics, "steps": steps, "prompt": sandbox.instructions}
+        if outcome in (Outcome.ENVIRONMENT, Outcome.REFUSED):
+            return self._attempt(outcome, detail, **fields)
+        try:
+            verdict = _awaited(sandbox.evaluate, stop)
+        except ToolFailed as fault:
+            return self._attempt(Outcome.ENVIRONMENT, f"{_cause(server, 'evaluation-failed')}: {fault}", **fields)
+        score = verdict.reward if outcome == Outcome.ANSWERED else 0.0
+        return self._attempt(outcome, detail, score=score, verifier=msgspec.to_builtins(verdict), **fields)
+
+    def _metadata(self, sandbox: Sandbox, in_cells: bool) -> str:
+        """What the agent is told besides the task: APIs and paths."""
+        told = rubric("loca").format(
+            servers=", ".join(f"`{one}`" for one in self._config.servers),
+            workspace=sandbox.workspace,
+            claim=sandbox.finish.name,
+        )
+        return f"{told}\n\n{_IN_CELLS}" if in_cells else told
+
+    def _attempt(self, outcome: Outcome, detail: str, *, verifier: Any = None, **fields: Any) -> Attempt:
+        task = {"family": self._config.family, "config": self._config.whole}
+        if verifier is not None:
+            task["verifier"] = verifier
+        return Attempt(task_id=self.task_id, ability=self.ability, outcome=outcome, detail=detail, task=task, **fields)
+
+    def _folder(self, work: Path) -> Path:
+        return work / slug(self.task_id)
+
+
+def configs(checkout: Path, size: str) -> Iterator[Config | Fault]:
+    """The benchmark's tasks of a size, in its order."""
+    file = checkout / "inference" / "react" / f"final_{size}_set_config_multi_seed.json"
+    try:
+        entries = msgspec.json.decode(file.read_bytes(), type=_Configurations).configurations
+    except OSError as error:
+        yield Fault(str(file), "missing-file", f"the tasks of size {size} cannot be read: {error.strerror}")
+        return
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        yield Fault(str(file), "bad-json", f"the tasks of size {size} cannot be read: {error}")
+        return
+    for at, whole in enumerate(entries):
+        try:
+            entry = msgspec.convert(whole, _Entry)
+        except msgspec.ValidationError as error:
+            yield Fault(f"{file}: configurations[{at}]", "bad-config", str(error))
+            continue
+        family = entry.env_class.rpartition(".")[2].removesuffix("Env").removesuffix("S2L")
+        seed = entry.env_params.get("seed")
+        servers = tuple(name for name, server in entry.mcp_servers.items() if server.get("enabled", True))
+        yield Config(entry.name, family, seed if isinstance(seed, int) else None, servers, whole)
+
+
+class _Configurations(msgspec.Struct):
+    configurations: list[dict[str, Any]]
+
+
+class _Entry(msgspec.Struct):
+    name: str
+    env_class: str
+    env_params: dict[str, Any] = {}
+    mcp_servers: dict[str, dict[str, Any]] = {}
+
+
+def _worked(
+    session: Session, setup: Setup, server: LocaServer, sandbox: Sandbox, instructions: str, stop: Stop
+) -> tuple[Outcome, str]:
+    """Let the agent work until it claims to be done, or cannot go on."""
+    claim = sandbox.finish
+    agent = Agent(
+        session,
+        setup.model,
+        limits=setup.limits,
+        settings=setup.settings,
+        tool_names=("repl_exec", "recall_history_python") if session.context.actions.ms else ("repl_exec",),
+        instructions=instructions,
+        finish_tool=claim,
+    )
+    sandbox.on_claim = agent.stop
+    sandbox.on_fault = lambda fault: agent.stop() if fault.kind == "ConnectionError" and server.has_died() else None
+    message: str | None = sandbox.instructions
+    for _ in range(1 + REMINDERS):
+        with stop.reaching(agent):
+            run = agent.run(message)
+        stop.check()
+        if sandbox.is_claimed or _called(session, claim.name):
+            return Outcome.ANSWERED, ""
+        if server.has_died():
+            return (
+                Outcome.ENVIRONMENT,
+                f"server-died: the sandbox server ended while it was in use.{server.last_words()}",
+            )
+        if run.state == "silent":
+            return Outcome.NO_ANSWER, "only empty replies"
+        if run.state != "answered":
+            return Outcome.LIMIT, run.state
+        session.notice(_UNCLAIMED.format(claim=claim.name))
+        agent.limits = left(setup.limits, recorded(list(session.events()), session.store.log.text)[0])
+        message = None
+    return Outcome.NO_ANSWER, f"it never called {claim.name}, however often it was reminded"
+
+
+def _called(session: Session, name: str) -> bool:
+    """Whether the newest reply calls this tool."""
+    replies = [e for e in session.events() if e.kind == Kind.CONVERSATION and e.role == "assistant"]
+    return bool(replies) and any(call["name"] == name for call in replies[-1].metadata.get("tool_calls", ()))
+
+
+def _awaited(work: Callable[[], T], stop: Stop) -> T:
+    """What `work` returns; raises Stopped, and leaves it alone, when the run is to stop."""
+    future = in_thread(work, "loca")
+    while not wait([future], timeout=0.2).done:
+        stop.check()
+    found: T = future.result()
+    return found
+
+
+def _cause(server: LocaServer, otherwise: str) -> str:
+    return "server-died" if server.has_died() else otherwise

@@ -1,0 +1,238 @@
+"""What the commands under `scroll eval` do: run suites with a display on stderr, and print what came of them."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import typer
+
+from scroll_context.cli.main import INTERRUPTED
+from scroll_context.cli.output import live, new_file, note, print_document, print_table, progress, visible
+from scroll_context.errors import BadInput
+from scroll_context.models import Model
+from scroll_context.store.log import utc_now
+from scroll_evals.options import Plan
+from scroll_evals.report import Run, Table, percent, read_runs, tables
+from scroll_evals.results import Config, RunFolder, Start, Summary, runs_below
+from scroll_evals.runner import Progress, Runner
+from scroll_evals.sft import Exported, examples
+from scroll_evals.summing import rescored
+from scroll_evals.tasks import Fault
+from scroll_evals.trials import Setup, Suite, slug
+from scroll_evals.versions import versions
+
+UNFINISHED = 3
+QUIET_SECONDS = 15.0  # between two lines of progress where there is no terminal
+
+
+def evaluate(suite: Suite, plan: Plan, source: Path) -> None:
+    """One run for each model and context, one after another. `source` is where the benchmark's data is."""
+    plan.check(suite.name)
+    out = plan.out or Path("scroll-runs") / f"{suite.name}-{suite.split}"
+    judge = plan.connect_judge()
+    done: list[tuple[RunFolder, Summary]] = []
+    stopped = False
+    for spec in plan.models:
+        model = plan.connect_model(spec)
+        for context in plan.contexts:
+            folder = RunFolder(out / slug(spec) / context)
+            try:
+                with folder.locked():
+                    summary, stopped = _run(suite, plan, source, model, context, judge, folder)
+            except KeyboardInterrupt:  # the second one: trials at work are left as they are, which loses nothing
+                note("not waiting any longer; the same command goes on from here")
+                raise
+            done.append((folder, summary))
+            if stopped:
+                break
+        if stopped:
+            break
+    _report_on(done, plan.as_json, stopped)
+
+
+def _run(
+    suite: Suite, plan: Plan, source: Path, model: Model, context: str, judge: Model | None, folder: RunFolder
+) -> tuple[Summary, bool]:
+    config = Config(
+        benchmark=suite.name,
+        split=suite.split,
+        model=model.name,
+        context=context,
+        judge=judge.name if judge else "",
+        compat=plan.compat or "",
+        window=model.window,
+        limits=msgspec.to_builtins(plan.limits),
+        settings=msgspec.to_builtins(plan.settings),
+        source=str(source),
+        starts=(Start(utc_now(), versions()),),
+    )
+    folder.begin(config)
+    setup = Setup(model=model, context=context, limits=plan.limits, settings=plan.settings)
+    with display(f"{model.name} {context}") as shown:
+        runner = Runner(
+            suite, setup, folder, judge, jobs=plan.jobs, keep_stores=plan.keep_stores, on_progress=shown
+        )  # fmt: skip
+        summary = runner.run(plan.limit)
+    return summary, runner.stopped
+
+
+def _report_on(done: Sequence[tuple[RunFolder, Summary]], as_json: bool, stopped: bool) -> None:
+    if as_json:
+        print_document([{"run": str(folder.path), "summary": summary} for folder, summary in done])
+    elif any(summary.scored for _, summary in done):
+        _print_tables(read_runs([folder.path for folder, _ in done]))
+    for folder, summary in done:
+        faults = folder.faults()
+        _tell_faults(faults[:5])
+        if len(faults) > 5:
+            note(f"{len(faults) - 5} more in {folder.path / 'faults.json'}")
+        note(f"{summary.scored} of {summary.trials} tasks scored; the run is in {folder.path}")
+    if stopped:
+        note("stopped; the same command goes on where it stopped")
+        raise typer.Exit(INTERRUPTED)
+    if not any(summary.trials for _, summary in done):
+        raise BadInput("there was nothing to run; see above what is wrong with the data")
+    if any(summary.unfinished for _, summary in done):
+        note("some tasks could not be finished; the same command tries them again")
+        raise typer.Exit(UNFINISHED)
+
+
+# what other commands print --------------------------------------------------------------------------------
+
+
+def measure_retrieval(data: Path, splits: Sequence[str], as_json: bool) -> None:
+    from scroll_evals.retrieval import benchmarks_in, measure
+
+    with progress("searching") as shown:
+        report = measure(benchmarks_in(data, splits), progress=shown)
+    if as_json:
+        print_document(report)
+    elif report.overall.questions:
+        _print_retrieval(msgspec.to_builtins(report))
+    _tell_faults(report.faults)
+    if not report.overall.questions:
+        raise BadInput("there was nothing to measure; see above what is wrong with the data")
+
+
+def _print_retrieval(found: dict[str, Any]) -> None:
+    columns = list(found["overall"])
+    rows = [
+        (name, *(_measured(scores.get(column)) for column in columns))
+        for name, scores in (*found["by_ability"].items(), ("overall", found["overall"]))
+    ]
+    print_table(("ability", *columns), rows, numeric=columns)
+
+
+def _tell_faults(faults: Sequence[Fault]) -> None:
+    for fault in faults:
+        note(f"{fault.outcome}: {visible(fault.where)}: {visible(fault.text)[:300]}")
+
+
+def _measured(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def print_report(paths: Sequence[Path], figures: Path | None, as_json: bool) -> None:
+    runs = read_runs(paths)
+    if as_json:
+        print_document([{"run": str(run.path), "config": run.config, "summary": run.summary} for run in runs])
+    else:
+        _print_tables(runs)
+    if figures is not None:
+        from scroll_evals.figures import draw
+
+        for file in draw(runs, figures):
+            note(f"drew {file}")
+
+
+def _print_tables(runs: Sequence[Run]) -> None:
+    for number, table in enumerate(tables(runs)):
+        _print_table(table, first=number == 0)
+
+
+def _print_table(table: Table, *, first: bool) -> None:
+    typer.secho(("" if first else "\n") + table.title, bold=True)
+    print_table(table.columns, table.rows, numeric=table.columns[1:])
+
+
+def write_sft(paths: Sequence[Path], out: Path, threshold: float, as_json: bool) -> None:
+    exported = Exported()
+    folders = runs_below(list(paths))
+    with new_file(out) if str(out) != "-" else contextlib.nullcontext(sys.stdout.buffer) as file:
+        for folder in folders:
+            for example in examples(folder, threshold, exported):
+                file.write(msgspec.json.encode(example) + b"\n")
+    if as_json and str(out) != "-":
+        print_document(exported)
+    note(
+        f"{exported.retrieval} retrieval and {exported.injection} injection examples from {exported.trajectories} "
+        f"trajectories; {exported.below_threshold} were below {threshold:g}, {exported.skipped_steps} steps left out"
+    )
+
+
+def score_again(paths: Sequence[Path], as_json: bool) -> None:
+    found = []
+    for folder in runs_below(list(paths)):
+        with folder.locked():
+            before = folder.summary()
+            summary, _ = rescored(folder)
+        found.append({"run": str(folder.path), "summary": summary})
+        was = percent(before.scores.overall) if before else "–"
+        if not as_json:
+            typer.echo(
+                f"{folder.path}: {was} → {percent(summary.scores.overall)} ({summary.scored} of {summary.trials})"
+            )
+    if as_json:
+        print_document(found)
+
+
+# progress -------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def display(label: str) -> Iterator[Callable[[Progress], None]]:
+    """Where a run stands, on stderr: one line that is kept up to date, or now and then a new one in a file."""
+    if not sys.stderr.isatty():
+        last = time.monotonic()
+
+        def tell(now: Progress) -> None:
+            nonlocal last
+            if time.monotonic() - last >= QUIET_SECONDS:
+                last = time.monotonic()
+                note(f"{label}: {told(now)}")
+
+        yield tell
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bars
+
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[told]}"))
+    with live(Bars(*columns, console=Console(stderr=True, highlight=False, markup=False), transient=True)) as bars:
+        task = bars.add_task(label, total=None, told="reading the data")
+        yield lambda now: bars.update(task, completed=now.done, total=now.total, told=told(now))
+
+
+def told(now: Progress) -> str:
+    """Progress in one line."""
+    spent = now.spending
+    parts = [f"{now.done}/{now.total} done"]
+    if now.failed:
+        parts.append(f"{now.failed} failed")
+    if now.score is not None:
+        parts.append(f"score {percent(now.score)}")
+    parts.append(f"{_short(spent.tokens_in)} in, {_short(spent.tokens_out)} out")
+    if spent.dollars:
+        parts.append(f"${spent.dollars:,.2f}")
+    if now.seconds_left is not None and now.done < now.total:
+        minutes, seconds = divmod(int(now.seconds_left), 60)
+        parts.append(f"{minutes // 60}:{minutes % 60:02}:{seconds:02} left")
+    return " · ".join(parts)
+
+
+def _short(count: int) -> str:
+    return f"{count / 1e6:.1f}M" if count >= 1e6 else f"{count / 1e3:.0f}k" if count >= 1e4 else f"{count:,}"

@@ -1,0 +1,154 @@
+"""The context of a session: which part of it a model sees, and how the model may act.
+
+A context learns of the events of its session one by one and must be rebuilt by the same events, so whatever it shows
+comes from events. `WindowedContext` is Scroll's: a working view that is kept within its window by eviction plans, each
+recorded before it is applied. Other packages may offer contexts to compare it with, as subclasses that differ in the
+methods at the end: they name them in the entry-point group `scroll_context.contexts`.
+"""
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from scroll_context.errors import BadInput
+from scroll_context.events import Event, Kind
+from scroll_context.models import Model
+from scroll_context.view.eviction import Budget, plan_eviction
+from scroll_context.view.render import Rendered, render
+from scroll_context.view.working import RENDERER_VERSION, EvictionPlan, WorkingView
+
+if TYPE_CHECKING:
+    from scroll_context.session.session import Session
+
+GROUP = "scroll_context.contexts"
+"""The entry points of contexts that other packages offer: a name and a subclass of WindowedContext."""
+WHOLE_RESULT = 4 << 20  # bytes; a longer native result is shown by its preview
+
+
+class Actions(msgspec.Struct, frozen=True):
+    """How the model acts under a context, and the prompts that tell it so."""
+
+    exec: bool = True  # it writes cells, and tools are functions in them; else tools are called natively
+    ms: bool = True  # cells have `ms`
+    memory_tools: tuple[str, ...] = ()  # native tools that reach the memory: those of surface/memory_tools.py
+    prompts: tuple[str, ...] = ("system", "memory", "tools", "ask", "headline")  # in order; see prompt.part()
+
+
+class Context(Protocol):
+    """What a session and an agent need of a context."""
+
+    name: str
+    actions: Actions
+
+    def add(self, event: Event) -> None:
+        """Take in the next event of the session."""
+
+    def fit(self, session: "Session", budget: Budget, model: Model, overflowed: bool) -> bool:
+        """Make the view fit its budget, recording what it does; whether it shrank."""
+
+    def render(self, system: str, digest: str) -> Rendered:
+        """The messages for the next request."""
+
+    @property
+    def visible(self) -> Collection[int]:
+        """Seqs that the newest request shows in full."""
+
+    def index_lines(self) -> list[dict[str, Any]]:
+        """What has left the view: headlines and spans of seqs."""
+
+
+class WindowedContext:
+    """Scroll's context: bounded view, recoverable eviction, tiered index, cells with `ms`.
+
+    `text` gives the whole text of an event; `version` is that of the view's rules.
+    """
+
+    name = "scroll"
+    actions = Actions()
+
+    def __init__(self, text: Callable[[Event], str], version: int = RENDERER_VERSION) -> None:
+        self.view = self.make_view(version)
+        self._text = text
+        self._visible: Collection[int] = frozenset()
+
+    def add(self, event: Event) -> None:
+        payload = event.payload
+        native = event.kind == Kind.TOOL_RESULT and not self.actions.exec
+        if native and payload is not None and payload.is_text and payload.size <= WHOLE_RESULT:
+            # without a kernel there is no other way to read on, so the view shows as much as its window allows
+            event = replace(event, content=self._text(event), payload=None)
+        self.view.add(event)
+
+    def fit(self, session: "Session", budget: Budget, model: Model, overflowed: bool) -> bool:
+        budget = self.room(budget)
+        plan = plan_eviction(self.view, budget, overflowed=overflowed)
+        if plan is None:
+            return False
+        said, facts = self.replacement(plan, budget, model)
+        session.record(  # and, being recorded, applied by add()
+            Kind.EVICTION, content=plan.summary() + said, metadata=plan.metadata() | facts
+        )
+        return plan.shrinks
+
+    def render(self, system: str, digest: str) -> Rendered:
+        rendered = self.worded(render(self.view, system, digest, preface=self.preface()))
+        self._visible = rendered.visible
+        return rendered
+
+    @property
+    def visible(self) -> Collection[int]:
+        return self._visible
+
+    def index_lines(self) -> list[dict[str, Any]]:
+        return [
+            {"seqs": [list(span) for span in line.spans], "headline": line.headline.full(), "entries": line.entries}
+            for line in self.view.index.lines
+        ]
+
+    # what other contexts do differently ------------------------------------------------------------------
+
+    @staticmethod
+    def make_view(version: int) -> WorkingView:
+        """An empty view."""
+        return WorkingView(version)
+
+    def room(self, budget: Budget) -> Budget:
+        """The budget, less what this context needs for itself."""
+        return budget
+
+    def replacement(self, plan: EvictionPlan, budget: Budget, model: Model) -> tuple[str, dict[str, Any]]:  # noqa: ARG002
+        """What is to stand for what leaves: a remark for people, and facts to record with the plan."""
+        return "", {}
+
+    def preface(self) -> str | None:
+        """What stands before the live turns; None is the index."""
+        return None
+
+    def worded(self, rendered: Rendered) -> Rendered:
+        """The request in the words of this context."""
+        return rendered
+
+
+def context_class(name: str) -> type[WindowedContext] | None:
+    """The context of this name: Scroll's own, or one that an installed package offers; None where there is none."""
+    if name == WindowedContext.name:
+        return WindowedContext
+    from importlib.metadata import entry_points  # slow to import, and seldom needed
+
+    for point in entry_points(group=GROUP, name=name):
+        found: type[WindowedContext] = point.load()
+        return found
+    return None
+
+
+def make_context(name: str, text: Callable[[Event], str]) -> Context:
+    """A fresh context of this name; `text` gives it the whole text of an event."""
+    found = context_class(name)
+    if found is None:
+        from importlib.metadata import entry_points
+
+        names = sorted({WindowedContext.name, *entry_points(group=GROUP).names})
+        raise BadInput(f"there is no context {name!r}; choose one of {', '.join(names)}")
+    return found(text)
