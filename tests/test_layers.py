@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "background": set(),
     "text": set(),
     "bundled": set(),
-    "importers": VALUES,
+    "importers": VALUES | {"store"},
     "store": VALUES,
     "kernel": VALUES,
     "view": VALUES,

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from scroll_context.models import ScriptedModel, connect
     from scroll_context.session.session import Session, SessionOptions
     from scroll_context.store.log import EventLog
-    from scroll_context.store.payloads import PayloadStore
-    from scroll_context.store.refs import ArtifactRef, ToolResultRef
+    from scroll_context.store.payloads import ArtifactRef, PayloadStore, ToolResultRef
     from scroll_context.store.search import Hit, SearchIndex
     from scroll_context.store.store import Store
     from scroll_context.surface.tools import tool
@@ -25,7 +24,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "Agent": "agent.agent",
-    "ArtifactRef": "store.refs",
+    "ArtifactRef": "store.payloads",
     "Draft": "events",
     "Event": "events",
     "EventLog": "store.log",
@@ -42,7 +41,7 @@ _HOME = {
     "Session": "session.session",
     "SessionOptions": "session.session",
     "Store": "store.store",
-    "ToolResultRef": "store.refs",
+    "ToolResultRef": "store.payloads",
     "connect": "models",
     "tool": "surface.tools",
 }

@@ -2,6 +2,7 @@
 
     ScrollError
     ├── BadInput                 the caller's data or arguments; nothing was changed
+    │   └── UnreadableMessages   a file has messages that cannot be imported; nothing of it was
     ├── StoreError
     │   ├── NotAStore            the path holds something else
     │   ├── StoreTooNew          written by a newer Scroll; upgrade to read it
@@ -41,6 +42,21 @@ class ScrollError(Exception):
 
 class BadInput(ScrollError):
     """The caller's data or arguments."""
+
+
+class UnreadableMessages(BadInput):
+    """A file has messages that cannot be read: `bad` of them beside `good` ones, the first as (line, reason)."""
+
+    def __init__(self, file: str, good: int, bad: int, faults: tuple[tuple[int, str], ...]) -> None:
+        plural = "message cannot" if bad == 1 else "messages cannot"
+        self.summary = f"{bad:,} {plural} be read, so nothing of this file was imported"
+        self.good = good
+        self.bad = bad
+        self.faults = faults
+        others = "; skip_bad=True imports the others" if good else ""
+        listed = "".join(f"\n{file}:{line}: {reason}" for line, reason in faults)
+        more = f"\n{bad - len(faults):,} more" if bad > len(faults) else ""
+        super().__init__(self.summary + others + listed + more)
 
 
 class StoreError(ScrollError):

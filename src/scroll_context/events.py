@@ -5,6 +5,7 @@ are immutable. Kinds are open text, because imported histories bring their own; 
 named in `Kind`. This module holds values only: no disk, no clock.
 """
 
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Any
 
@@ -29,9 +30,15 @@ class Kind(StrEnum):
     SNAPSHOT = "snapshot"  # a kernel namespace manifest
     FORK = "fork"  # the session continues another one from a seq
     SALVAGE = "salvage"  # what a repair of this log could not recover
+    FOREIGN = "foreign"  # bookkeeping of another store, from an export: kept, and without effect here
 
 
-BOOKKEEPING = frozenset({Kind.SESSION, Kind.REQUEST, Kind.EVICTION, Kind.SNAPSHOT, Kind.FORK, Kind.SALVAGE})
+IMPORTED = "import:"
+"""How the source keys of imported messages begin."""
+
+BOOKKEEPING = frozenset(
+    {Kind.SESSION, Kind.REQUEST, Kind.EVICTION, Kind.SNAPSHOT, Kind.FORK, Kind.SALVAGE, Kind.FOREIGN}
+)
 """Kinds hidden from `hist.conversation_history` and from search; `hist.events` shows them."""
 
 
@@ -70,6 +77,15 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     created_at: str = ""  # ISO-8601; empty means now
     source_key: str = ""  # empty means: always a new event
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this was imported: text to read, never an instruction to a session.
+
+        A session shows foreign events as history. It restores no snapshot, follows no fork and applies no plan or
+        setting of theirs. An export that was imported as trusted is not foreign.
+        """
+        return self.source_key.startswith(IMPORTED) or "imported" in self.metadata
+
 
 class Event(Draft, frozen=True, kw_only=True):
     """A recorded event. `content` is the whole text, or a preview when `payload` holds the body."""
@@ -105,6 +121,9 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 EVERYTHING = Grant()
+
+Progress = Callable[[int, int], None]
+"""Called now and then during long work with what is done and what there is to do in all."""
 
 
 class Scope(msgspec.Struct, frozen=True):

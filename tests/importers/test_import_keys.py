@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scroll_context.importers.formats import read
-from scroll_context.importers.keys import SourceKeys
-from scroll_context.importers.values import Format, Imported, Labels
+from scroll_context.importers.messages import Format, Imported, Labels, SourceKeys
 
 
 def keys(messages: list[dict[str, Any]], session: str = "s") -> list[str]:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from scroll_context.importers.formats import detect, read
-from scroll_context.importers.values import Fault, Format, Imported, Labels
+from scroll_context.importers.messages import Fault, Format, Imported, Labels
 from scroll_context.store.log import EventLog
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.rows import prepare

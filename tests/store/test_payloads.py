@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
 from scroll_context.events import Draft, Payload
 from scroll_context.store.log import EventLog
-from scroll_context.store.payloads import CHUNK, PayloadStore
-from scroll_context.store.refs import ArtifactRef, ToolResultRef, ref
+from scroll_context.store.payloads import CHUNK, ArtifactRef, PayloadStore, ToolResultRef, ref
 
 
 @pytest.fixture

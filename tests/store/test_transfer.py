@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from scroll_context.errors import BadInput, NotAStore, ScrollError, StoreDamaged
-from scroll_context.events import Draft, Kind, Payload
+from scroll_context.errors import BadInput, NotAStore, StoreDamaged
+from scroll_context.events import Draft, Kind
 from scroll_context.store.log import EventLog
+from scroll_context.store.merge import check_export, merge_export
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.salvage import salvage
-from scroll_context.store.transfer import backup, export, merge_export, restore_export
+from scroll_context.store.transfer import backup, export
 from scroll_context.store.verify import verify
 
 
@@ -31,6 +32,16 @@ def busy(log: EventLog) -> EventLog:
     log.append(Draft(content="again", payload=image))
     log.append(Draft(content="nothing", payload=log.payloads.put(b"", "application/octet-stream")))
     return log
+
+
+def restored(data: bytes, folder: Path) -> EventLog:
+    copy = EventLog(folder, PayloadStore(folder / "payloads"), create=True)
+    merge_export(io.BytesIO(data), copy, trust=True)
+    return copy
+
+
+def merged(data: bytes, log: EventLog) -> list[int]:
+    return merge_export(io.BytesIO(data), log, trust=True).seqs
 
 
 def exported(log: EventLog) -> bytes:
@@ -76,18 +87,13 @@ def test_a_backup_never_overwrites_and_leaves_no_half(busy: EventLog, tmp_path: 
     (tmp_path / "mine" / "file").write_text("x")
     with pytest.raises(NotAStore):
         backup(busy, tmp_path / "mine")
-    payload = busy.get(702).payload
-    assert payload
-    busy.payloads.path(payload.digest).unlink()
-    with pytest.raises(ScrollError, match="missing"):
-        backup(busy, tmp_path / "new")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["mine", "store"]
 
 
 def test_an_export_restores_exactly(busy: EventLog, tmp_path: Path) -> None:
     data = exported(busy)
-    assert restore_export(io.BytesIO(data), tmp_path / "again") == 705
-    copy = reopen(tmp_path / "again")
+    copy = restored(data, tmp_path / "again")
+    assert copy.last_seq() == 705
     assert list(copy.iterate()) == list(busy.iterate())
     assert verify(copy).ok and verify(copy).head == verify(busy).head
     assert copy.text(copy.get(702)) == "漢" * 900_000
@@ -105,8 +111,7 @@ def test_what_a_salvage_declared_as_altered_is_exported_and_restored(log: EventL
     damaged.close()
     salvage(log.path.parent)
     salvaged = reopen(log.path.parent)
-    restore_export(io.BytesIO(exported(salvaged)), tmp_path / "again")
-    copy = reopen(tmp_path / "again")
+    copy = restored(exported(salvaged), tmp_path / "again")
     assert list(copy.iterate()) == list(salvaged.iterate()) and verify(copy).ok
     copy.close()
     salvaged.close()
@@ -116,9 +121,9 @@ def test_an_export_merges_into_another_history_once(busy: EventLog, tmp_path: Pa
     other = EventLog(tmp_path / "other", PayloadStore(tmp_path / "other" / "payloads"), create=True)
     other.append_many([Draft(content="own"), Draft(content="message 5", source_key="k5")])
     data = exported(busy)
-    seqs = merge_export(io.BytesIO(data), other)
+    seqs = merged(data, other)
     assert other.last_seq() == 2 + 704 and len(seqs) == 705 and seqs[5] == 2
-    assert merge_export(io.BytesIO(data), other) == seqs
+    assert merged(data, other) == seqs
     assert other.last_seq() == 706
     result = other.get(seqs[701])
     assert other.get(result.reply_to or 0).kind == Kind.TOOL_CALL
@@ -131,23 +136,22 @@ def test_an_export_goes_exactly_into_a_log_that_is_empty_and_once(busy: EventLog
     told: list[int] = []
     other.on_append = lambda: told.append(other.last_seq())
     data = exported(busy)
-    assert merge_export(io.BytesIO(data), other) == list(range(1, 706))
+    assert merged(data, other) == list(range(1, 706))
     assert told == [705]
     assert list(other.iterate()) == list(busy.iterate())
     assert verify(other).ok and verify(other).head == verify(busy).head
-    assert merge_export(io.BytesIO(data), other) == list(range(1, 706))
+    assert merged(data, other) == list(range(1, 706))
     assert other.append(Draft(content="goes on")) == 706
     busy.append(Draft(content="goes on elsewhere"))
-    assert merge_export(io.BytesIO(exported(busy)), other) == [*range(1, 706), 707]
+    assert merged(exported(busy), other) == [*range(1, 706), 707]
     assert verify(other).ok
     other.close()
 
 
 def test_a_restored_export_is_not_merged_a_second_time(busy: EventLog, tmp_path: Path) -> None:
     data = exported(busy)
-    restore_export(io.BytesIO(data), tmp_path / "again")
-    copy = reopen(tmp_path / "again")
-    assert merge_export(io.BytesIO(data), copy) == list(range(1, 706))
+    copy = restored(data, tmp_path / "again")
+    assert merged(data, copy) == list(range(1, 706))
     assert copy.last_seq() == 705
     copy.close()
 
@@ -156,7 +160,7 @@ def test_a_spoiled_export_leaves_an_empty_log_empty(busy: EventLog, tmp_path: Pa
     other = EventLog(tmp_path / "other", PayloadStore(tmp_path / "other" / "payloads"), create=True)
     for how in ("cut", "content", "wrong type"):
         with pytest.raises(BadInput):
-            merge_export(io.BytesIO(spoil(exported(busy), how)), other)
+            merged(spoil(exported(busy), how), other)
         assert other.last_seq() == 0
     assert other.append(Draft(content="the first")) == 1
     assert verify(other).ok
@@ -168,7 +172,7 @@ def test_a_foreign_salvage_declares_nothing_here(log: EventLog, tmp_path: Path) 
     log.append(Draft(kind=Kind.SALVAGE, metadata={"lost": [[1, 9]], "altered": [1]}))
     other = EventLog(tmp_path / "other", PayloadStore(tmp_path / "other" / "payloads"), create=True)
     other.append(Draft(content="own"))
-    merge_export(io.BytesIO(exported(log)), other)
+    merged(exported(log), other)
     assert [event.content for event in other.iterate()] == ["own", "x"]
     other.close()
 
@@ -204,12 +208,11 @@ def spoil(data: bytes, how: str) -> bytes:
      "version"],
 )  # fmt: skip
 def test_a_spoiled_export_restores_nothing(busy: EventLog, tmp_path: Path, how: str) -> None:
+    data = spoil(exported(busy), how)
     with pytest.raises(BadInput):
-        restore_export(io.BytesIO(spoil(exported(busy), how)), tmp_path / "again")
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["store"]
-
-
-def test_a_payload_that_is_gone_stops_an_export(log: EventLog) -> None:
-    log.append(Draft(payload=Payload("0" * 64, 5)))
-    with pytest.raises(ScrollError, match="missing"):
-        exported(log)
+        check_export(io.BytesIO(data))
+    other = EventLog(tmp_path / "other", PayloadStore(tmp_path / "other" / "payloads"), create=True)
+    with pytest.raises(BadInput):
+        merged(data, other)
+    assert other.last_seq() == 0
+    other.close()

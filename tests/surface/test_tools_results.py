@@ -18,7 +18,7 @@ from scroll_context.errors import StoreError, ToolFailed
 from scroll_context.events import Event, Scope
 from scroll_context.kernel.codec import portable
 from scroll_context.store.log import EventLog
-from scroll_context.store.refs import ArtifactRef, ToolResultRef, ref
+from scroll_context.store.payloads import ArtifactRef, ToolResultRef, ref
 from scroll_context.surface import tool_results
 from scroll_context.surface.tool_results import Media
 from scroll_context.surface.toolbox import Toolbox, ToolOutcome

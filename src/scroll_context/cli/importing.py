@@ -1,12 +1,18 @@
-"""`scroll import`: the command line of it. What it does is in ingest.py."""
+"""`scroll import`: the command line of it. What it does is in scroll_context.importers."""
 
+import shlex
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from scroll_context.cli.options import DEFAULT_STORE, AsJson, LockTimeout, StoreFolder
-from scroll_context.cli.output import note, print_document
+from scroll_context.cli.output import note, print_document, progress, visible
+from scroll_context.errors import BadInput, IndexUnavailable, UnreadableMessages
+
+if TYPE_CHECKING:
+    from scroll_context.importers.run import ImportOptions, ImportReport
+    from scroll_context.store.store import Store
 
 
 def import_(
@@ -24,6 +30,13 @@ def import_(
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Import the good messages of a file with bad ones.")
     ] = False,
+    into: Annotated[
+        str,
+        typer.Option(metavar="ID", help="The same, and add to sessions that another source began."),
+    ] = "",
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Restore an export of your own: its snapshots and forks take effect.")
+    ] = False,
     store: StoreFolder = DEFAULT_STORE,
     lock_timeout: LockTimeout = 30.0,
     as_json: AsJson = False,
@@ -33,33 +46,114 @@ def import_(
     Reads JSON Lines with one message or one conversation a line, message lists of OpenAI and Anthropic, and what
     `scroll export` wrote. Each tool call and each tool result becomes an event of its own. A file that was imported
     before adds nothing, one that has grown adds what is new. A file with a bad line is not imported at all, unless
-    --skip-bad is given.
+    --skip-bad is given. A session that another source has begun is not added to, unless --into is given: the file's
+    own gets another name.
+
+    An export of somebody else is text to read. Its snapshots, forks and settings take effect only with --trust, which
+    also restores the same addresses and hashes in a new store.
 
     \b
     Examples:
       scroll import chat.jsonl
       scroll import *.json --agent helper
       my-exporter | scroll import - --session monday
+      scroll import history.jsonl.gz --store ./copy --trust
     """
-    from scroll_context.cli.ingest import Ingest
-    from scroll_context.importers.values import Format, Labels
+    from scroll_context.importers.messages import Format
+    from scroll_context.importers.run import ImportOptions
 
-    labels = Labels(session_id=session, agent_id=agent, task_id=task, kind=kind)
-    with Ingest(store, labels, Format(layout) if layout else None, skip_bad, lock_timeout) as ingest:
-        reports = [ingest.file(file) for file in files]
-        ingest.index()
+    if session and into:
+        raise typer.BadParameter("name the session with one of --session and --into", param_hint="--into")
+    options = ImportOptions(
+        session_id=into or session, agent_id=agent, task_id=task, kind=kind,
+        layout=Format(layout) if layout else None, skip_bad=skip_bad, join=bool(into), trust=trust,
+    )  # fmt: skip
+    run = _Run(store, options, lock_timeout)
+    try:
+        reports = [run.file(file) for file in files]
+        run.index()
+    finally:
+        run.close()
     if as_json:
         print_document(reports)
-    else:
-        for report in reports:
-            if not report.error:
-                bad = f", {report.bad:,} bad ones skipped" if report.bad else ""
-                typer.echo(
-                    f"{report.file}: {report.messages:,} messages{bad}; "
-                    f"{report.added:,} events added, {report.known:,} were there already"
-                )
     for report in reports:
-        if report.error:
-            note(f"{report.file}: {report.error}")
+        _tell(report, as_json=as_json)
     if any(report.error for report in reports):
         raise typer.Exit(1)
+
+
+class _Run:
+    """The files of one command line. The store is opened, or created, when the first sound file is met."""
+
+    def __init__(self, folder: Path, options: "ImportOptions", lock_timeout: float) -> None:
+        self._folder = folder
+        self._options = options
+        self._lock_timeout = lock_timeout
+        self._store: Store | None = None
+
+    def file(self, path: Path) -> "ImportReport":
+        """Import one file. What is wrong with the file is in the report; what is wrong with the store is raised."""
+        from scroll_context.importers.run import STDIN, ImportFile, ImportReport
+
+        label = "stdin" if path == STDIN else str(path)
+        try:
+            with ImportFile(path, self._options) as file:
+                label = file.label
+                with progress(f"checking {label}") as bar:
+                    file.check(bar)
+                with progress(f"importing {label}") as bar:
+                    return file.write(self._opened(), bar)
+        except UnreadableMessages as error:
+            _list_faults(label, error.faults, error.bad)
+            others = "; --skip-bad imports the others" if error.good else ""
+            return ImportReport(file=label, messages=error.good, bad=error.bad, error=error.summary + others)
+        except BadInput as error:
+            return ImportReport(file=label, error=str(error))
+
+    def index(self) -> None:
+        """Make what was imported searchable now, not at the first search."""
+        if self._store is None:
+            return
+        try:
+            with progress("indexing") as bar:
+                self._store.index.catch_up(progress=bar)
+        except IndexUnavailable as error:
+            note(f"{error} Everything was imported; the next search tries again.")
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+
+    def _opened(self) -> "Store":
+        from scroll_context.store.store import Store
+
+        if self._store is None:
+            self._store = Store(self._folder, create=True, lock_timeout=self._lock_timeout)
+        return self._store
+
+
+def _tell(report: "ImportReport", *, as_json: bool) -> None:
+    if report.error:
+        note(f"{report.file}: {visible(report.error)}")
+        return
+    _list_faults(report.file, tuple((fault.line, fault.reason) for fault in report.faults), report.bad)
+    if not as_json:
+        bad = f", {report.bad:,} bad ones skipped" if report.bad else ""
+        typer.echo(
+            f"{report.file}: {report.messages:,} messages{bad}; "
+            f"{report.added:,} events added, {report.known:,} were there already"
+        )
+    for there, here in report.renamed.items():
+        note(
+            f"{report.file}: another source has begun a session {visible(there)!r}, so this one is {visible(here)!r}; "
+            f"--into {shlex.quote(visible(there))} adds to it instead"
+        )
+    if report.missing:
+        note(f"{report.file}: {len(report.missing):,} payloads were not in the exported store any more")
+
+
+def _list_faults(file: str, faults: tuple[tuple[int, str], ...], bad: int) -> None:
+    for line, reason in faults:
+        note(f"{file}:{line}: {visible(reason)}")
+    if bad > len(faults):
+        note(f"{file}: {bad - len(faults):,} more messages that cannot be read")

@@ -6,9 +6,12 @@ import inspect
 import re
 from collections.abc import Callable, Collection
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from scroll_context.errors import NotAStore
 
 if TYPE_CHECKING:
     from scroll_context.store.log import EventLog
@@ -73,6 +76,7 @@ def open_store(folder: Path) -> "Store":
     """An existing store; commands that only read never create one."""
     from scroll_context.store.store import Store
 
+    _require_store(folder)
     return Store(folder)
 
 
@@ -81,7 +85,15 @@ def open_log(folder: Path) -> "EventLog":
     from scroll_context.store.log import EventLog
     from scroll_context.store.payloads import PayloadStore
 
+    _require_store(folder)
     return EventLog(folder, PayloadStore(folder / "payloads"))
+
+
+def _require_store(folder: Path) -> None:
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        raise NotAStore(
+            f"there is no store in {folder}. `scroll import FILE --store {quote(str(folder))}` creates one."
+        )
 
 
 def parse_span(text: str, of: str) -> tuple[int, int]:

@@ -10,18 +10,17 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import typer
 
 from scroll_context.errors import BadInput
+from scroll_context.events import Progress
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
-
-Progress = Callable[[int, int], None]
 
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
 NARROWEST = 20  # columns that are left to the last one of a table, however narrow the terminal

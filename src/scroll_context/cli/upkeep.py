@@ -1,6 +1,7 @@
 """Commands that look after a store: verify, salvage, reindex, backup, export."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +23,7 @@ def verify(store: StoreFolder = DEFAULT_STORE, as_json: AsJson = False) -> None:
       scroll verify
     """
     from scroll_context.store.indexer import damaged_files
+    from scroll_context.store.schema import command
     from scroll_context.store.verify import verify as check
 
     log = open_log(store)
@@ -44,10 +46,14 @@ def verify(store: StoreFolder = DEFAULT_STORE, as_json: AsJson = False) -> None:
         if verdict.ok and not index:
             typer.echo("whole")
     if index:
-        note(f"The search index is damaged ({', '.join(index)}); the log is not. `scroll reindex` builds it anew.")
+        note(
+            f"The search index is damaged ({', '.join(index)}); the log is not. "
+            f"{command('reindex', log.path)} builds it anew."
+        )
     if not verdict.ok:
         note(
-            f"{len(verdict.bad):,} faults, the first at seq {verdict.bad[0][0]}. A backup or `scroll salvage` may help."
+            f"{len(verdict.bad):,} faults, the first at seq {verdict.bad[0][0]}. A backup or "
+            f"{command('salvage', log.path)} may help."
         )
     if index or not verdict.ok:
         raise typer.Exit(1)
@@ -130,6 +136,7 @@ def backup(
         print_document(report)
     else:
         typer.echo(f"{report.events:,} events and {report.payloads:,} payloads, {report.bytes:,} bytes, in {target}")
+    _tell_missing(report.missing, store)
 
 
 def export(
@@ -140,7 +147,7 @@ def export(
 ) -> None:
     """Write everything as JSON Lines: events, hashes and payloads.
 
-    `scroll import` of the file into a new store gives the same addresses and the same hashes.
+    `scroll import --trust` of the file into a new store gives the same addresses and the same hashes.
 
     \b
     Examples:
@@ -153,11 +160,23 @@ def export(
     try:
         if target == Path("-"):
             with progress("exporting") as bar:
-                write(log, sys.stdout.buffer, bar)
+                report = write(log, sys.stdout.buffer, bar)
             sys.stdout.buffer.flush()
-            return
-        with new_file(target) as file, progress("exporting") as bar:
-            count = write(log, file, bar)
+        else:
+            with new_file(target) as file, progress("exporting") as bar:
+                report = write(log, file, bar)
+            note(f"{report.events:,} events in {target}")
     finally:
         log.close()
-    note(f"{count:,} events in {target}")
+    _tell_missing(report.missing, store)
+
+
+def _tell_missing(digests: Sequence[str], store: Path) -> None:
+    if digests:
+        from scroll_context.store.schema import LOG_NAME, command
+
+        one = len(digests) == 1
+        note(
+            f"{len(digests):,} {'payload is' if one else 'payloads are'} missing or damaged in the store, so not in "
+            f"the copy; everything else is. {command('verify', store / LOG_NAME)} names the events."
+        )

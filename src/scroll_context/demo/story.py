@@ -22,8 +22,7 @@ from scroll_context.demo.scene import Compact, Scene, Whole
 from scroll_context.demo.stage import Stage
 from scroll_context.demo.sums import show_sums
 from scroll_context.events import Kind
-from scroll_context.importers.formats import read
-from scroll_context.importers.values import Format, Imported, Labels
+from scroll_context.importers import import_file
 from scroll_context.messages import canonical
 from scroll_context.session.explain import explain
 from scroll_context.session.session import Session
@@ -58,11 +57,10 @@ def import_the_past(scene: Scene, store: Store) -> None:
         "Months ago a traveller talked about a trip. Three conversations, imported:",
     )
     file = Path(str(resources.files("scroll_context") / "bundled" / "trip.jsonl"))
-    messages = [one for one in read(file, "trip", Labels(), Format.JSONL) if isinstance(one, Imported)]
-    store.log.append_many(piece.draft for message in messages for piece in message.pieces)
+    imported = import_file(store, file)
     for past in store.log.sessions():
         scene.stage.fact(f"{past.session_id:<16} seq {past.first_seq:>2}-{past.last_seq:<2}  {past.first_at[:10]}", "")
-    scene.stage.check(f"{len(messages)} messages, each with an address", store.log.last_seq() == len(messages))
+    scene.stage.check(f"{imported.messages} messages, each with an address", store.log.last_seq() == imported.messages)
 
 
 def three_cells(scene: Scene, agent: Agent) -> None:

@@ -1,32 +1,57 @@
 """Read a file of messages: find out how it is laid out, and give its messages one by one.
 
 Everything that can be wrong with a file is found while reading it, as a Fault with its line, so that a caller can
-read it once to check it and a second time to import it. Memory grows with one line of a JSONL file, or with
-the whole of a JSON file, and with 16 bytes a message for recognising repeats.
+read it once to check it and a second time to import it. UTF-8 with or without a byte order mark, and UTF-16 and
+UTF-32 with one, are read; anything else is a fault, never a guess: a guessed encoding would write wrong words into a
+history that cannot be changed. Memory grows with one line of a JSONL file, or with the whole of a JSON file, and with
+16 bytes a message for recognising repeats.
 """
 
+import codecs
+import io
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from scroll_context.errors import BadInput
-from scroll_context.importers import fields, text
-from scroll_context.importers.document import Document, Placed
-from scroll_context.importers.keys import SourceKeys, fingerprint, is_prompt
-from scroll_context.importers.messages import pieces
-from scroll_context.importers.values import Fault, Format, Found, Imported, Labels
+from scroll_context.importers import fields
+from scroll_context.importers.messages import (
+    Fault,
+    Format,
+    Found,
+    Imported,
+    Labels,
+    Piece,
+    SourceKeys,
+    fingerprint,
+    is_prompt,
+    pieces,
+)
 
 _LINE_SUFFIXES = (".jsonl", ".ndjson")
 _NAMES_OF_A_SESSION = ("session_id", "conversation_id", "id")
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16: its mark begins with the same two bytes
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+
+_decode = json.JSONDecoder().raw_decode
+
+Placed = tuple[int, Any]
+"""The line that a value begins at, and the value."""
 
 
 def detect(path: Path, suffix: str = "") -> Format:
     """How the file is laid out; `suffix` decides for a single line of JSON, which could be either."""
-    start = [line for line, _ in zip(text.lines(path), range(2), strict=False)]
+    start = [line for line, _ in zip(text_lines(path), range(2), strict=False)]
     if not start or isinstance(start[0], Fault):
         return Format.JSONL
     try:
@@ -39,23 +64,36 @@ def detect(path: Path, suffix: str = "") -> Format:
     return Format.JSONL if len(start) > 1 or suffix.lower() in _LINE_SUFFIXES else Format.JSON
 
 
-def read(path: Path, name: str, labels: Labels, layout: Format) -> Iterator[Imported | Fault]:
-    """The messages of a file, in order. `name` stands for the session of messages that name none."""
-    labels = msgspec.structs.replace(labels, session_id=labels.session_id or name)
+def read(
+    path: Path, name: str, labels: Labels, layout: Format, renamed: Mapping[str, int] | None = None
+) -> Iterator[Imported | Fault]:
+    """The messages of a file, in order. `name` stands for the session of messages that name none.
+
+    Sessions that are `renamed` get the number at the end of their name, and of the keys of their messages.
+    """
+    labels = replace(labels, session_id=labels.session_id or name)
     found = _lines(path, labels) if layout is Format.JSONL else _document(path, labels)
     keys = SourceKeys()
     tools: dict[str, dict[str, str]] = defaultdict(dict)  # call ids are unique within a session at best
     for item in found:
-        yield item if isinstance(item, Fault) else _message(item, keys, tools)
+        yield item if isinstance(item, Fault) else _message(item, keys, tools, renamed or {})
 
 
-def _message(found: Found, keys: SourceKeys, tools: dict[str, dict[str, str]]) -> Imported | Fault:
+def _message(
+    found: Found, keys: SourceKeys, tools: dict[str, dict[str, str]], renamed: Mapping[str, int]
+) -> Imported | Fault:
     try:
         if not isinstance(found.value, dict):
             raise BadInput(f"expected a message (a JSON object), found {type(found.value).__name__}")
         session = fields.text(found.value, "session_id") or found.labels.session_id
         key = keys.key(session, found.value)
-        return Imported(found.line, pieces(found, key, tools[session]), found.offset)
+        if (number := renamed.get(session)) is None:
+            return Imported(found.line, session, key, pieces(found, key, tools[session]), found.offset)
+        events = (
+            Piece(replace(piece.draft, session_id=f"{session}-{number}"), piece.attachment)
+            for piece in pieces(found, f"{key}~{number}", tools[session])
+        )
+        return Imported(found.line, session, key, tuple(events), found.offset)
     except (BadInput, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         return Fault(found.line, f"{found.where}: {reason}" if found.where else reason, found.offset)
@@ -64,7 +102,7 @@ def _message(found: Found, keys: SourceKeys, tools: dict[str, dict[str, str]]) -
 def _lines(path: Path, labels: Labels) -> Iterator[Found | Fault]:
     """JSONL: each line is a message or a conversation."""
     named: Counter[str] = Counter()
-    for line in text.lines(path):
+    for line in text_lines(path):
         if isinstance(line, Fault):
             yield line
             continue
@@ -82,7 +120,7 @@ def _lines(path: Path, labels: Labels) -> Iterator[Found | Fault]:
 
 def _document(path: Path, labels: Labels) -> Iterator[Found | Fault]:
     """One JSON value: a message, a conversation, or a list of either."""
-    content = text.document(path)
+    content = whole_text(path)
     if isinstance(content, Fault):
         yield content
         return
@@ -160,3 +198,164 @@ def _not_json(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
         return f"not JSON: {error.msg} (column {error.colno})"
     return "not JSON that can be read: nested too deeply, or a number too long"
+
+
+# the text of a file -------------------------------------------------------------------------------------
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A line that is not blank, its number, and where in the file it ends."""
+
+    number: int
+    text: str
+    offset: int
+
+
+def text_lines(path: Path) -> Iterator[Line | Fault]:
+    """The lines that are not blank. One that cannot be decoded is a fault."""
+    with path.open("rb") as file:
+        mark, encoding = _encoding(file.read(4))
+        file.seek(len(mark))
+        if encoding == "utf-8":
+            yield from _utf8_lines(file, len(mark))
+        else:
+            yield from _wide_lines(file, encoding)
+
+
+def whole_text(path: Path) -> str | Fault:
+    """The whole text, or the fault that keeps it from being read."""
+    data = path.read_bytes()
+    mark, encoding = _encoding(data[:4])
+    try:
+        return data[len(mark) :].decode(encoding)
+    except UnicodeDecodeError as error:
+        before = data[len(mark) : len(mark) + error.start].decode(encoding, "replace")
+        return Fault(before.count("\n") + 1, _undecodable(error, encoding), error.start)
+
+
+def _encoding(start: bytes) -> tuple[bytes, str]:
+    for mark, encoding in _MARKS:
+        if start.startswith(mark):
+            return mark, encoding
+    return b"", "utf-8"
+
+
+def _utf8_lines(file: io.BufferedReader, offset: int) -> Iterator[Line | Fault]:
+    for number, raw in enumerate(file, 1):
+        offset += len(raw)
+        try:
+            text = raw.decode().strip()
+        except UnicodeDecodeError as error:
+            yield Fault(number, _undecodable(error, "utf-8"), offset)
+            continue
+        if text:
+            yield Line(number, text, offset)
+
+
+def _wide_lines(file: io.BufferedReader, encoding: str) -> Iterator[Line | Fault]:
+    number = 0
+    with io.TextIOWrapper(file, encoding, newline="\n") as wrapped:
+        try:
+            for number, text in enumerate(wrapped, 1):
+                if stripped := text.strip():
+                    yield Line(number, stripped, file.tell())
+        except UnicodeDecodeError as error:  # from here on nobody can say where a character begins
+            yield Fault(number + 1, _undecodable(error, encoding), file.tell())
+
+
+def _undecodable(error: UnicodeDecodeError, encoding: str) -> str:
+    return (
+        f"not {encoding.upper()} text (byte 0x{error.object[error.start]:02x}: {error.reason}); "
+        "convert the file, for example with `iconv -f WINDOWS-1252 -t UTF-8`"
+    )
+
+
+# a JSON document -----------------------------------------------------------------------------------------
+
+
+class Document:
+    """The text of a JSON document and how far it has been read. Errors are JSONDecodeError, as from json.loads.
+
+    The json module says where a syntax error is, and not where a value was. To name the line of a bad message in a
+    file of many lines, the outermost list or object, and the list under `messages`, are walked here by hand;
+    everything inside goes through the json module.
+    """
+
+    def __init__(self, content: str) -> None:
+        self._content = content
+        self._at = 0
+        self._line, self._counted = 1, 0
+
+    def read(self) -> Placed | list[Placed]:
+        """The outermost list, as placed elements, or the outermost value, its `messages` as placed elements."""
+        char = self._peek()
+        line = self._here()
+        found: Placed | list[Placed]
+        if char == "[":
+            found = self._elements()
+        elif char == "{":
+            found = (line, self._members())
+        else:
+            found = (line, self._value())
+        if self._peek():
+            raise self._error("Extra data")
+        return found
+
+    def _elements(self) -> list[Placed]:
+        self._at += 1
+        elements: list[Placed] = []
+        if self._peek() != "]":
+            self._place(elements)
+            while self._peek() == ",":
+                self._at += 1
+                self._peek()
+                self._place(elements)
+        self._take("]", "',' or ']'")
+        return elements
+
+    def _place(self, elements: list[Placed]) -> None:
+        line = self._here()
+        elements.append((line, self._value()))
+
+    def _members(self) -> dict[str, Any]:
+        self._at += 1
+        members: dict[str, Any] = {}
+        if self._peek() != "}":
+            self._member(members)
+            while self._peek() == ",":
+                self._at += 1
+                self._peek()
+                self._member(members)
+        self._take("}", "',' or '}'")
+        return members
+
+    def _member(self, members: dict[str, Any]) -> None:
+        if self._peek() != '"':
+            raise self._error("Expecting a property name in double quotes")
+        name = self._value()
+        self._take(":", "':'")
+        is_list = self._peek() == "["
+        members[name] = self._elements() if name == "messages" and is_list else self._value()
+
+    def _value(self) -> Any:
+        value, self._at = _decode(self._content, self._at)
+        return value
+
+    def _peek(self) -> str:
+        """The next character that is not space; empty at the end."""
+        while (char := self._content[self._at : self._at + 1]) and char in " \t\r\n":
+            self._at += 1
+        return char
+
+    def _take(self, char: str, expected: str) -> None:
+        if self._peek() != char:
+            raise self._error(f"Expecting {expected}")
+        self._at += 1
+
+    def _here(self) -> int:
+        self._line += self._content.count("\n", self._counted, self._at)
+        self._counted = self._at
+        return self._line
+
+    def _error(self, reason: str) -> json.JSONDecodeError:
+        return json.JSONDecodeError(reason, self._content, self._at)

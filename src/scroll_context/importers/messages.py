@@ -1,10 +1,26 @@
-"""One message of a chat API as the events that happened: what was said, each tool call, each tool result.
+"""Messages of chat APIs as the events that happened: what was said, each tool call, each tool result.
 
 OpenAI's and Anthropic's shapes are told apart part by part, since every part names its type; so a list may mix
 them. Order inside a message is kept, neighbouring texts are one event, base64 media become attachments, and whatever
 has no place of its own (reasoning, unknown parts, extra fields) is kept in the metadata of the message's first event.
+
+A source key is how a second import of a message is recognised as the same message. It is the same one when these are
+equal: its session; the whole JSON of the message (whatever the order of its keys and its spacing); how many equal
+messages stand before it in that session of the file; and the first message of that session that is not a system
+prompt. So
+
+* the same file adds nothing, under another name too, when its messages name their session;
+* a file that has grown, at its end or in the middle, adds the new messages and no others;
+* equal messages in one file ("ok", "ok") are all kept;
+* equal messages in two different conversations are both kept, even if somebody gives both the same session name.
+
+No key depends on a line number or on a position in a list. This module only parses: it reads no file, and an
+attachment travels beside its draft until it can be stored.
 """
 
+import collections
+import enum
+import hashlib
 import json
 from collections.abc import MutableMapping
 from typing import Any
@@ -12,11 +28,12 @@ from typing import Any
 import msgspec
 
 from scroll_context.errors import BadInput
-from scroll_context.events import BOOKKEEPING, Draft, Kind
+from scroll_context.events import IMPORTED, Draft, Kind
 from scroll_context.importers import fields
-from scroll_context.importers.values import Attachment, Found, Labels, Piece
 
 METADATA_LIMIT = 8 << 20  # bytes of JSON: what the log accepts
+RESERVED = frozenset(Kind) - {Kind.CONVERSATION, Kind.TOOL_CALL, Kind.TOOL_RESULT}
+"""Kinds that only Scroll itself records: they mean something to a session that is resumed."""
 
 _OWN_FIELDS = frozenset(
     """role content session_id agent_id task_id kind created_at timestamp name headline step_index msg_index metadata
@@ -27,6 +44,97 @@ _THINKING = ("thinking", "redacted_thinking")
 
 ToolNames = MutableMapping[str, str]
 """Names of the tools that were called, by call id, so that a result can say whose it is."""
+
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
+
+class Format(enum.StrEnum):
+    """How a file is laid out. The shape of a message (OpenAI, Anthropic, plain) is told message by message."""
+
+    JSONL = "jsonl"  # one JSON value a line: a message, or a conversation
+    JSON = "json"  # the whole file is one JSON value
+    EXPORT = "export"  # what `scroll export` writes
+
+
+class Labels(msgspec.Struct, frozen=True):
+    """Where messages belong that do not say so themselves. An empty session is named after the file."""
+
+    session_id: str = ""
+    agent_id: str = ""
+    task_id: str = ""
+    kind: str = "conversation"
+    created_at: str = ""
+
+
+class Attachment(msgspec.Struct, frozen=True):
+    """A body in bytes, not yet stored."""
+
+    body: bytes
+    media_type: str
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """One event to be, with the body that becomes its payload, if it has one."""
+
+    draft: Draft
+    attachment: Attachment | None = None
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """Why a line, or one message in it, cannot be imported."""
+
+    line: int
+    reason: str
+    offset: int = 0  # how far into the file, in bytes, for progress
+
+
+class Imported(msgspec.Struct, frozen=True):
+    """One message, as the events it stands for, in order."""
+
+    line: int
+    session_id: str  # as the file names it
+    key: str  # the source key, without the number of the piece
+    pieces: tuple[Piece, ...]
+    offset: int = 0
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A JSON value in the place of a message, before anybody looked into it."""
+
+    line: int
+    value: Any
+    labels: Labels
+    where: str = ""  # "message 3", when one line holds several
+    shared: dict[str, Any] = {}  # what the conversation says of itself; kept with its first message
+    offset: int = 0
+
+
+def fingerprint(message: Any) -> bytes:
+    """The hash of a message, the same for any order of its keys."""
+    return hashlib.sha256(_encode(message).encode()).digest()
+
+
+def is_prompt(message: dict[str, Any]) -> bool:
+    """Whether a message is a system prompt, which many conversations share."""
+    return message.get("role") in ("system", "developer")
+
+
+class SourceKeys:
+    """Gives out the keys of one file. Ask once for each message, in order."""
+
+    def __init__(self) -> None:
+        self._openings: dict[str, bytes] = {}
+        self._seen: collections.Counter[bytes] = collections.Counter()
+
+    def key(self, session_id: str, message: dict[str, Any]) -> str:
+        """The key of a message; the events that it becomes add a number of their own."""
+        content = fingerprint(message)
+        opening = self._openings.get(session_id, b"")
+        if not opening and not is_prompt(message):
+            opening = self._openings[session_id] = content
+        identity = hashlib.sha256(opening + content + session_id.encode()).digest()[:16]
+        self._seen[identity] += 1
+        return f"{IMPORTED}{identity.hex()}:{self._seen[identity]}"
 
 
 def pieces(found: Found, key: str, tools: ToolNames) -> tuple[Piece, ...]:
@@ -58,9 +166,9 @@ class _Message:
             "msg_index": fields.number(message, "msg_index"),
         }
         self.kind = fields.text(message, "kind") or (str(Kind.TOOL_RESULT) if self.is_result else labels.kind)
-        if self.kind in BOOKKEEPING:
+        if self.kind in RESERVED:
             raise BadInput(
-                f"kind {self.kind!r} is reserved for Scroll's own bookkeeping; leave it out or choose another"
+                f"kind {self.kind!r} is reserved for what Scroll records itself; leave it out or choose another"
             )
         self.texts: list[str] = []
         self.found: list[Piece] = []

@@ -375,7 +375,7 @@ def _head(database: sqlite3.Connection, path: Path) -> tuple[int, bytes]:
     if row[1] is None:
         raise StoreDamaged(
             f"the newest event of {path} (seq {row[0]}) is missing, so nothing can be chained to it. Nothing was "
-            "written. Run `scroll verify`, then `scroll salvage`."
+            f"written. Run {schema.command('verify', path)}, then {schema.command('salvage', path)}."
         )
     return int(row[0]), bytes(row[1])
 

@@ -3,24 +3,26 @@
 A body is written to a temporary file, synced, renamed to its digest, and the folder synced, before anyone may
 refer to it; so an event never names a payload that a crash can take away. Equal bodies are one file. Every read
 checks the digest: a body comes back exact or not at all. Digests come from rows and from model code, so they are
-untrusted: only 64 hex digits ever become a path. This module knows nothing of events.
+untrusted: only 64 hex digits ever become a path.
+
+A handle (`ToolResultRef`, `ArtifactRef`) shows size, type and address of an event's payload and loads it when asked.
 """
 
 import codecs
 import contextlib
 import errno
-import fcntl
 import hashlib
+import json
 import os
 import re
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from scroll_context.errors import PayloadDamaged, PayloadMissing, StoreError, StoreFull, StoreReadOnly
-from scroll_context.events import Payload
-from scroll_context.store.schema import sync_folder
+from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing, StoreError, StoreFull, StoreReadOnly
+from scroll_context.events import Event, Payload
+from scroll_context.store.schema import command, private_folder, sync_folder, try_lock
 
 CHUNK = 1 << 20
 TEXT = "text/plain; charset=utf-8"
@@ -38,9 +40,9 @@ class PayloadStore:
     def sweep(self) -> None:
         """Remove temporary files that killed writers left behind: those that no living writer holds locked."""
         for file in (self.folder / "tmp").glob("*"):
-            with contextlib.suppress(OSError), file.open("rb") as half:  # locked, gone, or not ours to remove
-                fcntl.flock(half, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                file.unlink()
+            with contextlib.suppress(OSError), file.open("rb") as half:  # gone, or not ours to remove
+                if try_lock(half.fileno()):
+                    file.unlink()
 
     def put(self, body: bytes | IO[bytes] | Iterable[bytes], media_type: str) -> Payload:
         """Store a body, streamed when it is a file or an iterable of pieces; durable when this returns."""
@@ -83,6 +85,11 @@ class PayloadStore:
         if held is not None:
             yield held
 
+    def check(self, digest: str) -> None:
+        """Read the body for its digest only: raises PayloadMissing or PayloadDamaged."""
+        for _ in self.chunks(digest):
+            pass
+
     def piece(self, digest: str, start: int, size: int) -> bytes:
         """Some bytes of the body, given out only after the whole has been verified."""
         piece, at = bytearray(), 0
@@ -121,7 +128,7 @@ class PayloadStore:
         if not is_digest(digest):
             raise PayloadMissing(
                 f"there can be no payload {digest!r:.80}: a payload's name is 64 hex digits. The event that names it "
-                "is damaged; `scroll verify` says which."
+                f"is damaged; {command('verify', self.folder)} says which."
             )
         return self.folder / digest[:2] / digest
 
@@ -136,8 +143,7 @@ class PayloadStore:
 
     def _is_intact(self, digest: str) -> bool:
         try:
-            for _ in self.chunks(digest):
-                pass
+            self.check(digest)
         except (PayloadMissing, PayloadDamaged):
             return False
         return True
@@ -168,20 +174,20 @@ class PayloadStore:
             raise
 
     def _temporary(self) -> tuple[int, str]:
-        """A new file, locked. One that was swept in the moment before it was locked has no name any more."""
-        folder = self.folder / "tmp"
-        folder.mkdir(parents=True, exist_ok=True)
+        """A new file, locked. A sweep may hold or remove it in the moment before it is locked; then another is made."""
+        private_folder(self.folder)
+        folder = private_folder(self.folder / "tmp")
         while True:
             handle, name = tempfile.mkstemp(dir=folder)
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            if os.fstat(handle).st_nlink:
+            os.fchmod(handle, 0o600)
+            if try_lock(handle) and os.fstat(handle).st_nlink:
                 return handle, name
             os.close(handle)
 
     def _make_durable(self, folder: Path) -> None:
         """Create a folder for digests, or make sure that the one another process created survives a crash."""
         if folder not in self._durable:
-            folder.mkdir(exist_ok=True)
+            private_folder(folder)
             sync_folder(self.folder)
             sync_folder(self.folder.parent)
             self._durable.add(folder)
@@ -208,3 +214,63 @@ def is_digest(name: object) -> bool:
 
 def _pieces(body: IO[bytes] | Iterable[bytes]) -> Iterable[bytes]:
     return body if not hasattr(body, "read") else iter(lambda: body.read(CHUNK), b"")
+
+
+# handles -------------------------------------------------------------------------------------------------
+
+
+class PayloadRef:
+    """What every handle has: where the body belongs, how large it is, and how it begins."""
+
+    def __init__(self, event: Event, payload: Payload, payloads: PayloadStore) -> None:
+        self.seq = event.seq
+        self.preview = event.content
+        self.size = payload.size
+        self.media_type = payload.media_type
+        self.digest = payload.digest
+        self._payloads = payloads
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} seq={self.seq} {self.media_type} {self.size:,} bytes>"
+
+
+class ToolResultRef(PayloadRef):
+    """Text: a tool's result, a long message, a cell's whole output."""
+
+    def text(self) -> str:
+        return self._payloads.text(self.digest)
+
+    def json(self) -> Any:
+        try:
+            return json.loads(self.text())
+        except ValueError as error:
+            raise BadInput(f"the payload of seq {self.seq} is not JSON ({error}); read it with .text()") from error
+
+    def lines(self) -> Iterator[str]:
+        """The lines, one at a time, without holding the whole text."""
+        rest = ""
+        for piece in self._payloads.text_pieces(self.digest):
+            *whole, rest = (rest + piece).split("\n")
+            yield from whole
+        if rest:
+            yield rest
+
+
+class ArtifactRef(PayloadRef):
+    """Bytes: an image, an archive, a generated file."""
+
+    def bytes(self) -> bytes:
+        return self._payloads.read(self.digest)
+
+    def save_as(self, target: str | Path) -> Path:
+        """Write the body to a new file."""
+        self._payloads.save_as(self.digest, Path(target))
+        return Path(target)
+
+
+def ref(event: Event, payloads: PayloadStore) -> ToolResultRef | ArtifactRef | None:
+    """The handle of an event's payload, or None when the body is inline."""
+    if event.payload is None:
+        return None
+    kind = ToolResultRef if event.payload.is_text else ArtifactRef
+    return kind(event, event.payload, payloads)

@@ -10,22 +10,20 @@ import datetime as dt
 import itertools
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from scroll_context.errors import StoreDamaged, StoreLocked
-from scroll_context.events import Draft, Kind
+from scroll_context.events import Draft, Kind, Progress
 from scroll_context.store import schema
 from scroll_context.store.chain import GENESIS, link
 from scroll_context.store.log import INSERT, utc_now
 from scroll_context.store.pages import PageFile, Place
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.rows import prepare
-
-Progress = Callable[[int, int], None]
 
 
 class SalvageReport(msgspec.Struct, frozen=True):

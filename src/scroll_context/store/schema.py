@@ -8,8 +8,11 @@ readers of the file.
 """
 
 import contextlib
+import fcntl
 import os
+import shlex
 import sqlite3
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -102,7 +105,7 @@ class Translated:
 
 def _damaged(error: Exception, path: Path) -> StoreDamaged:
     return StoreDamaged(
-        f"{path} is damaged ({error}). Nothing was changed. `scroll salvage` recovers every legible event "
+        f"{path} is damaged ({error}). Nothing was changed. {command('salvage', path)} recovers every legible event "
         "into a new log and keeps this file."
     )
 
@@ -132,7 +135,14 @@ def _explain(error: sqlite3.Error, path: Path) -> StoreError | BadInput:
                 "Check the disk (space, quota, mount) and try again."
             )
         case _:
-            return StoreError(f"SQLite failed on {path}: {error}. `scroll verify` tells whether the file is damaged.")
+            return StoreError(
+                f"SQLite failed on {path}: {error}. {command('verify', path)} tells whether the file is damaged."
+            )
+
+
+def command(name: str, log: Path) -> str:
+    """A command line for the store of this log, as an error prints it: it works from any folder."""
+    return f"`scroll {name} --store {shlex.quote(str(log.absolute().parent))}`"
 
 
 def tolerates(database: sqlite3.Connection, error: sqlite3.Error) -> bool:
@@ -150,8 +160,9 @@ def create(folder: Path, fill: Callable[[sqlite3.Connection], None] | None = Non
     """Create `folder/log.db` atomically, with what `fill` inserts; another process may win the race to create it."""
     path = folder / LOG_NAME
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        private_folder(folder)
         handle, name = tempfile.mkstemp(prefix=_UNFINISHED, dir=folder)
+        os.fchmod(handle, 0o600)  # SQLite gives its WAL files the mode of the log
     except OSError as error:
         raise StoreReadOnly(f"cannot create a store in {folder}: {error.strerror}. Nothing was changed.") from error
     os.close(handle)
@@ -220,7 +231,7 @@ def locate(folder: Path) -> Path:
             f"{folder} has payloads or an index but no {LOG_NAME}. Scroll will not put an empty log in its place: "
             "restore the file from a backup."
         )
-    raise NotAStore(f"there is no store in {folder}. `scroll import FILE --store {folder}` creates one.")
+    raise NotAStore(f"there is no store in {folder}. Store({str(folder)!r}, create=True) creates one.")
 
 
 def connect(path: Path, *, writable: bool, busy_ms: int = 10_000) -> sqlite3.Connection:
@@ -279,6 +290,23 @@ def _check(database: sqlite3.Connection, path: Path) -> int:
     return version
 
 
+def private_folder(folder: Path) -> Path:
+    """Create a folder of a store, which only its owner can enter, whatever the umask; close one that exists."""
+    if not folder.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
+    make_private(folder)
+    return folder
+
+
+def make_private(path: Path) -> None:
+    """Take away what others may do with a file or folder of a store, where it is ours to take."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        with contextlib.suppress(OSError):  # another user's store, or a medium that cannot be written
+            path.chmod(mode & 0o700)
+
+
 def sync_folder(folder: Path) -> None:
     """Make a rename or link in `folder` durable."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -286,3 +314,15 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def try_lock(handle: int) -> bool:
+    """Take the exclusive lock of an open file or folder; False when another opening of it holds the lock.
+
+    The lock goes when the handle is closed, and so with the process that held it, however that ended.
+    """
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -10,9 +10,9 @@ from types import TracebackType
 import msgspec
 
 from scroll_context.events import EVERYTHING, Draft, Event, Grant
+from scroll_context.store import schema
 from scroll_context.store.log import EventLog
-from scroll_context.store.payloads import PayloadStore
-from scroll_context.store.refs import ArtifactRef, ToolResultRef, ref
+from scroll_context.store.payloads import ArtifactRef, PayloadStore, ToolResultRef, ref
 from scroll_context.store.search import SearchIndex
 from scroll_context.store.sql import GuardedSql, SqlLimits
 
@@ -38,6 +38,9 @@ class Store:
         self.folder = Path(folder)
         self.payloads = PayloadStore(self.folder / "payloads")
         self.log = EventLog(self.folder, self.payloads, create=create, lock_timeout=lock_timeout)
+        for part in (self.folder, self.log.path, self.payloads.folder, self.folder / "index"):
+            if part.exists():  # a store of an earlier version was as open as the umask let it be
+                schema.make_private(part)
         self.index = SearchIndex(self.folder / "index", self.log, self.payloads)
         self.log.on_append = self.index.notify
         self.payloads.sweep()

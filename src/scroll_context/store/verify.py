@@ -4,20 +4,15 @@ Reads everything, so it is a command and never part of opening. Damage that a sa
 log is reported as known and does not fail the check.
 """
 
-from collections.abc import Callable
-
 import msgspec
 
 from scroll_context.errors import PayloadDamaged, PayloadMissing
-from scroll_context.events import Kind
+from scroll_context.events import Kind, Progress
 from scroll_context.store import schema
 from scroll_context.store.chain import GENESIS, link
 from scroll_context.store.log import PAGE, EventLog
 
 _COLUMNS = ", ".join(schema.COLUMNS)
-
-Progress = Callable[[int, int], None]
-"""Told (done, total) now and then during long work."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -81,8 +76,7 @@ class _Faults:
 
 def _payload_fault(log: EventLog, digest: str) -> str:
     try:
-        for _ in log.payloads.chunks(digest):
-            pass
+        log.payloads.check(digest)
     except (PayloadMissing, PayloadDamaged) as error:
         return str(error)
     return ""

@@ -1,0 +1,289 @@
+"""Importing a file into a store: whole or not at all, once however often it is repeated, and apart from what is there.
+
+A file is read twice. The first pass only looks for faults; unless they may be skipped, one fault is enough and
+nothing of the file is imported. The second pass appends in batches. A run that is killed between two batches is
+completed by running it again, since what is already there is recognised by its source key.
+
+Files are named alike and sessions too, so a session of the store is added to only if this file began it: if
+everything that was imported into it is in the file. Otherwise the file's session gets a name of its own (`chat-2`),
+unless the caller asks to join.
+"""
+
+import contextlib
+import gzip
+import shutil
+import stat
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+import msgspec
+
+from scroll_context.errors import BadInput, UnreadableMessages
+from scroll_context.events import IMPORTED, Draft, Progress
+from scroll_context.importers.formats import detect, read
+from scroll_context.importers.messages import RESERVED, Fault, Format, Imported, Labels, Piece
+from scroll_context.store.log import EventLog
+from scroll_context.store.merge import check_export, merge_export
+from scroll_context.store.store import Store
+
+STDIN = Path("-")
+BATCH_EVENTS = 2_000
+BATCH_BYTES = 16 << 20
+LISTED = 20  # faults of a file that are kept for the reader; the others are counted
+
+_GZIP = b"\x1f\x8b"
+
+
+class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a file is to be read, and where its events go."""
+
+    session_id: str = ""  # of messages that name none; empty: the name of the file
+    agent_id: str = ""
+    task_id: str = ""
+    kind: str = "conversation"  # of what was said
+    layout: Format | None = None  # None: found out
+    skip_bad: bool = False  # import the good messages of a file with bad ones
+    join: bool = False  # add to sessions of the same name, whoever began them
+    trust: bool = False  # of an export: restore it as one's own, with snapshots, forks and plans that take effect
+
+
+class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one file."""
+
+    file: str
+    messages: int = 0
+    added: int = 0  # events that are new in the store
+    known: int = 0  # events that were there already
+    bad: int = 0  # messages that could not be read
+    faults: tuple[Fault, ...] = ()  # the first of them, with the reason
+    renamed: dict[str, str] = {}  # sessions whose names were taken, and their names in the store
+    missing: tuple[str, ...] = ()  # payloads that an export names and does not hold
+    error: str = ""  # why nothing of it was imported; the command line reports files one by one
+
+
+def import_file(
+    store: Store,
+    path: str | Path | IO[bytes],
+    *,
+    session_id: str = "",
+    agent_id: str = "",
+    task_id: str = "",
+    kind: str = "conversation",
+    layout: Format | None = None,
+    skip_bad: bool = False,
+    join: bool = False,
+    trust: bool = False,
+    progress: Progress | None = None,
+) -> ImportReport:
+    """Import a file of messages, or an export of another store. Raises BadInput when nothing of it was imported.
+
+    `session_id`, `agent_id`, `task_id` and `kind` stand for what messages do not say themselves. What is imported can
+    be searched at once; `store.index.catch_up()` indexes it now instead of at the first search.
+    """
+    options = ImportOptions(
+        session_id=session_id, agent_id=agent_id, task_id=task_id, kind=kind, layout=layout, skip_bad=skip_bad,
+        join=join, trust=trust,
+    )  # fmt: skip
+    with ImportFile(path, options) as file:
+        file.check(progress)
+        return file.write(store, progress)
+
+
+class ImportFile:
+    """One file on its way into a store: opened, checked without a store, then written to one."""
+
+    def __init__(self, path: str | Path | IO[bytes], options: ImportOptions) -> None:
+        if options.kind in RESERVED or not options.kind:
+            raise BadInput(f"kind {options.kind!r} is reserved for what Scroll records itself; choose another")
+        named = path if isinstance(path, str | Path) else getattr(path, "name", "stream")
+        source = Path(str(named))
+        self.label = "stdin" if source == STDIN else _utf8(str(source))
+        self._name = _utf8(_stem(source)) if source != STDIN else "stdin"
+        self._options = options
+        self._labels = Labels(
+            **{field: _utf8(getattr(options, field)) for field in ("session_id", "agent_id", "task_id", "kind")}
+        )
+        self._cleanup = contextlib.ExitStack()
+        try:
+            self._path = _readable(path, self._cleanup)
+            if not self._path.stat().st_size:
+                raise BadInput("it is empty")
+            suffix = source.with_suffix("").suffix if source.suffix.lower() == ".gz" else source.suffix
+            self._layout = options.layout or detect(self._path, suffix)
+        except BaseException:
+            self._cleanup.close()
+            raise
+        self._sessions: set[str] = set()
+        self._messages = 0
+        self._bad = 0
+        self._faults: list[Fault] = []
+
+    def __enter__(self) -> "ImportFile":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._cleanup.close()
+
+    def check(self, progress: Progress | None = None) -> None:
+        """Read all of it and write nothing. Raises BadInput when it cannot be imported."""
+        if self._layout is Format.EXPORT:
+            if self._labels != Labels():
+                raise BadInput("an export names the session, agent, task and kind of each event; leave those out")
+            with self._path.open("rb") as lines:
+                check_export(lines, progress)
+            return
+        for item in self._read(progress):
+            if isinstance(item, Fault):
+                self._bad += 1
+                if len(self._faults) < LISTED:
+                    self._faults.append(item)
+            else:
+                self._messages += 1
+                self._sessions.add(item.session_id)
+        if self._bad and not (self._options.skip_bad and self._messages):
+            faults = tuple((fault.line, fault.reason) for fault in self._faults)
+            raise UnreadableMessages(self.label, self._messages, self._bad, faults)
+        if not self._messages:
+            raise BadInput("there are no messages in it")
+
+    def write(self, store: Store, progress: Progress | None = None) -> ImportReport:
+        """Append what is not there yet. The file must have passed check()."""
+        if self._layout is Format.EXPORT:
+            return self._write_export(store, progress)
+        renamed = {} if self._options.join else self._names(store.log)
+        added = known = 0
+        for batch in self._batches(progress, renamed):
+            last = store.log.last_seq()
+            seqs = store.log.append_many([_with_payload(piece, store) for piece in batch])
+            new = sum(seq > last for seq in seqs)
+            added, known = added + new, known + len(seqs) - new
+        return ImportReport(
+            file=self.label, messages=self._messages, added=added, known=known, bad=self._bad,
+            faults=tuple(self._faults), renamed={name: f"{name}-{n}" for name, n in renamed.items()},
+        )  # fmt: skip
+
+    def _write_export(self, store: Store, progress: Progress | None) -> ImportReport:
+        last = store.log.last_seq()
+        with self._path.open("rb") as lines:
+            merged = merge_export(
+                lines, store.log, self.label, progress, trust=self._options.trust, join=self._options.join
+            )
+        new = sum(seq > last for seq in merged.seqs)
+        return ImportReport(
+            file=self.label, messages=len(merged.seqs), added=new, known=len(merged.seqs) - new,
+            renamed=merged.renamed, missing=merged.missing,
+        )  # fmt: skip
+
+    def _read(
+        self, progress: Progress | None = None, renamed: dict[str, int] | None = None
+    ) -> Iterator[Imported | Fault]:
+        total = self._path.stat().st_size
+        for count, item in enumerate(read(self._path, self._name, self._labels, self._layout, renamed)):
+            if progress and count % 500 == 0:
+                progress(item.offset, total)
+            yield item
+
+    def _batches(self, progress: Progress | None, renamed: dict[str, int]) -> Iterator[list[Piece]]:
+        batch: list[Piece] = []
+        size = 0
+        for item in self._read(progress, renamed):
+            if isinstance(item, Fault):
+                if self._options.skip_bad:
+                    continue
+                raise BadInput(f"it changed while it was read (line {item.line}: {item.reason}); import it again")
+            batch += item.pieces
+            size += sum(len(p.draft.content) + (len(p.attachment.body) if p.attachment else 0) for p in item.pieces)
+            if len(batch) >= BATCH_EVENTS or size >= BATCH_BYTES:
+                yield batch
+                batch, size = [], 0
+        if batch:
+            yield batch
+
+    def _names(self, log: EventLog) -> dict[str, int]:
+        """The sessions of the file whose names others have taken, with the number that each gets instead."""
+        taken = {name for name in self._sessions if log.tail(1, session_id=name)}
+        if not taken:
+            return {}
+        keys: dict[str, set[str]] = {name: set() for name in taken}
+        for item in self._read():
+            if isinstance(item, Imported) and item.session_id in taken:
+                keys[item.session_id].add(item.key)
+        renamed: dict[str, int] = {}
+        for name in taken:
+            number = 1
+            while not _is_begun_by(log, name, number, keys[name]):
+                number += 1
+            if number > 1:
+                renamed[name] = number
+        return renamed
+
+
+def _is_begun_by(log: EventLog, name: str, number: int, keys: set[str]) -> bool:
+    """Whether messages with these keys may go to a session: nobody has it, or all that was imported there is theirs."""
+    session_id = name if number == 1 else f"{name}-{number}"
+    rows = log.query("SELECT source_key FROM event WHERE session_id = ? ORDER BY seq", [session_id])
+    if not rows:
+        return True
+    first, *others = ((key or "").rpartition(":")[0].partition("~")[0] for (key,) in rows)
+    return first in keys and all(key in keys for key in others if key.startswith(IMPORTED))
+
+
+def _readable(path: str | Path | IO[bytes], cleanup: contextlib.ExitStack) -> Path:
+    """The file itself, or a copy of what can be read only once (stdin, a pipe) or is compressed, until the cleanup."""
+    try:
+        if isinstance(path, str | Path):
+            path = Path(path)
+            if path != STDIN:
+                mode = path.stat().st_mode
+                if stat.S_ISDIR(mode):
+                    raise BadInput("this is a folder; name the files in it")
+                if stat.S_ISREG(mode):
+                    with path.open("rb") as file:
+                        is_compressed = file.read(2) == _GZIP
+                    return _unpacked(path, cleanup) if is_compressed else path
+            stream = sys.stdin.buffer if path == STDIN else cleanup.enter_context(path.open("rb"))
+        else:
+            stream = path
+        copy = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="scroll-"))) / "spool"
+        with copy.open("wb") as target:
+            shutil.copyfileobj(stream, target)
+        with copy.open("rb") as file:
+            is_compressed = file.read(2) == _GZIP
+        return _unpacked(copy, cleanup) if is_compressed else copy
+    except OSError as error:
+        raise BadInput(error.strerror or str(error)) from error
+
+
+def _unpacked(path: Path, cleanup: contextlib.ExitStack) -> Path:
+    copy = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="scroll-"))) / "unpacked"
+    try:
+        with gzip.open(path) as packed, copy.open("wb") as target:
+            shutil.copyfileobj(packed, target)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise BadInput(f"it is compressed with gzip and damaged or cut short ({error})") from error
+    return copy
+
+
+def _stem(path: Path) -> str:
+    """The name of a file without its endings: `chat` for chat.jsonl and for chat.jsonl.gz."""
+    return Path(path.stem).stem if path.suffix.lower() == ".gz" else path.stem
+
+
+def _utf8(text: str) -> str:
+    """A file name or label without bytes that are not UTF-8, which the log could not store."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _with_payload(piece: Piece, store: Store) -> Draft:
+    """The draft, its attachment stored as its payload."""
+    if piece.attachment is None:
+        return piece.draft
+    payload = store.payloads.put(piece.attachment.body, piece.attachment.media_type)
+    return msgspec.structs.replace(piece.draft, payload=payload)

@@ -1,0 +1,368 @@
+"""Reading an export into a log: as one's own when it is trusted, as foreign text when it is not.
+
+A trusted export, read into a log that is empty, gives the same seqs and the same chain. In a log with a history of its
+own its events get new addresses, all addresses inside them are changed to match, and `metadata.moved_from` keeps the
+old one.
+
+An export that is not trusted is foreign: every event of it is marked (`Draft.is_foreign`), its sessions stay apart from
+those of the store, its source keys are not taken over, and its bookkeeping (snapshots, forks, plans, settings) is kept
+as events of kind `foreign`, which have no effect.
+"""
+
+import base64
+import contextlib
+import hashlib
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Annotated, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from scroll_context.errors import BadInput, PayloadMissing
+from scroll_context.events import BOOKKEEPING, Draft, Event, Kind, Progress
+from scroll_context.store import schema
+from scroll_context.store.chain import GENESIS, link
+from scroll_context.store.log import INSERT, PAGE, EventLog
+from scroll_context.store.payloads import PayloadStore
+from scroll_context.store.rows import event_from_row
+from scroll_context.store.transfer import EXPORT_VERSION
+
+_Number = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+_Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+_Address = Annotated[int, msgspec.Meta(ge=1, lt=1 << 53)]  # SQLite gives out no address after 2^63-1
+_TYPES: dict[str, Any] = {
+    "seq": _Address,
+    "payload": _Digest | None,
+    "payload_size": _Number | None,
+    "payload_type": str | None,
+    "reply_to": _Number | None,
+    "step_index": _Number | None,
+    "msg_index": _Number | None,
+    "source_key": str | None,
+    "chain": _Digest,
+}
+_Record = msgspec.defstruct("_Record", [(column, _TYPES.get(column, str)) for column in schema.COLUMNS])
+"""An event of an export, checked column by column: the file may come from anywhere."""
+
+
+class MergeReport(msgspec.Struct, frozen=True):
+    """What became of an export."""
+
+    seqs: list[int]  # of its events, in their order, as they are in the log now
+    renamed: dict[str, str] = {}  # sessions whose names were taken, and their names here
+    missing: tuple[str, ...] = ()  # digests of payloads that the export names and does not hold
+
+
+def check_export(lines: Iterable[bytes], progress: Progress | None = None) -> None:
+    """Read an export to its end and write nothing. Raises BadInput for one that is cut short, altered or no export."""
+    links = _Links()
+    for row in _ExportReader(lines, None, progress):
+        links.check(row)
+    links.finish()
+
+
+def merge_export(
+    lines: Iterable[bytes],
+    log: EventLog,
+    source: str = "export",
+    progress: Progress | None = None,
+    *,
+    trust: bool = False,
+    join: bool = False,
+) -> MergeReport:
+    """Add the events of an export, which came from `source`, to a log. A second time adds nothing.
+
+    A declaration of what a salvage lost, in addresses of the other log, is left out when addresses change.
+    """
+    reader = _ExportReader(lines, log.payloads, progress)
+    if trust and log.last_seq() == 0 and (seqs := _fill_vacant(reader, log)) is not None:
+        return MergeReport(seqs, {}, tuple(reader.missing))
+    merge = _Merge(log, source, trust=trust, join=join)
+    for row in reader:
+        merge.take(event_from_row(row))
+    merge.flush()
+    moved = merge.addresses
+    return MergeReport([moved[seq] for seq in sorted(moved)], merge.renamed, tuple(reader.missing))
+
+
+class _Merge:
+    """An export on its way into a log with a history of its own, a page at a time."""
+
+    def __init__(self, log: EventLog, source: str, *, trust: bool, join: bool) -> None:
+        self.addresses: dict[int, int] = {}  # there: here
+        self._log = log
+        self._source = source
+        self._trust = trust
+        self._join = join
+        self._names: dict[str, str] = {}  # of sessions, there: here
+        self._pending: dict[int, Event] = {}
+
+    @property
+    def renamed(self) -> dict[str, str]:
+        return {there: here for there, here in self._names.items() if there != here}
+
+    def take(self, event: Event) -> None:
+        if event.kind != Kind.SALVAGE:
+            self._pending[event.seq] = event
+        if len(self._pending) == PAGE:
+            self.flush()
+
+    def flush(self) -> None:
+        """Append what is pending, in parts: an event needs the new addresses of those that it names."""
+        pending, self._pending = self._pending, {}
+        part: dict[int, Event] = {}
+        here = {event.seq: event.chain for event in self._log.get_many(list(pending))}
+        for seq, event in pending.items():
+            if here.get(seq) == event.chain:  # the two logs begin with the same history
+                self.addresses[seq] = seq
+                if self._trust:
+                    self._names[event.session_id] = event.session_id
+                continue
+            if any(named in part for named in _named_seqs(event, self._text)):
+                self._append(part)
+                part = {}
+            part[seq] = event
+        self._append(part)
+
+    def _append(self, part: dict[int, Event]) -> None:
+        seqs = self._log.append_many([self._draft(event) for event in part.values()])
+        self.addresses.update(zip(part, seqs, strict=True))
+
+    def _draft(self, event: Event) -> Draft:
+        session_id = self._session(event)
+        if not self._trust and event.kind in BOOKKEEPING:
+            metadata = {**event.metadata, "kind": str(event.kind), "imported": self._source, "moved_from": event.seq}
+            return replace(_as_draft(event), session_id=session_id, kind=Kind.FOREIGN, reply_to=None,
+                           metadata=metadata, source_key=_key(event))  # fmt: skip
+        draft = renumbered(_as_draft(event), self.addresses, self._text)
+        metadata = {**draft.metadata, "moved_from": event.seq}
+        if event.kind == Kind.FORK and isinstance(parent := metadata.get("session_id"), str):
+            metadata["session_id"] = self._names.get(parent, parent)
+        if not self._trust:
+            metadata["imported"] = self._source
+        own_key = event.source_key if self._trust else ""  # a foreign key means nothing here, and may be made up
+        return replace(draft, session_id=session_id, metadata=metadata, source_key=own_key or _key(event))
+
+    def _session(self, event: Event) -> str:
+        """The name of the event's session here: its own, unless somebody else has begun a session of that name."""
+        there = event.session_id
+        if there not in self._names:
+            number, name = 1, there
+            while not (self._join or self._is_begun_by(event, name)):
+                number += 1
+                name = f"{there}-{number}"
+            self._names[there] = name
+        return self._names[there]
+
+    def _is_begun_by(self, event: Event, name: str) -> bool:
+        first = next(self._log.iterate(session_id=name), None)
+        if first is None or first.source_key == _key(event):
+            return True
+        return self._trust and bool(event.source_key) and first.source_key == event.source_key
+
+    def _text(self, event: Draft) -> str:
+        return event.content if event.payload is None else self._log.payloads.text(event.payload.digest)
+
+
+def _as_draft(event: Event) -> Draft:
+    return Draft(**{field: getattr(event, field) for field in Draft.__struct_fields__})
+
+
+def _key(event: Event) -> str:
+    """The identity of an event of another store: its place in the chain there."""
+    return f"scroll:{event.chain.hex()}"
+
+
+# addresses inside events --------------------------------------------------------------------------------
+
+Address = Callable[[int], int | None]
+"""From an address to another; None for one that is not known."""
+
+
+def renumbered(event: Draft, addresses: Mapping[int, int], text: Callable[[Draft], str]) -> Draft:
+    """The event with every address inside it changed: what it answers, and those in metadata, plans and snapshots.
+
+    An address that is not known is left out. `text` gives the whole text of a snapshot.
+    """
+    changed = _readdressed(event, addresses.get, text)
+    upto = event.metadata.get("upto")
+    if isinstance(upto, int) and upto not in addresses:  # the last event that a model had read; any before it will do
+        nearest = max((seq for seq in addresses if seq < upto), default=None)
+        metadata = {**changed.metadata, "upto": addresses[nearest] if nearest is not None else 0}
+        changed = replace(changed, metadata=metadata)
+    return changed
+
+
+def _named_seqs(event: Draft, text: Callable[[Draft], str]) -> set[int]:
+    named: set[int] = set()
+
+    def note(seq: int) -> int:
+        named.add(seq)
+        return seq
+
+    _readdressed(event, note, text)
+    return named
+
+
+def _readdressed(event: Draft, address: Address, text: Callable[[Draft], str]) -> Draft:
+    values: dict[str, Any] = {}
+    if event.reply_to is not None:
+        values["reply_to"] = address(event.reply_to)
+    metadata = dict(event.metadata)
+    for field in ("inside_cell", "upto", "at_seq"):
+        if isinstance(metadata.get(field), int):
+            metadata[field] = address(metadata[field])
+    if isinstance(metadata.get("seqs"), list):
+        metadata["seqs"] = _known(address(seq) for seq in metadata["seqs"] if isinstance(seq, int))
+    if event.kind == Kind.EVICTION and isinstance(plan := metadata.get("plan"), dict):
+        metadata["plan"] = {
+            **plan,
+            "folded": _known(map(address, plan.get("folded", ()))),
+            "clipped": [[new, kept] for old, kept in plan.get("clipped", ()) if (new := address(old)) is not None],
+            "evicted": [
+                [address(lo), address(hi) or address(lo)]
+                for lo, hi in plan.get("evicted", ())
+                if address(lo) is not None
+            ],
+        }
+    if metadata != event.metadata:
+        values["metadata"] = {name: value for name, value in metadata.items() if value is not None}
+    if event.kind == Kind.SNAPSHOT:
+        # what is no snapshot stays as it is: nobody can restore it
+        with contextlib.suppress(msgspec.MsgspecError, KeyError, TypeError, AttributeError, PayloadMissing):
+            values |= {"content": _snapshot(msgspec.json.decode(text(event)), address), "payload": None}
+    return replace(event, **values)
+
+
+def _snapshot(change: dict[str, Any], address: Address) -> str:
+    """The content of a snapshot event, with the cells and events that its variables come from."""
+    for variable in change.get("saved", ()):
+        variable["cell"] = address(variable.get("cell", 0)) or 0
+        variable["seqs"] = _known(address(seq) for seq in variable.get("seqs", ()))
+    return msgspec.json.encode({**change, "cell": address(change["cell"]) or 0}).decode()
+
+
+def _known(seqs: Iterable[int | None]) -> list[int]:
+    return [seq for seq in seqs if seq is not None]
+
+
+# reading an export --------------------------------------------------------------------------------------
+
+
+def _fill_vacant(rows: Iterable[tuple[Any, ...]], log: EventLog) -> list[int] | None:
+    """Record an export in a log that never held anything, all of it or nothing; None when it held something."""
+    with schema.Translated(log.path):
+        database = schema.connect(log.path, writable=True)
+        try:
+            database.execute("BEGIN IMMEDIATE")
+            if database.execute("SELECT 1 FROM sqlite_sequence").fetchone() is not None:
+                return None
+            seqs: list[int] = []
+            links = _Links()
+            for row in rows:
+                links.check(row)
+                database.execute(INSERT, row)
+                seqs.append(row[0])
+            links.finish()
+            database.execute("COMMIT")
+        finally:
+            database.close()
+    if log.on_append is not None:
+        log.on_append()
+    return seqs
+
+
+class _Links:
+    """Whether the rows of an export match their hashes, but for those that a salvage in it declares."""
+
+    def __init__(self) -> None:
+        self._seq, self._chain = 0, GENESIS
+        self._altered: set[int] = set()
+
+    def check(self, row: tuple[Any, ...]) -> None:
+        if row[0] == self._seq + 1 and link(self._chain, row[:-1]) != row[-1]:
+            self._altered.add(row[0])
+        if row[4] == Kind.SALVAGE:
+            self._altered.difference_update(event_from_row(row).metadata.get("altered", ()))
+        self._seq, self._chain = row[0], row[-1]
+
+    def finish(self) -> None:
+        if self._altered:
+            raise BadInput(f"seq {min(self._altered)} of the export does not match its hash; nothing was imported")
+
+
+class _ExportReader:
+    """The event rows of an export, its payloads stored (where there is a place) before the event that names them."""
+
+    def __init__(self, lines: Iterable[bytes], payloads: PayloadStore | None, progress: Progress | None) -> None:
+        self.missing: list[str] = []  # digests of payloads that the exported store had lost
+        self._lines = lines
+        self._payloads = payloads
+        self._progress = progress
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        numbered = _documents(self._lines)
+        _, header = next(numbered, (0, {}))
+        if header.get("scroll_export") != EXPORT_VERSION:
+            raise BadInput(f"not a Scroll export of version {EXPORT_VERSION}")
+        total, count, seq, head = header.get("last_seq", 0), 0, 0, GENESIS.hex()
+        stored: set[str] = set()
+        for digest, group in itertools.groupby(numbered, lambda item: item[1].get("payload")):
+            if digest is not None:
+                self._take_payload(digest, (document for _, document in group))
+                stored.add(digest)
+                continue
+            for number, document in group:
+                if "end" in document:
+                    if document["end"] != count or document.get("head") != head:
+                        raise BadInput(f"line {number}: the end line does not match the events before it")
+                    return
+                row = _row(number, document)
+                if row[8] is not None and row[8] not in stored:
+                    raise BadInput(
+                        f"line {number} of the export names payload {row[8][:12]}…, which does not come before it"
+                    )
+                if row[0] <= seq:
+                    raise BadInput(f"line {number} of the export has seq {row[0]} after seq {seq}")
+                count, seq, head = count + 1, row[0], row[-1].hex()
+                if self._progress and count % 1000 == 0:
+                    self._progress(seq, total)
+                yield row
+        raise BadInput("the export is cut short: it has no end line. Nothing more can be read from it.")
+
+    def _take_payload(self, digest: str, parts: Iterator[dict[str, Any]]) -> None:
+        first = next(parts)
+        if first.get("missing") is True:
+            self.missing.append(digest)
+            return
+        try:
+            pieces = (base64.b64decode(part["base64"], validate=True) for part in itertools.chain([first], parts))
+            if self._payloads is not None:
+                found = self._payloads.put(pieces, "application/octet-stream").digest
+            else:
+                hasher = hashlib.sha256()
+                for piece in pieces:
+                    hasher.update(piece)
+                found = hasher.hexdigest()
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadInput(f"payload {str(digest)[:12]}… of the export is damaged: {error}") from error
+        if found != digest:
+            raise BadInput(f"payload {str(digest)[:12]}… of the export does not match its digest")
+
+
+def _documents(lines: Iterable[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
+    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    for number, line in enumerate(lines, 1):
+        try:
+            yield number, decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise BadInput(f"line {number} of the export is damaged: {error}") from error
+
+
+def _row(number: int, document: dict[str, Any]) -> tuple[Any, ...]:
+    try:
+        *columns, chain = msgspec.structs.astuple(msgspec.convert(document.get("event"), _Record))
+    except msgspec.ValidationError as error:
+        raise BadInput(f"line {number} of the export is not a whole event ({error})") from error
+    return (*columns, bytes.fromhex(chain))
