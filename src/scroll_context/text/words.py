@@ -39,9 +39,11 @@ STOP_WORDS = frozenset(
     recommendation recommendations related second share simple small specific specifically start started starting step
     steps struggling stuff suggest suggested suggestion suggestions talk talking term terms test three time times tips
     today tomorrow top trouble type types understand understanding understood work worked working works worried wrong
-    year years yesterday week weeks month months cool got gotta gonna hmm kinda lol super wow sounds""".split()
+    year years yesterday week weeks month months cool got gotta gonna hmm kinda lol super wow sounds
+    january february march april may june july august september october november december
+    monday tuesday wednesday thursday friday saturday sunday""".split()
 )
-"""Grammar, and what people say in any conversation whatever it is about."""
+"""Grammar, the calendar, and what people say in any conversation whatever it is about."""
 
 
 def words(text: str) -> list[str]:
@@ -71,6 +73,8 @@ def _singular(word: str) -> str:
         return word
     if word.endswith("ies") and len(word) > 4:
         return word[:-3] + "y"
+    if word.endswith("zzes"):
+        return word[:-3]
     if word.endswith(("sses", "shes", "ches", "xes", "zes")):
         return word[:-2]
     return word[:-1]

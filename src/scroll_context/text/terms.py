@@ -1,0 +1,293 @@
+"""Distinctive terms: what a session was about, told by the words that set it apart from the others.
+
+A term is a run of one to three words without a stop word or punctuation inside. What counts is in how many of the
+user's turns it occurs: in the session, in everything else, and in the neighbouring sessions (Dunning's log-likelihood
+ratio). The first terms of a session set it apart from all others; the rest set it apart from its neighbours, which
+tend to share a subject. Counting is incremental: a session is counted once, and when it is closed only its `KEPT`
+most frequent terms stay in memory. Everything is a pure function of the turns in their order.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+
+from scroll_context.text.prose import body, clip, prose, sentences
+from scroll_context.text.words import STOP_WORDS, WORD, stem, words
+
+KEPT = 300  # terms of a session that are counted on after it is closed
+LONGEST = 3  # words of a term
+NEIGHBOURS = 4  # sessions before and after
+READ = 20_000  # characters of a turn that are looked at; what is longer was pasted
+WIDTH = 7  # terms of a session
+TITLE = 80  # characters
+FIRST_TURNS = 4  # after which no title is looked for if there is one
+
+APART_FROM_ALL = 6.6  # log-likelihood ratios, which one in a hundred terms would reach by chance,
+APART_FROM_NEIGHBOURS = 5.0  # one in forty,
+APART_AT_LEAST = 3.8  # one in twenty
+
+_BREAK = re.compile(r"[^\w\s'’+#-]+|\n")
+_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]{2,}|[\u30a0-\u30ff]{3,}")  # and katakana, which writes names
+_SPACELESS = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
+_READABLE = re.compile(r"(?=.*(?:[^\W\d_]{3}|[\u3400-\u9fff]{2}))(?!.*[²³¹⁰-₟])(?!.*[a-z].*[α-ω])(?!.*[α-ω].*[a-z]).+")
+"""A word with three letters in a row that is no piece of a formula."""
+_VERB_LIKE = re.compile(r"\w{2}(?:ing|ed|ly)\Z")
+
+
+class TermTable:
+    """Counts of terms over sessions in order. The newest session may still grow; older ones are closed."""
+
+    def __init__(self) -> None:
+        self._sessions: list[_Counts] = []
+        self._closed: Counter[str] = Counter()  # turns of the closed sessions, by term
+        self._turns = 0  # of all sessions
+        self._turns_with: Counter[str] = Counter()  # turns of all sessions, by stem
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def add(self, turns: Iterable[str] = ()) -> int:
+        """Begin a session with these turns of the user, and close the one before. Its number is returned."""
+        if self._sessions:
+            self._sessions[-1].close()
+            self._closed.update(self._sessions[-1].turns_with)
+        self._sessions.append(_Counts())
+        self.extend(turns)
+        return len(self._sessions) - 1
+
+    def extend(self, turns: Iterable[str]) -> None:
+        """More turns of the newest session."""
+        newest = self._sessions[-1]
+        for turn in turns:
+            self._turns += 1
+            self._turns_with.update(newest.count(turn))
+
+    def terms(self, number: int, width: int = WIDTH) -> tuple[str, ...]:
+        """The terms that tell this session from the others.
+
+        Of seven, the first three are apart from all sessions, the next from the neighbours. A session that is like the
+        others, or the only one, is told by its most frequent terms.
+        """
+        own = self._sessions[number]
+        is_open = number == len(self._sessions) - 1
+        near = self._sessions[max(0, number - NEIGHBOURS) : number] + self._sessions[number + 1 :][:NEIGHBOURS]
+        turns_near = sum(other.turns for other in near)
+        from_all: list[tuple[float, float, str]] = []
+        from_near: list[tuple[float, float, str]] = []
+        frequent: list[tuple[float, float, str]] = []
+        for key in own.most_frequent():
+            if not (weight := self._weight(key, own.spelling(key))):
+                continue
+            count = own.turns_with[key]
+            others = self._closed[key] - (0 if is_open else count)
+            ratio = log_likelihood(count, own.turns, others, self._turns - own.turns)
+            ratio_near = log_likelihood(
+                count, own.turns, sum(other.turns_with.get(key, 0) for other in near), turns_near
+            )
+            from_all.append((ratio, ratio * weight, key))
+            from_near.append((ratio_near, ratio_near * weight, key))
+            frequent.append((count, count * weight, key))
+        chosen = _Choice(own)
+        chosen.take(from_all, APART_FROM_ALL, max(1, width * 3 // 7))
+        chosen.take(from_near, APART_FROM_NEIGHBOURS, width)
+        chosen.take(from_all, APART_AT_LEAST, width)
+        chosen.take(frequent, 1, min(width, 3))
+        return tuple(chosen.spellings)
+
+    def _weight(self, key: str, written: str) -> float:
+        """How well a term reads: longer ones and rarer words weigh more, verbs and adverbs less, formulas nothing."""
+        parts = key.split(" ")
+        if not all(map(_READABLE.match, parts)):
+            return 0.0
+        rarity = sum(math.log((self._turns + 1) / self._turns_with[part]) for part in parts)
+        verbs = sum(bool(_VERB_LIKE.search(word)) for word in written.split(" "))
+        return (1 + 0.35 * (len(parts) - 1)) * rarity / len(parts) / math.log(self._turns + 1) * 0.4**verbs
+
+
+class _Counts:
+    """How many turns of one session hold each term, and how it is spelt there."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+        self.turns_with: Counter[str] = Counter()
+        self._spelt: dict[str, Counter[str]] = {}
+
+    def count(self, turn: str) -> set[str]:
+        """Count a turn; its stems are returned."""
+        found: dict[str, str] = {}
+        stems = set()
+        for run in runs(turn):
+            roots = [root for root, _ in run]
+            stems.update(roots)
+            for length in range(1, min(LONGEST, len(run)) + 1):
+                for start in range(len(run) - length + 1):
+                    key = " ".join(roots[start : start + length])
+                    if key not in found:
+                        found[key] = " ".join([word for _, word in run[start : start + length]])
+        self.turns += 1
+        self.turns_with.update(found.keys())
+        for key, spelling in found.items():
+            if key in self._spelt:
+                self._spelt[key][spelling] += 1
+            else:
+                self._spelt[key] = Counter((spelling,))
+        return stems
+
+    def most_frequent(self) -> list[str]:
+        """The candidates: terms in many turns, longer ones first among equals."""
+        order = sorted(self.turns_with.items(), key=lambda one: (-one[1] * (one[0].count(" ") + 1), one[0]))
+        return [key for key, _ in order[:KEPT]]
+
+    def close(self) -> None:
+        """Forget all but the most frequent terms."""
+        kept = self.most_frequent()
+        self.turns_with = Counter({key: self.turns_with[key] for key in kept})
+        self._spelt = {key: self._spelt[key] for key in kept}
+
+    def spelling(self, key: str) -> str:
+        return min(self._spelt[key].items(), key=lambda one: (-one[1], one[0]))[0]
+
+
+class _Choice:
+    """Terms chosen one after the other, no two of which share a word or the beginning of one."""
+
+    def __init__(self, counts: _Counts) -> None:
+        self._counts = counts
+        self._begun: set[str] = set()
+        self.spellings: list[str] = []
+
+    def take(self, scored: list[tuple[float, float, str]], least: float, upto: int) -> None:
+        """The best by score of those whose ratio is at least so much, until so many are chosen."""
+        for ratio, _, key in sorted(scored, key=lambda one: (-one[1], one[2])):
+            if len(self.spellings) >= upto:
+                return
+            if ratio >= least and self._begun.isdisjoint(_beginnings(key)):
+                self._add(self._fuller(key, scored))
+
+    def _fuller(self, key: str, scored: list[tuple[float, float, str]]) -> str:
+        """A longer term around this one that at least half of its turns hold."""
+        held = self._counts.turns_with
+        around = [
+            other
+            for _, _, other in scored
+            if f" {key} " in f" {other} "
+            and len(other) > len(key)
+            and 2 * held[other] >= max(3, held[key])
+            and self._begun.isdisjoint(_beginnings(other))
+        ]
+        return min(around, key=lambda other: (-held[other], -len(other), other), default=key)
+
+    def _add(self, key: str) -> None:
+        self._begun.update(_beginnings(key))
+        self.spellings.append(self._counts.spelling(key))
+
+
+def _beginnings(key: str) -> set[str]:
+    """The first six letters of the words of a term: what converge and convergence, linear and linearity share."""
+    return {part[:6] for word in key.split(" ") for part in word.split("-") if len(part) > 3} or {key}
+
+
+def runs(text: str) -> Iterator[list[tuple[str, str]]]:
+    """The runs of words between stop words and punctuation, each word as stem and as written.
+
+    Chinese and Japanese put no spaces between words: there every pair of characters is a run of its own.
+    """
+    text = prose(body(text[:READ]))
+    if not text.isascii():
+        for found in _HAN.findall(text):
+            pairs = [found] if found[0] < "\u3400" else [found[at : at + 2] for at in range(len(found) - 1)]
+            yield from ([(pair, pair)] for pair in pairs)
+        text = _SPACELESS.sub(" . ", text)
+    for segment in _BREAK.split(text):
+        run: list[tuple[str, str]] = []
+        for written in segment.split():
+            if root := _root(written):
+                run.append((root, written.strip("'’-+")))
+            elif run:
+                yield run
+                run = []
+        if run:
+            yield run
+
+
+@lru_cache(maxsize=1 << 16)
+def _root(written: str) -> str:
+    """The stem of a word as written; empty for a stop word, a number, or what is longer than words are."""
+    word = written.strip("'’-+").lower().replace("’", "'")
+    if not word or word in STOP_WORDS or len(word) > 40 or not any(map(str.isalpha, word)):
+        return ""
+    return stem(word)
+
+
+def log_likelihood(count: int, turns: int, others: int, other_turns: int) -> float:
+    """Dunning's ratio for a term in `count` of `turns` here and `others` of `other_turns` elsewhere.
+
+    It is 0 for a term that is not more frequent here.
+    """
+    if other_turns <= 0 or turns <= 0 or count * other_turns <= others * turns:
+        return 0.0
+    both = count + others
+    share = both / (turns + other_turns)
+
+    def log(part: int, whole: int, expected: float) -> float:
+        return part * math.log(part / (whole * expected)) if part else 0.0
+
+    return 2 * (
+        log(count, turns, share)
+        + log(turns - count, turns, 1 - share)
+        + log(others, other_turns, share)
+        + log(other_turns - others, other_turns, 1 - share)
+    )
+
+
+def distinctive(sessions: Iterable[Iterable[str]], width: int = WIDTH) -> list[tuple[str, ...]]:
+    """The distinctive terms of each session, given the user's turns of all of them in order."""
+    table = TermTable()
+    for turns in sessions:
+        table.add(turns)
+    return [table.terms(number, width) for number in range(len(table))]
+
+
+def merge(lists: Sequence[Sequence[str]], width: int = WIDTH) -> tuple[str, ...]:
+    """The terms for several sessions together: those that several share first, then the first ones of each in turn."""
+    keys = [[" ".join(map(stem, words(term))) for term in terms] for terms in lists]
+    shared = Counter(key for own in keys for key in dict.fromkeys(own))
+    ranked = sorted((-shared[key], rank, number) for number, own in enumerate(keys) for rank, key in enumerate(own))
+    chosen: list[str] = []
+    taken: set[str] = set()
+    for _, rank, number in ranked:
+        begun = _beginnings(keys[number][rank])
+        if len(chosen) < width and taken.isdisjoint(begun):
+            taken |= begun
+            chosen.append(lists[number][rank])
+    return tuple(chosen)
+
+
+def title(turns: Iterable[str], terms: Sequence[str] = (), chars: int = TITLE) -> str:
+    """What a session is about in a few of the user's own words.
+
+    It is the sentence of the first turns that has most of the session's terms, from its first word with a meaning on:
+    "I'm trying to understand how the heat equation …" becomes "heat equation …".
+    """
+    wanted = {stem(word) for term in terms for word in words(term)}
+    best, best_score = "", 0.0
+    for number, turn in enumerate(turns):
+        for sentence in sentences(prose(body(turn[:READ]))):
+            roots = {stem(word) for word in words(sentence) if word not in STOP_WORDS}
+            score = len(roots & wanted) + min(len(roots), 4) / 4 - number / 8
+            if score > best_score:
+                best, best_score = sentence, score
+        if number >= FIRST_TURNS and best:
+            break
+    return clip(without_opener(best), chars)
+
+
+def without_opener(sentence: str) -> str:
+    """A sentence from its first word that means something; what it denies stays denied."""
+    for word in WORD.finditer(sentence):
+        low = word[0].lower().replace("’", "'")
+        if low not in STOP_WORDS or low in ("not", "never", "no", "without") or low.endswith("n't"):
+            return sentence[word.start() :]
+    return sentence

@@ -1,0 +1,111 @@
+"""The terms of a session say what it was about, and a new session costs only its own counting."""
+
+import random
+
+import pytest
+
+from scroll_context.text.terms import TermTable, distinctive, log_likelihood, merge, runs, title
+from scroll_context.text.words import stem
+
+OPENERS = (
+    "I'm trying to understand {}, can you help me?",
+    "ok cool, but how do I use {} here?",
+    "Can you explain {} again, please? I never got it.",
+    "Thanks! What is the best way to start with {} today?",
+)
+TOPICS = {
+    "heat": ["the heat equation", "the heat equation", "the boundary conditions", "thermal diffusivity"],
+    "wave": ["the wave equation", "the vibrating string", "the boundary conditions", "the wave equation"],
+    "notes": ["the Cornell method", "my lecture notes", "the Cornell method", "digital flashcards"],
+    "shop": ["the sourdough starter", "rye flour", "the sourdough starter", "oven temperature"],
+}
+
+
+def chat(topic: str, turns: int = 24) -> list[str]:
+    return [OPENERS[n % 4].format(TOPICS[topic][(n // 2) % 4]) for n in range(turns)]
+
+
+def test_terms_name_what_sets_a_session_apart_and_no_openers() -> None:
+    heat, wave, notes, shop = distinctive(chat(topic) for topic in TOPICS)
+    assert "heat equation" in heat and "wave equation" in wave
+    assert "Cornell method" in notes and "sourdough starter" in shop
+    said = " ".join((*heat, *wave, *notes, *shop)).lower()
+    assert not {"trying", "understand", "cool", "explain", "help", "thanks", "way"} & set(said.split())
+
+
+def test_counting_session_by_session_gives_what_counting_all_at_once_gives() -> None:
+    table = TermTable()
+    for topic in TOPICS:
+        number = table.add()
+        for turn in chat(topic):
+            table.extend([turn])
+        assert table.terms(number)  # asking in between changes nothing
+    assert [table.terms(n) for n in range(len(table))] == distinctive(chat(topic) for topic in TOPICS)
+
+
+def test_the_only_session_is_told_by_its_most_frequent_terms() -> None:
+    assert "heat equation" in distinctive([chat("heat")])[0]
+    assert distinctive([["Book a table at Luigi's restaurant"]])[0]
+
+
+def test_a_session_without_words_has_no_terms() -> None:
+    assert distinctive([[], ["ok", "```x = 1```", "??"], chat("heat")])[:2] == [(), ()]
+
+
+def test_code_formulas_links_and_stop_words_make_no_terms() -> None:
+    text = "Look at `foo_bar` in ```import zebra``` and $x^2 + kiwi$ at https://example.org/mango for the lemon tree"
+    assert [[word for _, word in run] for run in runs(text)] == [["lemon", "tree"]]
+
+
+def test_terms_share_no_word_and_prefer_the_phrase_that_most_turns_hold() -> None:
+    sessions = [[f"We tune the gradient boosting model on set {n}, gradient by gradient boosting" for n in range(9)],
+                chat("heat"), chat("notes")]  # fmt: skip
+    terms = distinctive(sessions)[0]
+    assert any("gradient boosting" in term for term in terms)
+    stems = [stem(word) for term in terms for word in term.lower().split()]
+    assert len(stems) == len(set(stems))
+
+
+def test_the_same_turns_always_give_the_same_terms() -> None:
+    rng = random.Random(5)
+    vocabulary = [f"{a}{b}" for a in ("lum", "tar", "vok", "sen", "pri") for b in ("ando", "ekis", "ulat", "oren")]
+    sessions = [[" ".join(rng.choices(vocabulary, k=9)) for _ in range(12)] for _ in range(6)]
+    assert distinctive(sessions) == distinctive(sessions)
+
+
+def test_chinese_and_japanese_sessions_get_terms() -> None:
+    chinese = distinctive([["请解释热传导方程", "热传导方程的边界条件是什么?"], chat("wave"), chat("shop")])[0]
+    assert "热传" in chinese or "传导" in chinese
+    assert any("プログラミング" in term for term in distinctive([["プログラミングを学ぶ"] * 3, chat("wave")])[0])
+
+
+@pytest.mark.parametrize(("count", "turns", "others", "other_turns"), [(0, 5, 1, 9), (1, 5, 4, 9), (5, 5, 9, 9), (1, 1, 0, 0)])  # fmt: skip  # noqa: E501
+def test_a_term_that_is_not_more_frequent_here_scores_nothing(
+    count: int, turns: int, others: int, other_turns: int
+) -> None:
+    assert log_likelihood(count, turns, others, other_turns) == 0
+
+
+def test_the_ratio_is_dunnings() -> None:
+    assert log_likelihood(10, 100, 10, 1_000) == pytest.approx(22.9, abs=0.1)
+
+
+def test_merging_keeps_what_several_share_and_something_of_each() -> None:
+    merged = merge(
+        [("heat equation", "diffusivity", "domain"), ("wave equation", "string", "Heat Equation"), ("notes",)]
+    )
+    assert merged[0] in ("heat equation", "Heat Equation")
+    assert "notes" in merged and "diffusivity" in merged
+    assert merge([("a term",)] * 3, width=2) == ("a term",)
+    assert len(merge([tuple(f"word{n}{m}" for n in range(7)) for m in "xyz"], width=5)) == 5
+
+
+def test_a_title_begins_with_what_means_something() -> None:
+    assert title(["hi", "ok thanks", "I'm trying to understand how the heat equation works."]) == "heat equation works."
+    assert title(["I've never used a food thermometer."]) == "never used a food thermometer."
+    assert title([]) == "" and len(title(["word " * 99])) <= 80
+
+
+def test_a_title_is_about_the_terms_where_there_are_some() -> None:
+    turns = ["Let me tell you about my cousin's birthday first.", "Can you plan a kitchen renovation with oak floors?"]
+    assert title(turns, ("kitchen renovation", "oak floors")).startswith("kitchen renovation with oak floors")
