@@ -170,9 +170,17 @@ def test_thinking_leaves_older_replies_at_an_eviction() -> None:
     assert scribe.plans
 
 
-@pytest.mark.parametrize("wrong", [{"window": 0}, {"low": 0.9}, {"high": 1.2}, {"low": 0}, {"keep_steps": 0}])
-def test_a_budget_that_makes_no_sense_is_refused(wrong: dict) -> None:
-    with pytest.raises(BadInput, match="a budget needs"):
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"window": 0}, {"window": True}, {"window": 3.5}, {"overhead": -1}, {"low": 0.9}, {"low": 0}, {"high": 1.2},
+        {"high": "0.8"}, {"high": 0}, {"keep_steps": 0}, {"index_share": -0.1}, {"index_share": 0.8},
+        {"high": float("nan")},
+    ],
+)  # fmt: skip
+def test_a_budget_that_makes_no_sense_is_refused_with_what_is_wrong(wrong: dict) -> None:
+    (name,) = wrong
+    with pytest.raises(BadInput, match=rf"{name} must be .*, and is {wrong[name]!r}"):
         Budget(**{"window": 32_000, **wrong})
 
 

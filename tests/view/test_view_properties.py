@@ -1,11 +1,10 @@
 """What holds for every history: budget, pairs, reachability, the request, what is unread, and replay."""
 
 import math
-import re
 
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from view_histories import SYSTEM, Scribe
+from view_histories import SYSTEM, Scribe, check_reachable
 
 from scroll_context.events import Kind
 from scroll_context.view.entries import Form, Step, UserTurn, passages
@@ -66,7 +65,7 @@ class Checked(Scribe):
         self.check_questions()
         check_valid(rendered.messages)
         self.check_request(rendered)
-        self.check_reachable(rendered)
+        check_reachable(self.shown, self.view, rendered)
         return rendered
 
     def check_budget(self, planned: bool) -> None:
@@ -130,27 +129,6 @@ class Checked(Scribe):
                 assert any(newest.content[:20] in block for block in sent)
             if newest.content.strip() and not any(newest.content in block for block in sent):
                 assert any(f"clipped seq {newest.seq} " in block for block in sent)
-
-    def check_reachable(self, rendered: Rendered) -> None:
-        """From the text alone, as the model has it: each seq is in full, under a mark, or in a span of the index."""
-        everything = "\n".join(
-            text
-            for message in rendered.messages
-            for text in (message.text, *(str(call.arguments) for call in message.tool_calls))
-        )
-        marked = {int(seq) for seq in re.findall(r"(?:folded|clipped) seq (\d+) ", everything)}
-        spans = []
-        for line in re.findall(r"^- seq ([\d, -]+)", everything, re.M):
-            for run in line.split(","):
-                lo, _, hi = run.strip().partition("-")
-                spans.append((int(lo), int(hi or lo)))
-        addresses = {
-            address: entry.seq for entry in self.view.entries if isinstance(entry, Step) for address in entry.addresses
-        }
-        for seq in self.shown:
-            whole = seq in rendered.visible
-            mark = seq in marked or addresses.get(seq) in marked
-            assert whole or mark or any(lo <= seq <= hi for lo, hi in spans), f"seq {seq} cannot be reached"
 
 
 def check_valid(messages: tuple[Message, ...]) -> None:

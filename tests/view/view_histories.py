@@ -1,15 +1,17 @@
 """Histories as the agent layer writes them: a scribe that numbers events, feeds a live view and keeps the log."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from scroll_context.events import Event, Kind
+from scroll_context.view.entries import Step
 from scroll_context.view.eviction import Budget, plan_eviction
 from scroll_context.view.render import Rendered, render, shared_prefix
 from scroll_context.view.tokens import MESSAGE_TOKENS, estimate
-from scroll_context.view.working import EvictionPlan, WorkingView
+from scroll_context.view.working import RENDERER_VERSION, EvictionPlan, WorkingView
 
 SYSTEM = "You work in a session whose history is never lost. " * 40
 DIGEST = "flights: list[212]\nroutes: DataFrame (88, 6)\nbudget = 1200\n" * 8
@@ -18,9 +20,9 @@ DIGEST = "flights: list[212]\nroutes: DataFrame (88, 6)\nbudget = 1200\n" * 8
 class Scribe:
     """Writes a session event by event; `log` is all of it, `view` the live view."""
 
-    def __init__(self, window: int, gap: int = 1, **marks: Any) -> None:
+    def __init__(self, window: int, gap: int = 1, version: int = RENDERER_VERSION, **marks: Any) -> None:
         self.budget = Budget(window=window, **marks)
-        self.view = WorkingView()
+        self.view = WorkingView(version)
         self.log: list[Event] = []
         self.plans: list[EvictionPlan] = []
         self.sent: list[Rendered] = []
@@ -102,3 +104,23 @@ def long_run(window: int, steps: int, *, printed: int, parallel: int = 1, report
         for id, _, _ in calls:
             scribe.cell(reply, id, (f"supplier {n} owes 12.50\n" * (printed // 20))[:printed], inner=2)
     return Run(scribe, largest, reused / sent, entries)
+
+
+def check_reachable(shown: Iterable[int], view: WorkingView, rendered: Rendered) -> None:
+    """Each seq that was ever shown is still in full, under a mark, or in a span of the index, by the text alone."""
+    everything = "\n".join(
+        text
+        for message in rendered.messages
+        for text in (message.text, *(str(call.arguments) for call in message.tool_calls))
+    )
+    marked = {int(seq) for seq in re.findall(r"(?:folded|clipped) seq (\d+) ", everything)}
+    spans = []
+    for line in re.findall(r"^- seq ([\d, -]+)", everything, re.M):
+        for run in line.split(","):
+            lo, _, hi = run.strip().partition("-")
+            spans.append((int(lo), int(hi or lo)))
+    addresses = {address: entry.seq for entry in view.entries if isinstance(entry, Step) for address in entry.addresses}
+    for seq in shown:
+        whole = seq in rendered.visible
+        mark = seq in marked or addresses.get(seq) in marked
+        assert whole or mark or any(lo <= seq <= hi for lo, hi in spans), f"seq {seq} cannot be reached"

@@ -147,6 +147,11 @@ class StepReply(msgspec.Struct, frozen=True):
         return shorter if shorter.tokens < self.tokens else self
 
 
+def succeeded(state: str) -> bool:
+    """Whether a call of this state did what it was meant to do."""
+    return state in _SUCCESS
+
+
 class StepResult(msgspec.Struct, frozen=True):
     """What one call returned, as the model sees it."""
 
@@ -156,8 +161,19 @@ class StepResult(msgspec.Struct, frozen=True):
     bound: tuple[str, ...] = ()  # variables that the cell bound
 
     @property
-    def failed(self) -> bool:
-        return self.state not in _SUCCESS
+    def outcome(self) -> str:
+        """How the call ended, in the words of the index: ok, killed, refused, unknown or failed, with the reason."""
+        match self.state.removeprefix("error: "):
+            case state if succeeded(state):
+                return "ok"
+            case "killed" | "refused" | "unknown" as state:
+                return state
+            case "denied":
+                return "refused"
+            case "error" | "failed":
+                return "failed"
+            case state:
+                return f"failed: {state}"
 
     def folded(self) -> "StepResult":
         return replace(self, body=self.body.folded(f"{self.name or 'result'} {self.state or 'ok'}"))
@@ -169,6 +185,7 @@ class UserTurn(msgspec.Struct, frozen=True):
     body: Passage
     turn: int  # seq of the request that began the turn: its own, unless it continues one
     gone: tuple[int, int, int] | None = None
+    undone: int = 0  # of the steps that left, those that did not succeed
     tokens: int = 0  # counted here, whatever is given
 
     def __post_init__(self) -> None:
@@ -189,7 +206,11 @@ class UserTurn(msgspec.Struct, frozen=True):
             return ""
         lo, hi, count = self.gone
         steps = "1 step" if count == 1 else f"{count} steps"
-        return f"{MARK}{steps} of work on this, seq {lo}-{hi}, moved to the index; not to be done again]"
+        again = "not to be done again"
+        if self.undone:
+            others = f", the others are {again}" if self.undone < count else ""
+            again = f"{self.undone} did not succeed{others}"
+        return f"{MARK}{steps} of work on this, seq {lo}-{hi}, moved to the index; {again}]"
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -199,10 +220,11 @@ class UserTurn(msgspec.Struct, frozen=True):
     def headline(self) -> Headline:
         return headline(f"user: {self.body.shown[: FIELD_CHARS * 2]}", status="asked")
 
-    def losing(self, entry: "Step | Notice") -> "UserTurn":
-        """The request after `entry` of its turn left the view."""
+    def losing(self, entry: "Step | Notice", undone: bool) -> "UserTurn":
+        """The request after `entry` of its turn left the view; `undone` if that is a step that did not succeed."""
         lo, hi, count = self.gone or (entry.seq, entry.last, 0)
-        return replace(self, gone=(min(lo, entry.seq), max(hi, entry.last), count + isinstance(entry, Step)))
+        gone = (min(lo, entry.seq), max(hi, entry.last), count + isinstance(entry, Step))
+        return replace(self, gone=gone, undone=self.undone + undone)
 
 
 class Notice(msgspec.Struct, frozen=True):
@@ -240,6 +262,7 @@ class Step(msgspec.Struct, frozen=True, dict=True):
     last: int  # the highest seq that belongs to the step, calls from inside its cells included
     turn: int
     task: str  # the first words of the request, for a headline
+    failed_inside: int = 0  # calls made by its cells that did not succeed
     tokens: int = 0  # counted here, whatever is given
 
     def __post_init__(self) -> None:
@@ -323,6 +346,33 @@ class Step(msgspec.Struct, frozen=True, dict=True):
             forms[seq] = self.with_result(seq, StepResult.folded)
         return forms[seq]
 
+    @property
+    def outcome(self) -> str:
+        """How the calls of the step ended, in a few words; "" for a step without calls."""
+        ended = [result.outcome if result else "unknown" for result in self.results]
+        wrong = [one for one in ended if one != "ok"]
+        if not wrong:
+            return "ok" if ended else ""
+        named = ", ".join(dict.fromkeys(wrong))
+        return named if len(wrong) == len(ended) else f"{len(wrong)} of {len(ended)} {named}"
+
+    @property
+    def succeeded(self) -> bool:
+        return self.outcome in ("ok", "")
+
+    def ended_headline(self) -> Headline:
+        """The headline with how the step ended. What the model wrote beforehand is an intention unless that was ok."""
+        one, outcome = self.headline(), self.outcome
+        given = _parsed(self.reply.headline) or Headline()
+        state = one.state
+        if outcome == "ok":
+            failed = f"{self.failed_inside} call{'s' if self.failed_inside > 1 else ''} failed"
+            more = failed if self.failed_inside else given.status
+            outcome = f"ok, {more}" if more not in ("", "ok") else "ok"
+        elif outcome and given.state:
+            state = f"intended: {given.state}"
+        return headline(one.task, state, one.next, outcome or one.status)
+
     def headline(self) -> Headline:
         """The model's own headline, or one made from the step."""
         given = _parsed(self.reply.headline)
@@ -331,7 +381,7 @@ class Step(msgspec.Struct, frozen=True, dict=True):
         actions = [_action(call) for call in self.reply.calls]
         results = [result for result in self.results if result]
         bound = [name for result in results for name in result.bound]
-        failed = [result.state for result in results if result.failed]
+        failed = [result.state for result in results if not succeeded(result.state)]
         status = failed[-1] if failed else "done" if actions else "answered"
         return fallback(self.task, actions, bound, self.reply.body.shown[: FIELD_CHARS * 2], status)
 

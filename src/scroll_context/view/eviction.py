@@ -36,21 +36,43 @@ FLOOR_CHARS = 40
 
 
 class Budget(msgspec.Struct, frozen=True):
-    """The room that a view has. `overhead` is the raw estimate of system prompt, tool schemas and digest."""
+    """The room that a view has, and how it is used. Marks and shares are parts of the window.
+
+    Above `high`, things leave the view until it is down to `low`: the further apart they are, the more of the
+    provider's cache is used, and the less is shown on average. Tokens of the window are the provider's.
+    """
 
     window: int
-    overhead: int = 0
+    overhead: int = 0  # raw estimate of system prompt, tool schemas and digest
     high: float = 0.8
     low: float = 0.4
-    keep_steps: int = 4
-    index_share: float = 0.1
+    keep_steps: int = 4  # the newest steps, which leave only when they do not fit
+    index_share: float = 0.1  # of the window, for the index
 
     def __post_init__(self) -> None:
-        if not (self.window > 0 and 0 < self.low < self.high <= 1 and self.keep_steps >= 1):
-            raise BadInput(
-                "a budget needs a window above 0, 0 < low < high <= 1 and at least one step to keep; "
-                f"got window={self.window}, low={self.low}, high={self.high}, keep_steps={self.keep_steps}"
+        high = self.high if _share(self.high) else 1
+        wrong = [
+            f"{name} must be {wanted}, and is {getattr(self, name)!r}"
+            for name, wanted, right in (
+                ("window", "a whole number above 0", _whole(self.window, 1)),
+                ("overhead", "a whole number, 0 or more", _whole(self.overhead, 0)),
+                ("high", "a number above 0, at most 1", _share(self.high) and self.high > 0),
+                ("low", "a number above 0, below high", _share(self.low) and 0 < self.low < high),
+                ("keep_steps", "a whole number above 0", _whole(self.keep_steps, 1)),
+                ("index_share", "a number from 0, below high", _share(self.index_share) and self.index_share < high),
             )
+            if not right
+        ]
+        if wrong:
+            raise BadInput("a budget does not fit together: " + "; ".join(wrong))
+
+
+def _whole(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _share(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 
 def plan_eviction(view: WorkingView, budget: Budget, *, overflowed: bool = False) -> EvictionPlan | None:

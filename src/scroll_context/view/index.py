@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import msgspec
+from msgspec.structs import replace
 
-from scroll_context.view.entries import MARK, Entry
+from scroll_context.view.entries import MARK, Entry, Step
 from scroll_context.view.headline import Headline, merged
 from scroll_context.view.tokens import estimate
 
@@ -41,6 +42,7 @@ class IndexLine(msgspec.Struct, frozen=True):
     headline: Headline
     text: str
     tokens: int
+    undone: int = 0  # of the entries, steps that did not succeed
 
 
 class IndexBlock(msgspec.Struct, frozen=True):
@@ -135,23 +137,29 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
 _FRAME_TOKENS = estimate(HEADER) + estimate(SEAM) + 8
 
 
-def line_for(entry: Entry) -> IndexLine:
-    """The full line of one evicted entry."""
-    headline = entry.headline()
-    return _line(((entry.seq, entry.last),), 1, headline, headline.full())
+def line_for(entry: Entry, outcomes: bool = True) -> IndexLine:
+    """The full line of one evicted entry; with `outcomes`, that of a step says how it ended."""
+    if outcomes and isinstance(entry, Step):
+        headline, undone = entry.ended_headline(), int(not entry.succeeded)
+    else:
+        headline, undone = entry.headline(), 0
+    return _line(((entry.seq, entry.last),), 1, headline, headline.full(), undone)
 
 
 def joined(lines: Sequence[IndexLine]) -> IndexLine:
     """One short line for several in order."""
+    entries, undone = (sum(counts) for counts in zip(*((line.entries, line.undone) for line in lines), strict=True))
     headline = merged([line.headline for line in lines])
+    if undone:
+        headline = replace(headline, status=f"{undone} of {entries} did not succeed")
     spans = _union([span for line in lines for span in line.spans])
-    return _line(spans, sum(line.entries for line in lines), headline, headline.line(LINE_CHARS))
+    return _line(spans, entries, headline, headline.line(LINE_CHARS), undone)
 
 
-def _line(spans: Spans, entries: int, headline: Headline, said: str) -> IndexLine:
+def _line(spans: Spans, entries: int, headline: Headline, said: str, undone: int) -> IndexLine:
     where = ", ".join([str(lo) if lo == hi else f"{lo}-{hi}" for lo, hi in spans])
     text = f"- seq {where}{f' ({entries})' if entries > 1 else ''}: {said}"
-    return IndexLine(spans, entries, headline, text, estimate(text) + 1)
+    return IndexLine(spans, entries, headline, text, estimate(text) + 1, undone)
 
 
 def _union(spans: Sequence[tuple[int, int]]) -> Spans:

@@ -33,8 +33,8 @@ import msgspec
 from msgspec.structs import replace
 
 from scroll_context.errors import BadInput
-from scroll_context.events import Event, Kind
-from scroll_context.view.entries import MARK, Entry, Form, Notice, Step, UserTurn, passage, passages, step
+from scroll_context.events import Event, Kind, Payload
+from scroll_context.view.entries import MARK, Entry, Form, Notice, Step, UserTurn, passage, passages, step, succeeded
 from scroll_context.view.headline import TASK_CHARS, cut
 from scroll_context.view.index import EvictionIndex, IndexLine, line_for
 from scroll_context.view.tokens import Gauge
@@ -158,6 +158,8 @@ class WorkingView:
                 f"event {event.seq} came after event {self.last_seq}: a view takes events in the order of their seqs. "
                 "Nothing was changed; rebuild the view with WorkingView.replay(log)."
             )
+        if self.version >= 2 and event.payload is not None and _is_whole(event.content, event.payload):
+            event = replace(event, payload=None)
         match event.kind:
             case Kind.CONVERSATION if event.role == "user":
                 self._add_request(event)
@@ -212,10 +214,12 @@ class WorkingView:
         self.entry_tokens -= entry.tokens
         for own in entry.seqs if isinstance(entry, Step) else (seq,):
             del self._owner[own]
+        outcomes = self.version >= 2
         request = self._entries.get(entry.turn)
         if isinstance(request, UserTurn) and not isinstance(entry, UserTurn):
-            self._put(request.losing(entry))
-        return line_for(entry)
+            undone = outcomes and isinstance(entry, Step) and not entry.succeeded
+            self._put(request.losing(entry, undone))
+        return line_for(entry, outcomes)
 
     def file(self, lines: list[IndexLine], limit: int) -> None:
         """Enter evicted lines into the index and keep it within `limit` tokens."""
@@ -254,7 +258,8 @@ class WorkingView:
         if not isinstance(entry, Step):
             return
         if cell:
-            self._entries[entry.seq] = replace(entry, last=event.seq)
+            failed = entry.failed_inside + (event.kind == Kind.TOOL_RESULT and not succeeded(event.tool_state))
+            self._entries[entry.seq] = replace(entry, last=event.seq, failed_inside=failed)
         elif event.kind in (Kind.TOOL_CALL, Kind.CELL):
             self._own(entry.addressed(event))
         else:
@@ -309,6 +314,11 @@ def whereabouts(view: WorkingView, seq: int) -> str:
         return {Form.FULL: "shown in full", Form.CLIPPED: "shown clipped", Form.FOLDED: "shown as a stub"}[form]
     line = view.index.find(seq)
     return f"index: {line.text.removeprefix('- ')}" if line else "not part of the view"
+
+
+def _is_whole(content: str, payload: Payload) -> bool:
+    """Whether the content is all of the payload, and not only its beginning."""
+    return payload.is_text and payload.size == len(content.encode("utf-8", "surrogatepass"))
 
 
 def _int(value: object) -> int:
