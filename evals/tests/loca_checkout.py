@@ -40,9 +40,9 @@ def make_checkout(folder: Path, entries: Sequence[Any] = (), *, start: str = "",
     return folder
 
 
-def make_trial(folder: Path, fault: str = "", *, start: str = "") -> LocaTrial:
+def make_trial(folder: Path, fault: str = "", *, start: str = "", **options: Any) -> LocaTrial:
     checkout = make_checkout(folder / "checkout", [entry(fault)], start=start)
-    (trial,) = LocaSuite(checkout=checkout, sizes=["8k"], python=Path(sys.executable)).trials()
+    (trial,) = LocaSuite(checkout=checkout, sizes=["8k"], python=Path(sys.executable), **options).trials()
     assert isinstance(trial, LocaTrial)
     return trial
 

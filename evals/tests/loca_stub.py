@@ -29,6 +29,7 @@ TOOLS = [
     function("claim_done_claim_done", "claim the task is done"),
     function("files_write", "Write a file.", path={"type": "string"}, text={"type": "string"}),
     function("shop_list_orders", "List orders.", page={"type": "integer", "default": 1}),
+    function("shop_get_order", "One order.", id={"type": "number"}, rate={"type": ["number", "null"], "default": 0.5}),
     function("shop_note", "A text about errors that is no error."),
     function("shop_break", "Fails.", **{"class": {"type": "string", "default": "x"}}),
     function("shop_slow", "Takes its time.", seconds={"type": "number"}),
@@ -47,10 +48,12 @@ def init(body: dict) -> dict:
         os._exit(3)
     if fault == "refuse-init":
         raise RuntimeError("No tools available from MCP server(s)")
-    if fault == "slow-init":
-        time.sleep(60)
     shutil.rmtree(task, ignore_errors=True)
     workspace.mkdir(parents=True)
+    if fault == "slow-init":
+        (task / "logs").mkdir()
+        (task / "logs" / "env.log").write_text("2026-01-01 10:00:00 - INFO - generated 10 of 300 orders\n")
+        time.sleep(60)
     if fault != "no-log":
         log = ["2026-01-01 10:00:00 - INFO - Starting shop preprocessing..."]
         if fault == "generation":
@@ -74,6 +77,8 @@ def execute(body: dict) -> dict:
         content = "written"
     elif name == "shop_list_orders":
         content = json.dumps(ORDERS if given.get("page", 1) == 1 else [], indent=2)
+    elif name == "shop_get_order":
+        content = f"asked for {json.dumps(given)}"
     elif name == "shop_note":
         content = "No error was found in the orders."
     elif name == "shop_break":

@@ -90,5 +90,5 @@ def test_two_histories_can_share_a_store(folder: Path, history: Chat) -> None:
     with Store(folder, create=True) as store:
         ingest(history, store)
         ingest(other, store)
-        assert {hit.task_id for hit in store.index.search("water boat", task_id="128K-1", k=50)} == {"128K-1"}
+        assert {hit.event.task_id for hit in store.index.search("water boat", task_id="128K-1", k=50)} == {"128K-1"}
         assert store.log.last_seq() == 24 + 32

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -240,6 +241,29 @@ def test_a_stop_while_the_environment_is_made_does_not_wait_for_it(tmp_path: Pat
     assert ended and not servers() & descendants(os.getpid())
 
 
+def test_fault_29_generating_tells_how_far_it_is(tmp_path: Path) -> None:
+    stop, told = Stop(), []
+
+    def tell(line: str) -> None:
+        told.append(line)
+        if "generated 10 of 300 orders" in line:
+            stop.set()
+
+    trial = make_trial(tmp_path, "slow-init", progress=tell, tell_seconds=0.05)
+    with pytest.raises(Stopped):
+        trial.run(Setup(model=ScriptedModel(["never asked"])), tmp_path / "work", stop)
+    assert told[-1].startswith("loca/8k/00-Shop-3-orders-seed42 is being generated for 0:00:")
+    assert not servers() & descendants(os.getpid())
+
+
+def test_fault_29_generating_has_a_deadline(tmp_path: Path) -> None:
+    trial = make_trial(tmp_path, "slow-init", generation_seconds=0.5)
+    attempt, model = played(trial, tmp_path, "never asked")
+    assert (attempt.outcome, attempt.score, model.steps) == (Outcome.ENVIRONMENT, None, 0)
+    assert attempt.detail.startswith("generation-timeout: the sandbox server's init gave no answer in 0.5 s")
+    assert not attempt.is_final, "a resumed run tries it again"
+
+
 def test_a_stop_while_the_agent_works_ends_the_trial_without_a_verdict(tmp_path: Path) -> None:
     stop = Stop()
 
@@ -279,8 +303,29 @@ def test_the_suite_lists_its_tasks_with_names_of_their_own(tmp_path: Path) -> No
     assert [one.outcome for one in found if isinstance(one, Fault)] == ["bad-config", "missing-file"]
     assert {one.ability for one in found if isinstance(one, LocaTrial)} == {"8k"}
     limited = LocaSuite(checkout=checkout, sizes=["8k"], limit=1, python=Path(sys.executable))
-    assert len(list(limited.trials())) == 1
+    assert [isinstance(one, Fault) for one in limited.trials()] == [True, False]
     assert suite.split == "8k,16k"
+
+
+def families(suite: LocaSuite) -> list[str]:
+    return [one.task_id.rpartition("/")[2] for one in suite.trials() if isinstance(one, LocaTrial)]
+
+
+def test_fault_29_one_seed_of_each_family_comes_first(tmp_path: Path) -> None:
+    other = "gem.envs.bank_s2l.bank_s2l.BankS2LEnv"
+    entries = [entry(seed=1), entry(seed=2), *(entry(name="Bank", seed=seed) | {"env_class": other} for seed in (1, 2))]
+    checkout = make_checkout(tmp_path / "c", entries)
+
+    def suite(**options: Any) -> LocaSuite:
+        return LocaSuite(checkout=checkout, sizes=["8k"], python=Path(sys.executable), **options)
+
+    ordered = ["00-Shop-3-orders-seed1", "02-Bank-seed1", "01-Shop-3-orders-seed2", "03-Bank-seed2"]
+    assert families(suite()) == ordered
+    assert families(suite(limit=2)) == ordered[:2]
+    assert families(suite(only=["bank"])) == ["02-Bank-seed1", "03-Bank-seed2"]
+    assert families(suite(only=["Shop", "Bank"], limit=3)) == ordered[:3]
+    with pytest.raises(BadInput, match="no family 'Banana' among the tasks of size 8k; there are Bank, Shop"):
+        families(suite(only=["Banana"]))
 
 
 def test_a_list_that_is_not_json_is_a_fault(tmp_path: Path) -> None:

@@ -87,6 +87,13 @@ def loca(
     limit: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Only the first N tasks of a size.", show_default="all")
     ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only tasks of this family; repeatable.", show_default="all"),
+    ] = None,
+    generation_seconds: Annotated[
+        float, typer.Option(min=1, metavar="N", help="Time that generating an environment may take.")
+    ] = 1800.0,
     server_python: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="A Python that can run its server.", show_default="one is made for it"),
@@ -96,19 +103,29 @@ def loca(
     """Run LOCA: tasks in an environment, scored by rules.
 
     The benchmark's server is started and stopped for you, in an environment of its own, and listens on 127.0.0.1 only.
-    Its own tools run model-written code with your rights, outside Scroll's jail: use a container.
+    Its own tools run model-written code with your rights, outside Scroll's jail: use a container. One task of each
+    family comes first, then the next of each.
 
     \b
     Examples:
       scroll eval loca --checkout LOCA-bench --sizes 128k,256k --model anthropic:NAME
       scroll eval loca --checkout LOCA-bench --sizes 8k --model openai:NAME --context codeact --context scroll
+      scroll eval loca --checkout LOCA-bench --sizes 256k --only ABTesting --limit 1 --model openai:NAME
     """
     from scroll_context.cli.output import note
     from scroll_evals.loca import LocaSuite
     from scroll_evals.printing import evaluate
 
     names = tuple(size.strip() for size in sizes.split(",") if size.strip())
-    suite = LocaSuite(checkout=checkout, sizes=names, limit=limit, python=server_python, progress=note)
+    suite = LocaSuite(
+        checkout=checkout,
+        sizes=names,
+        limit=limit,
+        only=only or (),
+        python=server_python,
+        progress=note,
+        generation_seconds=generation_seconds,
+    )
     evaluate(suite, plan, checkout)
 
 

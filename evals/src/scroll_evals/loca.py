@@ -8,8 +8,10 @@ begins anew. Only a claimed task can score; what the verifier says of another is
 
 import contextlib
 import shutil
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,7 +25,7 @@ from scroll_context.session.session import Session, SessionOptions, lineage
 from scroll_context.store.store import Store
 from scroll_evals.contexts import CONTEXTS
 from scroll_evals.loca_environment import ServerEnvironment, existing, prepared
-from scroll_evals.loca_sandbox import Config, Sandbox
+from scroll_evals.loca_sandbox import Config, Sandbox, generation_log, last_line
 from scroll_evals.loca_server import SCRIPT, LocaServer
 from scroll_evals.playing import left, recorded, seen
 from scroll_evals.tasks import Fault, rubric
@@ -33,6 +35,8 @@ T = TypeVar("T")
 
 SIZES = ("8k", "16k", "32k", "64k", "96k", "128k", "256k")
 CELL_SECONDS = 1_800.0  # a call takes seconds, and cells loop over them
+GENERATION_SECONDS = 1_800.0  # the largest environments are gigabytes and take many minutes to generate
+TELL_SECONDS = 30.0  # between two signs of life while that goes on
 REMINDERS = 2  # for a model that ends with plain text
 SESSION = "loca"
 
@@ -54,10 +58,16 @@ class LocaSuite:
         checkout: Path,
         sizes: Sequence[str],
         limit: int | None = None,
+        only: Sequence[str] = (),
         python: Path | None = None,
         progress: Callable[[str], None] = lambda _: None,
+        generation_seconds: float = GENERATION_SECONDS,
+        tell_seconds: float = TELL_SECONDS,
     ) -> None:
-        """`limit` takes the first tasks of each size; with `python`, no environment is made for the server."""
+        """`only` names families of tasks, and `limit` takes the first tasks of each size; with `python`, no environment
+        is made for the server. `progress` is told every `tell_seconds` how far an environment is that is being
+        generated, which may take `generation_seconds`.
+        """
         unknown = [size for size in sizes if size not in SIZES]
         if unknown or not sizes:
             raise BadInput(f"LOCA has no size {', '.join(unknown) or '(none)'}; choose from {', '.join(SIZES)}")
@@ -71,20 +81,19 @@ class LocaSuite:
         self.scoring = VerifierScoring()
         self._checkout = checkout.absolute()
         self._limit = limit
+        self._only = tuple(only)
         self._python = python
-        self._progress = progress
+        self._generation = Generation(generation_seconds, tell_seconds, progress)
 
     def trials(self) -> Iterator["LocaTrial | Fault"]:
-        """Every task. The server's environment is made before the first."""
-        environment = existing(self._python) if self._python else prepared(self._checkout, self._progress)
+        """Every task of the families wanted, one of each family first. The server's environment is made before that."""
+        environment = existing(self._python) if self._python else prepared(self._checkout, self._generation.tell)
         for size in self.sizes:
-            for at, config in enumerate(configs(self._checkout, size)):
-                if self._limit is not None and at >= self._limit:
-                    break
-                if isinstance(config, Fault):
-                    yield config
-                else:
-                    yield LocaTrial(size, at, config, self._checkout, environment)
+            listed = list(enumerate(configs(self._checkout, size)))
+            yield from (fault for _, fault in listed if isinstance(fault, Fault))
+            wanted = by_turns([(at, one) for at, one in listed if isinstance(one, Config)], self._only, size)
+            for at, config in wanted[: self._limit]:
+                yield LocaTrial(size, at, config, self._checkout, environment, self._generation)
 
     def preparation(self, group: str, work: Path) -> Metrics:  # noqa: ARG002
         return Metrics()
@@ -93,10 +102,26 @@ class LocaSuite:
         """Nothing is prepared for a group."""
 
 
+class Generation(msgspec.Struct, frozen=True):
+    """How environments are generated: how long that may take, and who is told how often how far one is."""
+
+    seconds: float
+    tell_seconds: float
+    tell: Callable[[str], None]
+
+
 class LocaTrial:
     """One task, in an environment of its own."""
 
-    def __init__(self, size: str, at: int, config: Config, checkout: Path, environment: ServerEnvironment) -> None:
+    def __init__(
+        self,
+        size: str,
+        at: int,
+        config: Config,
+        checkout: Path,
+        environment: ServerEnvironment,
+        generation: Generation,
+    ) -> None:
         seed = "" if config.seed is None or f"seed{config.seed}" in config.name else f"-seed{config.seed}"
         self.task_id = f"loca/{size}/{at:02d}-{config.name}{seed}"
         self.ability = size
@@ -104,6 +129,7 @@ class LocaTrial:
         self._config = config
         self._checkout = checkout
         self._environment = environment
+        self._generation = generation
 
     def run(self, setup: Setup, work: Path, stop: Stop) -> Attempt:
         self.discard(work)  # what an interrupted run left cannot be continued
@@ -116,9 +142,13 @@ class LocaTrial:
             return self._attempt(Outcome.ENVIRONMENT, f"server-failed: {fault}")
         with server:
             try:
-                sandbox = _awaited(lambda: Sandbox.open(server.client, self._config, folder), stop)
+                sandbox = self._generated(server, folder, stop)
             except ToolFailed as fault:
-                return self._attempt(Outcome.ENVIRONMENT, f"{_cause(server, 'environment-failed')}: {fault}")
+                if fault.state == "timeout":
+                    said = f"generation-timeout: {fault}{last_line(generation_log(folder))}"
+                else:
+                    said = f"{_cause(server, 'environment-failed')}: {fault}"
+                return self._attempt(Outcome.ENVIRONMENT, said)
             with contextlib.closing(sandbox):
                 return self._played(setup, server, sandbox, folder, stop)
 
@@ -128,6 +158,21 @@ class LocaTrial:
 
     def discard(self, work: Path) -> None:
         shutil.rmtree(self._folder(work), ignore_errors=True)
+
+    def _generated(self, server: LocaServer, folder: Path, stop: Stop) -> Sandbox:
+        """Have the environment generated, and tell now and then that this goes on."""
+        generation, begun, tells = self._generation, time.monotonic(), 1
+
+        def waiting() -> None:
+            nonlocal tells
+            seconds = time.monotonic() - begun
+            if seconds >= tells * generation.tell_seconds:
+                tells += 1
+                minutes = f"{int(seconds) // 3600}:{int(seconds) // 60 % 60:02}:{int(seconds) % 60:02}"
+                said = last_line(generation_log(folder))
+                generation.tell(f"{self.task_id} is being generated for {minutes}{said}")
+
+        return _awaited(lambda: Sandbox.open(server.client, self._config, folder, generation.seconds), stop, waiting)
 
     def _played(self, setup: Setup, server: LocaServer, sandbox: Sandbox, folder: Path, stop: Stop) -> Attempt:
         """Let the agent work, and have what it did verified."""
@@ -202,6 +247,21 @@ def configs(checkout: Path, size: str) -> Iterator[Config | Fault]:
         yield Config(entry.name, family, seed if isinstance(seed, int) else None, servers, whole)
 
 
+def by_turns(tasks: Sequence[tuple[int, Config]], only: Sequence[str], size: str) -> list[tuple[int, Config]]:
+    """The tasks of the families wanted, in turns: one of each family, then the next of each."""
+    families: dict[str, list[tuple[int, Config]]] = {}
+    for task in tasks:
+        families.setdefault(task[1].family, []).append(task)
+    names = {family.lower(): family for family in families}
+    for name in only if families else ():
+        if name.lower() not in names:
+            known = ", ".join(sorted(families))
+            raise BadInput(f"there is no family {name!r} among the tasks of size {size}; there are {known}")
+    wanted = {names[name.lower()] for name in only if name.lower() in names} or set(families)
+    turns = zip_longest(*(found for family, found in families.items() if family in wanted))
+    return [task for turn in turns for task in turn if task is not None]
+
+
 class _Configurations(msgspec.Struct):
     configurations: list[dict[str, Any]]
 
@@ -257,11 +317,15 @@ def _called(session: Session, name: str) -> bool:
     return bool(replies) and any(call["name"] == name for call in replies[-1].metadata.get("tool_calls", ()))
 
 
-def _awaited(work: Callable[[], T], stop: Stop) -> T:
-    """What `work` returns; raises Stopped, and leaves it alone, when the run is to stop."""
+def _awaited(work: Callable[[], T], stop: Stop, waiting: Callable[[], None] = lambda: None) -> T:
+    """What `work` returns; `waiting` is called now and then until it does.
+
+    Raises Stopped, and leaves the work alone, when the run is to stop.
+    """
     future = in_thread(work, "loca")
     while not wait([future], timeout=0.2).done:
         stop.check()
+        waiting()
     found: T = future.result()
     return found
 

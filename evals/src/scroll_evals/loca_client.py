@@ -15,7 +15,6 @@ from scroll_context.errors import ToolFailed
 T = TypeVar("T")
 
 HEALTH_SECONDS = 5.0
-INIT_SECONDS = 3_600.0  # the largest environments are gigabytes and take many minutes to generate
 EXECUTE_SECONDS = 125.0  # the server itself gives a tool 120 s
 EVALUATE_SECONDS = 300.0
 CLEANUP_SECONDS = 30.0
@@ -82,12 +81,14 @@ class LocaClient:
         except ToolFailed:
             return False
 
-    def init(self, name: str, config: dict[str, Any], task_workspace: str, agent_workspace: str) -> Opened:
+    def init(
+        self, name: str, config: dict[str, Any], task_workspace: str, agent_workspace: str, seconds: float
+    ) -> Opened:
         """Set up an environment. An answer does not mean that its contents were generated."""
         body = {
             "task_name": name, "config": config, "task_workspace": task_workspace, "agent_workspace": agent_workspace,
         }  # fmt: skip
-        return self._post("init", body, Opened, INIT_SECONDS)
+        return self._post("init", body, Opened, seconds)
 
     def execute(self, session_id: str, tool: str, arguments: dict[str, Any], call_id: str) -> Executed:
         body = {"session_id": session_id, "tool_name": tool, "arguments": arguments, "tool_call_id": call_id}

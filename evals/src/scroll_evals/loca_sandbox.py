@@ -60,14 +60,17 @@ class Sandbox:
         self.on_fault: Callable[[ToolFailed], None] = lambda _: None  # told when a call gets no answer
 
     @classmethod
-    def open(cls, client: LocaClient, config: Config, folder: Path) -> "Sandbox":
-        """Have an environment generated in a folder. Raises ToolFailed with the server's words when it was not."""
+    def open(cls, client: LocaClient, config: Config, folder: Path, seconds: float) -> "Sandbox":
+        """Have an environment generated in a folder, within so many seconds.
+
+        Raises ToolFailed with the server's words when it was not.
+        """
         task = folder / "task"  # the environment wipes and fills it
         workspace = task / "agent_workspace"  # where environments look for the agent's work
-        opened = client.init(config.name, config.whole, str(task), str(workspace))
+        opened = client.init(config.name, config.whole, str(task), str(workspace), seconds)
         sandbox = cls(client, opened, workspace)
         try:
-            sandbox._must_be_whole(config, task / "logs" / "env.log")
+            sandbox._must_be_whole(config, generation_log(folder))
         except ToolFailed:
             sandbox.close()
             raise
@@ -157,6 +160,21 @@ class Sandbox:
             raise ToolFailed(
                 f"these tool servers of the task did not start: {', '.join(missing)}; see the server's log"
             )
+
+
+def generation_log(folder: Path) -> Path:
+    """Where an environment that is generated in this folder writes what it does."""
+    return folder / "task" / "logs" / "env.log"
+
+
+def last_line(log: Path) -> str:
+    """What a log said last, for people who wait; nothing while it is empty."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError:
+        return ""
+    said = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return f"; its log last said: {said[:200]}" if said else ""
 
 
 def generation_fault(log: Path) -> str:
