@@ -1,0 +1,80 @@
+"""Likeness in wording: near-duplicates to fold, and how close two texts are.
+
+Two texts are near-duplicates when they have almost the same runs of words and exactly the same numbers: "scored 70 %"
+and "scored 85 %" are never folded, since the difference is what a reader looks for. Closeness compares words by weight,
+so that rare words in common count and small talk does not.
+"""
+
+import re
+import zlib
+from collections.abc import Iterable, Mapping
+
+from scroll_context.text.words import STOP_WORDS, stem, words
+
+SHINGLE = 3  # words
+SAME = 0.85  # share of common shingles from which two texts are near-duplicates
+BANDS = 6  # least hashes by which near-duplicates find each other
+READ = 4_000  # characters of a text that are compared
+
+_NUMBER = re.compile(r"\d[\d.,:/-]*")
+
+
+class Folder:
+    """Texts in order, gathered into groups of near-duplicates. Each group is known by the number of its first text."""
+
+    def __init__(self) -> None:
+        self._groups: list[tuple[frozenset[int], tuple[str, ...]]] = []
+        self._by_band: dict[int, list[int]] = {}
+        self.counts: list[int] = []  # texts in each group
+
+    def add(self, text: str) -> tuple[int, bool]:
+        """The number of the group that a text belongs to, and whether it is the first of it."""
+        text = text[:READ]
+        shingles, numbers = _shingles(words(text)), tuple(_NUMBER.findall(text))
+        bands = sorted(shingles)[:BANDS]
+        for group in sorted({group for band in bands for group in self._by_band.get(band, ())}):
+            others, other_numbers = self._groups[group]
+            if numbers == other_numbers and len(shingles & others) >= SAME * len(shingles | others):
+                self.counts[group] += 1
+                return group, False
+        group = len(self._groups)
+        self._groups.append((shingles, numbers))
+        self.counts.append(1)
+        for band in bands:
+            self._by_band.setdefault(band, []).append(group)
+        return group, True
+
+
+def fold(texts: Iterable[str]) -> list[list[int]]:
+    """The positions of near-duplicates, group by group, in order of each group's first text."""
+    folder = Folder()
+    groups: list[list[int]] = []
+    for position, text in enumerate(texts):
+        group, is_first = folder.add(text)
+        if is_first:
+            groups.append([position])
+        else:
+            groups[group].append(position)
+    return groups
+
+
+def content_stems(text: str) -> frozenset[str]:
+    """The stems of the words that carry a subject."""
+    return frozenset(stem(word) for word in words(text[:READ]) if word not in STOP_WORDS)
+
+
+def closeness(one: frozenset[str], other: frozenset[str], weights: Mapping[str, float]) -> float:
+    """From 0 to 1: the weight of the stems that two texts share, as part of the weight of both.
+
+    A stem without a weight weighs 1.
+    """
+    shared = sum(weights.get(word, 1.0) for word in one & other)
+    if not shared:
+        return 0.0
+    return shared / sum(weights.get(word, 1.0) for word in one | other)
+
+
+def _shingles(found: list[str]) -> frozenset[int]:
+    if len(found) <= SHINGLE:
+        return frozenset((zlib.crc32(" ".join(found).encode()),))
+    return frozenset(zlib.crc32(" ".join(found[at : at + SHINGLE]).encode()) for at in range(len(found) - SHINGLE + 1))

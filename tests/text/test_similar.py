@@ -1,0 +1,30 @@
+"""Near-duplicates are folded, what differs in a number is not, and closeness goes by the words that mean something."""
+
+from scroll_context.text.similar import closeness, content_stems, fold
+
+LONG = "the pump of the northern station stopped at night and the operator restarted it by hand before the shift ended"
+
+
+def test_case_punctuation_and_a_word_more_make_no_difference() -> None:
+    texts = [LONG, LONG.upper() + "!", "Something else altogether about cats and dogs", LONG + " today"]
+    assert fold(texts) == [[0, 1, 3], [2]]
+
+
+def test_another_number_makes_a_difference() -> None:
+    assert fold([f"{LONG} 17 times", f"{LONG} 18 times", f"{LONG} 17 times"]) == [[0, 2], [1]]
+    assert fold(["12:30", "12:45", "", "", "ok", "OK."]) == [[0], [1], [2, 3], [4, 5]]
+
+
+def test_many_texts_are_folded_into_few_groups() -> None:
+    texts = [f"{LONG} in {place}" for place in ("Rome", "Oslo", "Bern") for _ in range(200)]
+    assert sorted(map(len, fold(texts)), reverse=True)[0] >= 200
+
+
+def test_closeness_counts_rare_words_more_than_common_ones() -> None:
+    budget = content_stems("My budget for the kitchen is 5000 euros")
+    update = content_stems("We changed the kitchen budget to 7000 euros")
+    other = content_stems("My euros are in the bank")
+    weights = {"budget": 5.0, "kitchen": 4.0}
+    assert closeness(budget, update, weights) > 2 * closeness(budget, other, weights) > 0
+    assert closeness(budget, budget, weights) == 1
+    assert closeness(budget, frozenset(), weights) == 0
