@@ -1,6 +1,7 @@
 """`scroll import`: each file whole or not at all, and a second time adds nothing."""
 
 import base64
+import gzip
 import json
 import os
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from scroll_context.events import Draft
 from scroll_context.store.store import Store
 
 USER = {"role": "user", "content": "hi"}
@@ -230,3 +232,38 @@ def test_usage_faults(scroll: Any, trip: Path) -> None:
         result = scroll(*args)
         assert result.exit_code == 2
         assert "Usage:" in result.stderr
+
+
+def test_fault_05_the_command_says_what_a_taken_name_became_and_into_adds_to_it(
+    scroll: Any, folder: Path, tmp_path: Path
+) -> None:
+    with Store(folder, create=True) as store:
+        store.append(Draft(session_id="chat", role="user", content="my own"))
+    path = write(tmp_path / "chat.jsonl", USER)
+    result = scroll("import", path)
+    assert result.exit_code == 0 and "so this one is 'chat-2'; --into chat adds to it" in result.stderr
+    assert contents(folder) == [("chat", "user", "my own"), ("chat-2", "user", "hi")]
+    assert scroll("import", path, "--into", "chat").exit_code == 0
+    assert contents(folder)[-1] == ("chat", "user", "hi")
+    assert scroll("import", path, "--into", "chat", "--session", "chat").exit_code == 2
+
+
+def test_fault_24_hints_work_as_printed(scroll: Any, folder: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text("noise\n")
+    for options in ([], ["--skip-bad"]):
+        result = scroll("import", bad, *options)
+        assert result.exit_code == 1 and "skip-bad" not in result.stderr
+    bad.write_text("noise\n" + json.dumps(USER) + "\n")
+    assert "--skip-bad imports the others" in scroll("import", bad).stderr
+    elsewhere = tmp_path / "a store"
+    result = scroll("verify", "--store", elsewhere)
+    assert f"`scroll import FILE --store '{elsewhere}'` creates one" in result.stderr
+    scroll("import", write(tmp_path / "x.jsonl", USER), "--store", elsewhere)
+    packed = tmp_path / "e.gz"
+    packed.write_bytes(gzip.compress(scroll("export", "--store", elsewhere).stdout_bytes))
+    assert scroll("import", packed, "--trust").exit_code == 0
+    assert contents(folder) == [("x", "user", "hi")]
+    log = elsewhere / "log.db"
+    log.write_bytes(log.read_bytes().replace(b"hi", b"ho"))
+    assert f"`scroll salvage --store '{elsewhere}'`" in scroll("verify", "--store", elsewhere).stderr

@@ -15,6 +15,7 @@ from scroll_context.events import Event, Kind
 from scroll_context.messages import Message
 from scroll_context.session.context import WindowedContext, context_class
 from scroll_context.session.session import lineage
+from scroll_context.store.merge import as_recorded
 from scroll_context.store.store import Store
 from scroll_context.view.working import RENDERER_VERSION, Departure, departures
 
@@ -66,7 +67,10 @@ def explain(store: Store, seq: int, inherited: Callable[[str], Iterable[Event]] 
     if inherited is not None:
         before = [*inherited(name), *before]
     context = _replayed(store, name, before, int(request.metadata.get("renderer", 1)))
-    messages, doubt = _rebuilt(context, store.log.text(setup), request)
+    sent = context
+    if "moved_from" in request.metadata:  # it was sent in another store, and showed the addresses of that one
+        sent = _replayed(store, name, as_recorded(before, store.log.text), int(request.metadata.get("renderer", 1)))
+    messages, doubt = _rebuilt(sent, store.log.text(setup), request)
     reply = _reply_to(store, request)
     usage = reply.metadata.get("usage", {}) if reply else {}
     return Explanation(

@@ -265,7 +265,7 @@ class Indexer:
 
     def _open_lock(self) -> int:
         try:
-            self.root.mkdir(exist_ok=True)
+            schema.private_folder(self.root)
             return os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:
             raise IndexUnavailable(
@@ -315,7 +315,7 @@ class Indexer:
                     return self._engine(self.folder), commit.current_until
         self._discard()
         with EngineFaults("creating the search index"):
-            self.folder.mkdir()
+            schema.private_folder(self.folder)
             return self._engine(self.folder), 0
 
     def _write_batch(self, writer: tantivy.IndexWriter, after: int, target: int, deadline: float | None) -> int:

@@ -14,7 +14,7 @@ import contextlib
 import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -178,9 +178,10 @@ def _key(event: Event) -> str:
 
 Address = Callable[[int], int | None]
 """From an address to another; None for one that is not known."""
+AnyEvent = TypeVar("AnyEvent", Draft, Event)
 
 
-def renumbered(event: Draft, addresses: Mapping[int, int], text: Callable[[Draft], str]) -> Draft:
+def renumbered(event: AnyEvent, addresses: Mapping[int, int], text: Callable[[AnyEvent], str]) -> AnyEvent:
     """The event with every address inside it changed: what it answers, and those in metadata, plans and snapshots.
 
     An address that is not known is left out. `text` gives the whole text of a snapshot.
@@ -194,6 +195,12 @@ def renumbered(event: Draft, addresses: Mapping[int, int], text: Callable[[Draft
     return changed
 
 
+def as_recorded(events: list[Event], text: Callable[[Event], str]) -> list[Event]:
+    """Events of a merged export with the addresses that they had in the store where they were recorded."""
+    there = {event.seq: int(event.metadata.get("moved_from", event.seq)) for event in events}
+    return [replace(renumbered(event, there, text), seq=there[event.seq]) for event in events]
+
+
 def _named_seqs(event: Draft, text: Callable[[Draft], str]) -> set[int]:
     named: set[int] = set()
 
@@ -205,7 +212,7 @@ def _named_seqs(event: Draft, text: Callable[[Draft], str]) -> set[int]:
     return named
 
 
-def _readdressed(event: Draft, address: Address, text: Callable[[Draft], str]) -> Draft:
+def _readdressed(event: AnyEvent, address: Address, text: Callable[[AnyEvent], str]) -> AnyEvent:
     values: dict[str, Any] = {}
     if event.reply_to is not None:
         values["reply_to"] = address(event.reply_to)

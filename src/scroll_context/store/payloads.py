@@ -20,6 +20,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
+import msgspec
+
 from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing, StoreError, StoreFull, StoreReadOnly
 from scroll_context.events import Event, Payload
 from scroll_context.store.schema import command, private_folder, sync_folder, try_lock
@@ -117,6 +119,15 @@ class PayloadStore:
                 target.unlink()
                 raise
 
+    def of_snapshot(self, content: str, digest: str | None) -> list[str]:
+        """The payloads that a snapshot event names in its text: pickles of variables too large for it."""
+        try:
+            text = content if digest is None else self.text(digest)
+            saved = msgspec.json.decode(text, type=_Saved).saved
+        except (msgspec.MsgspecError, PayloadMissing, PayloadDamaged):
+            return []
+        return [variable.digest for variable in saved if is_digest(variable.digest)]
+
     def digests(self) -> Iterator[str]:
         """Every payload file that is there."""
         for file in sorted(self.folder.glob("??/*")):
@@ -205,6 +216,14 @@ class PayloadStore:
             if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
                 raise StoreReadOnly(f"{self.folder} refuses writes: {error.strerror}. Nothing was changed.") from error
             raise StoreError(f"the device failed while storing a payload in {self.folder}: {error}") from error
+
+
+class _SavedVariable(msgspec.Struct):
+    digest: str = ""
+
+
+class _Saved(msgspec.Struct):
+    saved: tuple[_SavedVariable, ...] = ()
 
 
 def is_digest(name: object) -> bool:

@@ -301,9 +301,9 @@ def private_folder(folder: Path) -> Path:
 
 def make_private(path: Path) -> None:
     """Take away what others may do with a file or folder of a store, where it is ours to take."""
-    mode = stat.S_IMODE(path.stat().st_mode)
-    if mode & 0o077:
-        with contextlib.suppress(OSError):  # another user's store, or a medium that cannot be written
+    with contextlib.suppress(OSError):  # it is not there, another user's, or on a medium that cannot be written
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if mode & 0o077:
             path.chmod(mode & 0o700)
 
 

@@ -38,9 +38,8 @@ class Store:
         self.folder = Path(folder)
         self.payloads = PayloadStore(self.folder / "payloads")
         self.log = EventLog(self.folder, self.payloads, create=create, lock_timeout=lock_timeout)
-        for part in (self.folder, self.log.path, self.payloads.folder, self.folder / "index"):
-            if part.exists():  # a store of an earlier version was as open as the umask let it be
-                schema.make_private(part)
+        for part in ("", "log.db", "log.db-wal", "log.db-shm", "payloads", "index"):
+            schema.make_private(self.folder / part)  # a store of an earlier version was as open as the umask let it be
         self.index = SearchIndex(self.folder / "index", self.log, self.payloads)
         self.log.on_append = self.index.notify
         self.payloads.sweep()

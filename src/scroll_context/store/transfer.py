@@ -64,18 +64,21 @@ def backup(log: EventLog, target: Path, progress: Progress | None = None) -> Bac
         check = sqlite3.connect(copy)
         try:
             events = check.execute("SELECT count(*) FROM event").fetchone()[0]
-            named = check.execute("SELECT DISTINCT payload, payload_type FROM event WHERE payload IS NOT NULL")
-            rows = named.fetchall()
+            rows = check.execute("SELECT DISTINCT payload FROM event WHERE payload IS NOT NULL").fetchall()
+            named = dict.fromkeys(digest for (digest,) in rows)
+            snapshots = check.execute("SELECT content, payload FROM event WHERE kind = ?", [str(Kind.SNAPSHOT)])
+            for content, digest in snapshots:
+                named.update(dict.fromkeys(log.payloads.of_snapshot(content, digest)))
         finally:
             check.close()
         missing = []
-        for done, (digest, media_type) in enumerate(rows, 1):
+        for done, digest in enumerate(named, 1):
             try:
-                payloads.put(log.payloads.chunks(digest), media_type)
+                payloads.put(log.payloads.chunks(digest), "")
             except (PayloadMissing, PayloadDamaged):
                 missing.append(digest)
             if progress:
-                progress(done, len(rows))
+                progress(done, len(named))
         size = sum(file.stat().st_size for file in stage.rglob("*") if file.is_file())
         _publish(stage, target)
     except StoreFull as error:
@@ -84,7 +87,7 @@ def backup(log: EventLog, target: Path, progress: Progress | None = None) -> Bac
         raise StoreError(f"the backup to {target} failed: {error.strerror or error}. The store is unharmed.") from error
     finally:
         shutil.rmtree(stage, ignore_errors=True)
-    return BackupReport(events, len(rows) - len(missing), size, tuple(missing))
+    return BackupReport(events, len(named) - len(missing), size, tuple(missing))
 
 
 def export(log: EventLog, out: IO[bytes], progress: Progress | None = None) -> ExportReport:
@@ -103,8 +106,12 @@ def export(log: EventLog, out: IO[bytes], progress: Progress | None = None) -> E
                     f"seq {row[0]} does not match its hash, so an export could not be read back. Nothing was changed. "
                     f"{schema.command('salvage', log.path)} recovers what is legible; then export again."
                 )
-            digest = row[8]
-            if digest is not None and digest not in written:
+            named = [] if row[8] is None else [row[8]]
+            if row[4] == Kind.SNAPSHOT:
+                named += log.payloads.of_snapshot(row[7], row[8])
+            for digest in named:
+                if digest in written:
+                    continue
                 written.add(digest)
                 try:
                     log.payloads.check(digest)

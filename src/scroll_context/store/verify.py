@@ -41,11 +41,14 @@ def verify(log: EventLog, progress: Progress | None = None) -> Verdict:
                 faults.add_gap(seq + 1, row[0] - 1)
             elif link(chain, row[:-1]) != row[-1]:
                 faults.add(row[0], "altered: the row does not match its hash")
-            if row[8] is not None:
-                if row[8] not in checked:
-                    checked[row[8]] = _payload_fault(log, row[8])
-                if checked[row[8]]:
-                    faults.add(row[0], checked[row[8]])
+            named = [] if row[8] is None else [row[8]]
+            if row[4] == Kind.SNAPSHOT:
+                named += log.payloads.of_snapshot(row[7], row[8])
+            for digest in named:
+                if digest not in checked:
+                    checked[digest] = _payload_fault(log, digest)
+                if checked[digest]:
+                    faults.add(row[0], checked[digest])
             seq, chain = row[0], row[-1] if isinstance(row[-1], bytes) else b""  # damage can make it anything
         events += len(page)
         if progress:
