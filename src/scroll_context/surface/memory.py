@@ -6,8 +6,7 @@ that a caller names can only narrow the grant. Rows go back as plain dicts; what
 a note, never among them.
 """
 
-import datetime as dt
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from importlib import resources
 from typing import Any, Protocol
 
@@ -20,10 +19,10 @@ from scroll_context.kernel.results import CapabilityResult
 from scroll_context.store.search import Hit
 from scroll_context.store.sql import GuardedSql
 from scroll_context.store.store import Store
+from scroll_context.surface.arguments import bindable, filters_of, places_of, whole_number
 from scroll_context.surface.tool_results import ResultRef
 
 MAX_HITS = 200
-MAX_EXPAND = 5_000  # rows of one expand; more is asked for in pieces
 MAX_NOTES = 5
 WHOLE_TEXT = 1 << 20  # bytes; a larger body stays behind its handle
 PIECE = 4 << 20  # bytes of a body sent to the kernel at once
@@ -75,7 +74,7 @@ class MemorySurface:
         if not isinstance(query, str):
             raise BadInput(f"ms.search takes a text as query, not {type(query).__name__}")
         count = whole_number(k, "k", 1, MAX_HITS)
-        wanted = self._filters(filters)
+        wanted = filters_of("ms.search", filters, self.scope)
         found = self.store.index.search(query, k=count, grant=self.grant, exclude=self.facts.visible_seqs(), **wanted)
         rows = [_row_of_hit(hit) for hit in found]
         notes = [found.note, self._repeated(query, count, filters)]
@@ -93,7 +92,7 @@ class MemorySurface:
 
     def expand(self, *places: Any) -> CapabilityResult:
         """The exact events at one seq, at several, or from one to another."""
-        seqs, asked = _places(places)
+        seqs, asked = places_of(places)
         events = self.store.log.get_many(seqs, self.grant)
         if not events:
             raise UnknownSeq(
@@ -113,7 +112,7 @@ class MemorySurface:
         if self._sql is None:
             self._sql = self.store.sql(self.grant)
         bound = params if isinstance(params, Mapping | list | tuple) else (params,)
-        result = self._sql.query(sql, _bindable(bound))
+        result = self._sql.query(sql, bindable(bound))
         self._note("ms.sql_query: ", result.note)
         seqs = tuple(row["seq"] for row in result.rows if isinstance(row.get("seq"), int))
         return CapabilityResult({"rows": result.rows, "note": result.note}, seqs)
@@ -145,31 +144,6 @@ class MemorySurface:
     def close(self) -> None:
         if self._sql is not None:
             self._sql.close()
-
-    def _filters(self, given: dict[str, Any]) -> dict[str, Any]:
-        known = {"scope", "kind", "role", "session_id", "agent_id", "all_agents", "seq_range", "created_on",
-                 "created_from", "created_to"}  # fmt: skip
-        if unknown := sorted(set(given) - known):
-            raise BadInput(f"ms.search has no argument {unknown[0]!r}; it has query, k, {', '.join(sorted(known))}")
-        wanted: dict[str, Any] = {
-            name: _texts(given[name], name)
-            for name in ("kind", "role", "session_id", "agent_id")
-            if given.get(name) is not None
-        }
-        scope = given.get("scope")
-        if scope is not None and not given.get("all_agents"):
-            narrowed = self.scope.grant(scope)
-            for name in ("session_id", "task_id", "agent_id"):
-                if (value := getattr(narrowed, name)) is not None:
-                    wanted.setdefault(name, value)  # a session named beside scope="session" is the one that is meant
-        if given.get("seq_range") is not None:
-            seqs, _ = _bounds(given["seq_range"])
-            wanted["seq_range"] = seqs
-        for name in ("created_from", "created_to"):
-            value = given.get("created_on") if given.get(name) is None else given[name]
-            if value is not None:
-                wanted[name] = _iso(value)
-        return wanted
 
     def _note(self, where: str, *notes: str) -> None:
         for note in filter(None, notes):
@@ -246,65 +220,3 @@ def _row_of_hit(hit: Hit) -> dict[str, Any]:
     row["score"] = hit.score
     row["snippet"] = hit.snippet
     return row
-
-
-# arguments ----------------------------------------------------------------------------------------------
-
-
-def whole_number(value: Any, name: str, least: int, most: int = (1 << 63) - 1) -> int:
-    """A whole number, also when it was sent as text; too large ones are brought down to the most."""
-    try:
-        number = int(value)
-    except (TypeError, ValueError, OverflowError):
-        raise BadInput(f"{name} must be a whole number, not {value!r:.80}") from None
-    if number < least:
-        raise BadInput(f"{name} must be at least {least}, not {number}")
-    return min(number, most)
-
-
-def _texts(value: Any, name: str) -> list[str]:
-    several = [value] if isinstance(value, str) else value
-    if not isinstance(several, list | tuple) or not all(isinstance(one, str) for one in several):
-        raise BadInput(f"{name} is a text or a list of texts, not {value!r:.80}")
-    return list(several)
-
-
-def _bounds(pair: Any) -> tuple[tuple[int, int], str]:
-    if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
-        raise BadInput(f"seq_range is a pair (first, last), not {pair!r:.80}")
-    lo, hi = whole_number(pair[0], "first seq", 0), whole_number(pair[1], "last seq", 0)
-    return (lo, hi), f"{lo}-{hi}"
-
-
-def _places(places: tuple[Any, ...]) -> tuple[list[int], str]:
-    """The seqs meant by expand(7), expand([7, 9]), expand(7, 9) and, since models write it, expand((7, 9))."""
-    if len(places) == 2 and not any(isinstance(place, list | tuple) for place in places):
-        (lo, hi), asked = _bounds(places)
-        if hi - lo >= MAX_EXPAND:
-            raise BadInput(
-                f"expand gives at most {MAX_EXPAND:,} events at once; {asked} has {hi - lo + 1:,}. Take parts."
-            )
-        return list(range(max(lo, 1), hi + 1)), asked
-    flat = [one for place in places for one in (place if isinstance(place, list | tuple) else [place])]
-    if not flat:
-        raise BadInput("ms.expand needs a seq, a list of seqs, or a first and a last seq")
-    if len(flat) > MAX_EXPAND:
-        raise BadInput(f"expand gives at most {MAX_EXPAND:,} events at once, not {len(flat):,}")
-    return [whole_number(one, "seq", 0) for one in flat], f"seq {', '.join(map(str, flat[:10]))}"
-
-
-def _iso(value: Any) -> str:
-    if isinstance(value, dt.date):
-        return value.isoformat()
-    if not isinstance(value, str):
-        raise BadInput(f"{value!r:.80} is not a date: give one such as '2024-07-31', or an ISO time, as text")
-    return value
-
-
-def _bindable(params: Mapping[str, Any] | Sequence[Any]) -> Mapping[str, Any] | Sequence[Any]:
-    def plain(value: Any) -> Any:
-        return value.isoformat() if isinstance(value, dt.date) else value
-
-    if isinstance(params, Mapping):
-        return {name: plain(value) for name, value in params.items()}
-    return [plain(value) for value in params]
