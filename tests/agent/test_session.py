@@ -262,16 +262,14 @@ def test_a_fork_can_be_given_what_a_session_is_given(opened: Opened) -> None:
         assert "the user refused it" in cell(branch, "pay(5)")
 
 
-def test_a_large_result_arrives_as_a_handle(opened: Opened) -> None:
+def test_a_large_result_arrives_as_a_value(opened: Opened) -> None:
     @tool
     def report() -> dict:
         """A long report."""
         return {"rows": ["x" * 100] * 30_000}
 
     session = opened(tools=[report])
-    assert cell(session, "r = report()\nprint(type(r).__name__, r.size > 3_000_000, len(r.json()['rows']))") == (
-        "ToolResultRef True 30000"
-    )
+    assert cell(session, "r = report()\nprint(type(r).__name__, len(r['rows']))") == "dict 30000"
 
 
 def test_a_cell_that_prints_too_much_keeps_everything(store: Store, opened: Opened) -> None:

@@ -192,11 +192,10 @@ def test_media_are_payloads_in_the_log(log: EventLog, either: McpMount) -> None:
     assert "R0lGOA" not in mixed.content
 
 
-def test_large_results_are_references(log: EventLog, either: McpMount) -> None:
+def test_large_results_are_values_too(log: EventLog, either: McpMount) -> None:
     outcome = box(log, either).call(f"{either.name}.long_text", (3_000,))
-    assert outcome.value is None
-    assert outcome.ref is not None
-    assert (outcome.ref.size, outcome.ref.preview) == (3_000 * 1024, "k" * 2_000)
+    assert outcome.value == "k" * 3_000 * 1024
+    assert log.get(outcome.result_seq).content == "k" * 2_000
 
 
 def test_a_tools_error_is_its_own_message(log: EventLog, either: McpMount) -> None:

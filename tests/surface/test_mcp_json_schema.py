@@ -17,7 +17,7 @@ from scroll_context.surface.tools import signature_text, type_text
     [
         ({"type": "string"}, "str"),
         ({"type": "integer"}, "int"),
-        ({"type": "number"}, "float"),
+        ({"type": "number"}, "int | float"),
         ({"type": "boolean"}, "bool"),
         ({"type": "null"}, "None"),
         ({"type": "object", "properties": {"a": {}}}, "dict[str, Any]"),

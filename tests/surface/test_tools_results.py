@@ -199,7 +199,11 @@ def test_a_middling_result_is_a_payload_and_still_a_value(log: EventLog) -> None
         (bytes(2_000_000), "application/octet-stream", False),
     ],
 )
-def test_a_large_result_is_a_reference(log: EventLog, value: Any, media_type: str, text: bool) -> None:
+def test_what_is_too_large_to_cross_at_once_is_a_reference(
+    log: EventLog, value: Any, media_type: str, text: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert returned(log, value)[0].value == value, "up to sixteen megabytes cross as they are"
+    monkeypatch.setattr(tool_results, "CROSSING", 1 << 20)
     outcome, event = returned(log, value)
     found = outcome.ref
     assert outcome.value is None
@@ -215,7 +219,8 @@ def test_a_large_result_is_a_reference(log: EventLog, value: Any, media_type: st
         assert handle.bytes() == value
 
 
-def test_large_media_beside_a_small_text_do_not_cross_either(log: EventLog) -> None:
+def test_large_media_beside_a_small_text_do_not_cross_either(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tool_results, "CROSSING", 1 << 20)
     outcome, event = returned(log, {"image": bytes(2_000_000)})
     assert outcome.value is None
     assert outcome.ref is not None

@@ -56,3 +56,11 @@ class ArtifactRef(Handle):
 def handle(facts: dict[str, Any]) -> Handle:
     """The handle that fits a body."""
     return (ToolResultRef if facts["text"] else ArtifactRef)(facts)
+
+
+def load(facts: dict[str, Any]) -> Any:
+    """The value itself of a tool's result that was too large to be sent at once."""
+    body = handle(facts)
+    if not isinstance(body, ToolResultRef):
+        return body.bytes()
+    return body.json() if body.media_type == "application/json" else body.text()

@@ -20,11 +20,18 @@ import msgspec
 from scroll_context.surface.tool_results import Media
 from scroll_context.surface.tools import RESERVED
 
-NAME_CHARS = 60  # of "server.tool": providers allow 64 for a native name, and the dot becomes two characters
-_SCALARS = {"string": str, "integer": int, "number": float, "boolean": bool, "null": None, "object": dict[str, Any]}
+SPELT_CHARS = 56  # of a name that is made of a foreign one; a number may be added
+_SCALARS = {
+    "string": str,
+    "integer": int,
+    "number": int | float,
+    "boolean": bool,
+    "null": None,
+    "object": dict[str, Any],
+}
 
 
-def identifier(name: str, taken: Collection[str] = (), limit: int = NAME_CHARS) -> str:
+def identifier(name: str, taken: Collection[str] = (), limit: int = SPELT_CHARS) -> str:
     """A Python name like `name` that hides nothing and is not taken."""
     word = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or "tool"
     word = f"_{word}" if word[0].isdigit() else word

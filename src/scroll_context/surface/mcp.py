@@ -27,7 +27,7 @@ import msgspec
 from scroll_context.background import in_loop
 from scroll_context.errors import BadInput, ToolFailed
 from scroll_context.surface.json_schema import (
-    NAME_CHARS,
+    SPELT_CHARS,
     doc_of,
     identifier,
     namespace_name,
@@ -125,7 +125,7 @@ class McpMount:
     def _make_tools(self, listed: "list[mcp.Tool]", effects: bool | None) -> tuple[Tool[..., Any], ...]:
         made: dict[str, Tool[..., Any]] = {}
         for found in sorted(listed, key=lambda one: one.name):
-            spelt = identifier(found.name, taken=made, limit=NAME_CHARS - len(self.name))
+            spelt = identifier(found.name, taken=made, limit=SPELT_CHARS - len(self.name))
             read_only = found.annotations is not None and found.annotations.read_only_hint is True
             made[spelt] = self._make_tool(f"{self.name}.{spelt}", found, not read_only if effects is None else effects)
         return tuple(made.values())

@@ -7,15 +7,17 @@ in the log too, where it is written as Python's json module writes it. Anything 
 
 `Recorder` writes the events of one call. The whole result is recorded: text as it is, anything else as JSON text,
 bytes as a payload with their media type. Bytes in the midst of other values are events of their own, and the JSON
-names their seqs, so that media never lie in the log as base64 text and every part of a result has an address. Small
-results go on as values, large ones as a reference. A result over `MAX_RESULT` is refused: it is the only one that is
-not kept.
+names their seqs, so that media never lie in the log as base64 text and every part of a result has an address. The
+cell gets what the tool returned, as a value. A result over `CROSSING` does not fit into one message to the kernel,
+which loads it from the store instead; it is then what its text in the log says (dates as text, bytes by their seqs).
+A result over `MAX_RESULT` is refused: it is the only one that is not kept.
 """
 
 import base64
 import collections.abc as abc
 import datetime as dt
 import json
+import logging
 from collections.abc import Callable
 from pathlib import PurePath
 from typing import Any
@@ -28,7 +30,10 @@ from scroll_context.kernel.codec import portable
 from scroll_context.store.log import EventLog
 from scroll_context.store.rows import INLINE_LIMIT, PREVIEW
 
-LAZY = 1 << 20  # bytes; a larger result stays in the store until a cell asks for it
+logger = logging.getLogger("scroll_context.tools")
+
+REFUSED_CHARS = 2_000  # of the arguments of a call that never started, and of what is said of it
+CROSSING = 16 << 20  # bytes of JSON; as msgpack that is less than twice as much, and fits into a frame of the wire
 MAX_RESULT = 256 << 20  # bytes
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
@@ -128,7 +133,7 @@ def _unwrap(item: Any) -> Any:
 
 
 class ResultRef(msgspec.Struct, frozen=True):
-    """Where a large result is, and what is known of it without loading it."""
+    """Where a body is in the store, and what is known of it without loading it."""
 
     seq: int
     size: int
@@ -153,7 +158,7 @@ class Recorder:
     ) -> None:
         self._log = log
         self._scope = scope
-        self._on_event = on_event or (lambda _: None)
+        self._on_event = on_event
         self._arguments = arguments
         self._common: dict[str, Any] = {"name": name, "tool_call_id": tool_call_id, "metadata": metadata}
         self.call_seq = 0
@@ -162,16 +167,18 @@ class Recorder:
     def begin(self) -> None:
         """Record the call."""
         self.call_seq = self._append(Kind.TOOL_CALL, role="assistant", content=self._arguments)
-        self._on_event(self.call_seq)
 
     def fail(self, state: str, text: str) -> None:
-        """Record that there is no result, and the call too when it never began."""
+        """Record that there is no result. Of a call that never began, only the beginning of its arguments is kept."""
         if not self.call_seq:
+            if len(self._arguments) > REFUSED_CHARS:
+                kept = {"characters": len(self._arguments), "beginning": self._arguments[:REFUSED_CHARS]}
+                self._arguments = json_text(kept, inline)
             self.begin()
         self._end(state, text)
 
     def finish(self, result: Plain) -> tuple[Any, ResultRef | None]:
-        """Record a result; returns it as the value for the cell, or as a reference when it is large."""
+        """Record a result; returns the value for the cell, or a reference when it is too large to cross."""
         value = result.value
         if isinstance(value, bytes | bytearray | memoryview):
             return self._finish_bytes(result.media(value))
@@ -188,7 +195,7 @@ class Recorder:
         self._check_size(len(media.data))
         payload = self._log.payloads.put(media.data, media.media_type)
         self._end("ok", _label(media), payload)
-        if payload.size <= LAZY:
+        if payload.size <= CROSSING:
             return media.data, None
         return None, self._ref(payload, _label(media))
 
@@ -198,18 +205,18 @@ class Recorder:
             value = text if media_type == TEXT else json.loads(text)
         size = len(text.encode())
         self._check_size(size + beside)
-        lazy = size + beside > LAZY
-        if not lazy:
+        apart = size + beside > CROSSING
+        if not apart:
             try:
                 portable(value)
             except (TypeError, ValueError) as error:
                 raise self._unusable(error) from error
-        if not lazy and size <= INLINE_LIMIT:
+        if not apart and size <= INLINE_LIMIT:
             self._end("ok", text)
             return value, None
         payload = self._log.payloads.put_text(text, media_type)
         self._end("ok", text[:PREVIEW], payload)
-        return (None, self._ref(payload, text[:PREVIEW])) if lazy else (value, None)
+        return (None, self._ref(payload, text[:PREVIEW])) if apart else (value, None)
 
     def _part(self, media: Media, seen: list[Media]) -> Any:
         """What the JSON says in the place of bytes."""
@@ -219,7 +226,6 @@ class Recorder:
         self._check_size(sum(len(part.data) for part in seen))
         payload = self._log.payloads.put(media.data, media.media_type)
         seq = self._append(Kind.ARTIFACT, role="tool", content=_label(media), payload=payload, reply_to=self.call_seq)
-        self._on_event(seq)
         return {"artifact": seq, "media_type": media.media_type, "size": payload.size}
 
     def _end(self, state: str, content: str, payload: Payload | None = None) -> None:
@@ -231,10 +237,15 @@ class Recorder:
             reply_to=self.call_seq,
             tool_state=state,
         )
-        self._on_event(self.result_seq)
 
     def _append(self, kind: str, **fields: Any) -> int:
-        return self._log.append(self._scope.draft(kind, **fields, **self._common))
+        seq = self._log.append(self._scope.draft(kind, **fields, **self._common))
+        if self._on_event is not None:
+            try:
+                self._on_event(seq)
+            except Exception:  # foreign code, which must not change what a call does
+                logger.exception("an observer failed on seq %d", seq)
+        return seq
 
     def _ref(self, payload: Payload, preview: str) -> ResultRef:
         return ResultRef(self.result_seq, payload.size, payload.media_type, payload.is_text, preview)

@@ -11,6 +11,7 @@ deadline is abandoned: what it returns later goes nowhere, and the recorded resu
 
 import contextlib
 import inspect
+import logging
 import threading
 import time
 import uuid
@@ -26,10 +27,15 @@ from scroll_context.kernel.protocol import Prelude
 from scroll_context.messages import ToolSpec
 from scroll_context.store.log import EventLog
 from scroll_context.surface.memory import prelude_source
-from scroll_context.surface.tool_results import Plain, Recorder, ResultRef, inline, json_text, plain
-from scroll_context.surface.tools import EFFECTS, Tool, brief_doc, tool
+from scroll_context.surface.tool_results import REFUSED_CHARS, Plain, Recorder, ResultRef, inline, json_text, plain
+from scroll_context.surface.tools import Tool, brief_doc, tool
+from scroll_context.text.printable import printable
 
 DESCRIBE_CHARS = 24_000
+STUB_CHARS = 6_000  # of whole descriptions; more tools than that are described on one line each
+NAMED_CHARS = 100  # of a name that no tool has
+
+logger = logging.getLogger("scroll_context.tools")
 
 
 class ToolUse(msgspec.Struct, frozen=True):
@@ -98,25 +104,31 @@ class Toolbox:
     # what the model is told -----------------------------------------------------------------------------
 
     def describe(self, limit: int = DESCRIBE_CHARS) -> str:
-        """Stubs of all tools, sorted by name; less is said of each when all do not fit into `limit` characters."""
+        """All tools, sorted by name; less is said of each when all do not fit into `limit` characters."""
         tools = [self.tools[name] for name in sorted(self.tools)]
+        if not tools:
+            return ""
         asked = [_ASKED] if self._confirm is not None and any(one.effects for one in tools) else []
-        levels: tuple[Callable[[Tool[..., Any]], str], ...] = (
-            lambda one: one.stub,
-            lambda one: _on_one_line(one, brief_doc(one.doc, lines=1, chars=120)),
-            lambda one: _on_one_line(one),
+        levels = (
+            (min(limit, STUB_CHARS), "\n\n", ["\n".join([*asked, _MAP]), *(one.stub for one in tools)]),
+            (limit, "\n", [*asked, _MAP, _HELP, *(one.line() for one in tools)]),
+            (limit, "\n", [*asked, _MAP, _HELP, *(one.line(described=False) for one in tools)]),
         )
-        for level, text_of in enumerate(levels):
-            text = ("\n" if level else "\n\n").join([*asked, *map(text_of, tools)])
-            if len(text) <= limit:
+        for most, between, parts in levels:
+            text = between.join(parts)
+            if len(text) <= most:
                 return text
         return brief_doc(", ".join(one.name for one in tools), lines=1, chars=limit - 2)
 
     def prelude(self) -> Prelude:
-        """Functions for the tools inside the kernel, and `ToolFailed` to catch."""
-        table = {name: (one.header, one.doc) for name, one in sorted(self.tools.items())}
+        """Functions for the tools inside the kernel, `map_calls`, and `ToolFailed` to catch."""
+        table = {
+            name: (one.header, "\n".join(filter(None, (one.doc, *one.remarks))), one.limits.max_concurrent)
+            for name, one in sorted(self.tools.items())
+        }
         names = sorted({name.partition(".")[0] for name in table})
-        return Prelude("tools", f"TOOLS = {table!r}\n" + prelude_source("tools_prelude"), (*names, "ToolFailed"))
+        source = f"TOOLS = {table!r}\n" + prelude_source("tools_prelude")
+        return Prelude("tools", source, (*names, "ToolFailed", "map_calls"))
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """The tools for native calling, sorted by name."""
@@ -146,7 +158,7 @@ class Toolbox:
             self._log,
             self._scope,
             on_event,
-            name=found.name if found else name,
+            name=found.name if found else printable(name[:NAMED_CHARS]),
             arguments=_arguments_text(named),
             tool_call_id=tool_call_id or f"call_{uuid.uuid4().hex}",
             metadata=({} if cell_seq is None else {"inside_cell": cell_seq})
@@ -155,8 +167,8 @@ class Toolbox:
         )
         with self._faults(recorder), contextlib.ExitStack() as held:
             if found is None:
-                known = ", ".join(sorted(self.tools)) or "none"
-                raise ToolFailed(f"there is no tool {name!r}; the tools are: {known}", kind="NameError")
+                known = brief_doc(", ".join(sorted(self.tools)) or "none", lines=1, chars=REFUSED_CHARS // 2)
+                raise ToolFailed(f"there is no tool {name[:NAMED_CHARS]!r}; the tools are: {known}", kind="NameError")
             arguments = _converted(found, args, kwargs or {})
             self._check_calls_left(found)
             if found.effects and self._confirm is not None:
@@ -305,12 +317,12 @@ def settle(log: EventLog, scope: Scope) -> list[Event]:
     return calls
 
 
-def _on_one_line(one: Tool[..., Any], doc: str = "") -> str:
-    remarks = ". ".join(filter(None, (EFFECTS if one.effects else "", doc)))
-    return f"def {one.header}: ..." + (f"  # {remarks}" if remarks else "")
-
-
-_ASKED = f"# The user may be asked before a tool that {EFFECTS} is run."
+_ASKED = "# The user may be asked before a tool that has effects is run."
+_HELP = "# help(f) prints the whole description of f."
+_MAP = (
+    "# map_calls(f, [{...}, ...]) calls f with each dict of arguments, several at once where f allows it. It returns a"
+    "\n# list of the results in order, with None where a call failed; its .errors maps positions to what went wrong."
+)
 _TIMEOUT: dict[str, Any] = {"kind": "TimeoutError", "state": "timeout"}
 
 
@@ -326,7 +338,7 @@ def _converted(found: Tool[..., Any], args: Sequence[Any], kwargs: Mapping[str, 
     try:
         return found.convert(found.names(args, kwargs))
     except Exception as error:  # a model's own validators are foreign code
-        raise ToolFailed(_message(error), kind="TypeError", state="refused") from error
+        raise ToolFailed(_message(error)[:REFUSED_CHARS], kind="TypeError", state="refused") from error
 
 
 def _arguments_text(named: dict[str, Any]) -> str:
@@ -360,6 +372,7 @@ def _result(found: Tool[..., Any], future: Future[Plain], until: float) -> Plain
     except ToolFailed as error:
         raise ToolFailed(str(error), kind=error.kind, state=error.state) from error
     except BaseException as error:  # whatever the tool raised
+        logger.warning("%s raised %s", found.name, type(error).__name__, exc_info=error)
         raise ToolFailed(_message(error), kind=type(error).__name__) from error
 
 

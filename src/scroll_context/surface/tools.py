@@ -12,6 +12,7 @@ import enum
 import functools
 import inspect
 import keyword
+import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,16 +26,18 @@ from scroll_context.background import in_loop, in_thread
 from scroll_context.errors import BadInput
 from scroll_context.messages import ToolSpec
 from scroll_context.surface.tool_results import Plain, plain
+from scroll_context.text.printable import printable
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-RESERVED = frozenset({"ms", "ask", "ask_many"}) | frozenset(dir(builtins))
+RESERVED = frozenset({"ms", "ask", "ask_many", "map_calls", "ToolFailed"}) | frozenset(dir(builtins))
 SHOWN = 120  # characters of a wrong argument that an error repeats
 DOC_LINES = 8
 DOC_CHARS = 600
+LINE_CHARS = 160  # of a description on one line
 DEFAULT_CHARS = 80
-EFFECTS = "has effects"
+NAME_CHARS = 63  # of "server.tool": providers allow 64 for a native name, and the dot becomes two characters
 _INDENT = "    "
 
 
@@ -53,7 +56,11 @@ class ToolLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tool(Generic[P, R]):
-    """One function that may be called on a model's behalf. Calling the tool itself calls the function, unchecked."""
+    """One function that may be called on a model's behalf. Calling the tool itself calls the function, unchecked.
+
+    Names and descriptions may come from servers that nobody here has read: a name that is not an identifier is
+    refused, and descriptions lose what a terminal or a model would obey unseen.
+    """
 
     def __init__(
         self,
@@ -66,17 +73,27 @@ class Tool(Generic[P, R]):
         schema: dict[str, Any],
         aliases: Mapping[str, str] | None = None,
         effects: bool = False,
+        idempotent: bool = False,
         limits: ToolLimits | None = None,
     ) -> None:
+        parts = name.split(".")
+        if not all(part.isidentifier() and not keyword.iskeyword(part) for part in parts) or (
+            parts[0] in RESERVED or len(parts) > 2 or len(name) > NAME_CHARS
+        ):
+            raise BadInput(
+                f"a tool cannot be called {name[:SHOWN]!a}: take a Python name of at most {NAME_CHARS} characters "
+                "that hides nothing, with tool(name=...)"
+            )
         functools.update_wrapper(self, function)
         self._function = function
         self._launch = launch
         self.name = name
-        self.doc = doc
+        self.doc = printable(doc)
         self.signature = signature
-        self.schema = schema
+        self.schema: dict[str, Any] = _printable_schema(schema)
         self.aliases = aliases or {}  # names of arguments that Python cannot spell -> their names in the signature
         self.effects = effects
+        self.idempotent = idempotent  # whether the same call again changes nothing more
         self.limits = limits or ToolLimits()
         self.echo = False  # whether what it returns only repeats history, and must never be found by a search
 
@@ -97,7 +114,24 @@ class Tool(Generic[P, R]):
         annotations = [parameter.annotation for parameter in self.signature.parameters.values()]
         required = {name: part.get("required", []) for name, part in self.schema.get("$defs", {}).items()}
         spelt = shapes([*annotations, self.signature.return_annotation], required)
-        return stub_text(self.header, self.doc, spelt, self.effects)
+        return stub_text(self.header, self.doc, spelt, self.remarks)
+
+    def line(self, described: bool = True) -> str:
+        """The function as the prompt shows it where there are many: its signature and one line about it."""
+        said = " ".join([*(f"{remark}." for remark in self.remarks), one_line(self.doc) if described else ""]).strip()
+        return f"def {self.header}: ..." + (f"  # {said}" if said else "")
+
+    @property
+    def remarks(self) -> list[str]:
+        """What a caller must know besides the description."""
+        said = []
+        if self.effects and self.idempotent:
+            said.append("has effects; the same call again changes nothing more")
+        elif self.effects:
+            said.append("has effects: never repeat a call to be sure")
+        if self.limits.max_concurrent == 1:
+            said.append("runs one call at a time")
+        return said
 
     @property
     def spec(self) -> ToolSpec:
@@ -115,7 +149,8 @@ class Tool(Generic[P, R]):
     def convert(self, named: inspect.BoundArguments) -> inspect.BoundArguments:
         """The arguments as the annotations want them. Raises BadInput that names the one that does not fit."""
         converted = {
-            name: self._converted(self.signature.parameters[name], value) for name, value in named.arguments.items()
+            name: _same_integers(value, self._converted(self.signature.parameters[name], value))
+            for name, value in named.arguments.items()
         }
         return inspect.BoundArguments(self.signature, converted)
 
@@ -147,6 +182,7 @@ def tool(
     *,
     name: str | None = None,
     effects: bool = False,
+    idempotent: bool = False,
     timeout: float | None = None,
     max_calls: int | None = None,
     max_concurrent: int | None = None,
@@ -158,6 +194,7 @@ def tool(
     *,
     name: str | None = None,
     effects: bool = False,
+    idempotent: bool = False,
     timeout: float | None = None,
     max_calls: int | None = None,
     max_concurrent: int | None = None,
@@ -169,6 +206,7 @@ def tool(
     *,
     name: str | None = None,
     effects: bool = False,
+    idempotent: bool = False,
     timeout: float | None = None,
     max_calls: int | None = None,
     max_concurrent: int | None = None,
@@ -176,21 +214,20 @@ def tool(
     """Make a tool of a typed function: `@tool`, `@tool(effects=True)` or `tool(function, name="other")`.
 
     `effects` marks a tool that changes the world (it books, sends, pays, deletes): the toolbox asks its confirmation
-    callback first, and a call that a crash left without a result is reported, never repeated. A coroutine function
-    runs on an event loop shared by all tools and must not block; any other runs in a thread of its own.
+    callback first, and a call that a crash left without a result is reported, never repeated. `idempotent` says that
+    the same call again changes nothing more. A coroutine function runs on an event loop shared by all tools and must
+    not block; any other runs in a thread of its own.
     """
     limits = ToolLimits(timeout=timeout, max_calls=max_calls, max_concurrent=max_concurrent)
     if function is None:
-        return lambda decorated: _make(decorated, name, effects, limits)
-    return _make(function, name, effects, limits)
+        return lambda decorated: _make(decorated, name, effects, idempotent, limits)
+    return _make(function, name, effects, idempotent, limits)
 
 
-def _make(function: Callable[P, R], name: str | None, effects: bool, limits: ToolLimits) -> Tool[P, R]:
+def _make(
+    function: Callable[P, R], name: str | None, effects: bool, idempotent: bool, limits: ToolLimits
+) -> Tool[P, R]:
     called = str(name or getattr(function, "__name__", ""))
-    if not called.isidentifier() or keyword.iskeyword(called) or called in RESERVED:
-        raise BadInput(
-            f"a tool cannot be called {called!r}: take a Python name that hides nothing, with tool(name=...)"
-        )
     signature = _resolved(function, called)
 
     def launch(arguments: inspect.BoundArguments) -> Future[Plain]:
@@ -201,8 +238,9 @@ def _make(function: Callable[P, R], name: str | None, effects: bool, limits: Too
     doc = inspect.getdoc(function) or ""
     schema = _schema(called, signature)
     return Tool(
-        function, launch, name=called, doc=doc, signature=signature, schema=schema, effects=effects, limits=limits
-    )
+        function, launch, name=called, doc=doc, signature=signature, schema=schema, effects=effects,
+        idempotent=idempotent, limits=limits,
+    )  # fmt: skip
 
 
 async def _awaited(work: typing.Awaitable[Any]) -> Plain:
@@ -258,6 +296,29 @@ def _schema(name: str, signature: inspect.Signature) -> dict[str, Any]:
     required = [p.name for p in signature.parameters.values() if p.default is p.empty]
     schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
     return schema | ({"$defs": shared} if shared else {})
+
+
+def _same_integers(sent: Any, converted: Any) -> Any:
+    """The converted value with every integer that was sent: where a float is wanted, 1 must not become 1.0."""
+    if type(sent) is int and type(converted) is float:
+        return sent
+    if isinstance(sent, list | tuple) and type(converted) in (list, tuple) and len(sent) == len(converted):
+        return type(converted)(map(_same_integers, sent, converted))
+    if isinstance(sent, dict) and type(converted) is dict:
+        return {key: _same_integers(sent.get(key), value) for key, value in converted.items()}
+    return converted
+
+
+def _printable_schema(part: Any) -> Any:
+    """A schema whose descriptions and titles, at any depth, can be shown."""
+    if isinstance(part, dict):
+        return {
+            key: printable(value)
+            if key in ("description", "title") and isinstance(value, str)
+            else _printable_schema(value)
+            for key, value in part.items()
+        }
+    return [_printable_schema(item) for item in part] if isinstance(part, list) else part
 
 
 def _decode(wanted: type, value: Any) -> Any:
@@ -318,12 +379,11 @@ def signature_text(name: str, signature: inspect.Signature) -> str:
     return f"{name}({', '.join(parts)}){arrow}"
 
 
-def stub_text(signature: str, doc: str, shapes: Iterable[str], effects: bool) -> str:
+def stub_text(signature: str, doc: str, shapes: Iterable[str], remarks: Iterable[str]) -> str:
     """What the prompt says of a tool: a function without a body."""
     lines = [f"# {shape}" for shape in shapes]
     lines.append(f"def {signature}:")
-    if effects:
-        lines.append(f"{_INDENT}# {EFFECTS}: never repeat a call to be sure")
+    lines += [f"{_INDENT}# {remark}" for remark in remarks]
     brief = brief_doc(doc).replace('"""', "'''")
     said = f'"""{brief}"""' if brief else "..."
     lines += [f"{_INDENT}{line}".rstrip() for line in said.split("\n")]
@@ -334,6 +394,14 @@ def brief_doc(doc: str, lines: int = DOC_LINES, chars: int = DOC_CHARS) -> str:
     """The beginning of a docstring; an ellipsis says that there is more."""
     kept = "\n".join(doc.split("\n")[:lines])[:chars].rstrip()
     return kept if kept == doc.rstrip() else f"{kept} …"
+
+
+def one_line(doc: str) -> str:
+    """The first sentence of a docstring; an ellipsis says that there is more."""
+    paragraph = " ".join(doc.partition("\n\n")[0].split())
+    sentence = re.split(r"(?<=[.!?]) ", paragraph, maxsplit=1)[0]
+    kept = sentence if len(sentence) <= LINE_CHARS else sentence[:LINE_CHARS].rstrip()
+    return kept if kept == " ".join(doc.split()) else f"{kept} …"
 
 
 def shapes(annotations: Iterable[Any], required: dict[str, list[str]]) -> list[str]:
