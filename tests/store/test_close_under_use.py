@@ -112,7 +112,7 @@ def test_a_search_that_waits_for_the_index_is_told_at_once(folder: Path) -> None
         fcntl.flock(file, fcntl.LOCK_EX)  # as another process that writes the index for long
         searcher = threading.Thread(target=wait_long, daemon=True)
         searcher.start()
-        while store.index._follower._thread is None:
+        while store.index._indexer._thread is None:
             searcher.join(0.01)
         store.close()
         searcher.join(60)

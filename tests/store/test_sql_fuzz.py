@@ -5,6 +5,7 @@ they say. So a query that could count, compare, find or merely notice a hidden r
 none may, in its rows or in the text of its refusal.
 """
 
+import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from scroll_context.events import Draft, Grant, Kind
 from scroll_context.store import log as log_module
 from scroll_context.store.log import EventLog
 from scroll_context.store.payloads import PayloadStore
-from scroll_context.store.sql import GuardedSql, SqlLimits
+from scroll_context.store.sql import GuardedSql, SqlLimits, SqlResult
 
 CANARIES = ("canary-yellow", "canary-green")
 
@@ -130,14 +131,27 @@ def mangled(draw: st.DrawFn) -> str:
 
 # the two logs -------------------------------------------------------------------------------------------
 
-Worlds = tuple[GuardedSql, GuardedSql]
+
+class Unguarded:
+    """The whole log behind views that are conditions only, and nobody who watches."""
+
+    def __init__(self, path: Path, *_: object) -> None:
+        self._database = sqlite3.connect(":memory:", isolation_level=None)
+        self._database.execute("ATTACH DATABASE ? AS log", (str(path),))
+        for view in ("events", "conversation_history"):
+            self._database.execute(f"CREATE TEMP VIEW {view} AS SELECT * FROM log.event WHERE session_id = 'mine'")
+
+    def query(self, sql: str) -> SqlResult:
+        try:
+            return SqlResult((), [{"row": row} for row in self._database.execute(sql).fetchmany(50)])
+        except (sqlite3.Error, sqlite3.Warning) as error:
+            raise QueryRefused(str(error)) from None
+
+    def close(self) -> None:
+        self._database.close()
 
 
-class Unguarded(GuardedSql):
-    """The same windows, and nobody who watches them."""
-
-    def _authorize(self, *_: object) -> int:
-        return 0
+Worlds = tuple[GuardedSql | Unguarded, GuardedSql | Unguarded]
 
 
 def _world(folder: Path, canary: str, hidden: int) -> Path:
@@ -162,7 +176,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [_world(tmp_path_factory.mktemp("world") / "s", canary, 3 + 4 * n) for n, canary in enumerate(CANARIES)]
 
 
-def _opened(kind: type[GuardedSql], logs: list[Path]) -> Worlds:
+def _opened(kind: type[GuardedSql] | type[Unguarded], logs: list[Path]) -> Worlds:
     limits = SqlLimits(seconds=0.5, rows=50)
     one, other = (kind(path, Grant(session_id="mine"), limits) for path in logs)
     return one, other
@@ -194,8 +208,7 @@ def tells_apart(worlds: Worlds, sql: str) -> bool:
     said = answers(worlds, sql)
     named = sql.replace("canary", "").lower()
     return said is not None and (
-        said[0].replace(worlds[0]._secret, "") != said[1].replace(worlds[1]._secret, "")
-        or any(canary in text for canary in CANARIES for text in said if canary not in named)
+        said[0] != said[1] or any(canary in text for canary in CANARIES for text in said if canary not in named)
     )
 
 
@@ -211,7 +224,6 @@ def test_no_query_tells_two_logs_apart(worlds: Worlds, sql: str) -> None:
     said = answers(worlds, sql)
     event("ran out of time" if said is None else "refused" if said[0].startswith("refused") else "answered")
     assert not tells_apart(worlds, sql)
-    assert all(window._secret not in text for window in worlds for text in said or ())
 
 
 def test_the_queries_would_tell_them_apart_if_nobody_watched(logs: list[Path]) -> None:
@@ -227,7 +239,6 @@ def test_the_queries_would_tell_them_apart_if_nobody_watched(logs: list[Path]) -
 def test_no_query_leaves_the_log_pinned_or_the_window_broken(worlds: Worlds, sql: str) -> None:
     answers(worlds, sql)
     for window in worlds:
-        assert not window._database.in_transaction
         assert window.query("SELECT group_concat(content) AS c FROM conversation_history").rows == [
             {"c": "turn a,turn b,turn c"}
         ]

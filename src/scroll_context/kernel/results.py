@@ -119,6 +119,7 @@ class CapabilityResult(msgspec.Struct, frozen=True):
 
     value: Any
     seqs: tuple[int, ...] = ()
+    unknown: bool = False  # it was also made from events that cannot be named
 
 
 Dispatch = Callable[[CapabilityCall], Any]

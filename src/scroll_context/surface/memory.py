@@ -114,8 +114,8 @@ class MemorySurface:
         bound = params if isinstance(params, Mapping | list | tuple) else (params,)
         result = self._sql.query(sql, bindable(bound))
         self._note("ms.sql_query: ", result.note)
-        seqs = tuple(row["seq"] for row in result.rows if isinstance(row.get("seq"), int))
-        return CapabilityResult({"rows": result.rows, "note": result.note}, seqs)
+        answer = {"rows": result.rows, "note": result.note, "truncated": result.truncated}
+        return CapabilityResult(answer, result.seqs or (), unknown=result.seqs is None)
 
     def sessions(self) -> CapabilityResult:
         """The sessions within reach, oldest first."""

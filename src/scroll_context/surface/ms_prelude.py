@@ -21,6 +21,7 @@ class Rows(list[Any]):
     """Rows as dicts; `note` says what there is to know about them, for example that there were more."""
 
     note = ""
+    truncated = False  # whether rows were left out
 
     def __repr__(self) -> str:
         return list.__repr__(self) + (f"\n[note] {self.note}" if self.note else "")
@@ -29,6 +30,7 @@ class Rows(list[Any]):
 def _rows(answer: dict[str, Any]) -> Rows:
     rows = Rows(answer["rows"])
     rows.note = answer["note"]
+    rows.truncated = answer.get("truncated", False)
     for row in rows:
         facts = row.get("payload")
         if isinstance(facts, dict):

@@ -1,0 +1,232 @@
+"""Guarded SQL under attack: foreign rows cannot be reached by any expression, and no query harms the host."""
+
+import os
+import resource
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scroll_context.errors import QueryLimit, QueryRefused, StoreClosed
+from scroll_context.events import Draft, Grant
+from scroll_context.store.log import EventLog
+from scroll_context.store.sql import MAX_SQL, GuardedSql, SqlLimits, _rewrite
+
+SECRET = "zanzibar"
+QUICK = SqlLimits(seconds=1.0)
+
+
+@pytest.fixture
+def history(log: EventLog) -> EventLog:
+    """Five rows of one's own behind a foreign one; theirs can be paths of JSON, the foreign one cannot."""
+    log.append(Draft(session_id="other", role="user", content=SECRET))
+    log.append_many([Draft(session_id="mine", role="user", content=f".turn{n}") for n in range(5)])
+    return log
+
+
+@pytest.fixture
+def sql(history: EventLog) -> Iterator[GuardedSql]:
+    window = GuardedSql(history.path, Grant(session_id="mine"), QUICK)
+    yield window
+    window.close()
+
+
+# grants -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        # run on the foreign row, the path is malformed and the error carries the row's content
+        "SELECT seq FROM hist.events WHERE (seq = 1 AND json_extract('{}', '$' || content) IS 1) OR (seq = 6 AND 1)",
+        "SELECT seq FROM hist.events WHERE json_extract('{}', '$' || content) IS 1 AND seq = 1",
+        "SELECT seq FROM hist.events WHERE seq < 3 AND json_extract('{}', '$' || content) IS 1",
+        "SELECT seq FROM hist.events WHERE seq = 1 AND abs(-9223372036854775807 - (content LIKE 'zan%'))",
+        "SELECT seq FROM events WHERE (seq = 1 AND CASE WHEN content>'z' THEN abs(-9223372036854775808) END) OR 0",
+        "SELECT (SELECT json_extract('{}', '$' || b.content) FROM events b WHERE b.seq = a.seq - 1) FROM events a",
+        "SELECT max(json_extract('{}', '$' || content)) FROM hist.events WHERE seq = 1",
+    ],
+)  # fmt: skip
+def test_fault_01_an_expression_of_the_query_never_runs_on_a_foreign_row(sql: GuardedSql, query: str) -> None:
+    try:
+        said = f"{sql.query(query).rows}"
+    except QueryRefused as refused:
+        pytest.fail(f"something ran on a row that is not there: {refused}")
+    assert SECRET not in said
+
+
+def test_fault_01_errors_on_values_have_fixed_texts(sql: GuardedSql) -> None:
+    for query in (
+        "SELECT json_extract('{}', content) FROM hist.events",
+        "SELECT json(content) FROM hist.events",
+        "SELECT content -> '$[' FROM hist.events",
+    ):
+        with pytest.raises(QueryRefused) as refused:
+            sql.query(query)
+        assert "turn" not in str(refused.value)
+    with pytest.raises(QueryRefused, match="no such column: nosuch"):
+        sql.query("SELECT nosuch FROM hist.events")
+
+
+def test_fault_01_rows_appended_later_are_seen_in_copied_and_in_whole_grants(history: EventLog) -> None:
+    window = GuardedSql(history.path, Grant(session_id="fresh"))
+    count = "SELECT count(*) AS n, max(content) AS c FROM hist.events"
+    assert window.query(count).rows == [{"n": 0, "c": None}]
+    history.append(Draft(session_id="fresh", content="one"))
+    history.append(Draft(session_id="other", content=SECRET))
+    history.append(Draft(session_id="fresh", content="two"))
+    assert window.query(count).rows == [{"n": 2, "c": "two"}]
+    window.close()
+
+
+def test_fault_01_a_grant_of_every_row_is_read_in_place_until_a_foreign_row_appears(log: EventLog) -> None:
+    log.append_many([Draft(session_id="mine", content=f"turn {n}") for n in range(5)])
+    window = GuardedSql(log.path, Grant(session_id="mine"))
+    everything = "SELECT group_concat(content) AS c FROM hist.events"
+    assert window.query(everything).rows == [{"c": "turn 0,turn 1,turn 2,turn 3,turn 4"}]
+    log.append(Draft(session_id="other", content=SECRET))
+    assert window.query(everything).rows == [{"c": "turn 0,turn 1,turn 2,turn 3,turn 4"}]
+    with pytest.raises(QueryRefused, match="no such table"):
+        window.query("SELECT content FROM log.event")
+    window.close()
+
+
+# the host ---------------------------------------------------------------------------------------------------
+
+DOUBLED = "WITH " + ", ".join(
+    f"t{n} AS (SELECT * FROM t{n - 1} UNION ALL SELECT * FROM t{n - 1})" if n else "t0 AS (SELECT 1 AS x)"
+    for n in range(23)
+)
+LARGE = "WITH t AS (SELECT replace(replace('aaaaaaaaaaaaaaaa', 'a', '{}'), 'b', '{}') AS x) ".format(
+    "b" * 1_000, "c" * 900
+)
+HEAVY = {
+    "doubling common table expressions": DOUBLED + " SELECT count(*) FROM t22",
+    "a hundred large columns": f"{LARGE} SELECT {', '.join(['x || 1'] * 100)} FROM t",
+    "a quadratic instr": f"{LARGE} SELECT instr(x, substr(x, 1, 7000000) || 'd') FROM t",
+    "a recursion that spills": f"""WITH RECURSIVE t(x, y) AS (
+        SELECT 1, hex(replace('{"a" * 2_000}', 'a', 'bcde')) UNION SELECT x + 1, y || x FROM t
+    ) SELECT count(*) FROM t""",
+    "an endless join": f"SELECT count(*) FROM {', '.join(f'hist.events {name}' for name in 'abcdefghijklm')}",
+}
+
+
+@pytest.mark.parametrize("attack", HEAVY)
+def test_fault_09_heavy_queries_end_as_clear_errors_and_the_host_is_unharmed(sql: GuardedSql, attack: str) -> None:
+    sql.query("SELECT 1")
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    started = time.monotonic()
+    with pytest.raises(QueryLimit):
+        sql.query(HEAVY[attack])
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    assert time.monotonic() - started < 30
+    assert after.ru_utime - before.ru_utime < 1, "the host itself computed"
+    assert after.ru_maxrss - before.ru_maxrss < 100_000, "the host itself took the memory"
+    assert sql.query("SELECT count(*) AS n FROM hist.events").rows == [{"n": 5}]
+
+
+def test_fault_09_closing_kills_a_running_query_and_does_not_wait(history: EventLog) -> None:
+    window = GuardedSql(history.path, Grant(session_id="mine"), SqlLimits(seconds=600.0))
+    window.query("SELECT 1")
+    worker = window._worker
+    assert worker is not None
+    told: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            window.query(HEAVY["a quadratic instr"])
+        except BaseException as error:
+            told.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    while not (worker.accepted and window._turn.locked()):  # the worker has begun
+        thread.join(0.01)
+    window.close()
+    thread.join(30)
+    assert not thread.is_alive() and isinstance(told[0], StoreClosed)
+    assert worker._process.returncode is not None
+
+
+def test_fault_09_a_killed_worker_is_replaced(sql: GuardedSql) -> None:
+    sql.query("SELECT 1")
+    assert sql._worker is not None
+    os.kill(sql._worker._process.pid, 9)
+    assert sql.query("SELECT 2 AS two").rows == [{"two": 2}]
+
+
+def test_fault_09_the_worker_ends_with_the_window_and_holds_nothing_of_the_host(
+    sql: GuardedSql, tmp_path: Path
+) -> None:
+    secret = (tmp_path / "secret").open("w")
+    sql.query("SELECT 1")
+    assert sql._worker is not None
+    process = sql._worker._process
+    held = [file.readlink().name for file in Path(f"/proc/{process.pid}/fd").iterdir()]
+    assert "secret" not in held
+    limits = Path(f"/proc/{process.pid}/limits").read_text()
+    assert f"{SqlLimits().memory_bytes}" in limits.partition("Max address space")[2].partition("\n")[0]
+    sql.close()
+    assert process.returncode is not None
+    secret.close()
+
+
+@pytest.mark.parametrize("unit", ["'", '"', "[", "`", "/*", "-", "(", "a.", "/* * ", "'a"])
+def test_fault_09_reading_a_query_takes_linear_time(unit: str) -> None:
+    def seconds(size: int) -> float:
+        text = "SELECT " + unit * (size // len(unit))
+        started = time.process_time()
+        _rewrite(text)
+        return time.process_time() - started
+
+    seconds(1_000)
+    assert seconds(MAX_SQL) < 2  # quadratic: minutes
+
+
+def test_fault_09_an_overlong_query_is_refused_before_it_is_read(sql: GuardedSql) -> None:
+    with pytest.raises(QueryRefused, match="at most 100,000 characters"):
+        sql.query("SELECT '" + "x" * 50_000_000)
+    with pytest.raises(QueryRefused, match="parameters"):
+        sql.query("SELECT ?", ["x" * 50_000_000])
+
+
+# which events the rows are ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "seqs"),
+    [
+        ("SELECT content FROM hist.events WHERE seq < 4", (2, 3)),
+        ("SELECT 4 AS seq, 'made up' FROM hist.events WHERE seq = 3", (3,)),
+        ("SELECT * FROM hist.conversation_history ORDER BY seq DESC LIMIT 2", (6, 5)),
+        ("SELECT e.role, substr(content, 1, 3) FROM hist.events AS e WHERE e.seq IN (1, 3)", (3,)),
+        ("SELECT content FROM conversation_history ORDER BY 1 DESC LIMIT 1;", (6,)),
+        ("SELECT content -- from\n FROM hist.events LIMIT 1", (2,)),
+        ("SELECT 4 AS seq", ()),
+        ("VALUES (4)", ()),
+        ("SELECT count(*) FROM hist.events", None),
+        ("SELECT max(content) FROM hist.events", None),
+        ("SELECT DISTINCT role FROM hist.events", None),
+        ("SELECT role, seq FROM hist.events GROUP BY role", None),
+        ("SELECT a.seq FROM hist.events a JOIN hist.events b ON a.seq = b.seq", None),
+        ("SELECT a.seq FROM hist.events a, hist.events b", None),
+        ("SELECT seq, (SELECT content FROM hist.events WHERE seq = 2) FROM hist.events WHERE seq = 1", None),
+        ("SELECT seq FROM hist.events WHERE seq IN events", None),
+        ("WITH events AS (SELECT 4 AS seq) SELECT seq FROM events", None),
+        ("SELECT seq, lag(content) OVER (ORDER BY seq) FROM hist.events", None),
+        ("SELECT 4 AS seq UNION SELECT length(content) FROM hist.events", None),
+        ("SELECT value FROM json_each('[1]')", None),
+    ],
+)
+def test_fault_20_the_events_of_a_result_are_known_or_said_to_be_unknown(
+    sql: GuardedSql, query: str, seqs: tuple[int, ...] | None
+) -> None:
+    try:
+        result = sql.query(query)
+    except QueryRefused:
+        assert " IN events" in query  # a sub-select of many columns
+        return
+    assert result.seqs == seqs
+    assert "seq of the row" not in result.columns and all("seq of the row" not in row for row in result.rows)
