@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from scroll_context.events import Draft
 from scroll_evals.beam import SPLITS, Beam
-from scroll_evals.tasks import Fault, Question
+from scroll_evals.tasks import DataFault, Question
 
 
 class Chat(msgspec.Struct, frozen=True):
@@ -26,7 +26,7 @@ def read(folder: Path) -> Iterator[Chat]:
     """Every chat below a folder, in a fixed order."""
     for split in SPLITS:
         for found in Beam(folder, split).histories():
-            if isinstance(found, Fault):
+            if isinstance(found, DataFault):
                 print(f"{found.where}: {found.outcome}: {found.text}", file=sys.stderr)
                 continue
             messages = [replace(draft, session_id=found.history_id) for draft in found.drafts()]

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 
 from scroll_context.models import Usage
-from scroll_evals.judge import Verdict
-from scroll_evals.results import Config, Judgement, JudgeReply, RunFolder
+from scroll_evals.judge import JudgeVerdict
+from scroll_evals.protocols import Attempt, Judged, Metrics, TrialOutcome
+from scroll_evals.results import Judgement, JudgeReply, RunConfig, RunFolder
 from scroll_evals.tasks import Question
-from scroll_evals.trials import Attempt, Judged, Metrics, Outcome
 
 
 def make_run(
@@ -26,7 +26,7 @@ def make_run(
     rng = random.Random(seed)
     folder = RunFolder(path)
     settings = {"benchmark": "beam", "split": "10M", "model": "model-a", "context": "scroll", "judge": "judge"}
-    folder.begin(Config(**settings | config))
+    folder.begin(RunConfig(**settings | config))
     for ability, values in scores.items():
         for number, score in enumerate(values):
             task_id = f"made/{ability}/{number}"
@@ -39,11 +39,11 @@ def make_run(
                 dollars=0.01,
             )
             attempt = Attempt(
-                task_id=task_id, ability=ability, outcome=Outcome.ANSWERED, answer="a", metrics=metrics,
+                task_id=task_id, ability=ability, outcome=TrialOutcome.ANSWERED, answer="a", metrics=metrics,
                 task=msgspec.to_builtins(question), score=score if verifier else None,
             )  # fmt: skip
             folder.save_attempt(attempt, [])
-            verdict = msgspec.to_builtins(Verdict(score=score))
+            verdict = msgspec.to_builtins(JudgeVerdict(score=score))
             reply = JudgeReply(
                 key="item-0", prompt="p", reply=f'{{"score": {score}, "reason": ""}}', cost=0.001,
                 usage=Usage(input_tokens=100, output_tokens=10),

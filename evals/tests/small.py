@@ -15,10 +15,10 @@ from scroll_context.events import Draft
 from scroll_context.messages import ToolCall
 from scroll_context.models import Model, Reply, Request, ScriptedModel, exec_cell
 from scroll_evals.memory import MemorySuite
-from scroll_evals.results import Config, RunFolder
+from scroll_evals.protocols import Setup
+from scroll_evals.results import RunConfig, RunFolder
 from scroll_evals.runner import Runner
-from scroll_evals.tasks import Fault, Question
-from scroll_evals.trials import Setup
+from scroll_evals.tasks import DataFault, Question
 
 FACTS = {
     "one": {"kettle": "The kettle cost 31 euros.", "bicycle": "My bicycle is painted green."},
@@ -52,11 +52,11 @@ class SmallHistory(msgspec.Struct, frozen=True):
 class SmallBenchmark(msgspec.Struct, frozen=True):
     """Judged and scored as BEAM is."""
 
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[DataFault, ...] = ()
     name: str = "beam"
     split: str = "small"
 
-    def histories(self) -> Iterator[SmallHistory | Fault]:
+    def histories(self) -> Iterator[SmallHistory | DataFault]:
         yield from self.faults
         yield from map(SmallHistory, FACTS)
 
@@ -113,6 +113,6 @@ def runner(
     agent, judge = agent or agent_model(), judge or judge_model()
     folder = RunFolder(path)
     context = options.pop("context", "scroll")
-    folder.begin(Config(benchmark="beam", split="small", model=agent.name, context=context, judge=judge.name))
+    folder.begin(RunConfig(benchmark="beam", split="small", model=agent.name, context=context, judge=judge.name))
     setup = Setup(model=agent, context=context, **{key: options.pop(key) for key in ("limits",) if key in options})
     return Runner(MemorySuite(benchmark or SmallBenchmark()), setup, folder, judge, **{"jobs": 2, **options})

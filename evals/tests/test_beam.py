@@ -10,7 +10,7 @@ import pytest
 
 from scroll_evals import beam
 from scroll_evals.beam import ABILITIES, SPLITS
-from scroll_evals.tasks import Fault, History, sample_folder
+from scroll_evals.tasks import DataFault, History, sample_folder
 
 Edit = Callable[[Any], Any]
 
@@ -21,9 +21,11 @@ def data(tmp_path: Path) -> Path:
     return Path(shutil.copytree(sample_folder("beam"), tmp_path / "beam"))
 
 
-def read(folder: Path, split: str) -> tuple[list[History], list[Fault]]:
+def read(folder: Path, split: str) -> tuple[list[History], list[DataFault]]:
     found = list(beam.Beam(folder, split).histories())
-    return [one for one in found if not isinstance(one, Fault)], [one for one in found if isinstance(one, Fault)]
+    return [one for one in found if not isinstance(one, DataFault)], [
+        one for one in found if isinstance(one, DataFault)
+    ]
 
 
 def rewrite(file: Path, edit: Edit) -> None:

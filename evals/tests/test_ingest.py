@@ -9,22 +9,22 @@ from scroll_context.errors import StoreError
 from scroll_context.events import Draft
 from scroll_context.store.store import Store
 from scroll_evals import beam
-from scroll_evals.beam import Chat
-from scroll_evals.ingest import ingest
+from scroll_evals.beam import BeamChat
+from scroll_evals.ingested_view import ingest
 from scroll_evals.tasks import sample_folder
 
 
 @pytest.fixture
-def history() -> Chat:
+def history() -> BeamChat:
     (found,) = beam.Beam(sample_folder("beam"), "10M").histories()
-    assert isinstance(found, Chat)
+    assert isinstance(found, BeamChat)
     return found
 
 
 class BreaksOff:
     """A history whose reading ends in the middle, as when a process is killed."""
 
-    def __init__(self, history: Chat, after: int) -> None:
+    def __init__(self, history: BeamChat, after: int) -> None:
         self.history = history
         self.history_id = history.history_id
         self.after = after
@@ -46,7 +46,7 @@ def stored(store: Store) -> list[tuple[int, str, str, int | None, object]]:
     ]
 
 
-def wanted(history: Chat) -> list[tuple[int, str, str, int | None, object]]:
+def wanted(history: BeamChat) -> list[tuple[int, str, str, int | None, object]]:
     drafts: list[Draft] = list(history.drafts())
     return [
         (seq, draft.session_id, draft.content, draft.msg_index, draft.metadata["date"])
@@ -54,7 +54,7 @@ def wanted(history: Chat) -> list[tuple[int, str, str, int | None, object]]:
     ]
 
 
-def test_turns_are_stored_in_order_and_found(folder: Path, history: Chat) -> None:
+def test_turns_are_stored_in_order_and_found(folder: Path, history: BeamChat) -> None:
     with Store(folder, create=True) as store:
         assert ingest(history, store) == 24
         assert stored(store) == wanted(history)
@@ -63,7 +63,7 @@ def test_turns_are_stored_in_order_and_found(folder: Path, history: Chat) -> Non
         assert store.index.search("larch planks", task_id="10M-1")[0].event.metadata["source_id"] == "6"
 
 
-def test_ingesting_again_adds_nothing(folder: Path, history: Chat) -> None:
+def test_ingesting_again_adds_nothing(folder: Path, history: BeamChat) -> None:
     with Store(folder, create=True) as store:
         ingest(history, store)
     with Store(folder) as store:
@@ -73,7 +73,7 @@ def test_ingesting_again_adds_nothing(folder: Path, history: Chat) -> None:
 
 @pytest.mark.parametrize("after", [1, 6, 7, 20])
 def test_what_broke_off_left_nothing_and_what_is_there_is_not_added_twice(
-    folder: Path, history: Chat, after: int
+    folder: Path, history: BeamChat, after: int
 ) -> None:
     with Store(folder, create=True) as store:
         with pytest.raises(StoreError):
@@ -84,9 +84,9 @@ def test_what_broke_off_left_nothing_and_what_is_there_is_not_added_twice(
         assert stored(store) == wanted(history)
 
 
-def test_two_histories_can_share_a_store(folder: Path, history: Chat) -> None:
+def test_two_histories_can_share_a_store(folder: Path, history: BeamChat) -> None:
     (other,) = beam.Beam(sample_folder("beam"), "128K").histories()
-    assert isinstance(other, Chat)
+    assert isinstance(other, BeamChat)
     with Store(folder, create=True) as store:
         ingest(history, store)
         ingest(other, store)

@@ -20,10 +20,10 @@ from scroll_evals import loca_client, loca_sandbox
 from scroll_evals.contexts import CONTEXTS
 from scroll_evals.loca import LocaSuite, LocaTrial
 from scroll_evals.loca_warden import descendants
-from scroll_evals.results import Config, RunFolder, Summary
+from scroll_evals.protocols import Attempt, Result, Setup, Stop, Stopped, TrialOutcome, VerifierScoring
+from scroll_evals.results import RunConfig, RunFolder, Summary
 from scroll_evals.runner import Runner
-from scroll_evals.tasks import Fault
-from scroll_evals.trials import Attempt, Outcome, Result, Setup, Stop, Stopped, VerifierScoring
+from scroll_evals.tasks import DataFault
 
 
 def played(trial: LocaTrial, folder: Path, *script: Entry, **setup: object) -> tuple[Attempt, ScriptedModel]:
@@ -56,7 +56,7 @@ def test_every_context_can_do_the_task_and_is_scored_by_the_verifier(tmp_path: P
     attempt, model = played(
         make_trial(tmp_path), tmp_path, *(cells if in_cells else calls), native(CLAIM), context=context
     )
-    assert (attempt.outcome, attempt.score, attempt.detail) == (Outcome.ANSWERED, 1.0, "")
+    assert (attempt.outcome, attempt.score, attempt.detail) == (TrialOutcome.ANSWERED, 1.0, "")
     assert attempt.prompt == INSTRUCTIONS
     assert attempt.task["verifier"]["info"] == {"success": True, "error": None}
     assert attempt.metrics.step_count == (2 if in_cells else 3)
@@ -79,7 +79,7 @@ def test_the_official_text_is_the_request_and_the_metadata_is_in_the_system_prom
 def test_claiming_in_a_cell_ends_the_run_there(tmp_path: Path) -> None:
     source = f"{SUM}\n{CLAIM}()\nfiles_write('total.txt', '0')"
     attempt, model = played(make_trial(tmp_path), tmp_path, exec_cell(source, tool="repl_exec"), "never asked")
-    assert (attempt.outcome, attempt.score) == (Outcome.ANSWERED, 1.0)
+    assert (attempt.outcome, attempt.score) == (TrialOutcome.ANSWERED, 1.0)
     assert model.steps == 1
 
 
@@ -112,7 +112,7 @@ def test_a_slow_tool_times_out_and_the_run_goes_on(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(loca_sandbox, "CALL_SECONDS", 0.5)
     attempt, _ = played(make_trial(tmp_path), tmp_path, native("shop_slow", seconds=5), native(CLAIM), context="react")
     assert "shop_slow gave no answer in 0." in attempt.steps[0]["observation"]
-    assert attempt.outcome == Outcome.ANSWERED
+    assert attempt.outcome == TrialOutcome.ANSWERED
 
 
 # models that do not end the task --------------------------------------------------------------------------
@@ -121,7 +121,7 @@ def test_a_slow_tool_times_out_and_the_run_goes_on(tmp_path: Path, monkeypatch: 
 def test_a_model_that_only_talks_is_reminded_and_then_scores_nothing(tmp_path: Path) -> None:
     script = (exec_cell(SUM, tool="repl_exec"), "It is 42.", "Really, 42.", "I am done.", "never asked")
     attempt, model = played(make_trial(tmp_path), tmp_path, *script)
-    assert (attempt.outcome, attempt.score) == (Outcome.NO_ANSWER, 0.0)
+    assert (attempt.outcome, attempt.score) == (TrialOutcome.NO_ANSWER, 0.0)
     assert "never called" in attempt.detail
     assert attempt.task["verifier"]["reward"] == 1.0, "what the verifier says is kept"
     assert model.steps == 4
@@ -130,23 +130,23 @@ def test_a_model_that_only_talks_is_reminded_and_then_scores_nothing(tmp_path: P
 
 def test_a_reminded_model_can_still_claim(tmp_path: Path) -> None:
     attempt, _ = played(make_trial(tmp_path), tmp_path, exec_cell(SUM, tool="repl_exec"), "42.", native(CLAIM))
-    assert (attempt.outcome, attempt.score) == (Outcome.ANSWERED, 1.0)
+    assert (attempt.outcome, attempt.score) == (TrialOutcome.ANSWERED, 1.0)
 
 
 def test_limits_are_kept_over_reminders(tmp_path: Path) -> None:
     attempt, model = played(make_trial(tmp_path), tmp_path, *["Hm."] * 9, limits=Limits(steps=2))
-    assert (attempt.outcome, attempt.detail, attempt.score) == (Outcome.LIMIT, "steps", 0.0)
+    assert (attempt.outcome, attempt.detail, attempt.score) == (TrialOutcome.LIMIT, "steps", 0.0)
     assert model.steps == 2
 
 
 def test_empty_replies_end_without_an_answer(tmp_path: Path) -> None:
     attempt, _ = played(make_trial(tmp_path), tmp_path, "", "", "", "")
-    assert (attempt.outcome, attempt.score) == (Outcome.NO_ANSWER, 0.0)
+    assert (attempt.outcome, attempt.score) == (TrialOutcome.NO_ANSWER, 0.0)
 
 
 def test_overflow_is_named_and_other_faults_of_the_provider_are_raised(tmp_path: Path) -> None:
     attempt, _ = played(make_trial(tmp_path / "a"), tmp_path, ContextOverflow("too long"), ContextOverflow("too long"))
-    assert attempt.outcome == Outcome.OVERFLOW
+    assert attempt.outcome == TrialOutcome.OVERFLOW
     trial = make_trial(tmp_path / "b")
     with pytest.raises(ModelUnavailable):
         played(trial, tmp_path / "b", ModelUnavailable("busy"))
@@ -170,7 +170,7 @@ def test_overflow_is_named_and_other_faults_of_the_provider_are_raised(tmp_path:
 )
 def test_an_environment_that_was_not_generated_is_named(tmp_path: Path, fault: str, said: str) -> None:
     attempt, model = played(make_trial(tmp_path, fault), tmp_path, "never asked")
-    assert attempt.outcome == Outcome.ENVIRONMENT
+    assert attempt.outcome == TrialOutcome.ENVIRONMENT
     assert said in attempt.detail
     assert attempt.score is None and not attempt.is_final
     assert model.steps == 0
@@ -189,7 +189,7 @@ def test_an_environment_that_was_not_generated_is_named(tmp_path: Path, fault: s
 )
 def test_a_verifier_that_gives_no_verdict_is_named_and_the_work_is_kept(tmp_path: Path, fault: str, said: str) -> None:
     attempt, _ = played(make_trial(tmp_path, fault), tmp_path, exec_cell(SUM, tool="repl_exec"), native(CLAIM))
-    assert attempt.outcome == Outcome.ENVIRONMENT and attempt.score is None
+    assert attempt.outcome == TrialOutcome.ENVIRONMENT and attempt.score is None
     assert said in attempt.detail
     assert attempt.metrics.step_count == 2
 
@@ -198,7 +198,7 @@ def test_a_verifier_that_gives_no_verdict_is_named_and_the_work_is_kept(tmp_path
 def test_a_server_that_dies_in_use_ends_the_trial_at_once(tmp_path: Path, context: str) -> None:
     dies = exec_cell("shop_die()", tool="repl_exec") if context == "scroll" else native("shop_die")
     attempt, model = played(make_trial(tmp_path), tmp_path, dies, "never asked", context=context)
-    assert attempt.outcome == Outcome.ENVIRONMENT and attempt.score is None
+    assert attempt.outcome == TrialOutcome.ENVIRONMENT and attempt.score is None
     assert attempt.detail.startswith("server-died: ") and "the shop burns down" in attempt.detail
     assert model.steps == 1
     (log,) = (tmp_path / "work" / "logs").iterdir()
@@ -210,12 +210,12 @@ def test_garbage_from_a_tool_is_an_error_of_that_call(tmp_path: Path) -> None:
         make_trial(tmp_path, "execute_tool"), tmp_path, native("shop_note"), native(CLAIM), context="react"
     )
     assert "answered something else than expected" in attempt.steps[0]["observation"]
-    assert attempt.outcome == Outcome.ANSWERED
+    assert attempt.outcome == TrialOutcome.ANSWERED
 
 
 def test_a_server_that_does_not_start_is_named(tmp_path: Path) -> None:
     attempt, _ = played(make_trial(tmp_path, start="exit"), tmp_path, "never asked")
-    assert attempt.outcome == Outcome.ENVIRONMENT
+    assert attempt.outcome == TrialOutcome.ENVIRONMENT
     assert attempt.detail.startswith("server-failed: the sandbox server ended with status 1.")
     assert "No module named 'fastapi'" in attempt.detail
 
@@ -259,7 +259,7 @@ def test_fault_29_generating_tells_how_far_it_is(tmp_path: Path) -> None:
 def test_fault_29_generating_has_a_deadline(tmp_path: Path) -> None:
     trial = make_trial(tmp_path, "slow-init", generation_seconds=0.5)
     attempt, model = played(trial, tmp_path, "never asked")
-    assert (attempt.outcome, attempt.score, model.steps) == (Outcome.ENVIRONMENT, None, 0)
+    assert (attempt.outcome, attempt.score, model.steps) == (TrialOutcome.ENVIRONMENT, None, 0)
     assert attempt.detail.startswith("generation-timeout: the sandbox server's init gave no answer in 0.5 s")
     assert not attempt.is_final, "a resumed run tries it again"
 
@@ -300,10 +300,10 @@ def test_the_suite_lists_its_tasks_with_names_of_their_own(tmp_path: Path) -> No
         "loca/8k/01-Shop-3-orders-seed2",
         "loca/8k/03-Shop-seed3",
     ]
-    assert [one.outcome for one in found if isinstance(one, Fault)] == ["bad-config", "missing-file"]
+    assert [one.outcome for one in found if isinstance(one, DataFault)] == ["bad-config", "missing-file"]
     assert {one.ability for one in found if isinstance(one, LocaTrial)} == {"8k"}
     limited = LocaSuite(checkout=checkout, sizes=["8k"], limit=1, python=Path(sys.executable))
-    assert [isinstance(one, Fault) for one in limited.trials()] == [True, False]
+    assert [isinstance(one, DataFault) for one in limited.trials()] == [True, False]
     assert suite.split == "8k,16k"
 
 
@@ -332,7 +332,7 @@ def test_a_list_that_is_not_json_is_a_fault(tmp_path: Path) -> None:
     checkout = make_checkout(tmp_path / "c")
     (checkout / "inference/react/final_8k_set_config_multi_seed.json").write_text('{"configurations": [')
     (fault,) = LocaSuite(checkout=checkout, sizes=["8k"], python=Path(sys.executable)).trials()
-    assert isinstance(fault, Fault) and fault.outcome == "bad-json"
+    assert isinstance(fault, DataFault) and fault.outcome == "bad-json"
 
 
 def test_what_is_no_checkout_and_no_size_is_refused(tmp_path: Path) -> None:
@@ -345,14 +345,14 @@ def test_what_is_no_checkout_and_no_size_is_refused(tmp_path: Path) -> None:
 
 
 def test_scores_are_those_of_the_verifier_by_size() -> None:
-    def result(size: str, score: float | None, outcome: Outcome = Outcome.ANSWERED) -> Result:
+    def result(size: str, score: float | None, outcome: TrialOutcome = TrialOutcome.ANSWERED) -> Result:
         attempt = Attempt(task_id="t", ability=size, outcome=outcome, score=score)
         scoring = VerifierScoring()
         return Result(attempt, scoring.judge(attempt, lambda *_: "") if score is not None else None)
 
-    results = [result("8k", 1.0), result("8k", 0.0, Outcome.NO_ANSWER), result("16k", 1.0)]
+    results = [result("8k", 1.0), result("8k", 0.0, TrialOutcome.NO_ANSWER), result("16k", 1.0)]
     assert all(one.counts for one in results)
-    assert not result("8k", None, Outcome.ENVIRONMENT).counts
+    assert not result("8k", None, TrialOutcome.ENVIRONMENT).counts
     scores = VerifierScoring().scores(results)
     assert scores.by_ability == {"8k": 0.5, "16k": 1.0} and scores.overall == 0.75
 
@@ -360,7 +360,7 @@ def test_scores_are_those_of_the_verifier_by_size() -> None:
 def test_a_run_of_two_tasks_at_once_goes_on_with_the_one_that_failed(tmp_path: Path) -> None:
     checkout = make_checkout(tmp_path / "c", [entry(seed=1), entry("generation", seed=2)])
     folder = RunFolder(tmp_path / "run")
-    folder.begin(Config(benchmark="loca", split="8k", model="scripted"))
+    folder.begin(RunConfig(benchmark="loca", split="8k", model="scripted"))
 
     def acting(request: Request, _: int) -> Reply:
         return exec_cell(SUM, tool="repl_exec") if len(request.messages) == 2 else native(CLAIM)

@@ -15,7 +15,7 @@ import pytest
 from loca_checkout import ENVIRONMENT, entry, make_checkout
 from scroll_context.errors import BadInput, ToolFailed
 from scroll_evals.loca_client import LocaClient
-from scroll_evals.loca_environment import PINS, Step, existing, install, prepared, requirements_of, steps
+from scroll_evals.loca_environment import PINS, InstallStep, existing, install, prepared, requirements_of, steps
 from scroll_evals.loca_server import LocaServer, free_port, listening
 from scroll_evals.loca_warden import descendants
 
@@ -57,7 +57,7 @@ def test_it_listens_on_loopback_only_and_stops_with_all_that_it_started(checkout
     server = start(checkout, tmp_path)
     below = descendants(os.getpid()) - before
     assert any(listening(pid) == {("127.0.0.1", server.client.port)} for pid in below)
-    server.client.init("shop", entry(), str(tmp_path / "task"), str(tmp_path / "task" / "agent_workspace"))
+    server.client.init("shop", entry(), str(tmp_path / "task"), str(tmp_path / "task" / "agent_workspace"), 60.0)
     spawned = int(server.client.execute("s-1", "shop_spawn", {}, "c").content)
     assert os.getsid(spawned) == spawned, "it left the session of its starter"
     server.stop()
@@ -166,8 +166,8 @@ def test_the_client_goes_through_no_proxy(server: LocaServer, monkeypatch: pytes
 # its environment ------------------------------------------------------------------------------------------
 
 
-def python(name: str, source: str, *, optional: bool = False) -> Step:
-    return Step(name=name, says=f"doing {name}", command=(sys.executable, "-c", source), optional=optional)
+def python(name: str, source: str, *, optional: bool = False) -> InstallStep:
+    return InstallStep(name=name, says=f"doing {name}", command=(sys.executable, "-c", source), optional=optional)
 
 
 def test_an_installation_goes_on_where_it_stopped(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_what_is_optional_may_fail_and_is_tried_again(tmp_path: Path) -> None:
 
 
 def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
-    step = Step(name="node", says="installing", command=("no-such-program-anywhere",))
+    step = InstallStep(name="node", says="installing", command=("no-such-program-anywhere",))
     with pytest.raises(BadInput, match="there is no no-such-program-anywhere on the PATH"):
         install(tmp_path, (step,), lambda _: None)
 

@@ -12,7 +12,7 @@ from scroll_context.errors import BadInput
 from scroll_evals import json_array, longmemeval
 from scroll_evals.lme_generator import generate
 from scroll_evals.longmemeval import TYPES, Haystack
-from scroll_evals.tasks import Fault, sample_folder
+from scroll_evals.tasks import DataFault, sample_folder
 
 
 @pytest.fixture
@@ -21,9 +21,9 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def read(path: Path, split: str) -> tuple[list[Haystack], list[Fault]]:
+def read(path: Path, split: str) -> tuple[list[Haystack], list[DataFault]]:
     found = list(longmemeval.LongMemEval(path, split).histories())
-    return [one for one in found if isinstance(one, Haystack)], [one for one in found if isinstance(one, Fault)]
+    return [one for one in found if isinstance(one, Haystack)], [one for one in found if isinstance(one, DataFault)]
 
 
 def rewrite(file: Path, edit: Callable[[list[dict[str, Any]]], Any]) -> None:

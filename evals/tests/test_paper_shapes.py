@@ -15,10 +15,10 @@ from scroll_context.events import Draft
 from scroll_context.models import Reply, Request, ScriptedModel, exec_cell
 from scroll_context.store.store import Store
 from scroll_evals.memory import MemorySuite
-from scroll_evals.results import Config, RunFolder
+from scroll_evals.protocols import Setup
+from scroll_evals.results import RunConfig, RunFolder
 from scroll_evals.runner import Runner
 from scroll_evals.tasks import Question
-from scroll_evals.trials import Setup
 from small import fair, judge_model, submit
 
 AGENT_TESTS = Path(__file__).parents[2] / "tests" / "agent"
@@ -101,7 +101,7 @@ def test_a_shape_plays_through(tmp_path: Path, shape: str) -> None:
         rubric=(f"says: {ANSWERS[shape]}", "says: something else"),
     )  # fmt: skip
     folder = RunFolder(tmp_path / "run")
-    folder.begin(Config(benchmark="beam", split="10M", model="paper"))
+    folder.begin(RunConfig(benchmark="beam", split="10M", model="paper"))
     suite = MemorySuite(OneHistory(PaperHistory(task, turns_of(task, tmp_path / task), question)))
     agent = ScriptedModel(play, name="paper")
     summary = Runner(suite, Setup(model=agent), folder, judge_model(fair), jobs=1).run()

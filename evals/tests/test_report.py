@@ -7,10 +7,10 @@ import pytest
 
 from made_runs import make_run
 from scroll_evals.figures import draw
+from scroll_evals.protocols import Attempt, TrialOutcome
 from scroll_evals.report import Table, labels, read_runs, tables
 from scroll_evals.results import RunFolder, Summary
-from scroll_evals.summing import rescored
-from scroll_evals.trials import Attempt, Outcome
+from scroll_evals.summary import rescored
 
 
 def table(found: list[Table], title: str) -> dict[str, tuple[str, ...]]:
@@ -76,8 +76,8 @@ def test_an_unfinished_run_says_so(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "a", {"abstention": [1.0]})
     summary, faults = rescored(folder)
     folder.save_summary(msgspec.structs.replace(summary, trials=7), faults)
-    folder.save_attempt(Attempt(task_id="x", ability="abstention", outcome=Outcome.UNAVAILABLE), [])
-    folder.save_attempt(Attempt(task_id="y", ability="abstention", outcome=Outcome.LIMIT, task=question("y")), [])
+    folder.save_attempt(Attempt(task_id="x", ability="abstention", outcome=TrialOutcome.UNAVAILABLE), [])
+    folder.save_attempt(Attempt(task_id="y", ability="abstention", outcome=TrialOutcome.LIMIT, task=question("y")), [])
     found = tables(read_runs([tmp_path]))
     assert table(found, "BEAM")["Abstention"] == ("50.0",)  # the limit counts as 0, the outage does not count
     assert table(found, "BEAM")["Trials scored"] == ("2 of 7",)

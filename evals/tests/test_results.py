@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scroll_context.errors import BadInput
-from scroll_evals.results import Config, RunFolder, Start, runs_below
-from scroll_evals.trials import Attempt, Outcome, slug
+from scroll_evals.protocols import Attempt, TrialOutcome, slug
+from scroll_evals.results import RunConfig, RunFolder, Start, runs_below
 
-CONFIG = Config(benchmark="beam", split="1M", model="a", starts=(Start("2026-01-01", {"scroll": "0.1.0"}),))
+CONFIG = RunConfig(benchmark="beam", split="1M", model="a", starts=(Start("2026-01-01", {"scroll": "0.1.0"}),))
 
 
 def test_a_folder_holds_one_run(tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ def test_a_folder_holds_one_run(tmp_path: Path) -> None:
     again = folder.begin(CONFIG)
     assert len(again.starts) == 2 and folder.config() == again
     with pytest.raises(BadInput, match=r"holds another run .*model: 'a' there"):
-        folder.begin(Config(benchmark="beam", split="1M", model="b"))
+        folder.begin(RunConfig(benchmark="beam", split="1M", model="b"))
     (tmp_path / "other").mkdir()
     (tmp_path / "other/letter.txt").write_text("dear")
     with pytest.raises(BadInput, match="not empty and not a run"):
@@ -53,7 +53,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    folder.save_attempt(Attempt(task_id="t/1", ability="x", outcome=Outcome.ANSWERED), [])
+    folder.save_attempt(Attempt(task_id="t/1", ability="x", outcome=TrialOutcome.ANSWERED), [])
     assert folder.attempt("t/2") is None
     file = tmp_path / "trajectories/t__1.json"
     file.write_bytes(file.read_bytes()[:40])

@@ -16,12 +16,12 @@ from scroll_context.events import Draft, Kind
 from scroll_context.models import Reply, Request, exec_cell
 from scroll_context.session.explain import explain
 from scroll_context.store.store import Store
-from scroll_evals.carry import PROBE, inheritance
 from scroll_evals.contexts import CONTEXTS
+from scroll_evals.ingested_view import PROBE, inherited_by
+from scroll_evals.protocols import TrialOutcome
 from scroll_evals.results import RunFolder
 from scroll_evals.runner import Progress, Runner
-from scroll_evals.tasks import Fault
-from scroll_evals.trials import Outcome
+from scroll_evals.tasks import DataFault
 from small import (
     FACTS,
     SmallBenchmark,
@@ -53,7 +53,7 @@ def test_a_run_and_its_folder(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     for task in TASKS:
         attempt = folder.attempt(task)
-        assert attempt is not None and attempt.task_id == task and attempt.outcome == Outcome.ANSWERED
+        assert attempt is not None and attempt.task_id == task and attempt.outcome == TrialOutcome.ANSWERED
         assert attempt.metrics.step_count == len(attempt.steps) == 2
         assert attempt.metrics.tokens_in > 0 and attempt.metrics.tokens_out > 0
         assert attempt.steps[0]["reasoning"] == "I look it up."
@@ -249,7 +249,7 @@ def test_data_and_internal_faults_stop_nothing(tmp_path: Path) -> None:
 def test_faults_of_the_benchmark_are_in_the_results(tmp_path: Path) -> None:
     class Doubled(SmallBenchmark, frozen=True):
         def histories(self) -> Iterator[Any]:
-            yield Fault("1M/5/chat.json", "duplicate-id", "id 12 occurs twice")
+            yield DataFault("1M/5/chat.json", "duplicate-id", "id 12 occurs twice")
             yield SmallHistory("one")
             yield SmallHistory("one")
 
@@ -368,11 +368,11 @@ def test_what_a_question_s_agent_saw_is_explained_from_the_kept_store(tmp_path: 
     runner(tmp_path / "run", keep_stores=True, context=context).run(limit=1)
     with Store(tmp_path / "run/stores/trials/small__one__kettle") as store:
         requests = [event.seq for event in store.log.iterate(session_id=PROBE, kind=Kind.REQUEST)]
-        found = [explain(store, seq, inheritance(store, seq)) for seq in requests]
+        found = [explain(store, seq, inherited_by(store, seq)) for seq in requests]
         assert [one.doubt for one in found] == [""] * len(requests) != []
         if context == "scroll":
             assert "Session 1, 2024-03-01" in found[0].messages[1].text
             assert explain(store, requests[0]).doubt  # without what it inherited
         with pytest.raises(UnknownSeq):
-            inheritance(store, 10_000)
-        assert inheritance(store, 1) is None
+            inherited_by(store, 10_000)
+        assert inherited_by(store, 1) is None

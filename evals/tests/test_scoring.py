@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scroll_context.errors import BadInput
-from scroll_evals.judge import Verdict
-from scroll_evals.ordering import compare_orders, kendall_tau_b
+from scroll_evals.judge import JudgeVerdict, compare_orders, kendall_tau_b
 from scroll_evals.scoring import summarize
 from scroll_evals.tasks import Question
 
@@ -15,8 +14,8 @@ def asked(ability: str, **metadata: object) -> Question:
     return Question(task_id=f"t/{ability}", history_id="h", ability=ability, text="?", metadata=metadata)
 
 
-def scored(score: float, **extra: float) -> Verdict:
-    return Verdict(score=score, extra=extra)
+def scored(score: float, **extra: float) -> JudgeVerdict:
+    return JudgeVerdict(score=score, extra=extra)
 
 
 def test_beam_is_the_mean_of_its_abilities_not_of_its_questions() -> None:
@@ -64,7 +63,7 @@ def test_longmemeval_has_micro_macro_types_and_abstention() -> None:
 
 
 def test_verdicts_that_lack_a_grade_are_counted() -> None:
-    results = [(asked("abstention"), Verdict(outcome="judge-unreadable")), (asked("abstention"), scored(1.0))]
+    results = [(asked("abstention"), JudgeVerdict(outcome="judge-unreadable")), (asked("abstention"), scored(1.0))]
     assert summarize("beam", results).extra["unreadable"] == 1
 
 

@@ -13,10 +13,10 @@ from scroll_context.messages import ToolCall
 from scroll_context.models import Reply, Request, ScriptedModel, exec_cell
 from scroll_evals import beam, longmemeval
 from scroll_evals.memory import MemorySuite
-from scroll_evals.results import Config, RunFolder
+from scroll_evals.protocols import Setup
+from scroll_evals.results import RunConfig, RunFolder
 from scroll_evals.runner import Runner
 from scroll_evals.tasks import Benchmark, sample_folder
-from scroll_evals.trials import Setup
 
 BEAM = Path(os.environ["SCROLL_BEAM_DATA"]) if "SCROLL_BEAM_DATA" in os.environ else sample_folder("beam")
 TASKS = 12
@@ -45,7 +45,7 @@ def lenient(request: Request, _: int) -> str:
 ], ids=["beam-128K", "beam-10M", "longmemeval"])  # fmt: skip
 def test_a_benchmark_runs_from_its_files_to_its_scores(tmp_path: Path, benchmark: Benchmark) -> None:
     folder = RunFolder(tmp_path / "run")
-    folder.begin(Config(benchmark=benchmark.name, split=benchmark.split, model="searching", judge="lenient"))
+    folder.begin(RunConfig(benchmark=benchmark.name, split=benchmark.split, model="searching", judge="lenient"))
     agent, judge = ScriptedModel(searching, name="searching"), ScriptedModel(lenient, name="lenient")
     summary = Runner(MemorySuite(benchmark), Setup(model=agent), folder, judge, jobs=2).run(TASKS)
 

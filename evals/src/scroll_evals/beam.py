@@ -5,8 +5,8 @@
     DIR/<size>/<chat>/probing_questions/probing_questions.json
 
 A chat is a list of batches of turns of messages; a batch is a session. Messages are ordered by their ids, which count
-through all plans of a chat; dates run backwards in real chats and order nothing. What cannot be read becomes a `Fault`
-and everything else goes on. Nothing here raises on account of data.
+through all plans of a chat; dates run backwards in real chats and order nothing. What cannot be read becomes a
+`DataFault` and everything else goes on. Nothing here raises on account of data.
 """
 
 import datetime as dt
@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from scroll_context.events import Draft
-from scroll_evals.tasks import Fault, History, Question, rubric, turn_draft
+from scroll_evals.tasks import DataFault, History, Question, rubric, turn_draft
 
 SPLITS = {"128K": "100K", "500K": "500K", "1M": "1M", "10M": "10M"}
 """The paper's names of the sizes, and the folders."""
@@ -39,16 +39,16 @@ class Beam(msgspec.Struct, frozen=True):
     split: str
     name: str = "beam"
 
-    def histories(self) -> Iterator[History | Fault]:
+    def histories(self) -> Iterator[History | DataFault]:
         """Every chat, by number."""
         if self.split not in SPLITS:
-            yield Fault(self.split, "unknown-split", f"BEAM has the splits {', '.join(SPLITS)}")
+            yield DataFault(self.split, "unknown-split", f"BEAM has the splits {', '.join(SPLITS)}")
             return
         home = next((home for name in (SPLITS[self.split], self.split) if (home := self.folder / name).is_dir()), None)
         chats = sorted((chat for chat in home.iterdir() if chat.is_dir()), key=_number) if home else []
         if not chats:
             where = home or self.folder / SPLITS[self.split]
-            yield Fault(str(where), "missing-folder", "there are no chats here; download the benchmark again")
+            yield DataFault(str(where), "missing-folder", "there are no chats here; download the benchmark again")
         for chat in chats:
             yield from _history(chat, f"{self.split}-{chat.name}")
 
@@ -56,7 +56,7 @@ class Beam(msgspec.Struct, frozen=True):
         return rubric("beam")
 
 
-class Chat(msgspec.Struct, frozen=True):
+class BeamChat(msgspec.Struct, frozen=True):
     """One chat, found to be readable. The turns stay in its files until they are asked for."""
 
     history_id: str
@@ -77,7 +77,7 @@ class Chat(msgspec.Struct, frozen=True):
 # chats ------------------------------------------------------------------------------------------------------
 
 
-class _Message(msgspec.Struct):
+class _BeamMessage(msgspec.Struct):
     role: str
     content: str
     id: int | None = None
@@ -85,7 +85,7 @@ class _Message(msgspec.Struct):
 
 
 class _Batch(msgspec.Struct):
-    turns: list[list[_Message]]
+    turns: list[list[_BeamMessage]]
     time_anchor: str | None = None
 
 
@@ -96,10 +96,10 @@ class _Session(msgspec.Struct, frozen=True):
     """A batch, and its messages by their names in the whole chat."""
 
     batch: _Batch
-    messages: list[tuple[str, _Message]]
+    messages: list[tuple[str, _BeamMessage]]
 
 
-class _Turn(msgspec.Struct, frozen=True):
+class _BeamTurn(msgspec.Struct, frozen=True):
     id: str
     session: int
     date: str
@@ -110,18 +110,18 @@ class _Turn(msgspec.Struct, frozen=True):
 class _Read(msgspec.Struct):
     """What could be read of a chat, in order."""
 
-    turns: list[_Turn] = []
-    faults: list[Fault] = []
+    turns: list[_BeamTurn] = []
+    faults: list[DataFault] = []
 
 
-def _history(home: Path, history_id: str) -> Iterator[History | Fault]:
+def _history(home: Path, history_id: str) -> Iterator[History | DataFault]:
     chat = _read_chat(home)
     yield from chat.faults
     if not chat.turns:
         return
     probes = list(_questions(home, history_id, {turn.id for turn in chat.turns}))
-    yield from (probe for probe in probes if isinstance(probe, Fault))
-    yield Chat(history_id, home, tuple(probe for probe in probes if isinstance(probe, Question)))
+    yield from (probe for probe in probes if isinstance(probe, DataFault))
+    yield BeamChat(history_id, home, tuple(probe for probe in probes if isinstance(probe, Question)))
 
 
 def _read_chat(home: Path) -> _Read:
@@ -130,27 +130,29 @@ def _read_chat(home: Path) -> _Read:
     date = ""
     for number, session in enumerate(_numbered(plans, home, chat.faults), 1):
         date = _date(session.batch, home, chat.faults) or date
-        chat.turns += (_Turn(id, number, date, said.role, said.content) for id, said in session.messages)
+        chat.turns += (_BeamTurn(id, number, date, said.role, said.content) for id, said in session.messages)
     if chat.turns and not chat.turns[0].date:
-        chat.faults.append(Fault(str(home), "no-date", "the first sessions have no time anchor and no date"))
+        chat.faults.append(DataFault(str(home), "no-date", "the first sessions have no time anchor and no date"))
     return chat
 
 
-def _plans(home: Path, faults: list[Fault]) -> _Plans:
+def _plans(home: Path, faults: list[DataFault]) -> _Plans:
     """The batches of a chat, by plan; a chat without plans is one plan."""
     folders = sorted((one for one in home.glob("plan-*") if one.is_dir()), key=_number)
     whole = next((file for name in _CHATS if (file := home / name).is_file()), None)
     if whole is not None and (not folders or whole.name == _CHATS[0]):
         return _decoded(whole, faults)
     if not folders:
-        faults.append(Fault(str(home), "missing-file", f"there is neither {_CHATS[0]} nor {_CHATS[1]}"))
+        faults.append(DataFault(str(home), "missing-file", f"there is neither {_CHATS[0]} nor {_CHATS[1]}"))
     plans: _Plans = []
     for expected, folder in enumerate(folders):
         file = next((file for name in _CHATS if (file := folder / name).is_file()), folder / _CHATS[1])
         if _number(folder)[0] != expected or not file.is_file():
             missing = file if file.parent.name == f"plan-{expected}" else home / f"plan-{expected}"
             outcome = "missing-file" if file.parent.name == f"plan-{expected}" else "missing-plan"
-            faults.append(Fault(str(missing), outcome, "this plan and later ones are left out: their ids build on it"))
+            faults.append(
+                DataFault(str(missing), outcome, "this plan and later ones are left out: their ids build on it")
+            )
             break
         batches = _decoded(file, faults)
         if not batches:
@@ -159,7 +161,7 @@ def _plans(home: Path, faults: list[Fault]) -> _Plans:
     return plans
 
 
-def _decoded(file: Path, faults: list[Fault]) -> _Plans:
+def _decoded(file: Path, faults: list[DataFault]) -> _Plans:
     try:
         body = file.read_bytes()
         document = msgspec.json.decode(body)
@@ -170,15 +172,15 @@ def _decoded(file: Path, faults: list[Fault]) -> _Plans:
             return msgspec.convert([plan for _, plan in sorted(named, key=lambda one: _number(one[0]))], _Plans)
         return [msgspec.convert(document, list[_Batch])]
     except OSError as error:
-        faults.append(Fault(str(file), "missing-file", f"it cannot be read: {error.strerror}"))
+        faults.append(DataFault(str(file), "missing-file", f"it cannot be read: {error.strerror}"))
     except (msgspec.ValidationError, AttributeError, TypeError) as error:
-        faults.append(Fault(str(file), "bad-data", f"it is not a chat of BEAM: {error}"))
+        faults.append(DataFault(str(file), "bad-data", f"it is not a chat of BEAM: {error}"))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        faults.append(Fault(str(file), "bad-json", f"it is damaged or only half there: {error}"))
+        faults.append(DataFault(str(file), "bad-json", f"it is damaged or only half there: {error}"))
     return []
 
 
-def _numbered(plans: _Plans, home: Path, faults: list[Fault]) -> list[_Session]:
+def _numbered(plans: _Plans, home: Path, faults: list[DataFault]) -> list[_Session]:
     """The sessions in order, each with its messages in order.
 
     Ids start again in each plan's own file, so a plan whose first id is taken goes on where the last one ended. In one
@@ -193,7 +195,7 @@ def _numbered(plans: _Plans, home: Path, faults: list[Fault]) -> list[_Session]:
         base = max(taken) + 1 if batches and _first_id(batches[0]) in taken else 0
         for batch in batches:
             free = max(taken, default=-1) + 1
-            messages: list[tuple[int, str, _Message]] = []
+            messages: list[tuple[int, str, _BeamMessage]] = []
             for number, message in enumerate(message for turn in batch.turns for message in turn):
                 id = free + number if message.id is None else base + message.id
                 again = id in taken
@@ -205,7 +207,7 @@ def _numbered(plans: _Plans, home: Path, faults: list[Fault]) -> list[_Session]:
             sessions.append((place, _Session(batch, [(source, message) for _, source, message in messages])))
     if repeated:
         faults.append(
-            Fault(str(home), "duplicate-id", f"{repeated} ids were given twice; evidence means the first of each")
+            DataFault(str(home), "duplicate-id", f"{repeated} ids were given twice; evidence means the first of each")
         )
     return [session for _, session in sorted(sessions, key=lambda one: one[0])]
 
@@ -214,7 +216,7 @@ def _first_id(batch: _Batch) -> int | None:
     return next(message.id for turn in batch.turns for message in turn)
 
 
-def _date(batch: _Batch, home: Path, faults: list[Fault]) -> str:
+def _date(batch: _Batch, home: Path, faults: list[DataFault]) -> str:
     messages = (message.time_anchor for turn in batch.turns for message in turn)
     anchor = next(filter(None, messages), batch.time_anchor)
     if not anchor:
@@ -222,34 +224,34 @@ def _date(batch: _Batch, home: Path, faults: list[Fault]) -> str:
     try:
         return dt.datetime.strptime(anchor, "%B-%d-%Y").date().isoformat()
     except ValueError:
-        faults.append(Fault(str(home), "bad-date", f"the time anchor {anchor!r:.60} is not like March-15-2024"))
+        faults.append(DataFault(str(home), "bad-date", f"the time anchor {anchor!r:.60} is not like March-15-2024"))
         return ""
 
 
 # questions --------------------------------------------------------------------------------------------------
 
 
-def _questions(home: Path, history_id: str, ids: set[str]) -> Iterator[Question | Fault]:
+def _questions(home: Path, history_id: str, ids: set[str]) -> Iterator[Question | DataFault]:
     file = home / "probing_questions" / "probing_questions.json"
     try:
         probes = msgspec.json.decode(file.read_bytes(), type=dict[str, list[dict[str, Any]]])
     except OSError as error:
-        yield Fault(str(file), "no-questions", f"it cannot be read: {error.strerror}")
+        yield DataFault(str(file), "no-questions", f"it cannot be read: {error.strerror}")
         return
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        yield Fault(str(file), "bad-json", f"it is damaged or only half there: {error}")
+        yield DataFault(str(file), "bad-json", f"it is damaged or only half there: {error}")
         return
     absent = 0
     for ability, asked in probes.items():
         for number, probe in enumerate(asked):
             found = _question(probe, ability, number, history_id, ids)
             if isinstance(found, str):
-                yield Fault(f"{file} {ability} {number}", "bad-question", found)
+                yield DataFault(f"{file} {ability} {number}", "bad-question", found)
                 continue
             absent += len(found.metadata.get("missing_evidence", ()))
             yield found
     if absent:
-        yield Fault(str(file), "missing-evidence", f"{absent} turns that questions rest on are not in this copy")
+        yield DataFault(str(file), "missing-evidence", f"{absent} turns that questions rest on are not in this copy")
 
 
 def _question(probe: Mapping[str, Any], ability: str, number: int, history_id: str, ids: set[str]) -> Question | str:

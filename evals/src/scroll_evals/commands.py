@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from scroll_context.cli.options import DEFAULT_STORE, AsJson, StoreFolder, open_store, spread
-from scroll_evals.options import Plan
+from scroll_evals.options import EvalOptions
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -36,7 +36,7 @@ def beam(
     *,
     data: Data,
     split: Annotated[str, typer.Option(metavar="128K|500K|1M|10M", help="The length of the histories.")] = "128K",
-    plan: Plan,
+    options: EvalOptions,
 ) -> None:
     """Run BEAM: questions of ten abilities about long chats.
 
@@ -50,10 +50,10 @@ def beam(
       scroll eval beam --data beam --model openai:A --backbone openai:B --judge openai:A --limit 20
     """
     from scroll_evals.beam import Beam
+    from scroll_evals.console import evaluate
     from scroll_evals.memory import MemorySuite
-    from scroll_evals.printing import evaluate
 
-    evaluate(MemorySuite(Beam(data, split), official=plan.compat == "official"), plan, data)
+    evaluate(MemorySuite(Beam(data, split), official=options.compat == "official"), options, data)
 
 
 @app.command()
@@ -62,7 +62,7 @@ def longmemeval(
     *,
     data: Data,
     split: Annotated[str, typer.Option(metavar="oracle|s|m", help="How much history a question has.")] = "s",
-    plan: Plan,
+    options: EvalOptions,
 ) -> None:
     """Run LongMemEval: questions of six types about many sessions.
 
@@ -71,11 +71,11 @@ def longmemeval(
       scroll eval longmemeval --split s --data longmemeval --model anthropic:NAME --judge openai:NAME
       scroll eval longmemeval --split m --data longmemeval --model openai:NAME --judge openai:NAME --jobs 16 --json
     """
+    from scroll_evals.console import evaluate
     from scroll_evals.longmemeval import LongMemEval
     from scroll_evals.memory import MemorySuite
-    from scroll_evals.printing import evaluate
 
-    evaluate(MemorySuite(LongMemEval(data, split)), plan, data)
+    evaluate(MemorySuite(LongMemEval(data, split)), options, data)
 
 
 @app.command()
@@ -98,7 +98,7 @@ def loca(
         Path | None,
         typer.Option(metavar="FILE", help="A Python that can run its server.", show_default="one is made for it"),
     ] = None,
-    plan: Plan,
+    options: EvalOptions,
 ) -> None:
     """Run LOCA: tasks in an environment, scored by rules.
 
@@ -113,8 +113,8 @@ def loca(
       scroll eval loca --checkout LOCA-bench --sizes 256k --only ABTesting --limit 1 --model openai:NAME
     """
     from scroll_context.cli.output import note
+    from scroll_evals.console import evaluate
     from scroll_evals.loca import LocaSuite
-    from scroll_evals.printing import evaluate
 
     names = tuple(size.strip() for size in sizes.split(",") if size.strip())
     suite = LocaSuite(
@@ -126,7 +126,7 @@ def loca(
         progress=note,
         generation_seconds=generation_seconds,
     )
-    evaluate(suite, plan, checkout)
+    evaluate(suite, options, checkout)
 
 
 @app.command()
@@ -144,7 +144,7 @@ def retrieval(
       scroll eval retrieval --data beam
       scroll eval retrieval --data beam --split 10M --json
     """
-    from scroll_evals.printing import measure_retrieval
+    from scroll_evals.console import measure_retrieval
 
     measure_retrieval(data, tuple(split or ()), as_json)
 
@@ -186,7 +186,7 @@ def report(
       scroll eval report scroll-runs --figures figures
       scroll eval report scroll-runs --json
     """
-    from scroll_evals.printing import print_report
+    from scroll_evals.console import print_report
 
     print_report(runs, figures, as_json)
 
@@ -207,7 +207,7 @@ def export_sft(
       scroll eval export-sft scroll-runs/beam-10M --out train.jsonl
       scroll eval export-sft scroll-runs --out - --threshold 0.75 | head -1
     """
-    from scroll_evals.printing import write_sft
+    from scroll_evals.console import write_sft
 
     write_sft(runs, out, threshold, as_json)
 
@@ -220,7 +220,7 @@ def rescore(runs: Runs, as_json: AsJson = False) -> None:
     Examples:
       scroll eval rescore scroll-runs/beam-10M
     """
-    from scroll_evals.printing import score_again
+    from scroll_evals.console import score_again
 
     score_again(runs, as_json)
 
@@ -243,10 +243,10 @@ def explain(
     from scroll_context.cli.explaining import print_explanation
     from scroll_context.cli.output import print_document
     from scroll_context.session.explain import explain as explained
-    from scroll_evals.carry import inheritance
+    from scroll_evals.ingested_view import inherited_by
 
     with open_store(store) as opened:
-        found = explained(opened, seq, inheritance(opened, seq))
+        found = explained(opened, seq, inherited_by(opened, seq))
     if as_json:
         print_document(found)
     else:

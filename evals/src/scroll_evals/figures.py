@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from scroll_evals.report import TITLES, Run, abilities, labels, titled
+from scroll_evals.report import TITLES, ReportedRun, abilities, labels, titled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +23,7 @@ INK = "#222222"
 MEAN = "#C0392B"
 
 
-def draw(runs: Sequence[Run], folder: Path) -> list[Path]:
+def draw(runs: Sequence[ReportedRun], folder: Path) -> list[Path]:
     """Draw every figure that these runs have something for; the files written."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -48,7 +48,7 @@ def draw(runs: Sequence[Run], folder: Path) -> list[Path]:
     return written
 
 
-def _bars(figure: "Figure", benchmark: str, runs: Sequence[Run]) -> None:
+def _bars(figure: "Figure", benchmark: str, runs: Sequence[ReportedRun]) -> None:
     """Grouped bars: a group for each ability and one for all of them, a bar for each run."""
     names = abilities(benchmark, runs)
     groups = [titled(name).replace("-", "-\n").replace(" ", "\n") for name in names] + ["Overall"]
@@ -75,7 +75,7 @@ def _bars(figure: "Figure", benchmark: str, runs: Sequence[Run]) -> None:
         figure.legend(loc="outside lower center", ncols=min(len(runs), 4), frameon=False)
 
 
-def _boxes(figure: "Figure", runs: Sequence[Run]) -> None:
+def _boxes(figure: "Figure", runs: Sequence[ReportedRun]) -> None:
     """Three panels on log axes: boxes from quartile to quartile with the median, diamonds for means."""
     panels = (("tokens_in", "Input tokens"), ("tokens_out", "Output tokens"), ("step_count", "Turns"))
     figure.set_size_inches(9.0, max(2.4, 1.3 + 0.42 * len(runs)))
@@ -123,7 +123,7 @@ def _short(value: float) -> str:
     return f"{value:g}"
 
 
-def _look(runs: Sequence[Run], at: int) -> dict[str, Any]:
+def _look(runs: Sequence[ReportedRun], at: int) -> dict[str, Any]:
     """The colour of a run, and the hatching of Scroll's variants: by context, or in turn where models are compared."""
     context = runs[at].config.context
     compared = len({run.config.model for run in runs}) > 1

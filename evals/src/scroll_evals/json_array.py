@@ -28,7 +28,7 @@ class Place(msgspec.Struct, frozen=True):
 def elements(file: Path) -> Iterator[tuple[Place, Any]]:
     """The elements of the array in a file, in order."""
     with file.open("rb") as stream:
-        reader = _Reader(stream)
+        reader = _ArrayReader(stream)
         reader.expect("[")
         if reader.passes("]"):
             return
@@ -46,7 +46,7 @@ def element_at(file: Path, place: Place) -> Any:
         return json.loads(stream.read(place.size))
 
 
-class _Reader:
+class _ArrayReader:
     """A window of text that moves along the file."""
 
     def __init__(self, stream: BinaryIO) -> None:

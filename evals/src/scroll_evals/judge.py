@@ -13,16 +13,17 @@ line and a reference item, is not reproduced.
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
+from itertools import combinations
+from math import sqrt
 from typing import Any
 
 import msgspec
 
 from scroll_context.errors import BadInput
-from scroll_evals.ordering import compare_orders
+from scroll_evals.protocols import Ask
 from scroll_evals.tasks import Question, rubric
-from scroll_evals.trials import Ask
 
 GRADES = (0.0, 0.5, 1.0)
 AGAIN = "\n\nYour last reply could not be read. Reply in the form asked for, and with nothing else."
@@ -48,7 +49,7 @@ class JudgeCall(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class JudgeVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one answer."""
 
     score: float = 0.0
@@ -57,12 +58,12 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     extra: dict[str, float] = {}  # of event ordering: tau_b, tau_norm, precision, recall, f1
 
 
-def judge(benchmark: str, question: Question, answer: str, ask: Ask, *, official: bool = False) -> Verdict:
+def judge(benchmark: str, question: Question, answer: str, ask: Ask, *, official: bool = False) -> JudgeVerdict:
     """Judge an answer. An empty one is worth 0, without a call: silence is not abstention."""
     if benchmark not in ("beam", "longmemeval"):
         raise BadInput(f"there is no judge for {benchmark!r}; there are beam and longmemeval")
     if not answer.strip():
-        return Verdict(outcome="empty-answer")
+        return JudgeVerdict(outcome="empty-answer")
     if benchmark == "beam":
         return _judge_beam(question, answer, ask, official)
     calls = _asked("yes-no", longmemeval_prompt(question, answer), ask, _read_yes_no)
@@ -92,7 +93,7 @@ def criteria() -> dict[str, str]:
     return {name.strip(): text.strip() for name, text in zip(sections[::2], sections[1::2], strict=True)}
 
 
-def _judge_beam(question: Question, answer: str, ask: Ask, official: bool) -> Verdict:
+def _judge_beam(question: Question, answer: str, ask: Ask, official: bool) -> JudgeVerdict:
     calls: list[JudgeCall] = []
     graded: list[JudgeCall] = []
     for number, item in enumerate(question.rubric):
@@ -112,12 +113,12 @@ def _judge_beam(question: Question, answer: str, ask: Ask, official: bool) -> Ve
 
 def _verdict(
     calls: list[JudgeCall], graded: list[JudgeCall], extra: dict[str, float], *, whole: bool = False
-) -> Verdict:
+) -> JudgeVerdict:
     scores = [call.score or 0.0 for call in graded]
     if whole:
         scores = [float(int(score)) for score in scores]
     unreadable = any(call.outcome == "judge-unreadable" for call in graded)
-    return Verdict(
+    return JudgeVerdict(
         score=sum(scores) / len(scores) if scores else 0.0,
         outcome="judge-unreadable" if unreadable else "judged",
         items=tuple(calls),
@@ -223,3 +224,44 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
 def _filled(name: str, parts: dict[str, str]) -> str:
     """A prompt with its <places> filled in one pass, so that nothing in an answer is taken for a place."""
     return re.sub(r"<(\w+)>", lambda place: parts.get(place.group(1), place.group(0)), rubric(name))
+
+
+# the order of events ----------------------------------------------------------------------------------------
+
+
+def kendall_tau_b(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """Rank correlation with ties, from -1 to 1; None where a side has no order at all."""
+    if len(one) != len(other):
+        raise ValueError(f"{len(one)} ranks cannot be compared with {len(other)}")
+    concordance = tied_one = tied_other = pairs = 0
+    for (a, b), (c, d) in combinations(zip(one, other, strict=True), 2):
+        pairs += 1
+        tied_one += a == c
+        tied_other += b == d
+        concordance += ((a > c) - (a < c)) * ((b > d) - (b < d))
+    untied = (pairs - tied_one) * (pairs - tied_other)
+    return concordance / sqrt(untied) if untied else None
+
+
+def compare_orders(items: int, order: Sequence[int]) -> dict[str, float]:
+    """How an answer's order fares against the reference 1, 2, … `items`.
+
+    The two lists are first made one: reference items, then what the answer has beside them. Each item has its place in
+    each list as rank; all that a list lacks share one rank behind its end. That is what BEAM's own code does.
+    `order` has, for each thing in the answer, the number of its reference item, or 0 for something else. `tau_norm` is
+    tau-b moved to 0…1; both are left out where no order can be told.
+    """
+    names: list[int] = []  # extras get numbers of their own
+    for place, number in enumerate(order):
+        fresh = 1 <= number <= items and number not in names
+        names.append(number if fresh else -place - 1)
+    matched = [name for name in names if name > 0]
+    union = [*range(1, items + 1), *(name for name in names if name < 0)]
+    last = len(union) + 1
+    places = {name: place for place, name in enumerate(names, 1)}
+    tau = kendall_tau_b([name if name > 0 else last for name in union], [places.get(name, last) for name in union])
+    precision = len(matched) / len(names) if names else 0.0
+    recall = len(matched) / items if items else 0.0
+    f1 = 2 * precision * recall / (precision + recall) if matched else 0.0
+    found = {"precision": precision, "recall": recall, "f1": f1}
+    return found if tau is None else found | {"tau_b": tau, "tau_norm": (tau + 1) / 2}

@@ -25,11 +25,11 @@ from scroll_context.session.session import Session, SessionOptions, lineage
 from scroll_context.store.store import Store
 from scroll_evals.contexts import CONTEXTS
 from scroll_evals.loca_environment import ServerEnvironment, existing, prepared
-from scroll_evals.loca_sandbox import Config, Sandbox, generation_log, last_line
+from scroll_evals.loca_sandbox import LocaTask, Sandbox, generation_log, last_line
 from scroll_evals.loca_server import SCRIPT, LocaServer
-from scroll_evals.playing import left, recorded, seen
-from scroll_evals.tasks import Fault, rubric
-from scroll_evals.trials import Attempt, Metrics, Outcome, Setup, Stop, VerifierScoring, slug
+from scroll_evals.protocols import Attempt, Metrics, Setup, Stop, TrialOutcome, VerifierScoring, slug
+from scroll_evals.replay import left, recorded, seen
+from scroll_evals.tasks import DataFault, rubric
 
 T = TypeVar("T")
 
@@ -85,13 +85,13 @@ class LocaSuite:
         self._python = python
         self._generation = Generation(generation_seconds, tell_seconds, progress)
 
-    def trials(self) -> Iterator["LocaTrial | Fault"]:
+    def trials(self) -> Iterator["LocaTrial | DataFault"]:
         """Every task of the families wanted, one of each family first. The server's environment is made before that."""
         environment = existing(self._python) if self._python else prepared(self._checkout, self._generation.tell)
         for size in self.sizes:
             listed = list(enumerate(configs(self._checkout, size)))
-            yield from (fault for _, fault in listed if isinstance(fault, Fault))
-            wanted = by_turns([(at, one) for at, one in listed if isinstance(one, Config)], self._only, size)
+            yield from (fault for _, fault in listed if isinstance(fault, DataFault))
+            wanted = by_turns([(at, one) for at, one in listed if isinstance(one, LocaTask)], self._only, size)
             for at, config in wanted[: self._limit]:
                 yield LocaTrial(size, at, config, self._checkout, environment, self._generation)
 
@@ -117,7 +117,7 @@ class LocaTrial:
         self,
         size: str,
         at: int,
-        config: Config,
+        config: LocaTask,
         checkout: Path,
         environment: ServerEnvironment,
         generation: Generation,
@@ -139,7 +139,7 @@ class LocaTrial:
         try:
             server = LocaServer.start(self._checkout, self._environment, folder, log, check=stop.check)
         except ToolFailed as fault:
-            return self._attempt(Outcome.ENVIRONMENT, f"server-failed: {fault}")
+            return self._attempt(TrialOutcome.ENVIRONMENT, f"server-failed: {fault}")
         with server:
             try:
                 sandbox = self._generated(server, folder, stop)
@@ -148,7 +148,7 @@ class LocaTrial:
                     said = f"generation-timeout: {fault}{last_line(generation_log(folder))}"
                 else:
                     said = f"{_cause(server, 'environment-failed')}: {fault}"
-                return self._attempt(Outcome.ENVIRONMENT, said)
+                return self._attempt(TrialOutcome.ENVIRONMENT, said)
             with contextlib.closing(sandbox):
                 return self._played(setup, server, sandbox, folder, stop)
 
@@ -191,18 +191,18 @@ class LocaTrial:
             try:
                 outcome, detail = _worked(session, setup, server, sandbox, self._metadata(sandbox, in_cells), stop)
             except ContextOverflow as error:
-                outcome, detail = Outcome.OVERFLOW, str(error)
+                outcome, detail = TrialOutcome.OVERFLOW, str(error)
             except ModelRefused as error:
-                outcome, detail = Outcome.REFUSED, str(error)
+                outcome, detail = TrialOutcome.REFUSED, str(error)
             metrics, steps = recorded(list(session.events()), store.log.text)
         fields: dict[str, Any] = {"metrics": metrics, "steps": steps, "prompt": sandbox.instructions}
-        if outcome in (Outcome.ENVIRONMENT, Outcome.REFUSED):
+        if outcome in (TrialOutcome.ENVIRONMENT, TrialOutcome.REFUSED):
             return self._attempt(outcome, detail, **fields)
         try:
             verdict = _awaited(sandbox.evaluate, stop)
         except ToolFailed as fault:
-            return self._attempt(Outcome.ENVIRONMENT, f"{_cause(server, 'evaluation-failed')}: {fault}", **fields)
-        score = verdict.reward if outcome == Outcome.ANSWERED else 0.0
+            return self._attempt(TrialOutcome.ENVIRONMENT, f"{_cause(server, 'evaluation-failed')}: {fault}", **fields)
+        score = verdict.reward if outcome == TrialOutcome.ANSWERED else 0.0
         return self._attempt(outcome, detail, score=score, verifier=msgspec.to_builtins(verdict), **fields)
 
     def _metadata(self, sandbox: Sandbox, in_cells: bool) -> str:
@@ -214,7 +214,7 @@ class LocaTrial:
         )
         return f"{told}\n\n{_IN_CELLS}" if in_cells else told
 
-    def _attempt(self, outcome: Outcome, detail: str, *, verifier: Any = None, **fields: Any) -> Attempt:
+    def _attempt(self, outcome: TrialOutcome, detail: str, *, verifier: Any = None, **fields: Any) -> Attempt:
         task = {"family": self._config.family, "config": self._config.whole}
         if verifier is not None:
             task["verifier"] = verifier
@@ -224,32 +224,32 @@ class LocaTrial:
         return work / slug(self.task_id)
 
 
-def configs(checkout: Path, size: str) -> Iterator[Config | Fault]:
+def configs(checkout: Path, size: str) -> Iterator[LocaTask | DataFault]:
     """The benchmark's tasks of a size, in its order."""
     file = checkout / "inference" / "react" / f"final_{size}_set_config_multi_seed.json"
     try:
         entries = msgspec.json.decode(file.read_bytes(), type=_Configurations).configurations
     except OSError as error:
-        yield Fault(str(file), "missing-file", f"the tasks of size {size} cannot be read: {error.strerror}")
+        yield DataFault(str(file), "missing-file", f"the tasks of size {size} cannot be read: {error.strerror}")
         return
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        yield Fault(str(file), "bad-json", f"the tasks of size {size} cannot be read: {error}")
+        yield DataFault(str(file), "bad-json", f"the tasks of size {size} cannot be read: {error}")
         return
     for at, whole in enumerate(entries):
         try:
             entry = msgspec.convert(whole, _Entry)
         except msgspec.ValidationError as error:
-            yield Fault(f"{file}: configurations[{at}]", "bad-config", str(error))
+            yield DataFault(f"{file}: configurations[{at}]", "bad-config", str(error))
             continue
         family = entry.env_class.rpartition(".")[2].removesuffix("Env").removesuffix("S2L")
         seed = entry.env_params.get("seed")
         servers = tuple(name for name, server in entry.mcp_servers.items() if server.get("enabled", True))
-        yield Config(entry.name, family, seed if isinstance(seed, int) else None, servers, whole)
+        yield LocaTask(entry.name, family, seed if isinstance(seed, int) else None, servers, whole)
 
 
-def by_turns(tasks: Sequence[tuple[int, Config]], only: Sequence[str], size: str) -> list[tuple[int, Config]]:
+def by_turns(tasks: Sequence[tuple[int, LocaTask]], only: Sequence[str], size: str) -> list[tuple[int, LocaTask]]:
     """The tasks of the families wanted, in turns: one of each family, then the next of each."""
-    families: dict[str, list[tuple[int, Config]]] = {}
+    families: dict[str, list[tuple[int, LocaTask]]] = {}
     for task in tasks:
         families.setdefault(task[1].family, []).append(task)
     names = {family.lower(): family for family in families}
@@ -275,7 +275,7 @@ class _Entry(msgspec.Struct):
 
 def _worked(
     session: Session, setup: Setup, server: LocaServer, sandbox: Sandbox, instructions: str, stop: Stop
-) -> tuple[Outcome, str]:
+) -> tuple[TrialOutcome, str]:
     """Let the agent work until it claims to be done, or cannot go on."""
     claim = sandbox.finish
     agent = Agent(
@@ -295,20 +295,20 @@ def _worked(
             run = agent.run(message)
         stop.check()
         if sandbox.is_claimed or _called(session, claim.name):
-            return Outcome.ANSWERED, ""
+            return TrialOutcome.ANSWERED, ""
         if server.has_died():
             return (
-                Outcome.ENVIRONMENT,
+                TrialOutcome.ENVIRONMENT,
                 f"server-died: the sandbox server ended while it was in use.{server.last_words()}",
             )
         if run.state == "silent":
-            return Outcome.NO_ANSWER, "only empty replies"
+            return TrialOutcome.NO_ANSWER, "only empty replies"
         if run.state != "answered":
-            return Outcome.LIMIT, run.state
+            return TrialOutcome.LIMIT, run.state
         session.notice(_UNCLAIMED.format(claim=claim.name))
         agent.limits = left(setup.limits, recorded(list(session.events()), session.store.log.text)[0])
         message = None
-    return Outcome.NO_ANSWER, f"it never called {claim.name}, however often it was reminded"
+    return TrialOutcome.NO_ANSWER, f"it never called {claim.name}, however often it was reminded"
 
 
 def _called(session: Session, name: str) -> bool:

@@ -39,7 +39,7 @@ class ServerEnvironment(msgspec.Struct, frozen=True):
     bins: tuple[Path, ...]
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class InstallStep(msgspec.Struct, frozen=True, kw_only=True):
     """One command of an installation. Without one that is optional, only the tasks that need it cannot run."""
 
     name: str
@@ -86,29 +86,29 @@ def requirements_of(checkout: Path) -> tuple[str, ...]:
         raise BadInput(f"{file} does not list the server's requirements: {error}") from error
 
 
-def steps(folder: Path, requirements: tuple[str, ...]) -> tuple[Step, ...]:
+def steps(folder: Path, requirements: tuple[str, ...]) -> tuple[InstallStep, ...]:
     """What makes an environment in a folder."""
     bins = folder / "python" / "bin"
     places = {"UV_TOOL_DIR": str(folder / "applications"), "UV_TOOL_BIN_DIR": str(folder / "bin")}
     pip = (str(bins / "python"), "-m", "pip", "install", "--disable-pip-version-check")
     return (
-        Step(
+        InstallStep(
             name="python",
             says="making a Python environment",
             command=(sys.executable, "-m", "venv", "--clear", str(folder / "python")),
         ),
-        Step(
+        InstallStep(
             name="packages",
             says="installing the server's Python packages (some minutes)",
             command=(*pip, "uv", *requirements),
         ),
-        Step(
+        InstallStep(
             name="node",
             says="installing the tool servers for Node",
             command=("npm", "install", "--no-fund", "--no-audit", "--prefix", str(folder / "node"), *NODE_SERVERS),
         ),
         *(
-            Step(
+            InstallStep(
                 name=name,
                 says=f"installing {name}",
                 command=(str(bins / "uv"), "tool", "install", "--force", "--python", python, "--with", PINS[0], name),
@@ -120,7 +120,7 @@ def steps(folder: Path, requirements: tuple[str, ...]) -> tuple[Step, ...]:
     )
 
 
-def install(folder: Path, todo: tuple[Step, ...], tell: Tell) -> None:
+def install(folder: Path, todo: tuple[InstallStep, ...], tell: Tell) -> None:
     """Carry out the steps that were not yet, in order."""
     log = folder / "install.log"
     for step in todo:
@@ -140,7 +140,7 @@ def install(folder: Path, todo: tuple[Step, ...], tell: Tell) -> None:
             done.touch()
 
 
-def _run(step: Step, folder: Path, log: Path, tell: Tell) -> str:
+def _run(step: InstallStep, folder: Path, log: Path, tell: Tell) -> str:
     """Run one step; what went wrong, or nothing."""
     program = shutil.which(step.command[0])
     if program is None:

@@ -35,7 +35,7 @@ _RECORD = re.compile(r"^\d{4}-\S+ \S+ - (\w+) - ", re.MULTILINE)
 _FAILED = ("[Tool execution error", "[Tool execution failed", "Error executing tool:")
 
 
-class Config(msgspec.Struct, frozen=True):
+class LocaTask(msgspec.Struct, frozen=True):
     """One entry of the benchmark's lists; `whole` is what the server is given."""
 
     name: str
@@ -60,7 +60,7 @@ class Sandbox:
         self.on_fault: Callable[[ToolFailed], None] = lambda _: None  # told when a call gets no answer
 
     @classmethod
-    def open(cls, client: LocaClient, config: Config, folder: Path, seconds: float) -> "Sandbox":
+    def open(cls, client: LocaClient, config: LocaTask, folder: Path, seconds: float) -> "Sandbox":
         """Have an environment generated in a folder, within so many seconds.
 
         Raises ToolFailed with the server's words when it was not.
@@ -146,7 +146,7 @@ class Sandbox:
         self.on_claim()
         return "The task is claimed to be done; the run ends here."
 
-    def _must_be_whole(self, config: Config, log: Path) -> None:
+    def _must_be_whole(self, config: LocaTask, log: Path) -> None:
         """Raise unless the environment is all there."""
         names = [function.name for function in self.functions]
         missing = [one for one in config.servers if not any(name.startswith(one) for name in names)]

@@ -2,7 +2,7 @@
 
 A file is one JSON array, gigabytes long for the largest split, so a history keeps only its place in the file. Sessions
 are ordered by their dates, as the benchmark means them to be. User turns have the kind `context_msg` and assistant
-turns `model_turn`. What cannot be read becomes a `Fault`; nothing here raises on account of data.
+turns `model_turn`. What cannot be read becomes a `DataFault`; nothing here raises on account of data.
 """
 
 import datetime as dt
@@ -15,7 +15,7 @@ import msgspec
 
 from scroll_context.events import Draft
 from scroll_evals.json_array import Place, element_at, elements
-from scroll_evals.tasks import Fault, History, Question, rubric, turn_draft
+from scroll_evals.tasks import DataFault, History, Question, rubric, turn_draft
 
 SPLITS = ("oracle", "s", "m")
 TYPES = (
@@ -34,20 +34,20 @@ class LongMemEval(msgspec.Struct, frozen=True):
     split: str
     name: str = "longmemeval"
 
-    def histories(self) -> Iterator[History | Fault]:
+    def histories(self) -> Iterator[History | DataFault]:
         """Every question with its haystack, in the order of the file."""
         if self.split not in SPLITS:
-            yield Fault(self.split, "unknown-split", f"LongMemEval has the splits {', '.join(SPLITS)}")
+            yield DataFault(self.split, "unknown-split", f"LongMemEval has the splits {', '.join(SPLITS)}")
             return
         file = self._file()
         if file is None:
             outcome = "missing-file" if self.path.is_dir() else "missing-folder"
-            yield Fault(str(self.path), outcome, f"there is no longmemeval_{self.split}.json or _cleaned.json here")
+            yield DataFault(str(self.path), outcome, f"there is no longmemeval_{self.split}.json or _cleaned.json here")
             return
         try:
             yield from _histories(file)
         except (ValueError, OSError, RecursionError) as error:
-            yield Fault(str(file), "bad-json", f"damaged or only half there, the rest is left out: {error}")
+            yield DataFault(str(file), "bad-json", f"damaged or only half there, the rest is left out: {error}")
 
     def rubric_prompt(self) -> str:
         return rubric("longmemeval")
@@ -60,15 +60,15 @@ class LongMemEval(msgspec.Struct, frozen=True):
         return next((file for name in (*names, *others) if (file := self.path / name).is_file()), None)
 
 
-def _histories(file: Path) -> Iterator[History | Fault]:
+def _histories(file: Path) -> Iterator[History | DataFault]:
     seen: set[str] = set()
     for number, (place, element) in enumerate(elements(file)):
         where = f"{file} question {number}"
         found = _haystack(element, file, place)
         if isinstance(found, str):
-            yield Fault(where, "bad-data", found)
+            yield DataFault(where, "bad-data", found)
         elif found.history_id in seen:
-            yield Fault(where, "duplicate-id", f"{found.history_id} was there before; this one is left out")
+            yield DataFault(where, "duplicate-id", f"{found.history_id} was there before; this one is left out")
         else:
             seen.add(found.history_id)
             yield from _shortcomings(found, where)
@@ -103,7 +103,7 @@ class Haystack(msgspec.Struct, frozen=True):
 # elements ---------------------------------------------------------------------------------------------------
 
 
-class _Turn(msgspec.Struct):
+class _SessionTurn(msgspec.Struct):
     role: str
     content: str
     has_answer: bool | None = None
@@ -117,7 +117,7 @@ class _Instance(msgspec.Struct):
     question_date: str = ""
     haystack_session_ids: list[str] = []
     haystack_dates: list[str] = []
-    haystack_sessions: list[list[_Turn]] = []
+    haystack_sessions: list[list[_SessionTurn]] = []
     answer_session_ids: list[str] = []
 
 
@@ -160,14 +160,14 @@ def _question(instance: _Instance, history_id: str) -> Question:
     )
 
 
-def _shortcomings(found: Haystack, where: str) -> Iterator[Fault]:
+def _shortcomings(found: Haystack, where: str) -> Iterator[DataFault]:
     if found.undated:
-        yield Fault(
+        yield DataFault(
             where, "bad-date", f"{found.undated} sessions have no date like 2023/05/20 (Sat) 02:21; they go first"
         )
     sessions = found.question.metadata["answer_session_ids"]
     if sessions and not found.question.evidence:
-        yield Fault(where, "missing-evidence", "no turn is marked has_answer, so recall cannot be measured")
+        yield DataFault(where, "missing-evidence", "no turn is marked has_answer, so recall cannot be measured")
 
 
 def _ordered(instance: _Instance) -> list[tuple[str, int]]:

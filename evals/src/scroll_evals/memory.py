@@ -22,24 +22,31 @@ from scroll_context.session.context import Actions, WindowedContext
 from scroll_context.session.session import SessionOptions, lineage
 from scroll_context.store.store import Store
 from scroll_evals import judge, scoring
-from scroll_evals.carry import PROBE, ProbeSession, carried_context, carry, fresh, spent
-from scroll_evals.ingest import ingest
-from scroll_evals.judge import Verdict
-from scroll_evals.playing import SUBMIT, Timely, given_answer, left, recorded, seen
-from scroll_evals.tasks import Benchmark, Fault, History, Question
-from scroll_evals.trials import (
+from scroll_evals.ingested_view import (
+    PROBE,
+    ProbeSession,
+    clear_sessions,
+    copied_context,
+    ingest,
+    starting_context,
+    summary_costs,
+)
+from scroll_evals.judge import JudgeVerdict
+from scroll_evals.protocols import (
     Ask,
     Attempt,
     Judged,
     Metrics,
-    Outcome,
     Result,
     Scores,
     Setup,
     Stop,
     Stopped,
+    TrialOutcome,
     slug,
 )
+from scroll_evals.replay import SUBMIT, Timely, given_answer, left, recorded, seen
+from scroll_evals.tasks import Benchmark, DataFault, History, Question
 
 _READY = "ingested"  # a file in the folder of a history whose ingestion is complete
 
@@ -57,7 +64,7 @@ class MemoryScoring:
 
     def scores(self, results: Sequence[Result]) -> Scores:
         pairs = [
-            (_question(one.attempt), msgspec.convert(one.judged.verdict, Verdict) if one.judged else None)
+            (_question(one.attempt), msgspec.convert(one.judged.verdict, JudgeVerdict) if one.judged else None)
             for one in results
         ]
         return scoring.summarize(self._name, pairs, official=self._official)
@@ -73,10 +80,10 @@ class MemorySuite:
         self._benchmark = benchmark
         self._shared: defaultdict[str, _Shared] = defaultdict(_Shared)
 
-    def trials(self) -> Iterator["MemoryTrial | Fault"]:
+    def trials(self) -> Iterator["MemoryTrial | DataFault"]:
         rubric = self._benchmark.rubric_prompt()
         for history in self._benchmark.histories():
-            if isinstance(history, Fault):
+            if isinstance(history, DataFault):
                 yield history
             else:
                 shared = self._shared[history.history_id]
@@ -87,7 +94,7 @@ class MemorySuite:
         if not (folder / _READY).exists():
             return Metrics()
         with Store(folder) as store:
-            facts = spent(store)
+            facts = summary_costs(store)
         return Metrics(
             tokens_in=sum(fact["usage"].get("input_tokens", 0) for fact in facts),
             tokens_out=sum(fact["usage"].get("output_tokens", 0) for fact in facts),
@@ -129,7 +136,7 @@ class MemoryTrial:
         try:
             own = self._own_store(setup, work, stop)
         except BadInput as error:
-            return self._attempt(Outcome.DATA, str(error))
+            return self._attempt(TrialOutcome.DATA, str(error))
         stop.check()
         options = SessionOptions(reach="task", context=setup.context)
         with (
@@ -139,9 +146,9 @@ class MemoryTrial:
             try:
                 outcome, detail, answer = self._play(session, setup, stop)
             except ContextOverflow as error:
-                outcome, detail, answer = Outcome.OVERFLOW, str(error), ""
+                outcome, detail, answer = TrialOutcome.OVERFLOW, str(error), ""
             except ModelRefused as error:
-                outcome, detail, answer = Outcome.REFUSED, str(error), ""
+                outcome, detail, answer = TrialOutcome.REFUSED, str(error), ""
             metrics, steps = recorded(list(session.own_events()), store.log.text)
         return self._attempt(outcome, detail, answer=answer, metrics=metrics, steps=steps)
 
@@ -154,7 +161,7 @@ class MemoryTrial:
     def discard(self, work: Path) -> None:
         shutil.rmtree(self._folder(work), ignore_errors=True)
 
-    def _play(self, session: ProbeSession, setup: Setup, stop: Stop) -> tuple[Outcome, str, str]:
+    def _play(self, session: ProbeSession, setup: Setup, stop: Stop) -> tuple[TrialOutcome, str, str]:
         """Let the agent work until it ends; how it ended, with a detail, and its answer."""
         text = session.store.log.text
         events = list(session.own_events())
@@ -177,19 +184,19 @@ class MemoryTrial:
                     run = agent.run(None if asked else self._prompt())
             except ModelUnavailable:
                 if model.is_late:
-                    return Outcome.LIMIT, "time", ""
+                    return TrialOutcome.LIMIT, "time", ""
                 raise
             if run.state == "stopped":
                 raise Stopped
             if run.state == "silent":
-                return Outcome.NO_ANSWER, "only empty replies", ""
+                return TrialOutcome.NO_ANSWER, "only empty replies", ""
             if run.state != "answered":
-                return Outcome.LIMIT, run.state, ""
+                return TrialOutcome.LIMIT, run.state, ""
             given = given_answer(session.own_events(), text)
             assert given is not None, "an agent that answered has recorded its answer"
         return given[0], "", given[1]
 
-    def _attempt(self, outcome: Outcome, detail: str, **fields: Any) -> Attempt:
+    def _attempt(self, outcome: TrialOutcome, detail: str, **fields: Any) -> Attempt:
         return Attempt(
             task_id=self.task_id, ability=self.ability, outcome=outcome, detail=detail, prompt=self._prompt(),
             task=msgspec.to_builtins(self._question), **fields,
@@ -222,7 +229,7 @@ class MemoryTrial:
                     ingest(self._history, store)
                     if not store.log.last_seq():
                         raise BadInput(f"the history {self.group} has no turns")
-                    carry(store, setup.context, Stoppable(setup.model, stop.event))
+                    clear_sessions(store, setup.context, Stoppable(setup.model, stop.event))
                     store.index.catch_up()
                 (folder / _READY).touch()
         return folder
@@ -232,8 +239,8 @@ class MemoryTrial:
         with self._shared.lock:
             known = self._shared.context
             if known is None or known[0] != work:
-                known = self._shared.context = (work, carried_context(store, name))
-        return fresh(known[1], store.log.text)
+                known = self._shared.context = (work, starting_context(store, name))
+        return copied_context(known[1], store.log.text)
 
 
 def access(actions: Actions) -> str:

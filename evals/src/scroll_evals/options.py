@@ -57,7 +57,7 @@ Compat = Annotated[
 ]
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class EvalOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the user asked for on the command line. Each field is an option."""
 
     model: ModelSpec = ""

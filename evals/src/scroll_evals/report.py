@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from scroll_evals.results import Config, Summary, runs_below
-from scroll_evals.summing import MEASURES, scoring_of, summarized
-from scroll_evals.trials import Metrics
+from scroll_evals.protocols import Metrics
+from scroll_evals.results import RunConfig, Summary, runs_below
+from scroll_evals.summary import MEASURES, scoring_of, summarized
 
 ORDER = {
     "beam": (
@@ -45,11 +45,11 @@ class Table(msgspec.Struct, frozen=True):
     rows: tuple[tuple[str, ...], ...]
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class ReportedRun(msgspec.Struct, frozen=True, kw_only=True):
     """One run as the report sees it."""
 
     path: Path
-    config: Config
+    config: RunConfig
     summary: Summary
     metrics: tuple[Metrics, ...]  # of the trials that ended
 
@@ -69,7 +69,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return self.summary.scores.extra if self.summary.scored else {}
 
 
-def read_runs(paths: Sequence[Path]) -> list[Run]:
+def read_runs(paths: Sequence[Path]) -> list[ReportedRun]:
     """Every run in these folders, added up from its files, in the order of the paper."""
     runs = []
     for folder in runs_below(list(paths)):
@@ -78,11 +78,11 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
         scoring = scoring_of(config.benchmark, official=config.compat == "official")
         summary, _ = summarized(folder, scoring, total=before.trials if before else None)
         metrics = tuple(attempt.metrics for attempt in folder.attempts() if attempt.is_final)
-        runs.append(Run(path=folder.path, config=config, summary=summary, metrics=metrics))
+        runs.append(ReportedRun(path=folder.path, config=config, summary=summary, metrics=metrics))
     return sorted(runs, key=_place)
 
 
-def tables(runs: Sequence[Run]) -> list[Table]:
+def tables(runs: Sequence[ReportedRun]) -> list[Table]:
     """All tables that these runs have something for."""
     found = [_by_ability(name, of) for name, of in _grouped(runs, lambda run: run.config.benchmark).items()]
     contexts, models = ({getattr(run.config, field) for run in runs} for field in ("context", "model"))
@@ -99,7 +99,7 @@ def tables(runs: Sequence[Run]) -> list[Table]:
     return [*found, _cost(runs), _outcomes(runs)]
 
 
-def labels(runs: Sequence[Run]) -> list[str]:
+def labels(runs: Sequence[ReportedRun]) -> list[str]:
     """A short name for each run: only what tells it from the others."""
     parts = {
         "benchmark": [run.benchmark for run in runs],
@@ -119,7 +119,7 @@ def labels(runs: Sequence[Run]) -> list[str]:
     return [" · ".join(parts[name][at] for name in telling if parts[name][at]) for at in range(len(runs))]
 
 
-def abilities(benchmark: str, runs: Sequence[Run]) -> list[str]:
+def abilities(benchmark: str, runs: Sequence[ReportedRun]) -> list[str]:
     """The abilities that these runs have scores for, in the order of the paper."""
     known = ORDER.get(benchmark, ())
     found = {ability for run in runs for ability in run.summary.scores.by_ability}
@@ -136,7 +136,7 @@ def titled(ability: str) -> str:
     return said.replace("multi session", "multi-session").replace("single session", "single-session").capitalize()
 
 
-def _by_ability(benchmark: str, runs: Sequence[Run]) -> Table:
+def _by_ability(benchmark: str, runs: Sequence[ReportedRun]) -> Table:
     rows = [
         (titled(ability), *(percent(run.summary.scores.by_ability.get(ability)) for run in runs))
         for ability in abilities(benchmark, runs)
@@ -148,7 +148,7 @@ def _by_ability(benchmark: str, runs: Sequence[Run]) -> Table:
     return Table(f"{TITLES.get(benchmark, benchmark)}, score (%)", ("Ability", *labels(runs)), tuple(rows))
 
 
-def _overall(title: str, runs: Sequence[Run], by: str) -> Table:
+def _overall(title: str, runs: Sequence[ReportedRun], by: str) -> Table:
     """One row for each context or model, one column for each benchmark and split, or size of LOCA."""
     names = [getattr(run.config, by) for run in runs]
     cells: dict[str, dict[str, float]] = {name: {} for name in sorted(names, key=lambda name: _rank(name, CONTEXTS))}
@@ -171,7 +171,7 @@ def _overall(title: str, runs: Sequence[Run], by: str) -> Table:
     return Table(f"{title} (%)", (by.capitalize(), *columns, *(("Δ LOCA",) if len(sizes) > 1 else ())), tuple(rows))
 
 
-def _cost(runs: Sequence[Run]) -> Table:
+def _cost(runs: Sequence[ReportedRun]) -> Table:
     columns = (
         "Run", "Input tokens, median", "Output tokens, median", "Turns, median", "Seconds, median", "Input, all",
         "Output, all", "Dollars, agent", "Dollars, judge",
@@ -187,7 +187,7 @@ def _cost(runs: Sequence[Run]) -> Table:
     return Table("Cost of a trial", columns, tuple(rows))
 
 
-def _outcomes(runs: Sequence[Run]) -> Table:
+def _outcomes(runs: Sequence[ReportedRun]) -> Table:
     names = sorted({name for run in runs for name in (*run.summary.outcomes, *run.summary.faults)} - {"answered"})
     rows = [
         (label, _of(run), str(run.summary.outcomes.get("answered", 0)),
@@ -202,11 +202,11 @@ def _extra(name: str, value: float | None) -> str:
     return f"{value:.2f}" if value is not None and name.startswith("tau") else percent(value)
 
 
-def _of(run: Run) -> str:
+def _of(run: ReportedRun) -> str:
     return f"{run.summary.scored} of {run.summary.trials}"
 
 
-def _median(run: Run, measure: str) -> str:
+def _median(run: ReportedRun, measure: str) -> str:
     middle = run.summary.medians.get(measure)
     if middle is None:
         return "–"
@@ -217,7 +217,7 @@ def _dollars(amount: float) -> str:
     return f"{amount:,.2f}" if amount else "–"
 
 
-def _place(run: Run) -> tuple[int, int, str, int]:
+def _place(run: ReportedRun) -> tuple[int, int, str, int]:
     config = run.config
     splits = SPLITS.get(config.benchmark, ())
     return (
@@ -232,8 +232,8 @@ def _rank(name: str, order: Sequence[str]) -> int:
     return order.index(name) if name in order else len(order)
 
 
-def _grouped(runs: Sequence[Run], key: Callable[[Run], str]) -> dict[str, list[Run]]:
-    found: dict[str, list[Run]] = {}
+def _grouped(runs: Sequence[ReportedRun], key: Callable[[ReportedRun], str]) -> dict[str, list[ReportedRun]]:
+    found: dict[str, list[ReportedRun]] = {}
     for run in runs:
         found.setdefault(key(run), []).append(run)
     return found

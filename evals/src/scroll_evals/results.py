@@ -17,22 +17,27 @@ anything is built on them, so a killed run goes on without repeating or paying f
 import contextlib
 import fcntl
 import os
+import platform
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
+from scroll_context import __version__
 from scroll_context.errors import BadInput
 from scroll_context.models import Usage
-from scroll_evals.tasks import Fault
-from scroll_evals.trials import Attempt, Judged, Metrics, Scores, slug
+from scroll_evals.protocols import Attempt, Judged, Metrics, Scores, slug
+from scroll_evals.tasks import DataFault
 
 T = TypeVar("T")
 
 CONFIG = "config.json"
 STORES = "stores"
 LOCK = ".lock"
+LIBRARIES = ("msgspec", "tantivy", "cloudpickle", "pydantic-ai-slim", "openai", "anthropic")
+"""Their versions are recorded with a run."""
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -42,7 +47,7 @@ class Start(msgspec.Struct, frozen=True):
     versions: dict[str, str]
 
 
-class Config(msgspec.Struct, frozen=True, kw_only=True):
+class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What was run. All but `starts` must be the same when a run is resumed."""
 
     benchmark: str
@@ -57,7 +62,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""  # where the data was read from; may move
     starts: tuple[Start, ...] = ()
 
-    def same_run(self, other: "Config") -> list[str]:
+    def same_run(self, other: "RunConfig") -> list[str]:
         """The fields in which two runs differ."""
         ignored = ("starts", "source")
         return [
@@ -133,15 +138,15 @@ class RunFolder:
 
     # the run ----------------------------------------------------------------------------------------------
 
-    def config(self) -> Config:
-        found = self._read(CONFIG, Config)
+    def config(self) -> RunConfig:
+        found = self._read(CONFIG, RunConfig)
         if found is None:
             raise BadInput(f"{self.path} is not a run: it has no {CONFIG}. `scroll eval beam … --out DIR` makes one.")
         return found
 
-    def begin(self, config: Config) -> Config:
+    def begin(self, config: RunConfig) -> RunConfig:
         """Enter what is to be run; a folder that holds another run is refused."""
-        known = self._read(CONFIG, Config)
+        known = self._read(CONFIG, RunConfig)
         if known is not None:
             different = known.same_run(config)
             if different:
@@ -169,15 +174,15 @@ class RunFolder:
         finally:
             os.close(handle)
 
-    def save_summary(self, summary: Summary, faults: list[Fault]) -> None:
+    def save_summary(self, summary: Summary, faults: list[DataFault]) -> None:
         self._write("faults.json", faults)
         self._write("scores.json", summary)
 
     def summary(self) -> Summary | None:
         return self._read("scores.json", Summary)
 
-    def faults(self) -> list[Fault]:
-        return self._read("faults.json", list[Fault]) or []
+    def faults(self) -> list[DataFault]:
+        return self._read("faults.json", list[DataFault]) or []
 
     # its trials -------------------------------------------------------------------------------------------
 
@@ -260,3 +265,14 @@ def runs_below(paths: list[Path]) -> list[RunFolder]:
     if not found:
         raise BadInput(f"there is no run in {', '.join(map(str, paths))}; a run has a {CONFIG}")
     return [RunFolder(path) for path in dict.fromkeys(found)]
+
+
+def versions() -> dict[str, str]:
+    """Scroll, Python, the system and the libraries that a result may depend on."""
+    found = {"scroll": __version__, "python": platform.python_version(), "system": platform.platform(terse=True)}
+    for library in LIBRARIES:
+        try:
+            found[library] = metadata.version(library)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

@@ -20,7 +20,7 @@ from scroll_context.store.store import Store
 from scroll_evals import beam, longmemeval
 from scroll_evals.beam import Beam
 from scroll_evals.longmemeval import LongMemEval
-from scroll_evals.tasks import Benchmark, Fault, History, Question
+from scroll_evals.tasks import Benchmark, DataFault, History, Question
 
 CUTS = (5, 10, 50)
 COVERED = frozenset({"event_ordering", "summarization", "multi-session"})
@@ -31,7 +31,7 @@ Progress = Callable[[int, int], None]
 """Told how many histories are done, and how many there are."""
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RetrievalFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Means over questions; coverage only over those of the covered abilities, where there are any."""
 
     questions: int
@@ -43,12 +43,12 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     coverage_50: float | None = msgspec.field(name="session_coverage@50", default=None)
 
 
-class Report(msgspec.Struct, frozen=True):
+class RetrievalReport(msgspec.Struct, frozen=True):
     """Retrieval in numbers."""
 
-    overall: Figures
-    by_ability: dict[str, Figures]
-    faults: tuple[Fault, ...] = ()
+    overall: RetrievalFigures
+    by_ability: dict[str, RetrievalFigures]
+    faults: tuple[DataFault, ...] = ()
 
 
 class _Found(msgspec.Struct, frozen=True):
@@ -69,10 +69,10 @@ def benchmarks_in(folder: Path, splits: Sequence[str] = ()) -> list[Benchmark]:
     return found
 
 
-def measure(benchmarks: Iterable[Benchmark], *, progress: Progress | None = None) -> Report:
+def measure(benchmarks: Iterable[Benchmark], *, progress: Progress | None = None) -> RetrievalReport:
     """Ask every question of these benchmarks; all count together."""
     listed = [one for benchmark in benchmarks for one in benchmark.histories()]
-    histories = [one for one in listed if not isinstance(one, Fault)]
+    histories = [one for one in listed if not isinstance(one, DataFault)]
     found: list[_Found] = []
     for done, part in enumerate(_searched(histories), 1):
         found += part
@@ -80,7 +80,7 @@ def measure(benchmarks: Iterable[Benchmark], *, progress: Progress | None = None
             progress(done, len(histories))
     found.sort(key=lambda one: one.ability)
     by_ability = {ability: _figures(list(group)) for ability, group in groupby(found, lambda one: one.ability)}
-    return Report(_figures(found), by_ability, tuple(one for one in listed if isinstance(one, Fault)))
+    return RetrievalReport(_figures(found), by_ability, tuple(one for one in listed if isinstance(one, DataFault)))
 
 
 def _searched(histories: Sequence[History]) -> Iterator[list[_Found]]:
@@ -118,10 +118,10 @@ def _search(store: Store, question: Question, sessions: dict[str, str]) -> _Foun
     )
 
 
-def _figures(found: Sequence[_Found]) -> Figures:
+def _figures(found: Sequence[_Found]) -> RetrievalFigures:
     recall = _means([one.recall for one in found]) or (0.0, 0.0, 0.0)
     covered = _means([one.coverage for one in found if one.ability in COVERED]) or (None, None, None)
-    return Figures(
+    return RetrievalFigures(
         questions=len(found),
         recall_5=recall[0], recall_10=recall[1], recall_50=recall[2],
         coverage_5=covered[0], coverage_10=covered[1], coverage_50=covered[2],

@@ -17,11 +17,11 @@ from msgspec.structs import replace
 
 from scroll_context.errors import BadInput, ModelCancelled, ModelError, ModelRefused, ModelUnavailable
 from scroll_context.models import Model, with_retries
-from scroll_evals.judging import StoredJudge
+from scroll_evals.judge_cache import StoredJudge
+from scroll_evals.protocols import Attempt, Judged, Result, Setup, Stop, Stopped, Suite, Trial, TrialOutcome
 from scroll_evals.results import RunFolder, Spending, Summary
-from scroll_evals.summing import summarized
-from scroll_evals.tasks import Fault
-from scroll_evals.trials import Attempt, Judged, Outcome, Result, Setup, Stop, Stopped, Suite, Trial
+from scroll_evals.summary import summarized
+from scroll_evals.tasks import DataFault
 
 POLL = 0.5  # seconds between two looks at the workers
 
@@ -65,7 +65,7 @@ class Runner:
         self._results: dict[str, Result] = {}
         self._spending = Spending()
         self._waiting: Counter[str] = Counter()  # trials of each group that are not finished
-        self._faults: list[Fault] = []
+        self._faults: list[DataFault] = []
 
     def run(self, limit: int | None = None) -> Summary:
         """Run every trial that is not finished; `limit` takes the first trials of the suite only."""
@@ -150,15 +150,15 @@ class Runner:
         except (Stopped, ModelCancelled):
             raise Stopped from None
         except ModelUnavailable as error:
-            attempt = _failed(trial, Outcome.UNAVAILABLE, str(error))
+            attempt = _failed(trial, TrialOutcome.UNAVAILABLE, str(error))
         except ModelError as error:
-            attempt = _failed(trial, Outcome.REFUSED, str(error))
+            attempt = _failed(trial, TrialOutcome.REFUSED, str(error))
         except Exception as error:  # noqa: BLE001 - the border behind which a benchmark's own code runs
             self._stop.check()
             self.folder.save_traceback(trial.task_id, traceback.format_exc())
-            attempt = _failed(trial, Outcome.INTERNAL, f"{type(error).__name__}: {error}")
+            attempt = _failed(trial, TrialOutcome.INTERNAL, f"{type(error).__name__}: {error}")
         self.folder.save_attempt(attempt, requests)
-        if not self._keep_stores and (attempt.is_final or attempt.outcome == Outcome.INTERNAL):
+        if not self._keep_stores and (attempt.is_final or attempt.outcome == TrialOutcome.INTERNAL):
             trial.discard(self.folder.work)
         return attempt
 
@@ -174,10 +174,10 @@ class Runner:
             raise Stopped from None
         except ModelError as error:
             refused = isinstance(error, ModelRefused)
-            self._fault(Fault(attempt.task_id, "judge-refused" if refused else "judge-unavailable", str(error)))
+            self._fault(DataFault(attempt.task_id, "judge-refused" if refused else "judge-unavailable", str(error)))
             return None
         except BadInput as error:
-            self._fault(Fault(attempt.task_id, "judge-missing", str(error)))
+            self._fault(DataFault(attempt.task_id, "judge-missing", str(error)))
             return None
         finally:
             with self._lock:
@@ -203,7 +203,7 @@ class Runner:
                 self.folder.save_ingestion(group, cost)
             self.suite.release(group, self.folder.work)
 
-    def _fault(self, fault: Fault) -> None:
+    def _fault(self, fault: DataFault) -> None:
         with self._lock:
             self._faults.append(fault)
 
@@ -212,10 +212,10 @@ class Runner:
     def _trials(self, limit: int | None) -> list[Trial]:
         found: dict[str, Trial] = {}
         for trial in self.suite.trials():
-            if isinstance(trial, Fault):
+            if isinstance(trial, DataFault):
                 self._faults.append(trial)
             elif trial.task_id in found:
-                self._faults.append(Fault(trial.task_id, "duplicate-task", "the first of this name is taken"))
+                self._faults.append(DataFault(trial.task_id, "duplicate-task", "the first of this name is taken"))
             else:
                 found[trial.task_id] = trial
             if limit is not None and len(found) >= limit:
@@ -239,5 +239,5 @@ class Runner:
         return True
 
 
-def _failed(trial: Trial, outcome: Outcome, detail: str) -> Attempt:
+def _failed(trial: Trial, outcome: TrialOutcome, detail: str) -> Attempt:
     return Attempt(task_id=trial.task_id, ability=trial.ability, outcome=outcome, detail=detail)

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 from scroll_context.errors import BadInput
-from scroll_evals.judge import Verdict
+from scroll_evals.judge import JudgeVerdict
+from scroll_evals.protocols import Scores
 from scroll_evals.tasks import Question
-from scroll_evals.trials import Scores
 
-Scored = tuple[Question, Verdict | None]
+Scored = tuple[Question, JudgeVerdict | None]
 
 
 def summarize(benchmark: str, results: Sequence[Scored], *, official: bool = False) -> Scores:
@@ -46,7 +46,7 @@ def _ordering(results: Sequence[Scored]) -> dict[str, float]:
     return {name: _mean(extra[name] for extra in found if name in extra) for name in names}
 
 
-def _tau_norm(verdict: Verdict | None) -> float:
+def _tau_norm(verdict: JudgeVerdict | None) -> float:
     """The published report scores event ordering by this."""
     return verdict.extra.get("tau_norm", 0.0) if verdict else 0.0
 

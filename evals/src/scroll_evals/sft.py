@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from scroll_evals.results import Config, RunFolder
-from scroll_evals.trials import Attempt
+from scroll_evals.protocols import Attempt
+from scroll_evals.results import RunConfig, RunFolder
 
 CELL_TOOLS = frozenset({"recall_history_python", "repl_exec", "exec"})
 
@@ -55,7 +55,7 @@ def examples(folder: RunFolder, threshold: float, exported: Exported) -> Iterato
 
 
 def _of_attempt(
-    folder: RunFolder, config: Config, attempt: Attempt, score: float, exported: Exported
+    folder: RunFolder, config: RunConfig, attempt: Attempt, score: float, exported: Exported
 ) -> Iterator[Example]:
     seen = folder.requests(attempt.task_id)
     messages: list[dict[str, Any]] = []

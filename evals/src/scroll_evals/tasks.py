@@ -31,7 +31,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any] = {}
 
 
-class Fault(msgspec.Struct, frozen=True):
+class DataFault(msgspec.Struct, frozen=True):
     """Something in the data that could not be used: it has a named outcome in the results and stops nothing."""
 
     where: str  # file and place
@@ -64,8 +64,8 @@ class Benchmark(Protocol):
     def split(self) -> str:
         """The part of the benchmark, as the paper calls it."""
 
-    def histories(self) -> Iterator[History | Fault]:
-        """Every history, in a stable order; what cannot be read comes as a Fault."""
+    def histories(self) -> Iterator[History | DataFault]:
+        """Every history, in a stable order; what cannot be read comes as a DataFault."""
 
     def rubric_prompt(self) -> str:
         """What the agent is told about this benchmark: layout of the data, conventions, form of the answer."""
@@ -77,7 +77,7 @@ def turn_draft(
 ) -> Draft:  # fmt: skip
     """One turn of a history, ready to be appended; `moment` is ISO, or empty where the benchmark has no date.
 
-    The tag in front of the text is what the rubrics speak of, and what headlines are made of (carry.py).
+    The tag in front of the text is what the rubrics speak of, and what headlines are made of (ingested_view.py).
     """
     date = moment[:10]
     return Draft(

@@ -8,10 +8,10 @@ from typing import Literal
 from msgspec.structs import replace
 
 from scroll_context.errors import BadInput
-from scroll_evals.judging import UnaskedJudge
+from scroll_evals.judge_cache import UnaskedJudge
+from scroll_evals.protocols import Metrics, Result, Scoring, TrialOutcome, VerifierScoring
 from scroll_evals.results import Judgement, RunFolder, Spending, Summary
-from scroll_evals.tasks import Fault
-from scroll_evals.trials import Metrics, Outcome, Result, Scoring, VerifierScoring
+from scroll_evals.tasks import DataFault
 
 Measure = Literal["tokens_in", "tokens_out", "step_count", "wall_time_s"]
 MEASURES: tuple[Measure, ...] = ("tokens_in", "tokens_out", "step_count", "wall_time_s")
@@ -36,8 +36,8 @@ def results_of(folder: RunFolder) -> list[tuple[Result, Judgement]]:
 
 
 def summarized(
-    folder: RunFolder, scoring: Scoring, *, total: int | None = None, data_faults: Sequence[Fault] = ()
-) -> tuple[Summary, list[Fault]]:
+    folder: RunFolder, scoring: Scoring, *, total: int | None = None, data_faults: Sequence[DataFault] = ()
+) -> tuple[Summary, list[DataFault]]:
     """The numbers of a run, and everything in it that did not go as it should."""
     config = folder.config()
     found = results_of(folder)
@@ -73,11 +73,11 @@ def summarized(
     return summary, faults
 
 
-def rescored(folder: RunFolder) -> tuple[Summary, list[Fault]]:
+def rescored(folder: RunFolder) -> tuple[Summary, list[DataFault]]:
     """Judge a run again from what the judge said then. Makes no calls; writes verdicts and scores."""
     config = folder.config()
     scoring = scoring_of(config.benchmark, official=config.compat == "official")
-    missing: list[Fault] = []
+    missing: list[DataFault] = []
     for result, judgement in results_of(folder):
         attempt = result.attempt
         if not attempt.has_answer and attempt.score is None:
@@ -85,7 +85,7 @@ def rescored(folder: RunFolder) -> tuple[Summary, list[Fault]]:
         try:
             judged = scoring.judge(attempt, UnaskedJudge(judgement).ask)
         except BadInput as error:
-            missing.append(Fault(attempt.task_id, "judge-missing", str(error)))
+            missing.append(DataFault(attempt.task_id, "judge-missing", str(error)))
             judged = None
         if judged != judgement.judged:
             folder.save_judgement(replace(judgement, judged=judged))
@@ -99,13 +99,13 @@ def rescored(folder: RunFolder) -> tuple[Summary, list[Fault]]:
     return summary, faults
 
 
-def _trouble(result: Result) -> Fault | None:
+def _trouble(result: Result) -> DataFault | None:
     """What is to be said of a trial that did not end with a judged answer."""
     attempt, judged = result.attempt, result.judged
-    if attempt.outcome != Outcome.ANSWERED:
-        return Fault(attempt.task_id, str(attempt.outcome), attempt.detail or _MEANING.get(attempt.outcome, ""))
+    if attempt.outcome != TrialOutcome.ANSWERED:
+        return DataFault(attempt.task_id, str(attempt.outcome), attempt.detail or _MEANING.get(attempt.outcome, ""))
     if judged is not None and judged.verdict.get("outcome") not in (None, "judged"):
-        return Fault(attempt.task_id, str(judged.verdict["outcome"]), "see its file in judgements/")
+        return DataFault(attempt.task_id, str(judged.verdict["outcome"]), "see its file in judgements/")
     return None
 
 
@@ -117,6 +117,6 @@ def _spent(all_metrics: Sequence[Metrics]) -> Spending:
 
 
 _MEANING = {
-    Outcome.UNSUBMITTED: "ended with plain text instead of the finishing tool; the text was taken as the answer",
-    Outcome.EMPTY_ANSWER: "the answer that was submitted is empty",
+    TrialOutcome.UNSUBMITTED: "ended with plain text instead of the finishing tool; the text was taken as the answer",
+    TrialOutcome.EMPTY_ANSWER: "the answer that was submitted is empty",
 }

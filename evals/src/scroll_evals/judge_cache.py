@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from scroll_context.errors import BadInput
 from scroll_context.messages import Message
 from scroll_context.models import Model, Request, Settings
+from scroll_evals.protocols import Judged
 from scroll_evals.results import Judgement, JudgeReply, RunFolder, Spending
-from scroll_evals.trials import Judged
 
 SETTINGS = Settings(temperature=0.0)
 SECONDS = 300.0  # to wait for one reply, retries included

@@ -18,13 +18,13 @@ import msgspec
 
 from scroll_context.agent.agent import Agent, Limits
 from scroll_context.models import Model, Settings
-from scroll_evals.tasks import Fault
+from scroll_evals.tasks import DataFault
 
 Ask = Callable[[str, str], str]
 """Asks the judge: a key that is unique and stable within the trial, and a prompt; returns the raw reply."""
 
 
-class Outcome(StrEnum):
+class TrialOutcome(StrEnum):
     """How a trial ended."""
 
     ANSWERED = "answered"
@@ -40,10 +40,12 @@ class Outcome(StrEnum):
     INTERNAL = "internal-error"  # a fault of ours or of the machine; the traceback is in the folder of the run
 
 
-RETRIED = frozenset({Outcome.REFUSED, Outcome.UNAVAILABLE, Outcome.DATA, Outcome.ENVIRONMENT, Outcome.INTERNAL})
+RETRIED = frozenset(
+    {TrialOutcome.REFUSED, TrialOutcome.UNAVAILABLE, TrialOutcome.DATA, TrialOutcome.ENVIRONMENT, TrialOutcome.INTERNAL}
+)
 """Not the last word: a resumed run tries these again."""
 
-UNSCORED = RETRIED - {Outcome.REFUSED}
+UNSCORED = RETRIED - {TrialOutcome.REFUSED}
 """Say nothing about the model: left out of scores and counted as unfinished. Other ends without an answer score 0."""
 
 
@@ -72,7 +74,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
     task_id: str
     ability: str
-    outcome: Outcome
+    outcome: TrialOutcome
     detail: str = ""
     task: dict[str, Any] = {}  # what was asked, as the benchmark has it
     prompt: str = ""
@@ -87,7 +89,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_answer(self) -> bool:
-        return self.outcome in (Outcome.ANSWERED, Outcome.UNSUBMITTED)
+        return self.outcome in (TrialOutcome.ANSWERED, TrialOutcome.UNSUBMITTED)
 
 
 class Judged(msgspec.Struct, frozen=True):
@@ -171,8 +173,8 @@ class Suite(Protocol):
     @property
     def scoring(self) -> Scoring: ...
 
-    def trials(self) -> Iterator[Trial | Fault]:
-        """Every task in a stable order; what cannot be read comes as a Fault."""
+    def trials(self) -> Iterator[Trial | DataFault]:
+        """Every task in a stable order; what cannot be read comes as a DataFault."""
 
     def preparation(self, group: str, work: Path) -> Metrics:
         """What it cost to prepare a group of trials; nothing when that was released."""

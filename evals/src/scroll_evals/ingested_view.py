@@ -1,9 +1,11 @@
-"""What carries over from a history to a question about it: the log, and the index (or summary) that a context makes.
+"""Ingesting a history, and the view that every question about it starts from.
 
-A history is ingested session by session; at the end of each, everything said in it leaves the view at once. What then
-stands for it is the business of the context: lines of the index for Scroll, a summary where originals are given up, and
-nothing at all for the baselines without memory. The plans are recorded in a session of their own, so the view that
-questions start from is rebuilt from the log like any other, and a summary is paid for once for all questions.
+The turns of a history are appended in order, exactly as they are, without any model. Each carries a source key, so
+ingesting again (after a crash, or by a second process) adds only what is missing. At the end of each session of the
+history, everything said in it leaves the view at once. The context decides what then stands for it: lines of the index
+for Scroll, a summary where originals are given up, nothing for the baselines without memory. The plans are recorded in
+a session of their own, so the view that questions start from is rebuilt from the log like any other, and a summary is
+paid for once for all questions.
 """
 
 import re
@@ -23,6 +25,7 @@ from scroll_context.view.eviction import Budget
 from scroll_context.view.headline import FIELD_CHARS
 from scroll_context.view.working import EvictionPlan
 from scroll_evals.contexts import CONTEXTS, SummarizeContext
+from scroll_evals.tasks import History
 
 INGESTION = "scroll-ingestion"
 """The session that holds the plans."""
@@ -49,7 +52,7 @@ class ProbeSession(Session):
         return session
 
     def events(self) -> Iterator[Event]:
-        yield from carried(self.store, self.context)
+        yield from inherited_events(self.store, self.context)
         yield from self.own_events()
 
     def own_events(self) -> Iterator[Event]:
@@ -57,9 +60,16 @@ class ProbeSession(Session):
         return lineage(self.store, PROBE)
 
 
-def carry(store: Store, name: str, model: Model) -> None:
+def ingest(history: History, store: Store) -> int:
+    """Append a history, whole or not at all, and make it searchable; the number of its turns."""
+    turns = store.log.append_many(history.drafts())
+    store.index.catch_up()
+    return len(turns)
+
+
+def clear_sessions(store: Store, name: str, model: Model) -> None:
     """Clear the view of every ingested session, in order; sessions that were cleared before a crash stay so."""
-    context = carried_context(store, name)
+    context = starting_context(store, name)
     plans = sum(event.kind == Kind.EVICTION for event in store.log.iterate(session_id=INGESTION))
     budget = context.room(Budget(window=model.window))
     scope = Scope(INGESTION, task_id=task_of(store))
@@ -68,15 +78,15 @@ def carry(store: Store, name: str, model: Model) -> None:
             _clear(store, scope, context, model, budget, spans)
 
 
-def carried_context(store: Store, name: str) -> WindowedContext:
+def starting_context(store: Store, name: str) -> WindowedContext:
     """The context that every question about a store's history starts from. Takes a second for a long history."""
     context = CONTEXTS[name](store.log.text)
-    for event in carried(store, context):
+    for event in inherited_events(store, context):
         context.add(event)
     return context
 
 
-def fresh(context: WindowedContext, text: Callable[[Event], str]) -> WindowedContext:
+def copied_context(context: WindowedContext, text: Callable[[Event], str]) -> WindowedContext:
     """The same context for another store, free to change: what it holds are values, and after an ingestion few."""
     twin = CONTEXTS[context.name](text)
     vars(twin).update(vars(context), view=context.view.copy(), _text=text)
@@ -98,7 +108,7 @@ def _clear(store: Store, scope: Scope, context: WindowedContext, model: Model, b
     context.add(store.log.get(store.append(draft)))
 
 
-def carried(store: Store, context: Context) -> Iterator[Event]:
+def inherited_events(store: Store, context: Context) -> Iterator[Event]:
     """What a question's view is built from: the turns of the history, then the plans that cleared it."""
     turn = _for_summaries if isinstance(context, SummarizeContext) else _for_headlines
     for event in store.log.iterate():
@@ -107,14 +117,14 @@ def carried(store: Store, context: Context) -> Iterator[Event]:
         yield event if event.session_id == INGESTION else turn(event)
 
 
-def inheritance(store: Store, seq: int) -> Callable[[str], Iterable[Event]] | None:
+def inherited_by(store: Store, seq: int) -> Callable[[str], Iterable[Event]] | None:
     """What the session of a seq began with, for `explain`: None for sessions that begin with nothing."""
     if store.log.get(seq).session_id != PROBE:
         return None
-    return lambda name: carried(store, CONTEXTS[name](store.log.text)) if name in CONTEXTS else ()
+    return lambda name: inherited_events(store, CONTEXTS[name](store.log.text)) if name in CONTEXTS else ()
 
 
-def spent(store: Store) -> list[dict[str, Any]]:
+def summary_costs(store: Store) -> list[dict[str, Any]]:
     """Usage and cost of each summary that the ingestion made: none for contexts that make none."""
     plans = store.log.iterate(session_id=INGESTION)
     return [event.metadata for event in plans if "usage" in event.metadata]

@@ -19,7 +19,7 @@ from scroll_context.session.context import Context, make_context
 from scroll_context.session.trajectory import trajectory
 from scroll_context.store.store import Store
 from scroll_context.view.headline import without_headline
-from scroll_evals.trials import Metrics, Outcome
+from scroll_evals.protocols import Metrics, TrialOutcome
 
 SUBMIT = ToolSpec(
     "submit_answer",
@@ -94,7 +94,7 @@ class Timely:
         return self._model.reply(request, on_text=on_text, cancel=cancel, timeout=timeout)
 
 
-def given_answer(events: Iterable[Event], text: Callable[[Event], str]) -> tuple[Outcome, str] | None:
+def given_answer(events: Iterable[Event], text: Callable[[Event], str]) -> tuple[TrialOutcome, str] | None:
     """How the model ended, if its last reply did end the task."""
     replies = [event for event in events if event.kind == Kind.CONVERSATION and event.role == "assistant"]
     if not replies:
@@ -105,12 +105,12 @@ def given_answer(events: Iterable[Event], text: Callable[[Event], str]) -> tuple
         if call["name"] == SUBMIT.name:
             arguments = call.get("arguments", {})
             answer = str(arguments.get("answer", "")) if isinstance(arguments, dict) else str(arguments)
-            return (Outcome.ANSWERED if answer.strip() else Outcome.EMPTY_ANSWER), answer
+            return (TrialOutcome.ANSWERED if answer.strip() else TrialOutcome.EMPTY_ANSWER), answer
     said = text(last)
     if calls or last.metadata.get("cut") or not said.strip():
         return None
     said = without_headline(said)
-    return (Outcome.UNSUBMITTED if said else Outcome.EMPTY_ANSWER), said
+    return (TrialOutcome.UNSUBMITTED if said else TrialOutcome.EMPTY_ANSWER), said
 
 
 def seen(store: Store, events: Sequence[Event], context: Context | None = None) -> list[dict[str, Any]]:

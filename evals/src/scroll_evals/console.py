@@ -15,34 +15,33 @@ from scroll_context.cli.output import live, new_file, note, print_document, prin
 from scroll_context.errors import BadInput
 from scroll_context.models import Model
 from scroll_context.store.log import utc_now
-from scroll_evals.options import Plan
-from scroll_evals.report import Run, Table, percent, read_runs, tables
-from scroll_evals.results import Config, RunFolder, Start, Summary, runs_below
+from scroll_evals.options import EvalOptions
+from scroll_evals.protocols import Setup, Suite, slug
+from scroll_evals.report import ReportedRun, Table, percent, read_runs, tables
+from scroll_evals.results import RunConfig, RunFolder, Start, Summary, runs_below, versions
 from scroll_evals.runner import Progress, Runner
 from scroll_evals.sft import Exported, examples
-from scroll_evals.summing import rescored
-from scroll_evals.tasks import Fault
-from scroll_evals.trials import Setup, Suite, slug
-from scroll_evals.versions import versions
+from scroll_evals.summary import rescored
+from scroll_evals.tasks import DataFault
 
 UNFINISHED = 3
 QUIET_SECONDS = 15.0  # between two lines of progress where there is no terminal
 
 
-def evaluate(suite: Suite, plan: Plan, source: Path) -> None:
+def evaluate(suite: Suite, options: EvalOptions, source: Path) -> None:
     """One run for each model and context, one after another. `source` is where the benchmark's data is."""
-    plan.check(suite.name)
-    out = plan.out or Path("scroll-runs") / f"{suite.name}-{suite.split}"
-    judge = plan.connect_judge()
+    options.check(suite.name)
+    out = options.out or Path("scroll-runs") / f"{suite.name}-{suite.split}"
+    judge = options.connect_judge()
     done: list[tuple[RunFolder, Summary]] = []
     stopped = False
-    for spec in plan.models:
-        model = plan.connect_model(spec)
-        for context in plan.contexts:
+    for spec in options.models:
+        model = options.connect_model(spec)
+        for context in options.contexts:
             folder = RunFolder(out / slug(spec) / context)
             try:
                 with folder.locked():
-                    summary, stopped = _run(suite, plan, source, model, context, judge, folder)
+                    summary, stopped = _run(suite, options, source, model, context, judge, folder)
             except KeyboardInterrupt:  # the second one: trials at work are left as they are, which loses nothing
                 note("not waiting any longer; the same command goes on from here")
                 raise
@@ -51,32 +50,32 @@ def evaluate(suite: Suite, plan: Plan, source: Path) -> None:
                 break
         if stopped:
             break
-    _report_on(done, plan.as_json, stopped)
+    _report_on(done, options.as_json, stopped)
 
 
 def _run(
-    suite: Suite, plan: Plan, source: Path, model: Model, context: str, judge: Model | None, folder: RunFolder
+    suite: Suite, options: EvalOptions, source: Path, model: Model, context: str, judge: Model | None, folder: RunFolder
 ) -> tuple[Summary, bool]:
-    config = Config(
+    config = RunConfig(
         benchmark=suite.name,
         split=suite.split,
         model=model.name,
         context=context,
         judge=judge.name if judge else "",
-        compat=plan.compat or "",
+        compat=options.compat or "",
         window=model.window,
-        limits=msgspec.to_builtins(plan.limits),
-        settings=msgspec.to_builtins(plan.settings),
+        limits=msgspec.to_builtins(options.limits),
+        settings=msgspec.to_builtins(options.settings),
         source=str(source),
         starts=(Start(utc_now(), versions()),),
     )
     folder.begin(config)
-    setup = Setup(model=model, context=context, limits=plan.limits, settings=plan.settings)
+    setup = Setup(model=model, context=context, limits=options.limits, settings=options.settings)
     with display(f"{model.name} {context}") as shown:
         runner = Runner(
-            suite, setup, folder, judge, jobs=plan.jobs, keep_stores=plan.keep_stores, on_progress=shown
+            suite, setup, folder, judge, jobs=options.jobs, keep_stores=options.keep_stores, on_progress=shown
         )  # fmt: skip
-        summary = runner.run(plan.limit)
+        summary = runner.run(options.limit)
     return summary, runner.stopped
 
 
@@ -127,7 +126,7 @@ def _print_retrieval(found: dict[str, Any]) -> None:
     print_table(("ability", *columns), rows, numeric=columns)
 
 
-def _tell_faults(faults: Sequence[Fault]) -> None:
+def _tell_faults(faults: Sequence[DataFault]) -> None:
     for fault in faults:
         note(f"{fault.outcome}: {visible(fault.where)}: {visible(fault.text)[:300]}")
 
@@ -149,7 +148,7 @@ def print_report(paths: Sequence[Path], figures: Path | None, as_json: bool) -> 
             note(f"drew {file}")
 
 
-def _print_tables(runs: Sequence[Run]) -> None:
+def _print_tables(runs: Sequence[ReportedRun]) -> None:
     for number, table in enumerate(tables(runs)):
         _print_table(table, first=number == 0)
 
