@@ -19,9 +19,9 @@ from click.testing import Result
 from rich.console import Console
 
 from scroll_context.agent.agent import Agent
+from scroll_context.cli.agent import stoppable
 from scroll_context.cli.chat import Chat
-from scroll_context.cli.watch import Consent, Watch
-from scroll_context.cli.work import stoppable
+from scroll_context.cli.watch import Consent, Screen, Watch
 from scroll_context.events import Event, Kind
 from scroll_context.models import Reply, Request, ScriptedModel, exec_cell
 from scroll_context.models.scripted import Answer
@@ -73,7 +73,7 @@ def wait_for(file: Path, process: "subprocess.Popen[bytes]", seconds: float = 12
         time.sleep(0.01)
 
 
-def test_a_chat_streams_shows_and_counts(scroll: Run, tmp_path: Path) -> None:
+def test_a_chat_streams_shows_and_counts(scroll: Run, folder: Path, tmp_path: Path) -> None:
     model = script(
         tmp_path,
         exec_cell("x = 7\nprint('x is', x)", text="One moment."),
@@ -95,7 +95,7 @@ def test_a_chat_streams_shows_and_counts(scroll: Run, tmp_path: Path) -> None:
     ):
         assert shown in result.stdout
     assert "⟦" not in result.stdout
-    assert "`scroll chat --session talk` goes on" in result.stdout
+    assert f"`scroll chat --session talk --model {model} --store {folder}` goes on" in result.stdout
     again = scroll(
         "chat", "--model", script(tmp_path, exec_cell("print(x + 1)"), "8"), "--session", "talk", input="Go on\n"
     )
@@ -114,7 +114,7 @@ def test_a_chat_streams_shows_and_counts(scroll: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [1, 3, 1000])
 def test_of_a_streamed_reply_only_the_headline_is_held_back(said: str, shown: str, size: int) -> None:
     console = Console(file=io.StringIO(), width=200)
-    watch = Watch(console, stream=True)
+    watch = Watch(Screen(console), stream=True)
     for at in range(0, len(said), size):
         watch.text(said[at : at + size])
     watch.end_line()
@@ -123,14 +123,14 @@ def test_of_a_streamed_reply_only_the_headline_is_held_back(said: str, shown: st
 
 def test_brackets_do_not_stop_the_stream() -> None:
     console = Console(file=io.StringIO(), width=200)
-    Watch(console, stream=True).text("⟦e⟧ is its meaning.\nAnd this goes on")
+    Watch(Screen(console), stream=True).text("⟦e⟧ is its meaning.\nAnd this goes on")
     assert isinstance(console.file, io.StringIO) and "goes on" in console.file.getvalue()
 
 
 def test_a_late_result_neither_doubles_nor_drops_a_word() -> None:
     """A call that outlived its cell ends while the next reply is written, in a thread of its own."""
     console = Console(file=io.StringIO(), width=200)
-    watch = Watch(console, stream=True)
+    watch = Watch(Screen(console), stream=True)
     late = Event(
         kind=Kind.TOOL_RESULT, session_id="s", name="nap", metadata={"inside_cell": 8}, seq=9, recorded_at="", chain=b""
     )
@@ -190,7 +190,7 @@ def test_ctrl_c_stops_the_cell_and_resume_goes_on(scroll: Run, process: Process,
     running.send_signal(signal.SIGINT)
     out, err = running.communicate(timeout=120)
     assert running.returncode == 130
-    assert out == b"" and b"`scroll resume s`" in err
+    assert out == b"" and b"`scroll resume s --model scripted:" in err
     model = script(tmp_path, exec_cell("print(kept)"), "Done.")
     done = scroll("resume", "s", "--tools", tools, "--model", model)
     assert (done.exit_code, done.stdout) == (0, "Done.\n")
@@ -244,7 +244,7 @@ def test_ctrl_c_as_a_turn_ends_does_not_stop_the_next(folder: Path) -> None:
 
     with Store(folder, create=True) as store, Session.open(store, session_id="s") as session:
         agent = Sluggish(session, ScriptedModel(["one", "two"]))
-        with stoppable(agent, Consent(Console(quiet=True), "never")):
+        with stoppable(agent, Consent(Screen(Console(quiet=True)), "never")):
             agent.run("first")
             signal.raise_signal(signal.SIGINT)
             threading.Timer(0.1, release.set).start()
@@ -256,9 +256,9 @@ def test_ctrl_c_between_two_turns_ends_no_chat(folder: Path, tmp_path: Path) -> 
     """Pressed again as the reply it stopped ends, Ctrl-C reaches neither the agent nor the prompt."""
     with Store(folder, create=True) as store, Session.open(store, session_id="s") as session:
         console = Console(file=io.StringIO(), width=200)
-        watch = Watch(console, stream=True)
-        consent = Consent(console, "never")
-        chat = Chat(Agent(session, ScriptedModel(["one", "two"]), on_text=watch.text), watch, consent, console)
+        watch = Watch(Screen(console), stream=True)
+        consent = Consent(Screen(console), "never")
+        chat = Chat(Agent(session, ScriptedModel(["one", "two"]), on_text=watch.text), watch, consent, Screen(console))
         end_line, pressed = watch.end_line, iter([True])
 
         def press() -> None:
@@ -293,7 +293,7 @@ def test_ctrl_c_stops_the_reply(folder: Path) -> None:
 
     with Store(folder, create=True) as store, Session.open(store, session_id="s") as session:
         agent = Agent(session, ScriptedModel([interrupted, "on"], pace=0.005))
-        with stoppable(agent, Consent(Console(quiet=True), "never")):
+        with stoppable(agent, Consent(Screen(Console(quiet=True)), "never")):
             run = agent.run("Go.")
         assert run.state == "stopped"
         last = store.log.tail(1, session_id="s")[0]

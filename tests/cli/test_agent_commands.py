@@ -91,7 +91,7 @@ def test_a_limit_ends_with_status_3_and_resume_goes_on(scroll: Run, script: Writ
     )
     assert first.exit_code == 3
     assert first.stdout == ""
-    assert "--steps allows" in first.stderr and "`scroll resume counting`" in first.stderr
+    assert "--steps allows" in first.stderr and "`scroll resume counting --model " in first.stderr
     second = scroll("resume", "counting", "--model", script(exec_cell("print(sum(kept))"), "Six."), "-q")
     assert (second.exit_code, second.stdout) == (0, "Six.\n")
     assert observations(scroll, "counting")[1] == "6"
@@ -111,7 +111,7 @@ def test_every_limit_is_told_apart(scroll: Run, script: Write) -> None:
 def test_a_failing_model_is_a_fault_and_the_session_is_kept(scroll: Run, script: Write) -> None:
     result = scroll("run", "Go.", "--session", "cut", "--model", script(exec_cell("x = 1")))
     assert result.exit_code == 1
-    assert "all were played" in result.stderr and "`scroll resume cut`" in result.stderr
+    assert "all were played" in result.stderr and "`scroll resume cut --model " in result.stderr
     assert scroll("resume", "cut", "--model", script("Done.")).stdout == "Done.\n"
 
 
@@ -126,7 +126,7 @@ def test_a_wrong_model_leaves_nothing_behind(scroll: Run, folder: Path, spec: st
 def test_names_that_do_not_fit_are_refused(scroll: Run, script: Write) -> None:
     assert scroll("run", "Go.", "--session", "a", "--model", script("one")).exit_code == 0
     taken = scroll("run", "Go.", "--session", "a", "--model", script("two"))
-    assert taken.exit_code == 1 and "`scroll resume a`" in taken.stderr
+    assert taken.exit_code == 1 and "`scroll resume a --model " in taken.stderr
     for command in (("resume", "b", "--model", script("x")), ("trajectory", "b"), ("fork", "b", 1)):
         assert scroll(*command).exit_code == 1
     assert scroll("run", " ", "--model", script("x")).exit_code == 1

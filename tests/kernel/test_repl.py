@@ -10,12 +10,12 @@ import time
 
 import pytest
 
-from scroll_context.cli.repl import show_last_expression
+from scroll_context.cli.kernel import show_last_expression
 
 PROGRAM = """
 import sys
 from pathlib import Path
-from scroll_context.cli.repl import run
+from scroll_context.cli.kernel import run
 from scroll_context.kernel.kernel import Kernel
 with Kernel() as kernel:
     sys.exit(run(kernel, Path(sys.argv[1])))

@@ -5,8 +5,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from scroll_context.cli.options import DEFAULT_STORE, AsJson, StoreFolder, open_store, spread
+from scroll_context.cli.options import open_store
 from scroll_evals.options import EvalOptions
+from scroll_evals.typer_options import DEFAULT_STORE, AsJson, StoreFolder, spread
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -240,7 +241,7 @@ def explain(
     Examples:
       scroll eval explain 1200 --store scroll-runs/beam-10M/openai-NAME/scroll/stores/trials/TASK
     """
-    from scroll_context.cli.explaining import print_explanation
+    from scroll_context.cli.history import print_explanation
     from scroll_context.cli.output import print_document
     from scroll_context.session.explain import explain as explained
     from scroll_evals.ingested_view import inherited_by

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 import typer
 
-from scroll_context.cli.agent_options import BaseUrl, ModelSpec, Window, connected
-from scroll_context.cli.options import AsJson
+from scroll_context.cli.agent import connected
 from scroll_context.errors import BadInput
+from scroll_evals.typer_options import AsJson, BaseUrl, ModelSpec, Window
 
 if TYPE_CHECKING:
     from scroll_context.agent.agent import Limits

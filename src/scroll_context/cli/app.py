@@ -1,22 +1,21 @@
-"""From a command line to the command that it calls, and the border where errors become one line and a status.
+"""From a command line to the command that it calls. Of the commands, only the one that is called is imported."""
 
-Status 0: done. 1: a fault, told in one line on stderr. 2: wrong usage. 130: interrupted. 143: ended by SIGTERM. Data
-goes to stdout, everything else to stderr. Of the commands, only the one that is called is imported.
-"""
-
+import difflib
 import importlib
 import os
+from pathlib import Path
 from typing import Any
 
 import click
 
 from scroll_context import __version__
-from scroll_context.cli.main import INTERRUPTED, commands, overview
-from scroll_context.errors import ScrollError
+from scroll_context.cli.main import commands, overview
+from scroll_context.cli.options import FILE
+from scroll_context.cli.output import faults_in_one_line
 
 
 class Commands(click.Group):
-    """The commands of the table and of installed packages. What is not caught here is a bug and keeps its traceback."""
+    """The commands of the table and of installed packages."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - as click calls it
         return list(commands())
@@ -29,30 +28,21 @@ class Commands(click.Group):
         found = getattr(importlib.import_module(module), attribute)
         return found if isinstance(found, click.Command) else TyperCommand(cmd_name, found)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        with faults_in_one_line():  # of commands that are not ours
+            return super().invoke(ctx)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            raise click.exceptions.NoSuchCommand(args[0], possibilities=self.list_commands(ctx), ctx=ctx)
+            close = difflib.get_close_matches(args[0], self.list_commands(ctx))
+            meant = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+            raise click.UsageError(f"No such command {args[0]!r}.{meant}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         formatter.write(overview())
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except ScrollError as error:
-            fault = str(error)
-        except KeyboardInterrupt:
-            click.echo("scroll: interrupted", err=True)
-            return ctx.exit(INTERRUPTED)
-        except BrokenPipeError:
-            raise  # the reader has enough; click ends quietly
-        except OSError as error:
-            fault = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        click.echo(f"scroll: {fault}", err=True)
-        return ctx.exit(1)
 
 
 class TyperCommand(click.Command):
@@ -102,5 +92,6 @@ class TyperCommand(click.Command):
     context_settings={"help_option_names": ["-h", "--help"], "color": False if os.environ.get("NO_COLOR") else None},
 )
 @click.version_option(__version__, prog_name="scroll", message="%(prog)s %(version)s")
-def app() -> None:
+@click.option("--store", type=FILE, metavar="DIR", help="The folder of the store; may also follow the command.")
+def app(store: Path | None) -> None:
     """The command `scroll`; its help is the overview of main.py."""

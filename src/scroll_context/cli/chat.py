@@ -8,16 +8,12 @@ import contextlib
 import re
 import sys
 from pathlib import Path
-
-from rich.console import Console
-from rich.text import Text
+from shlex import quote
 
 from scroll_context.agent.agent import Agent
-from scroll_context.cli.agent_options import Wishes
-from scroll_context.cli.agent_setup import opened
-from scroll_context.cli.output import note, print_table
-from scroll_context.cli.watch import Consent, Watch
-from scroll_context.cli.work import stoppable
+from scroll_context.cli.agent import AgentOptions, open_session, reach_text, stoppable
+from scroll_context.cli.output import note, print_table, with_options
+from scroll_context.cli.watch import Consent, Screen, Watch
 from scroll_context.errors import ScrollError
 from scroll_context.session.accounts import accounts
 from scroll_context.store.store import Store
@@ -35,15 +31,18 @@ Ctrl-C   stops the reply or the cell; twice at the prompt, leaves
 Ctrl-D   leaves; everything is kept'''
 
 
-def talk(folder: Path, name: str, wishes: Wishes) -> None:
+def talk(folder: Path, name: str, options: AgentOptions) -> None:
     """Open or resume a session and talk until the user leaves."""
-    model, asked = wishes.connect()
-    console = Console(highlight=False, markup=False, emoji=False)
-    consent = Consent(console, "always" if wishes.yes else "ask")
-    with Store(folder, create=True) as store, opened(store, name, wishes, consent, asked, patient=True) as session:
-        watch = Watch(console, stream=True)
+    model, asked = options.connect()
+    screen = Screen()
+    consent = Consent(screen, "always" if options.yes else "ask")
+    with (
+        Store(folder, create=True) as store,
+        open_session(store, name, options, consent, asked, patient=True) as session,
+    ):
+        watch = Watch(screen, stream=True)
         session.on_event = watch.event
-        chat = Chat(Agent(session, model, on_text=watch.text), watch, consent, console)
+        chat = Chat(Agent(session, model, on_text=watch.text), watch, consent, screen)
         chat.greet()
         chat.loop()
 
@@ -51,18 +50,20 @@ def talk(folder: Path, name: str, wishes: Wishes) -> None:
 class Chat:
     """One conversation."""
 
-    def __init__(self, agent: Agent, watch: Watch, consent: Consent, console: Console) -> None:
+    def __init__(self, agent: Agent, watch: Watch, consent: Consent, screen: Screen) -> None:
         self.agent = agent
         self.watch = watch
         self.consent = consent
-        self.console = console
+        self.screen = screen
 
     @property
     def _called(self) -> str:
         return self.agent.session.scope.session_id
 
     def greet(self) -> None:
+        session = self.agent.session
         self._tell(f"{self.agent.model.name}, session {self._called}. /help says what else there is.")
+        self._tell(reach_text(session.options.reach, session.scope))
 
     def loop(self) -> None:
         """Read, answer, until the user leaves."""
@@ -78,12 +79,13 @@ class Chat:
             except EOFError:
                 break
             except KeyboardInterrupt:  # at the prompt, or just after the agent has ended its work
-                self.console.print()
+                self.screen.print()
                 if refused:
                     break
                 self._tell("Ctrl-C again leaves; so does Ctrl-D.")
                 refused = True
-        self._tell(f"kept: `scroll chat --session {self._called}` goes on.")
+        again = with_options(f"kept; `scroll chat --session {quote(self._called)}` goes on")
+        self.screen.print(again, "dim", copy=True)
 
     def _take(self, message: str) -> None:
         match message:
@@ -129,7 +131,7 @@ class Chat:
         )
 
     def _tell(self, text: str) -> None:
-        self.console.print(Text(text, style="dim"))
+        self.screen.print(text, "dim")
 
 
 def _read_message() -> str:

@@ -5,20 +5,18 @@ import shlex
 import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
-from scroll_context.cli.options import open_log
+from scroll_context.cli.options import FILE, open_log
+from scroll_context.cli.output import Command, echo
 from scroll_context.errors import BadInput
 
 
-def demo(
-    fast: Annotated[bool, typer.Option("--fast", help="Without pauses.")] = False,
-    keep: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep the store in a new folder.", show_default="temporary")
-    ] = None,
-) -> None:
+@click.command(cls=Command)
+@click.option("--fast", is_flag=True, help="Without pauses.")
+@click.option("--keep", type=FILE, metavar="DIR", show_default="temporary", help="Keep the store in a new folder.")
+def demo(fast: bool, keep: Path | None) -> None:
     """See an agent work in a window far too small for it.
 
     A tour is planned with real cells, tools, evictions and a kill -9; only the model follows a script, so no key is
@@ -47,14 +45,14 @@ def demo(
         except NotShown as error:
             stage.end_line()
             raise BadInput(f"the demonstration failed: {error}") from error
-    typer.echo()
+    echo()
     if keep is not None:
         _show_around(keep)
     if failures:
-        typer.secho(f"{failures} of these claims did not hold.", fg=typer.colors.RED, err=True)
-        raise typer.Exit(1)
+        echo(f"{failures} of these claims did not hold.", colour="red", err=True)
+        raise click.exceptions.Exit(1)
     if keep is None:
-        typer.echo("That store was temporary; `scroll demo --keep DIR` leaves one to look around in.")
+        echo("That store was temporary; `scroll demo --keep DIR` leaves one to look around in.")
 
 
 def _show_around(folder: Path) -> None:
@@ -62,11 +60,11 @@ def _show_around(folder: Path) -> None:
     request = log.query("SELECT max(seq) FROM event WHERE kind = 'request'")[0][0]
     log.close()
     where = shlex.quote(str(folder))
-    typer.echo(f"The store is kept in {where}. Look around in it:")
+    echo(f"The store is kept in {where}. Look around in it:")
     for command in (
         "scroll sessions",
         "scroll search 'walnut allergy'",
         f"scroll explain {request}",
         "scroll trajectory trip-4-september",
     ):
-        typer.echo(f"  {command} --store {where}")
+        echo(f"  {command} --store {where}")

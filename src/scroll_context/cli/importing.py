@@ -2,12 +2,12 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from scroll_context.cli.options import DEFAULT_STORE, AsJson, LockTimeout, StoreFolder
-from scroll_context.cli.output import note, print_document, progress, visible
+from scroll_context.cli.options import FILE, json_option, lock_timeout_option, store_option
+from scroll_context.cli.output import Command, echo, note, print_document, progress, visible
 from scroll_context.errors import BadInput, IndexUnavailable, UnreadableMessages
 
 if TYPE_CHECKING:
@@ -15,39 +15,41 @@ if TYPE_CHECKING:
     from scroll_context.store.store import Store
 
 
+@click.command("import", cls=Command)
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=FILE)
+@click.option(
+    "--session",
+    metavar="ID",
+    default="",
+    show_default="the file's name",
+    help="The session of messages that name none.",
+)
+@click.option("--agent", metavar="ID", default="", help="The agent of messages that name none.")
+@click.option("--task", metavar="ID", default="", help="The task of messages that name none.")
+@click.option("--kind", metavar="KIND", default="conversation", show_default=True, help="The kind of what was said.")
+@click.option(
+    "--format", "layout", type=click.Choice(["jsonl", "json", "export"]), show_default="detected",
+    help="One JSON value a line, one in all, or Scroll's own.",
+)  # fmt: skip
+@click.option("--skip-bad", is_flag=True, help="Import the good messages of a file with bad ones.")
+@click.option(
+    "--into", metavar="ID", default="", help="As --session, and add to a session that another source has begun."
+)
+@click.option("--trust", is_flag=True, help="Restore an export of your own: its snapshots and forks take effect.")
+@store_option
+@lock_timeout_option
+@json_option
 def import_(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE", readable=False, help="Files of messages; - is stdin.")],
-    session: Annotated[
-        str, typer.Option(metavar="ID", help="The session of messages that name none.", show_default="the file's name")
-    ] = "",
-    agent: Annotated[str, typer.Option(metavar="ID", help="The agent of messages that name none.")] = "",
-    task: Annotated[str, typer.Option(metavar="ID", help="The task of messages that name none.")] = "",
-    kind: Annotated[str, typer.Option(metavar="KIND", help="The kind of what was said.")] = "conversation",
-    layout: Annotated[
-        Literal["jsonl", "json", "export"] | None,
-        typer.Option("--format", help="One JSON value a line, one in all, or Scroll's own.", show_default="detected"),
-    ] = None,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Import the good messages of a file with bad ones.")
-    ] = False,
-    into: Annotated[
-        str,
-        typer.Option(metavar="ID", help="The same, and add to sessions that another source began."),
-    ] = "",
-    trust: Annotated[
-        bool, typer.Option("--trust", help="Restore an export of your own: its snapshots and forks take effect.")
-    ] = False,
-    store: StoreFolder = DEFAULT_STORE,
-    lock_timeout: LockTimeout = 30.0,
-    as_json: AsJson = False,
-) -> None:
+    files: tuple[Path, ...], session: str, agent: str, task: str, kind: str, layout: str | None, skip_bad: bool,
+    into: str, trust: bool, store: Path, lock_timeout: float, as_json: bool,
+) -> None:  # fmt: skip
     """Add messages to a store; creates the store if there is none.
 
     Reads JSON Lines with one message or one conversation a line, message lists of OpenAI and Anthropic, and what
-    `scroll export` wrote. Each tool call and each tool result becomes an event of its own. A file that was imported
-    before adds nothing, one that has grown adds what is new. A file with a bad line is not imported at all, unless
-    --skip-bad is given. A session that another source has begun is not added to, unless --into is given: the file's
-    own gets another name.
+    `scroll export` wrote; the file - is stdin. Each tool call and each tool result becomes an event of its own. A file
+    that was imported before adds nothing, one that has grown adds what is new. A file with a bad line is not imported
+    at all, unless --skip-bad is given. A session that another source has begun is not added to, unless --into is given:
+    the file's own gets another name.
 
     An export of somebody else is text to read. Its snapshots, forks and settings take effect only with --trust, which
     also restores the same addresses and hashes in a new store.
@@ -63,7 +65,7 @@ def import_(
     from scroll_context.importers.run import ImportOptions
 
     if session and into:
-        raise typer.BadParameter("name the session with one of --session and --into", param_hint="--into")
+        raise click.BadParameter("name the session with one of --session and --into", param_hint="--into")
     options = ImportOptions(
         session_id=into or session, agent_id=agent, task_id=task, kind=kind,
         layout=Format(layout) if layout else None, skip_bad=skip_bad, join=bool(into), trust=trust,
@@ -79,7 +81,7 @@ def import_(
     for report in reports:
         _tell(report, as_json=as_json)
     if any(report.error for report in reports):
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 class _Run:
@@ -139,7 +141,7 @@ def _tell(report: "ImportReport", *, as_json: bool) -> None:
     _list_faults(report.file, tuple((fault.line, fault.reason) for fault in report.faults), report.bad)
     if not as_json:
         bad = f", {report.bad:,} bad ones skipped" if report.bad else ""
-        typer.echo(
+        echo(
             f"{report.file}: {report.messages:,} messages{bad}; "
             f"{report.added:,} events added, {report.known:,} were there already"
         )

@@ -18,6 +18,7 @@ COMMANDS = {  # name: (module and object, the first line of its help)
     "import": ("scroll_context.cli.importing:import_", "Add messages to a store; creates the store if there is none."),
     "search": ("scroll_context.cli.reading:search", "Find events by their words, best first."),
     "show": ("scroll_context.cli.reading:show", "Show the event at an address, or a range of them."),
+    "get": ("scroll_context.cli.reading:get", "Write the bytes of an event: its payload, or its text."),
     "sessions": ("scroll_context.cli.reading:sessions", "List the sessions, oldest first."),
     "stats": ("scroll_context.cli.reading:stats", "Show the store in numbers."),
     "sql": ("scroll_context.cli.reading:sql", "Run a read-only SQL query on the history, as a model may."),
@@ -26,22 +27,22 @@ COMMANDS = {  # name: (module and object, the first line of its help)
     "reindex": ("scroll_context.cli.upkeep:reindex", "Build the search index anew from the log."),
     "backup": ("scroll_context.cli.upkeep:backup", "Copy the store to a new folder."),
     "export": ("scroll_context.cli.upkeep:export", "Write everything as JSON Lines: events, hashes and payloads."),
-    "doctor": ("scroll_context.cli.kernel_commands:doctor", "Show what the kernel's sandbox enforces here, and how."),
-    "repl": ("scroll_context.cli.kernel_commands:repl", "Write Python in the jailed kernel yourself."),
-    "chat": ("scroll_context.cli.agent_commands:chat", "Talk to an agent whose memory is the store."),
-    "run": ("scroll_context.cli.agent_commands:run", "Give an agent one task, in a new session."),
-    "resume": ("scroll_context.cli.agent_commands:resume", "Go on with a session, whatever ended it."),
-    "fork": ("scroll_context.cli.agent_commands:fork", "Make a new session that shares another's past up to a seq."),
-    "explain": ("scroll_context.cli.agent_commands:explain", "Show what a model saw at a request, and what had left."),
+    "doctor": ("scroll_context.cli.kernel:doctor", "Show what the kernel's sandbox enforces here, and how."),
+    "repl": ("scroll_context.cli.kernel:repl", "Write Python in the jailed kernel yourself."),
+    "chat": ("scroll_context.cli.agent:chat", "Talk to an agent whose memory is the store."),
+    "run": ("scroll_context.cli.agent:run", "Give an agent one task, in a new session."),
+    "resume": ("scroll_context.cli.agent:resume", "Go on with a session, whatever ended it."),
+    "fork": ("scroll_context.cli.agent:fork", "Make a new session that shares another's past up to a seq."),
+    "explain": ("scroll_context.cli.history:explain", "Show what a model saw at a request, and what had left."),
     "trajectory": (
-        "scroll_context.cli.agent_commands:trajectory",
+        "scroll_context.cli.history:trajectory",
         "Show the steps of a session: reasoning, action, observation.",
     ),
     "demo": ("scroll_context.cli.demo:demo", "See an agent work in a window far too small for it."),
 }
 
 OVERVIEW = """\
-Usage: scroll COMMAND [OPTIONS] [ARGS]...
+Usage: scroll [OPTIONS] COMMAND [OPTIONS] [ARGS]...
 
   Scroll keeps the whole history of your agents: nothing is summarised away,
   everything can be found.
@@ -57,8 +58,9 @@ Usage: scroll COMMAND [OPTIONS] [ARGS]...
   `scroll COMMAND --help` explains a command, with examples.
 
 Options:
-  --version   Show the version and exit.
-  -h, --help  Show this message and exit.
+  --store DIR  The folder of the store; may also follow the command.
+  --version    Show the version and exit.
+  -h, --help   Show this message and exit.
 
 Commands:
 """

@@ -1,11 +1,14 @@
-"""What commands print and write: JSON for programs, tables and bars for people, files that are whole.
+"""What commands print and write: lines and tables for people, JSON for programs, bars, files that are whole.
 
-Data goes to stdout, progress and notes to stderr. Stored text is foreign text: control characters in it are made
-visible before it reaches a terminal, which could otherwise be told to do things.
+Data goes to stdout, progress and notes to stderr. Stored text is foreign text, and so is every name in it: `echo`,
+`note`, `print_table` and the `Screen` of watch.py are the only ways to a terminal, and each makes visible what could
+steer one (control characters, or characters that reverse the direction of writing) with `visible` before it prints.
 """
 
 import contextlib
 import os
+import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -14,58 +17,132 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-import typer
+import click
+from click.core import ParameterSource
 
-from scroll_context.errors import BadInput
+from scroll_context.cli.main import INTERRUPTED
+from scroll_context.errors import BadInput, ScrollError
 from scroll_context.events import Progress
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
 
-_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
 NARROWEST = 20  # columns that are left to the last one of a table, however narrow the terminal
 UNSEEN = 0.3  # seconds of work before a bar appears
+CARRIED = ("store", "model", "base_url", "window", "tools", "mcp", "ask")
+"""The options that a printed hint takes over from the command line, where the command that it names has them."""
+
+_HIDDEN = (  # control characters; marks of direction; what takes no room; separators of lines; tags
+    *range(0x20), *range(0x7F, 0xA0), 0x61C, 0x180E, 0x200B, 0x200E, 0x200F, *range(0x2028, 0x202F),
+    *range(0x2060, 0x2070), 0xFEFF, 0xFFF9, 0xFFFA, 0xFFFB, *range(0xE0000, 0xE0080),
+)  # fmt: skip
+_VISIBLE = {code: ascii(chr(code))[1:-1] for code in _HIDDEN if chr(code) not in "\n\t"}
+
+
+def visible(text: str) -> str:
+    """Text that does nothing to a terminal but appear on it. Line ends and tabs stay."""
+    return text.translate(_VISIBLE)
+
+
+def one_line(text: str, limit: int = 0) -> str:
+    """A text on one line, safe to print; with a limit, the beginning of it."""
+    line = " ".join(visible(text[: 4 * limit] if limit else text).split())
+    return line if not limit or len(line) <= limit else line[: limit - 1] + "…"
+
+
+def echo(text: str = "", *, end: str = "\n", err: bool = False, bold: bool = False, colour: str | None = None) -> None:
+    """Print text for people."""
+    shown = visible(text)
+    if bold or colour:
+        shown = click.style(shown, bold=bold or None, fg=colour)
+    click.echo(shown + end, nl=False, err=err)
+
+
+def note(text: str) -> None:
+    """Something the reader should know that is not data."""
+    echo(f"scroll: {with_options(text)}", err=True)
+
+
+def with_options(text: str) -> str:
+    """A text of ours in which each command in backquotes works as it is printed.
+
+    Whoever writes `scroll show 7` need not know which store was named on the command line: the options that both
+    commands have, and that this one was given, are added here.
+    """
+    here = click.get_current_context(silent=True)
+    return re.sub(r"`scroll ([a-z]+)([^`]*)`", lambda match: _completed(match, here), text) if here else text
+
+
+def _completed(match: "re.Match[str]", here: click.Context) -> str:
+    group = here.find_root().command
+    named = group.get_command(here, match[1]) if isinstance(group, click.Group) else None
+    taken = {parameter.name for parameter in named.params} if named else set()
+    added = []
+    for parameter in here.command.params:
+        name, value = parameter.name or "", here.params.get(parameter.name or "")
+        given = here.get_parameter_source(name) in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+        if name in CARRIED and name in taken and given and parameter.opts[0] not in match[2]:
+            for one in value if isinstance(value, tuple | list) else (value,):
+                added.append(f" {parameter.opts[0]} {shlex.quote(str(one))}")
+    return f"`scroll {match[1]}{match[2]}{''.join(added)}`"
+
+
+class Command(click.Command):
+    """A command of Scroll, whose faults are told while its options are known."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with faults_in_one_line():
+            return super().invoke(ctx)
+
+
+@contextlib.contextmanager
+def faults_in_one_line() -> Iterator[None]:
+    """The border where errors become a line and a status. What is not caught here is a bug and keeps its traceback.
+
+    Status 0: done. 1: a fault, told in one line on stderr. 2: wrong usage. 130: interrupted. 143: ended by SIGTERM.
+    """
+    try:
+        yield
+        return
+    except ScrollError as error:
+        fault, status = str(error), 1
+    except KeyboardInterrupt:
+        fault, status = "interrupted", INTERRUPTED
+    except BrokenPipeError:
+        raise  # the reader has enough; click ends quietly
+    except OSError as error:
+        fault, status = f"{error.filename}: {error.strerror}" if error.filename else str(error), 1
+    note(fault)
+    raise click.exceptions.Exit(status)
+
+
+# data -------------------------------------------------------------------------------------------------------
 
 
 def print_document(value: Any) -> None:
     """One JSON document, indented."""
     import msgspec
 
-    _write(msgspec.json.format(msgspec.json.encode(value), indent=2))
+    print_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
 
 
 def print_line(value: Any) -> None:
     """One line of JSON Lines."""
     import msgspec
 
-    _write(msgspec.json.encode(value))
+    print_bytes(msgspec.json.encode(value) + b"\n")
 
 
-def _write(encoded: bytes) -> None:
+def print_bytes(data: bytes) -> None:
+    """Data as it is: JSON, which has no control characters, or bytes that do not go to a terminal."""
     sys.stdout.flush()
-    sys.stdout.buffer.write(encoded + b"\n")
+    sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
-
-
-def visible(text: str) -> str:
-    """Text that does nothing to a terminal but appear on it."""
-    return text.translate(_CONTROLS)
 
 
 def utf8(argument: str) -> str:
     """An argument or file name without the bytes that are not UTF-8, which nothing behind us could store."""
     return argument.encode("utf-8", "replace").decode()
-
-
-def one_line(text: str, limit: int) -> str:
-    """The beginning of a text, on one line."""
-    line = " ".join(visible(text[: 4 * limit]).split())
-    return line if len(line) <= limit else line[: limit - 1] + "…"
-
-
-def note(text: str) -> None:
-    """Something the reader should know that is not data."""
-    typer.echo(f"scroll: {text}", err=True)
 
 
 def print_table(
@@ -74,7 +151,7 @@ def print_table(
     """Rows under headings. With `fit`, a terminal shows of the last column what it has room for."""
     from rich.cells import cell_len, set_cell_size
 
-    lines = [[" ".join(visible(cell).splitlines()) for cell in row] for row in (columns, *rows)]
+    lines = [[one_line(cell) for cell in row] for row in (columns, *rows)]
     widths = [max(cell_len(line[at]) for line in lines) for at in range(len(columns))]
     taken = sum(width + 2 for width in widths[:-1])
     room = max(shutil.get_terminal_size().columns - taken, NARROWEST) if fit and sys.stdout.isatty() else None
@@ -85,8 +162,10 @@ def print_table(
         for column, cell, width in zip(columns, line, widths, strict=True):
             blank = " " * (width - cell_len(cell))
             padded.append(blank + cell if column in numeric else cell + blank)
-        text = "  ".join(padded).rstrip()
-        typer.echo(typer.style(text, bold=True) if number == 0 else text)
+        echo("  ".join(padded).rstrip(), bold=number == 0)
+
+
+# bars -------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -114,9 +193,10 @@ def _bar(label: str) -> Iterator[Progress]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    text = TextColumn("{task.description}", markup=False)
+    columns = (text, BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with live(Progress(*columns, console=Console(stderr=True), transient=True)) as bars:
-        task = bars.add_task(label, total=None)
+        task = bars.add_task(one_line(label), total=None)
         yield lambda done, total: bars.update(task, completed=done, total=total)
 
 
@@ -128,6 +208,9 @@ def live(bars: "Bars") -> Iterator["Bars"]:
             yield bars
     finally:
         bars.console.show_cursor()
+
+
+# files ------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -144,16 +227,12 @@ def new_file(target: Path) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        Path(name).chmod(0o666 & ~_umask())
+        mask = os.umask(0o077)
+        os.umask(mask)
+        Path(name).chmod(0o666 & ~mask)
         try:
             os.link(name, target)
         except FileExistsError:
             raise BadInput(f"{target} appeared meanwhile and is not overwritten; name a new file") from None
     finally:
         Path(name).unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

@@ -1,24 +1,39 @@
-"""Commands that read a store: search, show, sessions, stats, sql. None of them creates or changes one."""
+"""Commands that read a store: search, show, get, sessions, stats, sql. None of them creates or changes one."""
 
 import contextlib
-from typing import TYPE_CHECKING, Annotated, Any
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from scroll_context.cli.options import (
-    DEFAULT_STORE,
-    Agent,
-    AsJson,
-    Session,
-    StoreFolder,
-    Task,
+    FILE,
+    agent_option,
+    json_option,
     open_log,
     open_store,
     parse_span,
     parse_time,
+    session_option,
+    store_option,
+    task_option,
 )
-from scroll_context.cli.output import note, one_line, print_document, print_line, print_table, progress, utf8, visible
-from scroll_context.errors import IndexUnavailable, PayloadDamaged, PayloadMissing, UnknownSeq
+from scroll_context.cli.output import (
+    Command,
+    echo,
+    new_file,
+    note,
+    one_line,
+    print_bytes,
+    print_document,
+    print_line,
+    print_table,
+    progress,
+    utf8,
+    with_options,
+)
+from scroll_context.errors import BadInput, IndexUnavailable, PayloadDamaged, PayloadMissing, UnknownSeq
 
 if TYPE_CHECKING:
     from scroll_context.events import Event
@@ -27,78 +42,60 @@ if TYPE_CHECKING:
 SHOWN = 2_000  # characters of an event that `show` prints without --full
 CELL = 200  # characters of a value in a table of `sql`
 
-Kinds = Annotated[list[str] | None, typer.Option(metavar="KIND", help="Only this kind; may be repeated.")]
-Roles = Annotated[list[str] | None, typer.Option(metavar="ROLE", help="Only this role; may be repeated.")]
 
-
+@click.command(cls=Command)
+@click.argument("query")
+@click.option("-k", type=click.IntRange(1, 1000), metavar="N", default=10, show_default=True, help="How many hits.")
+@session_option
+@agent_option
+@task_option
+@click.option("--kind", multiple=True, metavar="KIND", help="Only this kind; may be repeated.")
+@click.option("--role", multiple=True, metavar="ROLE", help="Only this role; may be repeated.")
+@click.option("--from", "since", metavar="TIME", callback=parse_time, help="From this date or time on.")
+@click.option("--to", "until", metavar="TIME", callback=parse_time, help="Up to it; a date includes its day.")
+@click.option("--seq", metavar="LO-HI", callback=parse_span, help="Only these addresses.")
+@store_option
+@json_option
 def search(
-    query: Annotated[str, typer.Argument(metavar="QUERY", help='Words, "phrases", prefix*, AND, OR, NOT.')],
-    k: Annotated[int, typer.Option("-k", min=1, max=1000, metavar="N", help="How many hits.")] = 10,
-    session: Session = None,
-    agent: Agent = None,
-    task: Task = None,
-    kind: Kinds = None,
-    role: Roles = None,
-    since: Annotated[str | None, typer.Option("--from", metavar="TIME", help="From this date or time on.")] = None,
-    until: Annotated[
-        str | None, typer.Option("--to", metavar="TIME", help="Up to it; a date includes its day.")
-    ] = None,
-    seq: Annotated[str | None, typer.Option(metavar="LO-HI", help="Only these addresses.")] = None,
-    store: StoreFolder = DEFAULT_STORE,
-    as_json: AsJson = False,
-) -> None:
+    query: str, k: int, session: str | None, agent: str | None, task: str | None, kind: tuple[str, ...],
+    role: tuple[str, ...], since: str | None, until: str | None, seq: tuple[int, int] | None, store: Path,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Find events by their words, best first.
+
+    Bare words are ranked; "phrases", prefix*, AND, OR, NOT work.
 
     \b
     Examples:
       scroll search 'toll-free route'
       scroll search 'budget NOT flights' -k 3 --role user --from 2026-02-01
     """
-    seq_range = parse_span(seq, "--seq") if seq else None
-    created_from, created_to = parse_time(since, "--from"), parse_time(until, "--to")
     with open_store(store) as opened:
         with contextlib.suppress(IndexUnavailable), progress("indexing") as bar:  # the search itself says why not
             opened.index.catch_up(progress=bar)
         hits = opened.index.search(
-            utf8(query), k=k, session_id=session, agent_id=agent, task_id=task, kind=kind or None, role=role or None,
-            seq_range=seq_range, created_from=created_from, created_to=created_to,
+            utf8(query), k=k, session_id=session, agent_id=agent, task_id=task, kind=list(kind) or None,
+            role=list(role) or None, seq_range=seq, created_from=since, created_to=until,
         )  # fmt: skip
     if hits.note:
         note(hits.note)
     if as_json:
-        import msgspec
-
-        print_document(
-            [
-                {"seq": hit.seq, "score": hit.score, "snippet": hit.snippet}
-                | msgspec.structs.asdict(hit.event)
-                | {"chain": hit.event.chain.hex()}
-                for hit in hits
-            ]
-        )
+        print_document([{**_facts(hit.event), "score": hit.score, "snippet": hit.snippet} for hit in hits])
         return
     if not hits:
         note(f"nothing found for {query!r}")
     for hit in hits:
         event = hit.event
-        facts = [
-            f"{event.seq}",
-            event.role,
-            event.kind,
-            event.session_id,
-            event.created_at[:19],
-            f"score {hit.score:.2f}",
-        ]
-        _heading(facts)
-        typer.echo(f"    {one_line(hit.snippet, 400)}")
+        _heading(hit.seq, event.role, event.kind, event.session_id, event.created_at[:19], f"score {hit.score:.2f}")
+        echo(f"    {one_line(hit.snippet, 400)}")
 
 
-def show(
-    span: Annotated[str, typer.Argument(metavar="SEQ|LO-HI", help="An address, or a range with both ends.")],
-    full: Annotated[bool, typer.Option("--full", help="Print long texts and text payloads whole.")] = False,
-    store: StoreFolder = DEFAULT_STORE,
-    as_json: AsJson = False,
-) -> None:
+@click.command(cls=Command)
+@click.argument("span", metavar="SEQ|LO-HI", callback=parse_span)
+@click.option("--full", is_flag=True, help="Print long texts and text payloads whole.")
+@store_option
+@json_option
+def show(span: tuple[int, int], full: bool, store: Path, as_json: bool) -> None:
     """Show the event at an address, or a range of them.
 
     With --json, one event a line.
@@ -108,10 +105,9 @@ def show(
       scroll show 12
       scroll show 40-60 --full
     """
-    lo, hi = parse_span(span, "SEQ|LO-HI")
+    lo, hi = span
     printed = _show_json if as_json else _show_text
-    log = open_log(store)
-    try:
+    with contextlib.closing(open_log(store)) as log:
         found = faults = 0
         for event in log.iterate(after=lo - 1, until=hi):
             found += 1
@@ -122,20 +118,21 @@ def show(
                 printed(log, event, False)
                 faults += 1
         if not found:
-            raise UnknownSeq(f"no event has a seq in {span}; the log ends at {log.last_seq()}")
-        if faults:
-            raise typer.Exit(1)
-    finally:
-        log.close()
+            asked = f"{lo}-{hi}" if hi > lo else f"{lo}"
+            raise UnknownSeq(f"no event has a seq in {asked}; the log ends at {log.last_seq()}")
+    if faults:
+        raise click.exceptions.Exit(1)
 
 
 def _show_json(log: "EventLog", event: "Event", full: bool) -> None:
+    print_line({**_facts(event), "content": log.text(event) if full else event.content})
+
+
+def _facts(event: "Event") -> dict[str, Any]:
+    """An event for programs."""
     import msgspec
 
-    document: dict[str, Any] = {"seq": event.seq, **msgspec.structs.asdict(event), "chain": event.chain.hex()}
-    if full:
-        document["content"] = log.text(event)
-    print_line(document)
+    return {"seq": event.seq, **msgspec.structs.asdict(event), "chain": event.chain.hex()}
 
 
 def _show_text(log: "EventLog", event: "Event", full: bool) -> None:
@@ -143,32 +140,67 @@ def _show_text(log: "EventLog", event: "Event", full: bool) -> None:
     size = f"{event.payload.media_type}, {event.payload.size:,} bytes" if event.payload else ""
     call = f"call {event.tool_call_id}" if event.tool_call_id else ""
     reply = f"reply to {event.reply_to}" if event.reply_to else ""
-    facts = [f"{event.seq}", event.role, event.kind, event.name, event.session_id, event.agent_id, event.task_id]
-    _heading([*facts, event.created_at[:19], event.tool_state, call, reply, size])
+    _heading(
+        event.seq, event.role, event.kind, event.name, event.session_id, event.agent_id, event.task_id,
+        event.created_at[:19], event.tool_state, call, reply, size,
+    )  # fmt: skip
     if event.headline:
-        typer.echo(visible(f"    ⟦ {event.headline} ⟧"))
-    cut = len(text) - SHOWN
-    if full or cut <= 0:
-        typer.echo(visible(text))
+        echo(f"    ⟦ {one_line(event.headline)} ⟧")
+    cut = 0 if full else max(len(text) - SHOWN, 0)
+    echo(text[: len(text) - cut])
+    if cut:
+        echo(f"    … {cut:,} more characters; --full prints them")
+    if event.payload and not event.payload.is_text:
+        echo(with_options(f"    … the bytes are a payload; `scroll get {event.seq} -o FILE` writes them to a file"))
+    elif event.payload and not full and not cut:
+        echo("    … this is a preview; --full prints the whole payload")
+    echo()
+
+
+@click.command(cls=Command)
+@click.argument("seq", type=click.IntRange(min=1), metavar="SEQ")
+@click.option("-o", "--out", type=FILE, metavar="FILE", help="A new file to write to; without it, stdout.")
+@store_option
+def get(seq: int, out: Path | None, store: Path) -> None:
+    """Write the bytes of an event: its payload, or its text.
+
+    An image, a sound or a large result comes out exactly as it went in. What is not text is not written to a terminal.
+
+    \b
+    Examples:
+      scroll get 31 > photo.png
+      scroll get 31 -o photo.png
+    """
+    with contextlib.closing(open_log(store)) as log:
+        event = log.get(seq)
+        body = log.payloads.read(event.payload.digest) if event.payload else event.content.encode()
+    if out is not None:
+        with new_file(out) as file:
+            file.write(body)
+        note(f"{len(body):,} bytes in {out}")
+    elif not sys.stdout.isatty():
+        print_bytes(body)
+    elif event.payload is None or event.payload.is_text:
+        echo(body.decode("utf-8", "replace"))
     else:
-        typer.echo(visible(text[:SHOWN]) + f"\n    … {cut:,} more characters; --full prints them")
-    if event.payload and event.payload.is_text and not full and cut <= 0:
-        typer.echo("    … this is a preview; --full prints the whole payload")
-    typer.echo()
+        raise BadInput(
+            f"seq {seq} is {event.payload.media_type}, {len(body):,} bytes, which a terminal cannot show; write it to "
+            f"a file: `scroll get {seq} -o FILE`"
+        )
 
 
-def sessions(store: StoreFolder = DEFAULT_STORE, as_json: AsJson = False) -> None:
+@click.command(cls=Command)
+@store_option
+@json_option
+def sessions(store: Path, as_json: bool) -> None:
     """List the sessions, oldest first.
 
     \b
     Example:
       scroll sessions --json
     """
-    log = open_log(store)
-    try:
+    with contextlib.closing(open_log(store)) as log:
         found = log.sessions()
-    finally:
-        log.close()
     if as_json:
         print_document(found)
         return
@@ -182,7 +214,10 @@ def sessions(store: StoreFolder = DEFAULT_STORE, as_json: AsJson = False) -> Non
     print_table(("session", "agent", "task", "events", "seqs", "first", "last"), rows, numeric=("events",))
 
 
-def stats(store: StoreFolder = DEFAULT_STORE, as_json: AsJson = False) -> None:
+@click.command(cls=Command)
+@store_option
+@json_option
+def stats(store: Path, as_json: bool) -> None:
     """Show the store in numbers.
 
     The head identifies the whole history: keep it elsewhere, and a rewritten log can be told from this one.
@@ -206,22 +241,21 @@ def stats(store: StoreFolder = DEFAULT_STORE, as_json: AsJson = False) -> None:
         ("index", f"{found.index_bytes:,} bytes, up to seq {found.indexed_seq:,}"),
     ]
     for name, value in rows:
-        typer.echo(f"{name:<10}{visible(value)}")
+        echo(f"{name:<10}{one_line(value)}")
 
 
-def sql(
-    query: Annotated[
-        str, typer.Argument(metavar="QUERY", help="One SELECT on hist.conversation_history or hist.events.")
-    ],
-    session: Session = None,
-    agent: Agent = None,
-    task: Task = None,
-    store: StoreFolder = DEFAULT_STORE,
-    as_json: AsJson = False,
-) -> None:
+@click.command(cls=Command)
+@click.argument("query")
+@session_option
+@agent_option
+@task_option
+@store_option
+@json_option
+def sql(query: str, session: str | None, agent: str | None, task: str | None, store: Path, as_json: bool) -> None:
     """Run a read-only SQL query on the history, as a model may.
 
-    Rows, time and size are limited; a note on stderr says when there was more.
+    One SELECT on hist.conversation_history or hist.events. Rows, time and size are limited; a note on stderr says when
+    there was more.
 
     \b
     Example:
@@ -230,14 +264,10 @@ def sql(
     from scroll_context.events import Grant
     from scroll_context.store.sql import GuardedSql
 
-    log = open_log(store)
-    path = log.path
-    log.close()
-    window = GuardedSql(path, Grant(session_id=session, task_id=task, agent_id=agent))
-    try:
+    with contextlib.closing(open_log(store)) as log:
+        path = log.path
+    with contextlib.closing(GuardedSql(path, Grant(session_id=session, task_id=task, agent_id=agent))) as window:
         found = window.query(query)
-    finally:
-        window.close()
     if as_json:
         print_document(found)
         return
@@ -251,8 +281,7 @@ def _cell(value: Any) -> str:
     return "" if value is None else value.hex() if isinstance(value, bytes) else str(value)
 
 
-def _heading(facts: list[str]) -> None:
+def _heading(seq: int, *facts: str) -> None:
     """One line of facts about an event, the address first."""
-    address, *others = facts
-    typer.secho(address, bold=True, nl=False)
-    typer.echo("  " + visible("  ".join(fact for fact in others if fact)))
+    echo(f"{seq}", bold=True, end="")
+    echo("  " + "  ".join(one_line(fact) for fact in facts if fact))

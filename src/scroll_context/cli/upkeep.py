@@ -3,17 +3,19 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
-from scroll_context.cli.options import DEFAULT_STORE, AsJson, StoreFolder, open_log, open_store
-from scroll_context.cli.output import new_file, note, print_document, progress, visible
+from scroll_context.cli.options import FILE, json_option, open_log, open_store, store_option
+from scroll_context.cli.output import Command, echo, new_file, note, print_document, progress
 
 LISTED = 20  # faults that verify prints for people
 
 
-def verify(store: StoreFolder = DEFAULT_STORE, as_json: AsJson = False) -> None:
+@click.command(cls=Command)
+@store_option
+@json_option
+def verify(store: Path, as_json: bool) -> None:
     """Check events, payloads and the search index against their hashes.
 
     Status 1 when something is missing or altered that no salvage has declared.
@@ -39,12 +41,12 @@ def verify(store: StoreFolder = DEFAULT_STORE, as_json: AsJson = False) -> None:
     else:
         for label, faults in (("bad", verdict.bad), ("declared by a salvage", verdict.known)):
             for seq, what in faults[:LISTED]:
-                typer.echo(f"{label}: seq {seq}: {visible(what)}")
+                echo(f"{label}: seq {seq}: {what}")
             if len(faults) > LISTED:
-                typer.echo(f"{label}: {len(faults) - LISTED:,} more; --json lists them all")
-        typer.echo(f"{verdict.events:,} events, {verdict.payloads:,} payloads, head {verdict.head}")
+                echo(f"{label}: {len(faults) - LISTED:,} more; --json lists them all")
+        echo(f"{verdict.events:,} events, {verdict.payloads:,} payloads, head {verdict.head}")
         if verdict.ok and not index:
-            typer.echo("whole")
+            echo("whole")
     if index:
         note(
             f"The search index is damaged ({', '.join(index)}); the log is not. "
@@ -56,10 +58,13 @@ def verify(store: StoreFolder = DEFAULT_STORE, as_json: AsJson = False) -> None:
             f"{command('salvage', log.path)} may help."
         )
     if index or not verdict.ok:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
-def salvage(store: StoreFolder = DEFAULT_STORE, as_json: AsJson = False) -> None:
+@click.command(cls=Command)
+@store_option
+@json_option
+def salvage(store: Path, as_json: bool) -> None:
     """Make a new log from whatever is legible in a damaged one.
 
     The damaged file is kept beside the new one. No other process may use the store meanwhile.
@@ -81,17 +86,20 @@ def salvage(store: StoreFolder = DEFAULT_STORE, as_json: AsJson = False) -> None
         )  # fmt: skip
         return
     whole = not (report.lost or report.altered)
-    typer.echo(
+    echo(
         f"recovered {report.recovered:,} events{', all that there were' if whole else ''}; "
         f"the {'' if whole else 'damaged '}log as it was is kept as {report.kept_as}"
     )
     if report.lost:
-        typer.echo("lost seqs: " + ", ".join(f"{lo}-{hi}" if hi > lo else f"{lo}" for lo, hi in report.lost))
+        echo("lost seqs: " + ", ".join(f"{lo}-{hi}" if hi > lo else f"{lo}" for lo, hi in report.lost))
     if report.altered:
-        typer.echo("altered seqs: " + ", ".join(map(str, report.altered)))
+        echo("altered seqs: " + ", ".join(map(str, report.altered)))
 
 
-def reindex(store: StoreFolder = DEFAULT_STORE, as_json: AsJson = False) -> None:
+@click.command(cls=Command)
+@store_option
+@json_option
+def reindex(store: Path, as_json: bool) -> None:
     """Build the search index anew from the log.
 
     Rarely needed: an index that is missing or cannot be read is built again by itself.
@@ -106,19 +114,17 @@ def reindex(store: StoreFolder = DEFAULT_STORE, as_json: AsJson = False) -> None
     if as_json:
         print_document({"indexed_seq": indexed})
     else:
-        typer.echo(f"indexed up to seq {indexed:,}")
+        echo(f"indexed up to seq {indexed:,}")
 
 
-def backup(
-    target: Annotated[
-        Path, typer.Argument(metavar="DIR", readable=False, help="A new folder; it becomes a store of its own.")
-    ],
-    store: StoreFolder = DEFAULT_STORE,
-    as_json: AsJson = False,
-) -> None:
+@click.command(cls=Command)
+@click.argument("target", metavar="DIR", type=FILE)
+@store_option
+@json_option
+def backup(target: Path, store: Path, as_json: bool) -> None:
     """Copy the store to a new folder.
 
-    The copy is the store at one moment; others may go on writing to it meanwhile.
+    It becomes a store of its own: this one at one moment; others may go on writing to it meanwhile.
 
     \b
     Example:
@@ -135,19 +141,18 @@ def backup(
     if as_json:
         print_document(report)
     else:
-        typer.echo(f"{report.events:,} events and {report.payloads:,} payloads, {report.bytes:,} bytes, in {target}")
+        echo(f"{report.events:,} events and {report.payloads:,} payloads, {report.bytes:,} bytes, in {target}")
     _tell_missing(report.missing, store)
 
 
-def export(
-    target: Annotated[Path, typer.Argument(metavar="FILE", readable=False, help="A new file; - is stdout.")] = Path(
-        "-"
-    ),
-    store: StoreFolder = DEFAULT_STORE,
-) -> None:
+@click.command(cls=Command)
+@click.argument("target", metavar="[FILE]", type=FILE, default=Path("-"))
+@store_option
+def export(target: Path, store: Path) -> None:
     """Write everything as JSON Lines: events, hashes and payloads.
 
-    `scroll import --trust` of the file into a new store gives the same addresses and the same hashes.
+    The target is a new file; - is stdout. `scroll import --trust` of the file into a new store gives the same addresses
+    and the same hashes.
 
     \b
     Examples:

@@ -1,13 +1,15 @@
 """An agent at work, as a person watches it: what it says, its cells, what they printed, what left the view.
 
-`Watch` is told of every event when it is recorded and of every piece of text as it arrives. It shows bounded parts;
-the log has everything, and each cell is shown with its seq. All of it is foreign text, printed so that it cannot steer
-the terminal. It only looks on: nothing here changes a session.
+`Screen` is the only way to the console, and makes everything that it prints safe. `Watch` is told of every event when
+it is recorded and of every piece of text as it arrives. It shows bounded parts; the log has everything, and each cell
+is shown with its seq. It only looks on: nothing here changes a session. `Consent` asks before a tool with effects runs.
 """
 
+import contextlib
 import re
 import select
 import sys
+import termios
 import threading
 from typing import Any, Literal
 
@@ -27,11 +29,24 @@ ASKED = 1_000  # characters of an argument that the user is asked about
 _HELD = re.compile(r"\n*(?:⟦[^\n]*\s*)?\Z")  # of a reply so far, what may turn out to be its headline
 
 
-class Watch:
-    """Shows a session on a console. With `stream`, replies appear as they are written."""
+class Screen:
+    """A console for foreign text."""
 
-    def __init__(self, console: Console, *, stream: bool) -> None:
-        self._console = console
+    def __init__(self, console: Console | None = None, *, err: bool = False) -> None:
+        self.console = console or Console(stderr=err, highlight=False, markup=False, emoji=False)
+
+    def print(self, text: str = "", style: str = "", *, end: str = "\n", fit: bool = False, copy: bool = False) -> None:
+        """Show a text. With `fit`, of each line only what the console has room for; with `copy`, unbroken lines."""
+        self.console.print(
+            Text(visible(text), style=style), end=end, no_wrap=fit, overflow="ellipsis" if fit else None, soft_wrap=copy
+        )
+
+
+class Watch:
+    """Shows a session on a screen. With `stream`, replies appear as they are written."""
+
+    def __init__(self, screen: Screen, *, stream: bool) -> None:
+        self._screen = screen
         self._stream = stream
         self._held = ""  # what may be the headline of a reply that is still being written
         self._open_line = False
@@ -45,30 +60,30 @@ class Watch:
             self._held = arrived[len(said) :]
             if said:
                 self._open_line = True
-                self._console.print(Text(visible(said)), end="")
+                self._screen.print(said, end="")
 
     def event(self, event: Event) -> None:
         """Show what was just recorded."""
         with self._lock:
-            self._show(event)
-
-    def _show(self, event: Event) -> None:
-        match event.kind:
-            case Kind.CONVERSATION if event.role == "assistant":
-                self._reply(event)
-            case Kind.CELL:
-                self._block(f"cell {event.seq}", event.content, "›", "cyan")
-            case Kind.OBSERVATION:
-                self._printed(event)
-            case Kind.TOOL_RESULT if "inside_cell" in event.metadata:
-                size = event.payload.size if event.payload else len(event.content.encode())
-                self._say(f"  → {event.name} {event.tool_state} · {size:,} bytes · seq {event.seq}", "dim")
-            case Kind.TOOL_RESULT:
-                self._say(f"  → {event.name} {event.tool_state}: {one_line(event.content, LINE)}", "dim")
-            case Kind.NOTICE:
-                self._say(f"  · {one_line(event.content, 2 * LINE)}", "dim")
-            case Kind.EVICTION:
-                self._say(f"  ↓ {event.content}", "yellow")
+            match event.kind:
+                case Kind.CONVERSATION if event.role == "assistant":
+                    self._reply(event)
+                case Kind.CELL:
+                    self._block(f"cell {event.seq}", event.content, "›", "cyan")
+                case Kind.OBSERVATION:
+                    failed = event.tool_state != "ok"
+                    self._block(event.tool_state if failed else "", event.content, "│", "red" if failed else "dim")
+                case Kind.TOOL_RESULT if "inside_cell" in event.metadata:
+                    size = event.payload.size if event.payload else len(event.content.encode())
+                    called = f"{one_line(event.name, LINE)} {event.tool_state}"
+                    self._line(f"  → {called} · {size:,} bytes · seq {event.seq}", "dim")
+                case Kind.TOOL_RESULT:
+                    called = f"{one_line(event.name, LINE)} {event.tool_state}"
+                    self._line(f"  → {called}: {one_line(event.content, LINE)}", "dim")
+                case Kind.NOTICE:
+                    self._line(f"  · {one_line(event.content, 2 * LINE)}", "dim")
+                case Kind.EVICTION:
+                    self._line(f"  ↓ {one_line(event.content, LINE)}", "yellow")
 
     def end_line(self) -> None:
         """Finish the line that a reply left open, so that something else can be printed."""
@@ -76,59 +91,57 @@ class Watch:
             held, self._held = without_headline(self._held).rstrip(), ""
             if held:
                 self._open_line = True
-                self._console.print(Text(visible(held)), end="")
+                self._screen.print(held, end="")
             if self._open_line:
-                self._console.print()
+                self._screen.print()
                 self._open_line = False
 
     def _reply(self, event: Event) -> None:
         self.end_line()
         if not self._stream and event.metadata.get("tool_calls") and event.content.strip():
-            self._console.print(Text(visible(without_headline(event.content))))
-
-    def _printed(self, event: Event) -> None:
-        failed = event.tool_state != "ok"
-        self._block("" if not failed else event.tool_state, event.content, "│", "red" if failed else "dim")
+            self._screen.print(without_headline(event.content))
 
     def _block(self, title: str, text: str, gutter: str, style: str) -> None:
         """A few lines behind a gutter, each cut to the width of the console."""
-        lines = visible(text).rstrip("\n").split("\n")
+        lines = text.rstrip("\n").split("\n")
         if title:
-            self._say(f"  {title}", style)
+            self._line(f"  {title}", style)
         for line in lines[:LINES]:
-            self._say(f"  {gutter} {line}", "dim" if style == "cyan" else style)
+            self._line(f"  {gutter} {line}", "dim" if style == "cyan" else style)
         if len(lines) > LINES:
-            self._say(f"  {gutter} … {len(lines) - LINES:,} more lines", "dim")
+            self._line(f"  {gutter} … {len(lines) - LINES:,} more lines", "dim")
 
-    def _say(self, line: str, style: str) -> None:
+    def _line(self, line: str, style: str) -> None:
         self.end_line()
-        self._console.print(Text(line, style=style), no_wrap=True, overflow="ellipsis")
+        self._screen.print(line, style, fit=True)
 
 
 class Consent:
     """Asks the user before a tool with effects runs. Whatever keeps the user from answering, nothing runs then."""
 
-    def __init__(self, console: Console, mode: Literal["ask", "always", "never"]) -> None:
+    def __init__(self, screen: Screen, mode: Literal["ask", "always", "never"]) -> None:
         self.stopped = threading.Event()  # set to end the asking
-        self._console = console
+        self._screen = screen
         self._mode = mode
 
     def __call__(self, use: ToolUse) -> bool:
         """Whether the call may run. Called in the thread of the call, while the main thread waits for the cell."""
         if self._mode == "never":
             raise BadInput("nobody is there to be asked; tools with effects run unasked only with --yes")
-        call = f"{use.name}({', '.join(f'{name}={_spelt(value)}' for name, value in use.arguments.items())})"
+        call = f"{one_line(use.name)}({', '.join(f'{one_line(n)}={_spelt(v)}' for n, v in use.arguments.items())})"
         if self._mode == "always":
-            self._console.print(Text(f"  ! {visible(call)}", style="magenta"))
+            self._screen.print(f"  ! {call}", "magenta")
             return True
-        self._console.print(Text(f"  ? {visible(call)} has effects. Run it? [y/N] ", style="magenta"), end="")
-        answer = self._line()
+        with contextlib.suppress(termios.error, ValueError, OSError):  # where no terminal is, nothing was typed ahead
+            termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before the question is no answer to it
+        self._screen.print(f"  ? {call} has effects. Run it? [y/N] ", "magenta", end="")
+        answer = self._answer()
         if not answer.endswith("\n") or not sys.stdin.isatty():
-            self._console.print()
+            self._screen.print()
         return answer.strip().lower() in ("y", "yes")
 
-    def _line(self) -> str:
-        """The answer; "" when the user stopped the work instead."""
+    def _answer(self) -> str:
+        """A line from the user; "" when the user stopped the work instead."""
         ready = not sys.stdin.isatty()
         while not ready:
             ready = bool(select.select([sys.stdin], [], [], 0.1)[0])
@@ -138,6 +151,6 @@ class Consent:
 
 
 def _spelt(value: Any) -> str:
-    """An argument as the user must see it before agreeing: whole, or with what is missing counted."""
-    text = msgspec.json.encode(value, enc_hook=str).decode()
+    """An argument as the user must see it before agreeing: on one line, whole, or with what is missing counted."""
+    text = one_line(msgspec.json.encode(value, enc_hook=str).decode())
     return text if len(text) <= ASKED else f"{text[:ASKED]}… and {len(text) - ASKED:,} more characters"
