@@ -23,7 +23,7 @@ OK = streamed({"type": "text", "text": "ok"})
 
 
 def model_at(server: ProviderServer, **options: Any) -> Model:
-    return connect("anthropic:claude-sonnet-5", base_url=server.url, api_key=KEY, **options)
+    return connect("anthropic:claude-sonnet-5", base_url=server.url, api_key=KEY, retries=0, **options)
 
 
 def blocks(body: dict[str, Any]) -> list[dict[str, Any]]:

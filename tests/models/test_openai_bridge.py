@@ -40,12 +40,45 @@ HELLO = Request((Message(role="system", text="Be brief."), Message(role="user", 
 
 
 def model_at(server: ProviderServer, **options: Any) -> Model:
-    return connect("openai:tiny", base_url=server.url + "/v1", api_key=KEY, **options)
+    return connect("openai:tiny", base_url=server.url + "/v1", api_key=KEY, **{"retries": 0, **options})
 
 
 @pytest.fixture(params=[True, False], ids=["streamed", "whole"])
 def stream(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
+
+
+@pytest.mark.parametrize(
+    ("said", "known"),
+    [
+        ("stop", "stop"), ("eos", "stop"), ("length", "length"), ("max_tokens", "length"), ("MODEL_LENGTH", "length"),
+        ("content_filter", "content_filter"), ("guardrail_intervened", "guardrail_intervened"),
+    ],
+)  # fmt: skip
+def test_fault_17_a_reply_says_why_it_ended_in_whatever_words_the_server_has(
+    stream: bool, said: str, known: str
+) -> None:
+    play = streamed(*text_deltas("Half a sent"), finish=said) if stream else whole({"content": "Half"}, finish=said)
+    with ProviderServer(play) as server:
+        assert model_at(server, stream=stream).reply(HELLO).finish_reason == known
+
+
+def test_connect_asks_again_when_a_provider_failed_for_now() -> None:
+    waits: list[int] = []
+    busy = fault(503, {"error": {"message": "loading"}}, {"retry-after": "0"})
+    with ProviderServer(busy, busy, streamed(*text_deltas("up"))) as server:
+        model = model_at(server, retries=2, on_retry=lambda failed, *_: waits.append(failed))
+        assert (model.name, model.reply(HELLO).text, waits) == ("openai:tiny", "up", [1, 2])
+    with ProviderServer(busy, busy, busy) as server, pytest.raises(ModelUnavailable, match="loading"):
+        model_at(server, retries=1).reply(HELLO)
+    assert len(server.bodies) == 2
+
+
+def test_retries_are_not_multiplied_by_asking_for_them_twice() -> None:
+    busy = fault(503, {"error": {"message": "loading"}}, {"retry-after": "0"})
+    with ProviderServer(*[busy] * 9) as server, pytest.raises(ModelUnavailable):
+        with_retries(model_at(server, retries=3), attempts=2, first_wait=0.0).reply(HELLO)
+    assert len(server.bodies) == 2
 
 
 def test_an_answer_is_streamed_and_measured() -> None:
@@ -266,7 +299,7 @@ def test_a_key_of_any_form_stays_out_of_the_text() -> None:
     key = "correct horse battery"
     body = {"error": {"message": f"unknown user {key}"}}
     with ProviderServer(fault(401, body)) as server, pytest.raises(ModelRefused, match="unknown user") as caught:
-        connect("openai:tiny", base_url=server.url, api_key=key).reply(HELLO)
+        connect("openai:tiny", base_url=server.url, api_key=key, retries=0).reply(HELLO)
     assert key not in str(caught.value)
 
 
@@ -347,7 +380,7 @@ def test_nobody_listens() -> None:
     with ProviderServer(no_choices) as server:
         url = server.url
     with pytest.raises(ModelUnavailable, match="openai:tiny"):
-        connect("openai:tiny", base_url=url, api_key=KEY).reply(HELLO)
+        connect("openai:tiny", base_url=url, api_key=KEY, retries=0).reply(HELLO)
 
 
 def test_cancel_stops_the_reply_and_closes_the_connection() -> None:

@@ -4,7 +4,7 @@ import os
 import socket
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import anyio
 from mcp.server import MCPServer
@@ -20,13 +20,17 @@ from mcp.types import (
     TextResourceContents,
     ToolAnnotations,
 )
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, WithJsonSchema
 
 READ_ONLY = ToolAnnotations(read_only_hint=True)
 
 server = MCPServer("Weather & more", log_level="CRITICAL")
 gathered: list[anyio.Event] = []
 hanging: list[bool] = []
+
+
+class Page(BaseModel):
+    content: str
 
 
 class Forecast(BaseModel):
@@ -58,6 +62,23 @@ def say_text(text: str) -> str:
 @server.tool(name="say_text", annotations=ToolAnnotations(destructive_hint=False))
 def say_text_too(text: str) -> CallToolResult:
     return CallToolResult(content=[TextContent(text=text), TextContent(text="and again")])
+
+
+@server.tool(annotations=READ_ONLY)
+def spelling(number: Annotated[Any, WithJsonSchema({"type": "number"})]) -> str:
+    """How a number arrived."""
+    return repr(number)
+
+
+@server.tool(annotations=READ_ONLY)
+def page() -> Page:
+    return Page(content="[1, 2]")
+
+
+@server.tool(annotations=ToolAnnotations(idempotent_hint=True))
+def set_once(marker: str) -> str:
+    """Die at the first call, without having done anything; the \u202eserver\x1b[31m says that repeating is harmless."""
+    return die_once(marker)
 
 
 @server.tool(annotations=READ_ONLY, structured_output=False)

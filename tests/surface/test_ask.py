@@ -1,7 +1,7 @@
 """Questions to a second model: recorded, answered from the log when asked again, within the budget of the session."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,7 +9,7 @@ import pytest
 from scroll_context.errors import BadInput, LimitReached, ModelUnavailable
 from scroll_context.events import Kind, Scope
 from scroll_context.store.store import Store
-from scroll_context.surface.ask import CONTEXT_LIMIT, Ask, AskBudget, AskReply
+from scroll_context.surface.ask import CONTEXT_LIMIT, Ask, AskBudget, AskModel, AskReply
 from scroll_context.surface.toolbox import unfinished
 
 SCOPE = Scope("s", "me")
@@ -21,12 +21,30 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
+def model(answer: Callable[[str, str], AskReply], name: str = "small") -> AskModel:
+    return AskModel(name, answer)
+
+
 def asking(store: Store, **budget: int) -> Ask:
-    return Ask(lambda prompt, context: AskReply(f"{prompt} {len(context)}", 10), store, SCOPE, AskBudget(**budget))
+    def answer(prompt: str, context: str) -> AskReply:
+        return AskReply(f"{prompt} {len(context)}", 10)
+
+    return Ask(model(answer), store, SCOPE, AskBudget(**budget))
 
 
 def one(ask: Ask, context: str) -> object:
     return ask.methods(7, threading.Event())["ask.one"]("length", context).value
+
+
+def test_fault_17_the_answer_of_one_model_is_not_given_for_another(store: Store) -> None:
+    first = Ask(model(lambda *_: AskReply("yes"), "small"), store, SCOPE)
+    assert one(first, "a") == "yes"
+    assert one(Ask(model(lambda *_: AskReply("no"), "large"), store, SCOPE), "a") == "no"
+    assert one(Ask(model(lambda *_: AskReply("other"), "small"), store, SCOPE), "a") == "yes", "from the log"
+    assert one(Ask(lambda *_: AskReply("who knows"), store, SCOPE), "a") == "who knows"
+    assert one(Ask(lambda *_: AskReply("not the same"), store, SCOPE), "a") == "not the same"
+    results = [event for event in store.log.iterate() if event.kind == Kind.TOOL_RESULT]
+    assert [(event.metadata["model"], event.content) for event in results[:2]] == [("small", "yes"), ("large", "no")]
 
 
 @pytest.mark.parametrize("budget", [{"calls": 2}, {"tokens": 20}])
@@ -103,10 +121,10 @@ def test_the_same_question_at_the_same_time_is_asked_once(store: Store) -> None:
 
 def test_a_question_that_another_process_answered_first_has_a_result_too(store: Store) -> None:
     def answer(prompt: str, context: str) -> AskReply:
-        one(Ask(lambda *_: AskReply("first"), store, SCOPE), context)
+        one(Ask(model(lambda *_: AskReply("first")), store, SCOPE), context)
         return AskReply("second")
 
-    assert one(Ask(answer, store, SCOPE), "a") == "second"
+    assert one(Ask(model(answer), store, SCOPE), "a") == "second"
     assert unfinished(store.log, SCOPE) == []
     assert one(asking(store), "a") == "first", "which is the answer from now on"
 

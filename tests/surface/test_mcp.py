@@ -178,6 +178,51 @@ def test_results_become_python_values(either: McpMount) -> None:
     assert (see, gif[:4], memo, pdf, link["uri"]) == ("see", b"GIF8", "a memo", b"%PDF-", "memo://3")
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"rows": [1, 2.5]}', {"rows": [1, 2.5]}),
+        ("[]", []),
+        ("[1] see the footnote", "[1] see the footnote"),
+        ("5", "5"),
+        ("Root(content='it\\'s [here]')", "it's [here]"),
+        ('Root(result="[1, 2]")', [1, 2]),
+        ("Root(content=[{'a': None}])", [{"a": None}]),
+        ("Root(content=open('x'))", "Root(content=open('x'))"),
+        ("Root(content='a', more=1)", "Root(content='a', more=1)"),
+        ('{"content": "a"}', "a"),
+        ('{"text": "a"}', {"text": "a"}),
+    ],
+)
+def test_texts_become_the_values_that_they_spell(mount: McpMount, text: str, value: Any) -> None:
+    assert mount.namespace.say_text(text) == value
+
+
+def test_a_wrapper_of_one_field_is_taken_off_and_the_signature_says_so(mount: McpMount) -> None:
+    assert mount.namespace.page.header == "Weather_more.page() -> str"
+    assert mount.namespace.page() == "[1, 2]"
+
+
+def test_fault_25_a_number_reaches_the_server_as_it_was_sent(log: EventLog, either: McpMount) -> None:
+    assert either.namespace.spelling.header == f"{either.name}.spelling(number: int | float) -> str"
+    tools = box(log, either)
+    for sent, arrives in ((1, "1"), ("1", "1"), (1.5, "1.5"), (2.0, "2.0"), (2**60, str(2**60))):
+        assert tools.call(f"{either.name}.spelling", (sent,)).value == arrives
+    native = tools.call_native(f"{either.name}__spelling", {"number": 1}, tool_call_id="x")
+    assert log.get(native).content == "1"
+
+
+def test_fault_26_what_a_server_calls_idempotent_is_sent_again(tmp_path: Path) -> None:
+    with start(name="mortal", max_concurrent=1) as mount:
+        assert mount.namespace.set_once.remarks == [
+            "has effects; the same call again changes nothing more",
+            "runs one call at a time",
+        ]
+        assert mount.namespace.forecast.remarks == ["runs one call at a time"]
+        assert "the server says that repeating is harmless" in mount.namespace.set_once.doc
+        assert mount.namespace.set_once(str(tmp_path / "marker")) == "alive"
+
+
 def test_media_are_payloads_in_the_log(log: EventLog, either: McpMount) -> None:
     tools = box(log, either)
     outcome = tools.call(f"{either.name}.picture", (40_000,), cell_seq=1)
@@ -248,7 +293,7 @@ def test_a_dead_server_is_an_error_and_the_next_call_connects_anew(log: EventLog
         with pytest.raises(ToolFailed) as caught:
             tools.call("mortal.die")
         said = str(caught.value)
-        assert "the MCP server 'mortal' was lost while die ran" in said
+        assert "the MCP server 'mortal' was lost while mortal.die ran" in said
         assert "whether it took effect is not known" in said
         assert said.endswith("It last wrote: the disk is on fire")
         assert tools.call("mortal.add", (1, 2)).value == 3

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from scroll_context.models import Model
     from scroll_context.session.session import AnyTool, Session
     from scroll_context.store.store import Store
-    from scroll_context.surface.ask import AskReply
+    from scroll_context.surface.ask import AskModel
     from scroll_context.surface.tools import Tool
 
 KEY = "SCROLL_API_KEY"
@@ -415,18 +415,19 @@ def _patient(model: "Model") -> "Model":
     return with_retries(model, on_retry=lambda _, wait, error: note(f"{error} (trying again in {wait:.0f} s)"))
 
 
-def reading_of(model: "Model") -> "Callable[[str, str], AskReply]":
+def reading_of(model: "Model") -> "AskModel":
     """What `ask` does in the cells of a session: one request a question, and nothing remembered."""
     from scroll_context.messages import Message
     from scroll_context.models import Request
-    from scroll_context.surface.ask import AskReply
+    from scroll_context.surface.ask import AskModel, AskReply
 
     def read(prompt: str, context: str) -> AskReply:
         question = f"{prompt}\n\n{context}" if context else prompt
         reply = model.reply(Request((Message(role="user", text=question),)))
-        return AskReply(reply.text, reply.usage.input_tokens + reply.usage.output_tokens)
+        cut = "\n[cut off here: the answer reached the model's limit]" if reply.finish_reason == "length" else ""
+        return AskReply(reply.text + cut, reply.usage.input_tokens + reply.usage.output_tokens)
 
-    return read
+    return AskModel(model.name, read)
 
 
 def tools_of(file: Path) -> "list[AnyTool]":

@@ -6,7 +6,17 @@ Importing this package loads no provider library; `connect` does, when a real mo
 from pathlib import Path
 
 from scroll_context.errors import BadInput
-from scroll_context.models.protocol import DEFAULT_WINDOW, Model, Reply, Request, Settings, Usage, with_retries
+from scroll_context.models.protocol import (
+    DEFAULT_WINDOW,
+    RETRIES,
+    Model,
+    OnRetry,
+    Reply,
+    Request,
+    Settings,
+    Usage,
+    with_retries,
+)  # fmt: skip
 from scroll_context.models.scripted import ScriptedModel, answer, exec_cell, load_script
 
 __all__ = [
@@ -33,6 +43,8 @@ def connect(
     window: int | None = None,
     settings: Settings | None = None,
     stream: bool = True,
+    retries: int = RETRIES,
+    on_retry: OnRetry | None = None,
 ) -> Model:
     """The model that `spec` names.
 
@@ -41,6 +53,8 @@ def connect(
     JSON script. Keys come from `api_key` or the provider's usual environment variable; a server at a
     `base_url` gets only the key given here. `window` is the context window in tokens: without it, what is
     known of the model is taken, else `DEFAULT_WINDOW`. Pass it for self-hosted models, whose server sets it.
+    A reply that failed for now (the provider was busy, or the connection broke) is asked for up to `retries`
+    times more, with growing waits; `on_retry` is called before each (see `with_retries`).
     """
     if spec.startswith("scripted:"):
         script = load_script(Path(spec.removeprefix("scripted:")))
@@ -52,6 +66,7 @@ def connect(
             f"{spec} needs the models extra, which is not installed ({error}). "
             "Install it with: pip install 'scroll-context[models]'"
         ) from error
-    return pydantic_ai.connect(
+    model = pydantic_ai.connect(
         spec, base_url=base_url, api_key=api_key, window=window, settings=settings, stream=stream
     )
+    return with_retries(model, attempts=retries + 1, on_retry=on_retry) if retries > 0 else model

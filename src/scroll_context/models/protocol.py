@@ -26,6 +26,8 @@ from scroll_context.messages import Message, Thinking, ToolCall, ToolSpec
 DEFAULT_WINDOW = 128_000
 """Context window in tokens, assumed when neither the caller nor the provider's data names one."""
 
+RETRIES = 4  # attempts after the first that a model gets for each reply, unless told otherwise
+
 NO_OUTPUT = "(no output)"
 NO_RESULT = "(no result was recorded for this call)"
 
@@ -79,7 +81,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool_calls: tuple[ToolCall, ...] = ()
     thinking: tuple[Thinking, ...] = ()
     usage: Usage = Usage()
-    finish_reason: str = ""  # stop, tool_call, length, content_filter, error; empty when not reported
+    finish_reason: str = ""  # stop, tool_call, length, content_filter, error, a provider's own; "" when not reported
     model: str = ""  # the name the provider answered under, often a dated version
     cost: float | None = None  # US dollars, when a price is known
 
@@ -156,12 +158,13 @@ streamed will come again."""
 def with_retries(
     model: Model,
     *,
-    attempts: int = 5,
+    attempts: int = RETRIES + 1,
     max_wait: float = 60.0,
     first_wait: float = 1.0,
     on_retry: OnRetry | None = None,
 ) -> Model:
-    """The same model, asked up to `attempts` times for each reply."""
+    """The same model, asked up to `attempts` times for each reply, however often it would be asked already."""
+    model = model.once if isinstance(model, _Retrying) else model
     return _Retrying(model, attempts, max_wait, first_wait, on_retry)
 
 
@@ -173,7 +176,7 @@ class _Retrying:
     ) -> None:
         self.name = model.name
         self.window = model.window
-        self._model = model
+        self.once = model
         self._attempts = attempts
         self._max_wait = max_wait
         self._first_wait = first_wait
@@ -190,9 +193,9 @@ class _Retrying:
         deadline = None if timeout is None else time.monotonic() + timeout
         failed = 0
         while True:
-            remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
+            remaining = max(0.0, deadline - time.monotonic()) if deadline and failed else timeout
             try:
-                return self._model.reply(request, on_text=on_text, cancel=cancel, timeout=remaining)
+                return self.once.reply(request, on_text=on_text, cancel=cancel, timeout=remaining)
             except ModelUnavailable as error:
                 failed += 1
                 wait = self._wait(failed, error)

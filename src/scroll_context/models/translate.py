@@ -23,6 +23,9 @@ from scroll_context.models.protocol import Reply, Usage
 
 OPEN, CLOSE = "<think>", "</think>"
 TAKES_CACHE_POINTS = frozenset({"anthropic", "bedrock"})
+FINISH_REASONS = dict.fromkeys(
+    ("max_tokens", "max_output_tokens", "max_new_tokens", "model_length", "model_context_window_exceeded"), "length"
+) | dict.fromkeys(("eos", "eos_token", "end_turn", "end", "stop_sequence", "complete", "completed"), "stop")
 UNREADABLE = "unreadable_arguments"
 IN_TAGS = "content"  # pydantic-ai's own id for thinking that was written into the text
 
@@ -94,10 +97,16 @@ def reply(response: foreign.ModelResponse, *, cost: float | None = None) -> Repl
             cache_read_tokens=usage.cache_read_tokens,
             cache_write_tokens=usage.cache_write_tokens,
         ),
-        finish_reason=response.finish_reason or "",
+        finish_reason=response.finish_reason or _finish_reason(response.provider_details),
         model=response.model_name or "",
         cost=cost,
     )
+
+
+def _finish_reason(details: dict[str, Any] | None) -> str:
+    """Why a reply ended, where the server has words of its own for it. A reply that was cut must not look whole."""
+    said = str((details or {}).get("finish_reason") or "")
+    return FINISH_REASONS.get(said.lower(), said)
 
 
 def _leading_system(messages: Sequence[Message]) -> list[Message]:

@@ -27,7 +27,7 @@ from scroll_context.session.recovery import close_open_work
 from scroll_context.store.payloads import TEXT
 from scroll_context.store.rows import INLINE_LIMIT
 from scroll_context.store.store import Store
-from scroll_context.surface.ask import Ask, AskReply
+from scroll_context.surface.ask import Ask, AskModel, AskReply
 from scroll_context.surface.memory import MemorySurface
 from scroll_context.surface.memory_tools import memory_tools
 from scroll_context.surface.toolbox import Toolbox, ToolUse
@@ -62,7 +62,7 @@ class Session:
         tools: Iterable[AnyTool] = (),
         *,
         confirm: Callable[[ToolUse], bool] | None = None,
-        ask: Callable[[str, str], AskReply] | None = None,
+        ask: AskModel | Callable[[str, str], AskReply] | None = None,
     ) -> None:
         self.store = store
         self.scope = scope

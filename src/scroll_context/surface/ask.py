@@ -2,13 +2,15 @@
 
 Optional, budgeted, recorded and cached. A question and its answer are a tool call and its result in the log, with the
 cell they were asked in, so that an answer's origin can be traced. The same question about the same text is asked once:
-later it is answered from the log, and at the same time the one answer is for all. A cell that has ended asks nothing
-more; a question that is on its way then is left to itself. The model is a function: this layer knows no models.
+later it is answered from the log, and at the same time the one answer is for all. Another model's answer is another
+answer: the name of the model is part of the question. A cell that has ended asks nothing more; a question that is on
+its way then is left to itself. The model is a function: this layer knows no models.
 """
 
 import hashlib
 import queue
 import threading
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -57,12 +59,22 @@ class AskReply(msgspec.Struct, frozen=True):
     tokens: int = 0
 
 
+class AskModel(msgspec.Struct, frozen=True):
+    """A second model: its name, and the function that asks it about a prompt and a context."""
+
+    name: str
+    answer: Callable[[str, str], AskReply]
+
+
 class Ask:
-    """The sub-model calls of one session. Safe to use from several threads."""
+    """The sub-model calls of one session. Safe to use from several threads.
+
+    Of a bare function nobody knows which model it asks; its answers are reused only by this object.
+    """
 
     def __init__(
         self,
-        answer: Callable[[str, str], AskReply],
+        model: AskModel | Callable[[str, str], AskReply],
         store: Store,
         scope: Scope,
         budget: AskBudget | None = None,
@@ -70,7 +82,8 @@ class Ask:
     ) -> None:
         self.budget = budget or AskBudget()
         self._on_event = on_event
-        self._answer = answer
+        self._model = model if isinstance(model, AskModel) else AskModel("", model)
+        self._cached_under = self._model.name or uuid.uuid4().hex
         self._store = store
         self._scope = scope
         self._lock = threading.Lock()
@@ -97,7 +110,8 @@ class Ask:
             )
         if over.is_set():
             raise LimitReached("the cell that asked this has ended; nothing was asked")
-        key = "ask:" + hashlib.sha256("\0".join((self._scope.agent_id, prompt, context)).encode()).hexdigest()
+        asked_of = [self._scope.agent_id, self._cached_under, prompt, context]
+        key = "ask:" + hashlib.sha256(msgspec.json.encode(asked_of)).hexdigest()
         mine: Future[CapabilityResult] = Future()
         with self._lock:
             asked = self._on_its_way.setdefault(key, mine)
@@ -119,11 +133,11 @@ class Ask:
     def _asked(self, key: str, prompt: str, context: str, cell_seq: int) -> CapabilityResult:
         self._spend()
         # an echo, because a search must find the text itself and not a question about it
-        metadata = {"inside_cell": cell_seq, "echo": True}
+        metadata: dict[str, Any] = {"inside_cell": cell_seq, "echo": True, "model": self._model.name}
         question = msgspec.json.encode({"prompt": prompt, "context": context}).decode()
         call = self._append(Kind.TOOL_CALL, role="assistant", content=question, metadata=metadata)
         try:
-            reply = self._answer(prompt, context)
+            reply = self._model.answer(prompt, context)
         except Exception as error:  # whatever the function that was given raises
             said = f"{type(error).__name__}: {error}"
             self._append(

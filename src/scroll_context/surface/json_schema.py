@@ -1,14 +1,16 @@
-"""Between the Model Context Protocol and Python: names, signatures from JSON schemas, and results.
+"""Tools that JSON schemas describe: Python names, signatures and descriptions, and results as Python values.
 
 A schema is only followed as far as a signature can show it; what it says beyond that (patterns, ranges, nested
 objects) is the server's to check. Results come back as Python values: structured content as it is, one block of text
-as text, one of media as bytes, several blocks as a list. This module knows the protocol's values, not its transport,
-and imports nothing of the SDK.
+as what it spells, one of media as bytes, several blocks as a list. Wrappers of one field are taken off. This module
+knows the values of the Model Context Protocol, not its transport, and imports nothing of the SDK.
 """
 
+import ast
 import base64
 import hashlib
 import inspect
+import json
 import keyword
 import re
 import types
@@ -19,7 +21,10 @@ import msgspec
 
 from scroll_context.surface.tool_results import Media
 from scroll_context.surface.tools import RESERVED
+from scroll_context.text.printable import printable
 
+_WRAPPERS = {"result", "content", "root"}
+_PRINTED = re.compile(r"[A-Z]\w*\((?:result|content|root)=")  # Root(content='…'), as Python prints it
 SPELT_CHARS = 56  # of a name that is made of a foreign one; a number may be added
 _SCALARS = {
     "string": str,
@@ -109,21 +114,38 @@ def doc_of(description: str | None, schema: dict[str, Any]) -> str:
     return "\n".join([*inspect.cleandoc(description or "").split("\n"), *notes]).strip()
 
 
+def text_value(text: str) -> Any:
+    """The value that a text spells: a JSON object or array, the content of a printed wrapper; else the text itself."""
+    if (printed := _PRINTED.match(text)) and text.endswith(")"):
+        try:
+            inner = ast.literal_eval(text[printed.end() : -1])
+        except (SyntaxError, ValueError, MemoryError, RecursionError):
+            return text
+        return text_value(inner) if isinstance(inner, str) else inner
+    if text.lstrip()[:1] not in ("{", "["):
+        return text
+    try:
+        return _without_wrapper(json.loads(text))
+    except (ValueError, RecursionError):
+        return text
+
+
 def value_of(result: Any, returned: dict[str, Any] | None) -> Any:
     """The Python value of a CallToolResult that is no error."""
     blocks = [_block(block) for block in result.content]
     structured = result.structured_content
     if structured is None:
-        return blocks[0] if len(blocks) == 1 else blocks or None
-    if returned is not None and _is_wrapped(returned) and isinstance(structured, dict):
-        structured = structured.get("result")
+        values = [text_value(block) if isinstance(block, str) else block for block in blocks]
+        return values[0] if len(values) == 1 else values or None
+    if returned is not None and _wrapper(returned):
+        structured = _without_wrapper(structured)
     media = [block for block in blocks if isinstance(block, Media)]  # text blocks repeat what is structured
     return [structured, *media] if media else structured
 
 
 def text_of(result: Any) -> str:
     """What the server says of an error."""
-    said = "\n".join(block.text for block in result.content if block.type == "text")
+    said = printable("\n".join(block.text for block in result.content if block.type == "text"))
     return said or "the server reported an error without a text"
 
 
@@ -141,13 +163,24 @@ def _block(block: Any) -> Any:
             return block.model_dump(mode="json", exclude_none=True)
 
 
-def _is_wrapped(returned: dict[str, Any]) -> bool:
-    """Servers wrap what is no object as {"result": …}, since older versions of the protocol allow only objects."""
-    return list(_properties(returned)) == ["result"]
+def _wrapper(returned: dict[str, Any]) -> str:
+    """The one field of a schema that only wraps a value; "" when it does not.
+
+    Older versions of the protocol allow only objects as results, so servers wrap what is none.
+    """
+    names = list(_properties(returned))
+    return names[0] if len(names) == 1 and names[0] in _WRAPPERS else ""
+
+
+def _without_wrapper(value: Any) -> Any:
+    if isinstance(value, dict) and len(value) == 1 and next(iter(value)) in _WRAPPERS:
+        return next(iter(value.values()))
+    return value
 
 
 def _unwrapped_schema(returned: dict[str, Any]) -> dict[str, Any]:
-    return _properties(returned)["result"] if _is_wrapped(returned) else returned
+    name = _wrapper(returned)
+    return _properties(returned)[name] if name else returned
 
 
 def _properties(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -3,8 +3,8 @@
 A mount owns one connection, over standard streams to a process that it starts or over HTTP, on an event loop in
 another thread; the tools that it gives are used like any others. When the server dies, the calls that were running
 fail with what the server last said, and the next call connects again, once. A call is sent a second time only when
-the server marked its tool as read-only: any other may have taken effect already. The list of tools is read when the
-server is mounted and does not change after that.
+the server marked its tool as read-only or idempotent: any other may have taken effect already. The list of tools is
+read when the server is mounted and does not change after that.
 
 The `mcp` package is an extra and is imported when a server is mounted. A server's claim that a tool is read-only is
 believed; pass `effects=True` for a server that you do not trust.
@@ -36,7 +36,8 @@ from scroll_context.surface.json_schema import (
     value_of,
 )
 from scroll_context.surface.tool_results import MAX_RESULT, Plain, plain
-from scroll_context.surface.tools import Tool
+from scroll_context.surface.tools import Tool, ToolLimits
+from scroll_context.text.printable import printable
 
 if TYPE_CHECKING:
     import mcp
@@ -47,6 +48,7 @@ CONNECT_SECONDS = 30.0
 CLOSE_SECONDS = 10.0  # the SDK ends a process that does not end by itself in about six
 DIRECT_SECONDS = 60.0  # for calls that do not go through a toolbox
 MAX_TOOLS = 1_000
+UNLIMITED = 10_000  # calls at the same time
 STDERR_BYTES = 600
 
 
@@ -64,6 +66,7 @@ class McpMount:
         *,
         name: str,
         effects: bool | None,
+        max_concurrent: int | None,
         connect_timeout: float,
         stderr: IO[bytes] | None = None,
     ) -> None:
@@ -73,13 +76,14 @@ class McpMount:
         self._stderr = stderr
         self._link: _Link | None = None
         self._linking = asyncio.Lock()
+        self._places = asyncio.Semaphore(max_concurrent or UNLIMITED)  # calls of all tools together
         self._dropped: set[asyncio.Task[None]] = set()
         self._closed = False
         try:
             title, listed = in_loop(self._list(), "libraries").result()
             self.name = namespace_name(name or title)
             self._where = f"the MCP server {self.name!r}"
-            self.tools = self._make_tools(listed, effects)
+            self.tools = self._make_tools(listed, effects, ToolLimits(max_concurrent=max_concurrent))
         except BaseException:
             self.close()
             raise
@@ -122,21 +126,29 @@ class McpMount:
         info = link.client.server_info
         return (info.name if info else "server"), listed[:MAX_TOOLS]
 
-    def _make_tools(self, listed: "list[mcp.Tool]", effects: bool | None) -> tuple[Tool[..., Any], ...]:
+    def _make_tools(
+        self, listed: "list[mcp.Tool]", effects: bool | None, limits: ToolLimits
+    ) -> tuple[Tool[..., Any], ...]:
         made: dict[str, Tool[..., Any]] = {}
         for found in sorted(listed, key=lambda one: one.name):
             spelt = identifier(found.name, taken=made, limit=SPELT_CHARS - len(self.name))
-            read_only = found.annotations is not None and found.annotations.read_only_hint is True
-            made[spelt] = self._make_tool(f"{self.name}.{spelt}", found, not read_only if effects is None else effects)
+            made[spelt] = self._make_tool(f"{self.name}.{spelt}", found, effects, limits)
         return tuple(made.values())
 
-    def _make_tool(self, name: str, found: "mcp.Tool", effects: bool) -> Tool[..., Any]:
+    def _make_tool(self, name: str, found: "mcp.Tool", effects: bool | None, limits: ToolLimits) -> Tool[..., Any]:
+        hints = found.annotations
+        if effects is None:
+            effects = hints is None or hints.read_only_hint is not True
+        idempotent = hints is not None and hints.idempotent_hint is True
         signature, aliases = signature_of(found.input_schema, found.output_schema)
         originals = {spelt: original for original, spelt in aliases.items()}
 
         def launch(arguments: inspect.BoundArguments) -> Future[Plain]:
             given = {originals.get(k, k): v for k, v in arguments.arguments.items() if v is not ...}
-            return self._submit(found, msgspec.to_builtins(given), effects)
+            if self._closed:
+                raise self._was_closed()
+            again = not made.effects or made.idempotent
+            return in_loop(self._call(name, found, msgspec.to_builtins(given), again), "libraries")
 
         def direct(*args: Any, **kwargs: Any) -> Any:
             future = made.start(made.convert(made.names(args, kwargs)))
@@ -155,28 +167,26 @@ class McpMount:
             schema=found.input_schema,
             aliases=aliases,
             effects=effects,
+            idempotent=idempotent,
+            limits=limits,
         )
         return made
 
     # calling --------------------------------------------------------------------------------------------
 
-    def _submit(self, found: "mcp.Tool", arguments: dict[str, Any], effects: bool) -> Future[Plain]:
-        if self._closed:
-            raise self._was_closed()
-        return in_loop(self._call(found, arguments, again=not effects), "libraries")
-
-    async def _call(self, found: "mcp.Tool", arguments: dict[str, Any], again: bool) -> Plain:
+    async def _call(self, name: str, found: "mcp.Tool", arguments: dict[str, Any], again: bool) -> Plain:
         link = await self._linked()
         try:
-            result = await link.client.call_tool(found.name, arguments)
+            async with self._places:
+                result = await link.client.call_tool(found.name, arguments)
         except Exception as error:  # whatever a foreign server makes the SDK raise
             if not _is_lost(error):
-                raise ToolFailed(f"{self._where} did not run {found.name}: {_reason(error)}") from error
+                raise ToolFailed(f"{self._where} did not run {name}: {_reason(error)}") from error
             self._drop(link)
             if again:
-                return await self._call(found, arguments, again=False)
+                return await self._call(name, found, arguments, again=False)
             raise ToolFailed(
-                f"{self._where} was lost while {found.name} ran ({_reason(error)}): whether it took effect is not "
+                f"{self._where} was lost while {name} ran ({_reason(error)}): whether it took effect is not "
                 f"known, and it was not called again. The next call connects anew.{self._last_words()}",
                 kind="ConnectionError",
             ) from error
@@ -225,7 +235,8 @@ class McpMount:
             return ""
         size = os.fstat(self._stderr.fileno()).st_size
         said = os.pread(self._stderr.fileno(), STDERR_BYTES, max(0, size - STDERR_BYTES)).decode(errors="replace")
-        return f" It last wrote: {said.strip()}" if said.strip() else ""
+        said = printable(said).strip()
+        return f" It last wrote: {said}" if said else ""
 
     async def _unlink(self) -> None:
         if self._link is not None:
@@ -272,12 +283,14 @@ def mount_stdio(
     name: str = "",
     cwd: str | Path | None = None,
     effects: bool | None = None,
+    max_concurrent: int | None = None,
     connect_timeout: float = CONNECT_SECONDS,
 ) -> McpMount:
     """Start a server as a process and mount its tools.
 
     The process gets `env` and a few variables (PATH, HOME and the like), not the whole environment. `name` is that of
-    the namespace; without it the server's own is taken. `effects` overrules what the server says of its tools.
+    the namespace; without it the server's own is taken. `effects` overrules what the server says of its tools, and
+    `max_concurrent` says how many calls the server can take at the same time, if not any number.
     """
     sdk = _sdk()
     stderr = tempfile.TemporaryFile()  # noqa: SIM115 - the mount closes it
@@ -288,7 +301,10 @@ def mount_stdio(
         return client
 
     where = f"the MCP server {command!r}"
-    return McpMount(where, connect, name=name, effects=effects, connect_timeout=connect_timeout, stderr=stderr)
+    return McpMount(
+        where, connect, name=name, effects=effects, max_concurrent=max_concurrent, connect_timeout=connect_timeout,
+        stderr=stderr,
+    )  # fmt: skip
 
 
 def mount_http(
@@ -297,6 +313,7 @@ def mount_http(
     *,
     name: str = "",
     effects: bool | None = None,
+    max_concurrent: int | None = None,
     connect_timeout: float = CONNECT_SECONDS,
 ) -> McpMount:
     """Mount the tools of a server that speaks streamable HTTP. The other arguments are as for mount_stdio()."""
@@ -315,7 +332,9 @@ def mount_http(
     parts = urlsplit(url)
     shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()  # no secrets
     where = f"the MCP server at {shown}"
-    return McpMount(where, connect, name=name, effects=effects, connect_timeout=connect_timeout)
+    return McpMount(
+        where, connect, name=name, effects=effects, max_concurrent=max_concurrent, connect_timeout=connect_timeout
+    )
 
 
 def _sdk() -> Any:
@@ -345,4 +364,4 @@ def _reason(error: BaseException) -> str:
         error = error.exceptions[0]
     if isinstance(error, TimeoutError):
         return "no answer in time"
-    return str(error) or type(error).__name__
+    return printable(str(error)) or type(error).__name__
