@@ -75,6 +75,7 @@ class Commit:
 
     def __init__(self, searcher: tantivy.Searcher, before: "Commit | None" = None) -> None:
         self.searcher = searcher
+        self.counts: dict[tuple[object, ...], int] = {}  # of documents, remembered by searches
         self.upto, self.chain = _watermark(searcher)
         self.current_until = self.upto  # up to here the log has nothing searchable that the index lacks
         if before is not None and before.upto <= self.upto:  # not after another process began the index anew

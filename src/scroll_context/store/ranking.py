@@ -5,8 +5,15 @@ a question's words, only the inflected ones). Filters are part of the engine's q
 order is BM25 with three additions, all measured on BEAM: a reply lends part of its score to the user turn that it
 answers, user turns weigh more, and user turns close to each other lend a little, since a subject is rarely done with in
 one. Nothing here reads the log.
+
+What a search within a grant returns does not tell what lies outside. The engine's statistics are of the whole index,
+so each word is weighed anew by how many granted documents hold it; the words of a prefix are those of granted
+documents; and the score of a hit within a grant is made from its rank alone. Two things remain of the whole index: the
+mean length of a document, which moves the order a little, and time: a common word takes longer than a rare one. A
+grant that permits every document is searched without this work.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import cast
@@ -15,7 +22,7 @@ import msgspec
 import tantivy
 from tantivy import Occur, Query
 
-from scroll_context.events import Grant
+from scroll_context.events import EVERYTHING, Grant
 from scroll_context.store import tokenize
 from scroll_context.store.query import All, AnyOf, Field, Node, Term, Words
 from scroll_context.store.tokenize import SCHEMA
@@ -23,9 +30,11 @@ from scroll_context.store.tokenize import SCHEMA
 AS_WRITTEN = 0.4  # weight of a word as written, beside its stem
 RANKED_WORDS = 128  # beyond so many words with a prefix, all weigh the same
 MOST_WORDS = 10_000  # beyond so many, a row of words that ends in a prefix finds only the commonest
+MOST_PHRASES = 1_000  # the same, within a grant
 CANDIDATES = 300
 NEAR = 4  # neighbouring user turns at most so many seqs apart
 LENT_NEAR = 0.1  # lend so much of their score to each other
+MOST_COUNTS = 20_000  # numbers of documents that are remembered
 MOST_TIES = 10_000  # candidates looked at when many score the same, so that ties go by seq
 
 _BIGGEST = (1 << 63) - 1
@@ -34,6 +43,7 @@ _BIGGEST = (1 << 63) - 1
 class Filters(msgspec.Struct, frozen=True):
     """What a hit must satisfy besides the query. Values of one field are alternatives; fields are joined by AND."""
 
+    grant: Grant = EVERYTHING
     exact: tuple[tuple[str, tuple[str, ...]], ...] = ()
     seq_range: tuple[int, int] | None = None
     created_from: str | None = None
@@ -53,15 +63,14 @@ class Filters(msgspec.Struct, frozen=True):
             for name, values in wanted.items()
             if values is not None
         ]
-        exact += [(name, (value,)) for name in grant.__struct_fields__ if (value := getattr(grant, name)) is not None]
-        return cls(tuple(exact), seq_range, created_from, created_to)
+        return cls(grant, tuple(exact), seq_range, created_from, created_to)
 
     def clauses(self) -> list[Query]:
         clauses = [
             Query.term_set_query(SCHEMA, name, [tokenize.exact(value) for value in values])
             if len(values) != 1
             else Query.term_query(SCHEMA, name, tokenize.exact(values[0]), "basic")
-            for name, values in self.exact
+            for name, values in (*self.exact, *_fields_of(self.grant))
         ]
         if self.seq_range is not None:
             clauses.append(_between("seq", *self.seq_range))
@@ -70,6 +79,10 @@ class Filters(msgspec.Struct, frozen=True):
             high = _BIGGEST if self.created_to is None else tokenize.created_bound(self.created_to, upper=True)
             clauses.append(_between("created", low, high))
         return clauses
+
+
+def _fields_of(grant: Grant) -> list[tuple[str, tuple[str, ...]]]:
+    return [(name, (value,)) for name in grant.__struct_fields__ if (value := getattr(grant, name)) is not None]
 
 
 def _between(field: str, low: int, high: int) -> Query:
@@ -101,16 +114,28 @@ class Match(msgspec.Struct, frozen=True):
     address: tantivy.DocAddress
 
 
-def find(searcher: tantivy.Searcher, query: Words | Node, filters: Filters, ranking: Ranking) -> list[Match]:
+Counts = dict[tuple[object, ...], int]
+"""Numbers of documents, remembered for one committed state of the index."""
+
+
+def find(
+    searcher: tantivy.Searcher, counts: Counts, query: Words | Node, filters: Filters, ranking: Ranking
+) -> list[Match]:
     """The best matches. Events with all of a few words count twice; any of the words will do when those are few."""
-    return _Run(searcher).find(query, filters, ranking)
+    return _Run(searcher, counts, filters.grant).find(query, filters, ranking)
 
 
 class _Run:
     """One search on one committed state of the index."""
 
-    def __init__(self, searcher: tantivy.Searcher) -> None:
+    def __init__(self, searcher: tantivy.Searcher, counts: Counts, grant: Grant) -> None:
         self.searcher = searcher
+        self._counts = counts
+        self._grant = grant
+        self._granted = [Query.const_score_query(clause, 0.0) for clause in Filters(grant).clauses()]
+        self._documents = self._count(()) if self._granted else searcher.num_docs
+        if self._documents == searcher.num_docs:  # every document is granted: the engine's statistics are right
+            self._granted = []
 
     def find(self, query: Words | Node, filters: Filters, ranking: Ranking) -> list[Match]:
         clauses = filters.clauses()
@@ -129,9 +154,13 @@ class _Run:
         if not hits:
             return []
         scores, places = zip(*hits, strict=True)
+        if self._granted:  # weighing anew rounds, which must not break ties
+            scores = tuple(float(f"{score:.5g}") for score in scores)
         addresses = list(places)
         seqs, turns = self._column("seq", addresses), self._column("answers", addresses)
         found = ranked(seqs, turns, scores, ranking)
+        if self._grant != EVERYTHING:
+            found = [(place, 1 / rank) for rank, (place, _) in enumerate(found, 1)]
         return [Match(seqs[place], score, addresses[place]) for place, score in found]
 
     def _column(self, field: str, addresses: list[tantivy.DocAddress]) -> list[int]:
@@ -166,7 +195,7 @@ class _Run:
         """`exact` finds words only as they are written: what NOT takes away must be what was named."""
         match node:
             case Term():
-                return _exactly(node) if exact and node.is_word else Query.boolean_query(self._must(node))
+                return self._exactly(node) if exact and node.is_word else Query.boolean_query(self._must(node))
             case AnyOf(parts):
                 return Query.boolean_query([(Occur.Should, self._node(part, exact=exact)) for part in parts])
             case All(parts, without):
@@ -179,12 +208,12 @@ class _Run:
         if term.prefix:
             return [self._prefix(term)]
         if not term.is_word or not tokenize.has_forms(word := term.tokens[0]):
-            return [_exactly(term)]
+            return [self._exactly(term)]
         stem = tokenize.stem(word)
-        any_form = Query.term_query(SCHEMA, "stems", stem, "freq")
+        any_form = self._weighed(Query.term_query(SCHEMA, "stems", stem, "freq"), "stems", [stem])
         if in_question and stem == word:
             return [any_form]
-        return [any_form, Query.boost_query(_exactly(term), AS_WRITTEN)]
+        return [any_form, Query.boost_query(self._exactly(term), AS_WRITTEN)]
 
     def _must(self, term: Term) -> list[tuple[Occur, Query]]:
         found, *more = self._ways(term)
@@ -192,25 +221,53 @@ class _Run:
 
     def _prefix(self, term: Term) -> Query:
         *before, last = term.tokens
-        found = [word for word, _ in self.searcher.terms_with_prefix(term.field, last, limit=MOST_WORDS + 1)]
+        granted = Query.boolean_query([(Occur.Must, clause) for clause in self._granted]) if self._granted else None
+        counted = self.searcher.terms_with_prefix(term.field, last, filter_query=granted, limit=MOST_WORDS + 1)
+        found = [word for word, count in counted if count]
         if not found:
             return Query.empty_query()
         if len(found) > RANKED_WORDS and not before:
             return Query.regex_query(SCHEMA, term.field, f"{last}.*")
+        most = RANKED_WORDS
         if RANKED_WORDS < len(found) <= MOST_WORDS:
-            return Query.regex_phrase_query(SCHEMA, term.field, [*before, f"{last}.*"])
-        whole = [Term((*before, word), term.field) for word in found[:RANKED_WORDS]]
-        return Query.disjunction_max_query([_exactly(each) for each in whole])
+            if granted is None:
+                return Query.regex_phrase_query(SCHEMA, term.field, [*before, f"{last}.*"])
+            most = MOST_PHRASES
+        whole = [Term((*before, word), term.field) for word in found[:most]]
+        return Query.disjunction_max_query([self._exactly(each) for each in whole])
+
+    def _exactly(self, term: Term) -> Query:
+        if len(term.tokens) > 1:
+            query = Query.phrase_query(SCHEMA, term.field, list(term.tokens))
+        else:
+            option = "basic" if term.field is Field.SIGNS else "freq"
+            query = Query.term_query(SCHEMA, term.field, term.tokens[0], option)
+        return self._weighed(query, term.field, term.tokens)
+
+    def _weighed(self, query: Query, field: str, words: Sequence[str]) -> Query:
+        """The same query, its words as rare as they are among the granted documents."""
+        if not self._granted:
+            return query
+        within = sum(_rarity(self._count((field, word)), self._documents) for word in words)
+        overall = sum(_rarity(self.searcher.doc_freq(field, word), self.searcher.num_docs) for word in words)
+        return Query.boost_query(query, within / overall)
+
+    def _count(self, word: tuple[str, str] | tuple[()]) -> int:
+        """How many granted documents there are, or hold a word of a field."""
+        key = (self._grant, *word)
+        if key not in self._counts:
+            clauses = [(Occur.Must, clause) for clause in self._granted]
+            if word:
+                clauses.append((Occur.Must, Query.term_query(SCHEMA, *word, "basic")))
+            if len(self._counts) >= MOST_COUNTS:
+                self._counts.clear()
+            self._counts[key] = self.searcher.search(Query.boolean_query(clauses), 1).count  # type: ignore[attr-defined]
+        return self._counts[key]
 
 
-def _exactly(term: Term) -> Query:
-    if len(term.tokens) > 1:
-        return Query.phrase_query(SCHEMA, term.field, list(term.tokens))
-    return _single(term.field, term.tokens[0])
-
-
-def _single(field: Field, word: str) -> Query:
-    return Query.term_query(SCHEMA, field, word, "basic" if field is Field.SIGNS else "freq")
+def _rarity(holding: int, documents: int) -> float:
+    """BM25's weight of a word that so many of the documents hold, as the engine computes it."""
+    return math.log(1 + (documents - holding + 0.5) / (holding + 0.5))
 
 
 def ranked(

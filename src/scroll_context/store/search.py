@@ -172,7 +172,9 @@ class SearchIndex:
         until = self._indexer.current_until()
         if until == 0 and self._indexer.trouble:
             raise IndexUnavailable(self._indexer.trouble)
-        return last - until
+        if grant == EVERYTHING:
+            return last - until
+        return sum(1 for _ in self._log.iterate(after=until, until=last, grant=grant))
 
     def _is_current(self, last: int, grant: Grant, exclude: Collection[int]) -> bool:
         """Whether everything new is nothing that this search could return, so that it need not wait for a commit."""
@@ -192,7 +194,7 @@ class SearchIndex:
         if commit is None:
             return []
         with EngineFaults("searching the index"):
-            found = find(commit.searcher, parsed, filters, ranking)
+            found = find(commit.searcher, commit.counts, parsed, filters, ranking)
             needles = [Needle.of(term) for term in language.terms_of(parsed)]
             events = {e.seq: e for e in self._log.get_many([match.seq for match in found], grant) if e.is_searchable}
             return [_hit(events[match.seq], match, commit, needles) for match in found if match.seq in events]
