@@ -1,5 +1,7 @@
 """What a search finds, in which order, and what it shows."""
 
+import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,6 +50,9 @@ def found(store: Store, query: str, **options: object) -> list[int]:
         ("naïve", "a naive approach"),
         ("ｗｉｄｅ", "wide letters"),
         ("wide", "ｗｉｄｅ letters"),
+        ("FAILED", "\x1b[31mFAILED\x1b[0m tests"),  # fault 23
+        ("\x1b[1mfailed", "it FAILED"),
+        ("report", "\x1b]8;;https://x.org\x1b\\report\x1b]8;;\x1b\\ ready"),
         ("vendor", "three vendors"),
         ("studies", "to study"),
         ("vend*", "the vendor"),
@@ -249,6 +254,12 @@ def test_a_snippet_of_a_phrase_and_of_a_spaceless_script(store: Store) -> None:
     assert "東京で会議" in store.index.search("東京")[0].snippet
 
 
+def test_fault_23_a_snippet_has_no_colours(store: Store) -> None:
+    say(store, "\x1b[32m" + "Filler. " * 400 + "\x1b[31mFAILED\x1b[0m here. " + "Filler. " * 400)
+    shown = store.index.search("failed")[0].snippet
+    assert "FAILED here." in shown and "\x1b" not in shown
+
+
 # payloads -------------------------------------------------------------------------------------------------
 
 
@@ -351,3 +362,17 @@ def test_a_date_that_is_none_is_refused(store: Store) -> None:
     for bad in ("yesterday", "2024-7", "07/31/2024", ""):
         with pytest.raises(BadInput, match="is not a date"):
             store.index.search("x", created_to=bad)
+
+
+def test_fault_04_the_index_is_its_owner_s_alone_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        with Store(tmp_path / "open", create=True) as store:
+            for number in range(10):  # enough commits for a merge
+                say(store, f"secret {number} " * 20_000)
+                store.index.catch_up()
+            files = list((tmp_path / "open" / "index").rglob("*"))
+            modes = {stat.S_IMODE(file.stat().st_mode) for file in files}
+    finally:
+        os.umask(before)
+    assert len(files) > 5 and modes <= {0o700, 0o600, 0o400}

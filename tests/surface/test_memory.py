@@ -2,16 +2,17 @@
 
 import datetime as dt
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scroll_context.errors import BadInput
+from scroll_context.errors import BadInput, PayloadDamaged, UnknownSeq
 from scroll_context.events import Draft, Kind, Scope
 from scroll_context.store.store import Store
-from scroll_context.surface.memory import MemorySurface, NoSession
+from scroll_context.surface.memory import EXPAND_BYTES, REMEMBERED, MemorySurface, NoSession
+from scroll_context.surface.memory_tools import memory_tools
 
 
 @pytest.fixture
@@ -114,3 +115,118 @@ def test_numbers_come_as_text_too_and_rows_are_announced_beside_the_rows(store: 
     assert [row["seq"] for row in memory.expand(str(seqs[0]), str(seqs[1])).value["rows"]] == seqs[:2]
     answer = memory.expand([seqs[0], 999]).value
     assert [row["seq"] for row in answer["rows"]] == seqs[:1] and "999" in answer["note"]
+
+
+# faults -----------------------------------------------------------------------------------------------------
+
+
+class View(NoSession):
+    """A session whose view shows these events."""
+
+    def __init__(self, *seqs: int) -> None:
+        self._seqs = seqs
+
+    def visible_seqs(self) -> Collection[int]:
+        return self._seqs
+
+
+def test_fault_07_the_end_of_the_log_is_told_only_within_the_grant(store: Store) -> None:
+    own = said(store, "tea")
+    for _ in range(40):
+        said(store, "foreign", session_id="other", agent_id="somebody")
+    memory = surface(store, reach="session")
+    for call in (lambda: memory.expand(12), lambda: memory.read_payload(12), lambda: memory.expand([40, 41])):
+        with pytest.raises(UnknownSeq) as refused:
+            call()
+        assert "41" not in str(refused.value).replace("[40, 41]", "").replace("40, 41", "")
+        assert f"seq {own}" in str(refused.value)
+    memory = MemorySurface(store, Scope("nobody"), "session", NoSession())
+    with pytest.raises(UnknownSeq) as refused:
+        memory.expand(12)
+    assert "41" not in str(refused.value)
+
+
+def test_fault_10_expanding_one_event_often_gives_it_once_and_bytes_are_bounded(store: Store) -> None:
+    one = said(store, "x" * 1_000_000)
+    memory = surface(store)
+    assert len(memory.expand([one] * 2_000).value["rows"]) == 1
+    many = store.log.append_many([Draft(session_id="own", content=f"{n}" + "x" * 1_000_000) for n in range(20)])
+    answer = memory.expand(many).value
+    assert sum(len(row["content"]) for row in answer["rows"]) <= EXPAND_BYTES
+    assert len(answer["rows"]) == 16 and answer["truncated"]
+    assert f"Go on from seq {many[16]}" in answer["note"]
+
+
+def test_fault_10_a_session_remembers_a_bounded_number_of_searches(store: Store) -> None:
+    said(store, "tea")
+    memory = surface(store)
+    memory.search("tea")
+    assert "call 2 of the same search" in memory.search("tea").value["note"]
+    for number in range(3 * REMEMBERED):
+        memory._repeated(f"query {number}" * 1_000, 10, {})
+    assert len(memory._asked) == REMEMBERED
+
+
+def test_fault_13_a_body_is_verified_once_and_then_read_in_pieces(store: Store) -> None:
+    body = bytes(range(256)) * (5 << 12)  # five pieces
+    payload = store.payloads.put(body, "application/octet-stream")
+    seq = store.append(Draft(session_id="own", agent_id="me", content="an artifact", payload=payload))
+    memory = surface(store)
+    opened: list[int] = []
+    check = store.payloads.check
+    store.payloads.check = lambda digest: (opened.append(1), check(digest))[1]  # type: ignore[method-assign]
+    pieces, more = b"", True
+    while more:
+        answer = memory.read_payload(seq, len(pieces)).value
+        pieces += answer["piece"]
+        more = answer["more"]
+    assert pieces == body and opened == [1]
+
+
+def test_fault_13_a_damaged_body_is_not_given_out(store: Store) -> None:
+    seq = said(store, "needle " * 20_000)
+    (file,) = (store.payloads.path(digest) for digest in store.payloads.digests())
+    file.chmod(0o600)
+    file.write_bytes(file.read_bytes()[:-1] + b"X")
+    with pytest.raises(PayloadDamaged):
+        surface(store).read_payload(seq)
+
+
+def test_fault_15_hits_that_are_in_view_are_named(store: Store) -> None:
+    one, two = said(store, "the zebra"), said(store, "zebra crossing")
+    memory = MemorySurface(store, Scope("own", agent_id="me"), "all", View(one, two))
+    note = memory.search("zebra").value["note"]
+    assert f"already shows match: seq {one}, {two}" in note
+    assert memory.empty_searches == 0 and note in memory.notes[0]
+    assert "nothing within reach" in memory.search("giraffe").value["note"]
+    assert memory.empty_searches == 1
+
+
+def test_fault_17_a_large_text_is_paged_to_its_end(store: Store) -> None:
+    body = "".join(f"line {n:07} é\n" for n in range(150_000))
+    seq = said(store, body)
+    (expand,) = memory_tools(surface(store), ["expand"])
+    pages, start = [], 0
+    while True:
+        (row,) = expand(seq, start=start)["rows"]
+        pages.append(row["content"])
+        if "more" not in row:
+            break
+        assert f"ms_expand(seq={seq}, start=" in row["more"]
+        start = int(row["more"].rpartition("start=")[2].partition(")")[0])
+        if len(pages) == 3:  # on to the end
+            start = len(body) - 30_000
+            pages[-1] += body[3 * len(pages[0]) : start]
+    assert "".join(pages) == body
+
+
+def test_fault_20_what_a_query_was_made_from_is_known_or_marked_unknown(store: Store) -> None:
+    one, two = said(store, "tea"), said(store, "coffee")
+    memory = surface(store)
+    result = memory.sql_query("SELECT content FROM hist.events ORDER BY seq")
+    assert result.seqs == (one, two) and not result.unknown
+    result = memory.sql_query("SELECT 4 AS seq, 'made up' AS content")
+    assert result.seqs == () and not result.unknown
+    result = memory.sql_query("SELECT max(content) AS c, 4 AS seq FROM hist.events")
+    assert result.seqs == () and result.unknown
+    memory.close()

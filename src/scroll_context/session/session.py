@@ -297,7 +297,7 @@ def searched_in_vain(searches: int) -> str:
     if not searches:
         return ""
     ran = "One search" if searches == 1 else f"{searches} searches"
-    return f"\n[{ran} in this cell ran and matched nothing: those words do not occur within reach. Others may.]"
+    return f"\n[{ran} in this cell ran and matched nothing. Other words may, or fewer filters.]"
 
 
 def lineage(store: Store, session_id: str, upto: int | None = None) -> Iterator[Event]:

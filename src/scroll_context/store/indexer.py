@@ -13,7 +13,6 @@ for this thread up to its own time limit, so a large payload or a slow merge can
 """
 
 import contextlib
-import fcntl
 import os
 import shutil
 import tempfile
@@ -254,7 +253,7 @@ class Indexer:
         try:
             handle = self._open_lock()
             try:
-                while not (held := _try_lock(handle)):
+                while not (held := schema.try_lock(handle)):
                     reached = target is not None and self.current_until() >= target
                     if reached or _is_past(deadline) or self._stopped.wait(0.005):
                         break
@@ -267,7 +266,7 @@ class Indexer:
     def _open_lock(self) -> int:
         try:
             schema.private_folder(self.root)
-            return os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            return os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise IndexUnavailable(
                 f"the search index in {self.root} cannot be written: {error.strerror}. The log is not affected."
@@ -281,6 +280,7 @@ class Indexer:
             upto = start
             while upto < target and not self._stopped.is_set() and not _is_past(deadline):
                 upto = self._write_batch(writer, upto, target, deadline)
+                self._make_private()
                 self._open(_stamp(self._meta) or (0, 0)).current_until = upto
                 if progress is not None:
                     progress(upto, target)
@@ -304,6 +304,12 @@ class Indexer:
                     writer.wait_merging_threads()
                 raise
             writer.wait_merging_threads()
+            self._make_private()
+
+    def _make_private(self) -> None:
+        """The engine creates files as the umask says. Nobody else can enter their folder; nor may they be read."""
+        for file in self.folder.iterdir():
+            schema.make_private(file)
 
     def _ready(self) -> tuple[tantivy.Index, int]:
         """A sound index, made anew if need be, and the seq to go on from. Under the lock.
@@ -409,14 +415,6 @@ def _stamp(file: Path) -> tuple[int, int] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     return status.st_ino, status.st_mtime_ns
-
-
-def _try_lock(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 # checking the files -------------------------------------------------------------------------------------

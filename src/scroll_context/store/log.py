@@ -263,7 +263,9 @@ class EventLog:
         """The event at an address, if it exists and the grant reaches it."""
         found = self.get_many([seq], grant)
         if not found:
-            raise UnknownSeq(f"no event has seq {seq} within reach; the log ends at {self.last_seq()}")
+            newest = self.tail(1, grant=grant)
+            end = f"; the newest has seq {newest[0].seq}" if newest else ""
+            raise UnknownSeq(f"no event has seq {seq} within reach{end}")
         return found[0]
 
     def get_many(self, seqs: Sequence[int], grant: Grant = EVERYTHING) -> list[Event]:

@@ -120,8 +120,11 @@ Counts = dict[tuple[object, ...], int]
 
 def find(
     searcher: tantivy.Searcher, counts: Counts, query: Words | Node, filters: Filters, ranking: Ranking
-) -> list[Match]:
-    """The best matches. Events with all of a few words count twice; any of the words will do when those are few."""
+) -> tuple[list[Match], tuple[int, ...]]:
+    """The best matches, and the excluded events among the candidates.
+
+    Events with all of a few words count twice; any of the words will do when those are few.
+    """
     return _Run(searcher, counts, filters.grant).find(query, filters, ranking)
 
 
@@ -137,7 +140,7 @@ class _Run:
         if self._documents == searcher.num_docs:  # every document is granted: the engine's statistics are right
             self._granted = []
 
-    def find(self, query: Words | Node, filters: Filters, ranking: Ranking) -> list[Match]:
+    def find(self, query: Words | Node, filters: Filters, ranking: Ranking) -> tuple[list[Match], tuple[int, ...]]:
         clauses = filters.clauses()
         if not isinstance(query, Words):
             return self._ranked(self._candidates(self._node(query, exact=False), clauses, ranking), ranking)
@@ -150,9 +153,11 @@ class _Run:
             hits = self._candidates(self._any_words(query), clauses, ranking)
         return self._ranked(hits, ranking)
 
-    def _ranked(self, hits: list[tuple[float, tantivy.DocAddress]], ranking: Ranking) -> list[Match]:
+    def _ranked(
+        self, hits: list[tuple[float, tantivy.DocAddress]], ranking: Ranking
+    ) -> tuple[list[Match], tuple[int, ...]]:
         if not hits:
-            return []
+            return [], ()
         scores, places = zip(*hits, strict=True)
         if self._granted:  # weighing anew rounds, which must not break ties
             scores = tuple(float(f"{score:.5g}") for score in scores)
@@ -161,7 +166,8 @@ class _Run:
         found = ranked(seqs, turns, scores, ranking)
         if self._grant != EVERYTHING:
             found = [(place, 1 / rank) for rank, (place, _) in enumerate(found, 1)]
-        return [Match(seqs[place], score, addresses[place]) for place, score in found]
+        excluded = tuple(dict.fromkeys(seq for seq in seqs if seq in ranking.exclude))
+        return [Match(seqs[place], score, addresses[place]) for place, score in found], excluded
 
     def _column(self, field: str, addresses: list[tantivy.DocAddress]) -> list[int]:
         return cast(list[int], self.searcher.fast_field_values(field, addresses))

@@ -14,6 +14,7 @@ import msgspec
 from scroll_context.errors import BadInput, IndexUnavailable
 from scroll_context.events import EVERYTHING, Event, Grant
 from scroll_context.store import query as language
+from scroll_context.store import tokenize
 from scroll_context.store.indexer import Commit, EngineFaults, Indexer, Progress
 from scroll_context.store.log import EventLog
 from scroll_context.store.payloads import PayloadStore
@@ -45,6 +46,7 @@ class Hits(list[Hit]):
     behind: int = 0  # events not yet indexed
     trouble: str = ""  # why the index could not catch up, when it could not
     asked_nothing: bool = False  # the query has no word that says anything
+    excluded: tuple[int, ...] = ()  # events that matched and were left out because the caller excluded them
 
     @property
     def note(self) -> str:
@@ -115,11 +117,11 @@ class SearchIndex:
         hits.behind = self._freshen(grant, exclude, patience)
         hits.trouble = self._indexer.trouble
         try:
-            hits.extend(self._find(parsed, filters, ranking, grant))
+            self._find(hits, parsed, filters, ranking)
         except IndexUnavailable:  # damage that only reading brought to light
             self._indexer.discard(patience)
             hits.behind = self._freshen(grant, exclude, patience)
-            hits.extend(self._find(parsed, filters, ranking, grant))
+            self._find(hits, parsed, filters, ranking)
         return hits
 
     # currency -------------------------------------------------------------------------------------------
@@ -189,20 +191,23 @@ class SearchIndex:
             commit.current_until = max(commit.current_until, last)
         return all(event.seq in exclude or not grant.permits(event) for event in new)
 
-    def _find(self, parsed: Words | Node, filters: Filters, ranking: Ranking, grant: Grant) -> list[Hit]:
+    def _find(self, hits: Hits, parsed: Words | Node, filters: Filters, ranking: Ranking) -> None:
         commit = self._indexer.newest()
         if commit is None:
-            return []
+            return
         with EngineFaults("searching the index"):
-            found = find(commit.searcher, commit.counts, parsed, filters, ranking)
+            found, hits.excluded = find(commit.searcher, commit.counts, parsed, filters, ranking)
             needles = [Needle.of(term) for term in language.terms_of(parsed)]
-            events = {e.seq: e for e in self._log.get_many([match.seq for match in found], grant) if e.is_searchable}
-            return [_hit(events[match.seq], match, commit, needles) for match in found if match.seq in events]
+            events = self._log.get_many([match.seq for match in found], filters.grant)
+            known = {event.seq: event for event in events if event.is_searchable}
+            hits.extend(_hit(known[match.seq], match, commit, needles) for match in found if match.seq in known)
 
 
 def _hit(event: Event, match: Match, commit: Commit, needles: Sequence[Needle]) -> Hit:
-    shown = snippet(event.content or event.headline, needles)  # a reply that only made calls has no other words
+    # a reply that only made calls has no other words than its headline
+    shown = snippet(tokenize.without_colours(event.content or event.headline), needles)
     if event.payload is not None and (passage := commit.searcher.doc(match.address).get_first("passage")):
         text = bytes(passage).decode()
-        shown = snippet(text, needles, from_start=text.startswith(event.content[:1_000]))
+        from_start = text.startswith(event.content[:1_000])
+        shown = snippet(tokenize.without_colours(text), needles, from_start=from_start)
     return Hit(event, match.score, shown)

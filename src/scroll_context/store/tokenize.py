@@ -22,7 +22,7 @@ from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
 from scroll_context.events import Event, Kind
 from scroll_context.store.payloads import PayloadStore
 
-VERSION = 2
+VERSION = 3
 
 PASSAGE = 64_000  # characters of a large body that make one document
 OVERLAP = 200  # characters shared by neighbouring passages, so that a phrase across the cut is found
@@ -42,6 +42,11 @@ _SPACELESS = (
     "\U00020000-\U0003ffff"  # rarer Han
 )
 _RUN = re.compile(f"[{_SPACELESS}]+")
+_ESCAPES = re.compile(
+    "(?:\x1b\\[|\x9b)[0-?]*+[ -/]*+[@-~]"  # colours, cursor movements
+    "|\x1b\\][^\x07\x1b]*+(?:\x07|\x1b\\\\)?+"  # titles, links
+    "|\x1b[ -/]*+[0-Z\\\\^-~]"
+)
 _SIGN = re.compile(r"\+\+|#")
 _WORD_BEFORE = re.compile(r"[^\W_]{1,20}\Z")
 
@@ -113,8 +118,14 @@ def register(index: tantivy.Index) -> None:
 
 
 def normal(text: str) -> str:
-    """Text in the one Unicode form that the index uses: full-width letters become plain ones, and so on."""
+    """Text as the index reads it: without colours, and with plain letters for full-width ones, and so on."""
+    text = without_colours(text)
     return text if text.isascii() else unicodedata.normalize("NFKC", text)
+
+
+def without_colours(text: str) -> str:
+    """Text without the escape sequences of terminals, which would stick to its words."""
+    return _ESCAPES.sub("", text) if "\x1b" in text or "\x9b" in text else text
 
 
 def words(text: str) -> list[str]:

@@ -26,6 +26,8 @@ MAX_HITS = 200
 MAX_NOTES = 5
 WHOLE_TEXT = 1 << 20  # bytes; a larger body stays behind its handle
 PIECE = 4 << 20  # bytes of a body sent to the kernel at once
+EXPAND_BYTES = 16 << 20  # text that one expand returns
+REMEMBERED = 1_000  # searches and verified bodies that a session remembers
 
 
 class SessionFacts(Protocol):
@@ -50,7 +52,8 @@ class MemorySurface:
         self.empty_searches = 0  # of them, searches that found nothing
         self.notes: list[str] = []  # what a reader of its output must know, such as that rows were left out
         self._sql: GuardedSql | None = None
-        self._asked: dict[str, int] = {}
+        self._asked: dict[int, int] = {}  # how often the same search was asked, by its hash
+        self._verified: dict[str, None] = {}  # digests of bodies that were as they should be
 
     def begin_cell(self) -> None:
         """A new cell: its calls are counted from here."""
@@ -79,12 +82,17 @@ class MemorySurface:
         rows = [_row_of_hit(hit) for hit in found]
         notes = [found.note, self._repeated(query, count, filters)]
         self._note(f"ms.search({query!r:.60}): ", *notes)
-        if not rows:
+        if not rows and found.excluded:
+            shown = ", ".join(map(str, sorted(found.excluded)[:20]))
+            seen = f"only events that the working view already shows match: seq {shown}. Read them there."
+            self._note(f"ms.search({query!r:.60}): ", seen)
+            notes.append(seen)
+        elif not rows:
             self.empty_searches += 1
             if not found.asked_nothing:
                 notes.append(
-                    f"nothing in reach matches {query!r} (all words were tried, then any of them). Try other words, "
-                    "synonyms, or fewer filters; what the working view already shows is left out."
+                    f"nothing within reach and within the filters matches {query!r:.200} (all words were tried, then "
+                    "any of them). Try other words, synonyms, or fewer filters."
                 )
         return CapabilityResult(
             {"rows": rows, "note": " ".join(filter(None, notes))}, tuple(row["seq"] for row in rows)
@@ -92,18 +100,34 @@ class MemorySurface:
 
     def expand(self, *places: Any) -> CapabilityResult:
         """The exact events at one seq, at several, or from one to another."""
-        seqs, asked = places_of(places)
+        asked_seqs, asked = places_of(places)
+        seqs = list(dict.fromkeys(asked_seqs))
         events = self.store.log.get_many(seqs, self.grant)
         if not events:
+            newest = self.store.log.tail(1, grant=self.grant)
+            end = f"; the newest event within reach has seq {newest[0].seq}" if newest else ""
             raise UnknownSeq(
-                f"no event within reach at {asked}; the log ends at {self.store.log.last_seq()}. "
+                f"no event within reach at {asked}{end}. "
                 "Take seqs from ms.search, ms.index() or hist.conversation_history."
             )
-        rows = [self._row_of_event(event) for event in events]
         missing = sorted(set(seqs) - {event.seq for event in events}) if len(seqs) < 100 else []
-        note = f"not within reach: {missing}" if missing else ""
+        notes = [f"not within reach: {missing}"] if missing else []
+        rows: list[dict[str, Any]] = []
+        left = EXPAND_BYTES
+        for event in events:
+            row = self._row_of_event(event)
+            left -= len(row["content"])
+            if left < 0 and rows:
+                notes.append(
+                    f"only the first {len(rows):,} of {len(events):,} events are here: they are long. Go on from seq "
+                    f"{event.seq}, or read a long text by its row's `payload`."
+                )
+                break
+            rows.append(row)
+        note = "; ".join(notes)
         self._note("ms.expand: ", note)
-        return CapabilityResult({"rows": rows, "note": note}, tuple(event.seq for event in events))
+        answer = {"rows": rows, "note": note, "truncated": len(rows) < len(events)}
+        return CapabilityResult(answer, tuple(row["seq"] for row in rows))
 
     def sql_query(self, sql: str, params: Any = ()) -> CapabilityResult:
         """Read-only SQL on hist.conversation_history and hist.events."""
@@ -138,12 +162,33 @@ class MemorySurface:
         if event.payload is None:
             raise BadInput(f"seq {event.seq} has no payload; its whole text is its content")
         at = whole_number(start, "start", 0)
+        self._verify(event.payload.digest)
         piece = self.store.payloads.piece(event.payload.digest, at, PIECE)
         return CapabilityResult({"piece": piece, "more": at + len(piece) < event.payload.size}, (event.seq,))
+
+    def page(self, seq: int, start: int, count: int) -> tuple[str, bool]:
+        """Some characters of a large text within reach, and whether more follow."""
+        event = self.store.log.get(seq, self.grant)
+        if event.payload is None or not event.payload.is_text:
+            return event.content[start : start + count], len(event.content) > start + count
+        self._verify(event.payload.digest)
+        held, at = "", 0
+        for piece in self.store.payloads.text_pieces(event.payload.digest):
+            held += piece[max(0, start - at) :]
+            at += len(piece)
+            if len(held) > count:
+                break
+        return held[:count], len(held) > count
 
     def close(self) -> None:
         if self._sql is not None:
             self._sql.close()
+
+    def _verify(self, digest: str) -> None:
+        """Read a body for its digest, the first time that a piece of it is wanted."""
+        if digest not in self._verified:
+            self.store.payloads.check(digest)
+            _remember(self._verified, digest, None)
 
     def _note(self, where: str, *notes: str) -> None:
         for note in filter(None, notes):
@@ -151,8 +196,9 @@ class MemorySurface:
                 self.notes.append(where + note)
 
     def _repeated(self, query: str, count: int, filters: dict[str, Any]) -> str:
-        key = repr((query, count, sorted(filters.items(), key=lambda item: item[0])))
-        self._asked[key] = times = self._asked.get(key, 0) + 1
+        key = hash(repr((query, count, sorted(filters.items(), key=lambda item: item[0]))))
+        times = self._asked.pop(key, 0) + 1
+        _remember(self._asked, key, times)
         if times == 1:
             return ""
         return f"this is call {times} of the same search in this session; other words will find other rows."
@@ -163,6 +209,13 @@ class MemorySurface:
         if event.payload is not None and event.payload.is_text and event.payload.size <= WHOLE_TEXT:
             row["content"] = self.store.log.text(event)
         return row
+
+
+def _remember(known: dict[Any, Any], key: Any, value: Any) -> None:
+    """Add to a dict that forgets its oldest entry when it is full."""
+    known[key] = value
+    if len(known) > REMEMBERED:
+        del known[next(iter(known))]
 
 
 class NoSession:

@@ -8,7 +8,7 @@ recalls. The grant, the checks and the notes are those of the memory surface.
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
-from scroll_context.surface.memory import MemorySurface
+from scroll_context.surface.memory import WHOLE_TEXT, MemorySurface
 from scroll_context.surface.tools import Tool, tool
 
 HIT_CHARS = 1_200  # of a hit; a longer text is shown by the part that matched
@@ -87,7 +87,21 @@ class _Recall:
             )
             rows = rows[:MAX_ROWS]
         page = PAGE_CHARS // len(rows)
-        return _answer([_page(row, start, page) for row in rows], note)
+        return _answer([self._page(row, max(0, start), page) for row in rows], note)
+
+    def _page(self, row: Mapping[str, Any], start: int, page: int) -> dict[str, Any]:
+        """A row with a page of its text, and how to go on."""
+        body = row.get("payload")
+        if body and body["text"] and body["size"] > WHOLE_TEXT:
+            text, more = self._memory.page(row["seq"], start, page)
+            size = f"{body['size']:,} bytes"
+        else:
+            text, more = row["content"][start : start + page], len(row["content"]) > start + page
+            size = f"{len(row['content']):,} characters"
+        shown = _known(row) | {"content": text}
+        if more:
+            shown["more"] = f"{size} in all; ms_expand(seq={row['seq']}, start={start + page}) goes on"
+        return shown
 
     def sql_query(
         self,
@@ -113,14 +127,6 @@ def _hits(answer: Mapping[str, Any]) -> dict[str, Any]:
         whole = len(row["content"]) <= HIT_CHARS
         rows.append(_known(row) | ({"content": row["content"]} if whole else {"snippet": row["snippet"]}))
     return _answer(rows, answer["note"])
-
-
-def _page(row: Mapping[str, Any], start: int, page: int) -> dict[str, Any]:
-    text, begin = row["content"], max(0, start)
-    shown = _known(row) | {"content": text[begin : begin + page]}
-    if len(text) > begin + page:
-        shown["more"] = f"{len(text):,} characters in all; ms_expand(seq={row['seq']}, start={begin + page}) goes on"
-    return shown
 
 
 def _known(row: Mapping[str, Any]) -> dict[str, Any]:
