@@ -3,27 +3,24 @@
 import contextlib
 import io
 import os
-import pty
-import select
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 from click.testing import Result
 from rich.console import Console
+from terminal import Terminal, script, wait_for
 
 from scroll_context.agent.agent import Agent
 from scroll_context.cli.agent import stoppable
 from scroll_context.cli.chat import Chat
 from scroll_context.cli.watch import Consent, Screen, Watch
 from scroll_context.events import Event, Kind
-from scroll_context.models import Reply, Request, ScriptedModel, exec_cell
+from scroll_context.models import Request, ScriptedModel, exec_cell
 from scroll_context.models.scripted import Answer
 from scroll_context.session.session import Session
 from scroll_context.store.store import Store
@@ -31,8 +28,6 @@ from scroll_context.store.store import Store
 Run = Callable[..., Result]
 Process = Callable[..., "subprocess.Popen[bytes]"]
 
-MAIN = "from scroll_context.cli.main import main; main()"
-TAKE_TERMINAL = "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
 
 ENDLESS = exec_cell("kept = 'still here'\nstarted()\nwhile True:\n    pass")
 
@@ -57,20 +52,6 @@ def tools(tmp_path: Path) -> Path:
     file = tmp_path / "my_tools.py"
     file.write_text(TOOLS)
     return file
-
-
-def script(folder: Path, *entries: Reply | str) -> str:
-    file = folder / f"script{len(list(folder.iterdir()))}.json"
-    file.write_bytes(msgspec.json.encode(list(entries)))
-    return f"scripted:{file}"
-
-
-def wait_for(file: Path, process: "subprocess.Popen[bytes]", seconds: float = 120) -> None:
-    """Until a file appears; a process that ends before that has failed."""
-    until = time.monotonic() + seconds
-    while not file.exists():
-        assert process.poll() is None and time.monotonic() < until, f"{file.name} was not made"
-        time.sleep(0.01)
 
 
 def test_a_chat_streams_shows_and_counts(scroll: Run, folder: Path, tmp_path: Path) -> None:
@@ -299,56 +280,6 @@ def test_ctrl_c_stops_the_reply(folder: Path) -> None:
         last = store.log.tail(1, session_id="s")[0]
         assert last.metadata["cut"] is True and len(last.content) < 100_000
         assert agent.run("And now?").answer == "on"
-
-
-class Terminal:
-    """A command of `scroll` at a terminal of its own, on which ^C is a signal."""
-
-    def __init__(self, command: list[str], folder: Path) -> None:
-        self._master, slave = pty.openpty()
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", TAKE_TERMINAL + MAIN, *command],
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            start_new_session=True,
-            env={**os.environ, "TERM": "dumb", "SCROLL_STORE": str(folder)},
-        )
-        os.close(slave)
-        self._seen = b""
-
-    def __enter__(self) -> "Terminal":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self._master)
-
-    def expect(self, wanted: str, seconds: float = 60) -> str:
-        """Everything up to and including a text, from where the last one ended."""
-        sought = wanted.encode()
-        while sought not in self._seen:
-            ready, _, _ = select.select([self._master], [], [], seconds)
-            piece = b""
-            with contextlib.suppress(OSError):  # the terminal is closed
-                piece = os.read(self._master, 65536) if ready else b""
-            assert piece, f"{wanted!r} did not come; there was {self._seen.decode(errors='replace')}"
-            self._seen += piece
-        upto, _, self._seen = self._seen.partition(sought)
-        return (upto + sought).decode(errors="replace")
-
-    def type(self, text: str) -> None:
-        os.write(self._master, text.encode())
-
-    def press(self, key: str, wanted: str) -> None:
-        """Type at a prompt until it answers: what comes just before the line editor waits for a key may be lost."""
-        for _ in range(3):
-            self.type(key)
-            with contextlib.suppress(AssertionError):
-                self.expect(wanted, seconds=10)
-                return
-        self.expect(wanted)
 
 
 def test_ctrl_c_at_a_terminal(folder: Path, tmp_path: Path, tools: Path) -> None:

@@ -130,11 +130,11 @@ class Consent:
             raise BadInput("nobody is there to be asked; tools with effects run unasked only with --yes")
         call = f"{one_line(use.name)}({', '.join(f'{one_line(n)}={_spelt(v)}' for n, v in use.arguments.items())})"
         if self._mode == "always":
-            self._screen.print(f"  ! {call}", "magenta")
+            self._screen.print(f"  ! {call}", "magenta", copy=True)
             return True
         with contextlib.suppress(termios.error, ValueError, OSError):  # where no terminal is, nothing was typed ahead
             termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before the question is no answer to it
-        self._screen.print(f"  ? {call} has effects. Run it? [y/N] ", "magenta", end="")
+        self._screen.print(f"  ? {call} has effects. Run it? [y/N] ", "magenta", end="", copy=True)
         answer = self._answer()
         if not answer.endswith("\n") or not sys.stdin.isatty():
             self._screen.print()
@@ -151,6 +151,6 @@ class Consent:
 
 
 def _spelt(value: Any) -> str:
-    """An argument as the user must see it before agreeing: on one line, whole, or with what is missing counted."""
-    text = one_line(msgspec.json.encode(value, enc_hook=str).decode())
+    """An argument as the user must see it before agreeing: whole, or with what is missing counted."""
+    text = msgspec.json.encode(value, enc_hook=str).decode()
     return text if len(text) <= ASKED else f"{text[:ASKED]}… and {len(text) - ASKED:,} more characters"
