@@ -31,7 +31,7 @@ def demo(fast: bool, keep: Path | None) -> None:
 
     from scroll_context.demo.script import NotShown
     from scroll_context.demo.stage import WIDTH, Stage
-    from scroll_context.demo.story import play
+    from scroll_context.demo.story import Story
 
     if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
         raise BadInput(f"{keep} exists and is not empty; name a new folder")
@@ -41,7 +41,7 @@ def demo(fast: bool, keep: Path | None) -> None:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="scroll-demo-")))
         stage = Stage(console, paced=watched and not fast)
         try:
-            failures = play(stage, keep or scratch / "store", scratch / "bookings.jsonl")
+            failures = Story(stage, keep or scratch / "store", scratch / "bookings.jsonl").play()
         except NotShown as error:
             stage.end_line()
             raise BadInput(f"the demonstration failed: {error}") from error

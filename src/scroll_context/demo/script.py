@@ -6,14 +6,15 @@ system did not show those, the script could not go on.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from scroll_context.demo import world
-from scroll_context.models import Reply, Request, exec_cell
+from scroll_context.models import Reply, Request, ScriptedModel, exec_cell
 from scroll_context.models.scripted import Entry
 from scroll_context.view.index import HEADER
 
 DAY = "2026-09-12"
+WINDOW = 6_000  # tokens: so small that the tour does not fit by far
 
 FIRST = (
     "Nadia and I want to see Portugal again: Zürich to Porto on 12 September, and from there by car to Pinhão. "
@@ -29,6 +30,11 @@ FOURTH = "Good. Book all the rooms."
 
 class NotShown(LookupError):
     """The request does not hold what the script would read from it."""
+
+
+def model(entries: Sequence[Entry], *, pace: float = 0.0) -> ScriptedModel:
+    """A model that says these things, with the demonstration's window."""
+    return ScriptedModel(entries, name="scripted:demo", window=WINDOW, chunk=6, pace=pace)
 
 
 def flight_and_road() -> list[Entry]:

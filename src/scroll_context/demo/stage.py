@@ -1,7 +1,8 @@
 """Where the demonstration is shown: sections, cells, bars and checked claims, in 80 columns, with or without pauses.
 
 It also keeps the score: a claim that turns out false is shown as such and counted, so that the demonstration cannot
-end well when one of its sentences was not true.
+end well when one of its sentences was not true. `ShowCells` and `ShowSteps` are two ways of showing the events of an
+agent at work: each cell with what it printed, or each step as one line.
 """
 
 import textwrap
@@ -11,6 +12,12 @@ from rich.console import Console
 from rich.rule import Rule
 from rich.syntax import Syntax
 from rich.text import Text
+
+from scroll_context.events import Event, Kind
+from scroll_context.store.store import Store
+from scroll_context.view.eviction import Budget
+from scroll_context.view.headline import parse_field
+from scroll_context.view.working import EvictionPlan
 
 WIDTH = 80
 BAR = 30
@@ -125,3 +132,48 @@ class Stage:
     def _print(self, line: str, style: str) -> None:
         self.end_line()
         self._console.print(Text(line, style=style), no_wrap=True, overflow="ellipsis")
+
+
+class ShowCells:
+    """Shows each cell, what its calls brought, and what it printed."""
+
+    def __init__(self, stage: Stage, store: Store) -> None:
+        self._stage = stage
+        self._log = store.log
+
+    def __call__(self, event: Event) -> None:
+        if event.kind == Kind.CELL:
+            self._stage.cell(event.seq, event.content)
+        elif event.kind == Kind.OBSERVATION:
+            for call in self._log.span(event.reply_to or event.seq, event.seq):
+                if call.kind == Kind.TOOL_RESULT and call.name.startswith(("search", "find")):
+                    size = len(self._log.text(call).encode())
+                    self._stage.fact(f"→ {call.name}: {size:,} bytes, kept whole at seq {call.seq}")
+            self._stage.printed(event.content)
+        elif event.kind == Kind.EVICTION:
+            self._stage.fact(f"↓ {event.content}")
+
+
+class ShowSteps:
+    """Shows each step as one line: what it did, and how full the window was when the model was asked."""
+
+    def __init__(self, stage: Stage, window: int) -> None:
+        self._stage = stage
+        self._window = window
+        self.requests = self.largest = self.folded = self.evicted = 0
+
+    def __call__(self, event: Event) -> None:
+        if event.kind == Kind.EVICTION:
+            plan = EvictionPlan.from_metadata(event.metadata)
+            self.folded += len(plan.folded)
+            self.evicted += len(plan.evicted)
+            lists = ((plan.folded, "folded"), (plan.evicted, "evicted"))
+            parts = [f"{len(seqs)} {how}" for seqs, how in lists if seqs]
+            self._stage.fact(f"↓ {', '.join(parts):<28} {plan.before:,} → {plan.after:,} tokens, by estimate")
+        elif event.kind == Kind.CONVERSATION and event.role == "assistant":
+            tokens = int(event.metadata["usage"]["input_tokens"])
+            self.requests += 1
+            self.largest = max(self.largest, tokens)
+            headline = parse_field(event.headline)
+            if headline is not None:
+                self._stage.bar(headline.task, tokens, self._window, Budget(self._window).high)
