@@ -1,6 +1,8 @@
 """Near-duplicates are folded, what differs in a number is not, and closeness goes by the words that mean something."""
 
-from scroll_context.text.similar import closeness, content_stems, fold
+import pytest
+
+from scroll_context.text.similar import Wordings, fold
 
 LONG = "the pump of the northern station stopped at night and the operator restarted it by hand before the shift ended"
 
@@ -21,10 +23,12 @@ def test_many_texts_are_folded_into_few_groups() -> None:
 
 
 def test_closeness_counts_rare_words_more_than_common_ones() -> None:
-    budget = content_stems("My budget for the kitchen is 5000 euros")
-    update = content_stems("We changed the kitchen budget to 7000 euros")
-    other = content_stems("My euros are in the bank")
-    weights = {"budget": 5.0, "kitchen": 4.0}
-    assert closeness(budget, update, weights) > 2 * closeness(budget, other, weights) > 0
-    assert closeness(budget, budget, weights) == 1
-    assert closeness(budget, frozenset(), weights) == 0
+    wordings = Wordings()
+    said = ["We changed the kitchen budget to 7000 euros", "My euros are in the bank", "The bank closed my account",
+            "My budget for the kitchen is 5000 euros", "I paid the account in euros"]  # fmt: skip
+    for number, text in enumerate(said):
+        wordings.add(number, text)
+    (same, first), (close, second), *rest = wordings.closest("My budget for the kitchen is 5000 euros")
+    assert (first, second) == (3, 0) and same == pytest.approx(1) and close < same
+    assert all(score < close / 2 for score, _ in rest)
+    assert wordings.closest("") == [] and wordings.closest("zebra", 0.1) == []

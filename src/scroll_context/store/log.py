@@ -287,7 +287,7 @@ class EventLog:
 
     def tail(self, count: int, **filters: Any) -> list[Event]:
         """The newest `count` events that match, oldest first. Filters as for iterate()."""
-        where, values = _conditions(**filters)
+        where, values = conditions(**filters)
         return list(reversed(self._select(f"{where} ORDER BY seq DESC LIMIT ?", [*values, count])))
 
     def iterate(self, after: int = 0, until: int | None = None, **filters: Any) -> Iterator[Event]:
@@ -296,7 +296,7 @@ class EventLog:
         Filters: session_id, agent_id, task_id, kind, role (a text or several), created_from, created_to
         (ISO text, compared as text; a date as the upper end includes that day), grant.
         """
-        where, values = _conditions(**filters)
+        where, values = conditions(**filters)
         until = self.last_seq() if until is None else until
         while True:
             page = self._select(f"seq > ? AND seq <= ? AND {where} ORDER BY seq LIMIT ?", [after, until, *values, PAGE])
@@ -317,7 +317,7 @@ class EventLog:
 
     def sessions(self, grant: Grant = EVERYTHING) -> list[SessionInfo]:
         """Every session within reach, oldest first."""
-        where, values = _conditions(grant=grant)
+        where, values = conditions(grant=grant)
         rows = self.query(
             f"""SELECT s.session_id, a.agent_id, a.task_id, s.n, s.lo, s.hi, a.created_at, b.created_at
             FROM (SELECT session_id, count(*) n, min(seq) lo, max(seq) hi FROM event WHERE {where}
@@ -394,7 +394,7 @@ def _known_sources(database: sqlite3.Connection, rows: list[Row]) -> dict[str, i
     return known
 
 
-def _conditions(
+def conditions(
     *,
     session_id: str | Sequence[str] | None = None,
     agent_id: str | Sequence[str] | None = None,

@@ -20,6 +20,7 @@ from scroll_context.store.search import Hit
 from scroll_context.store.sql import GuardedSql
 from scroll_context.store.store import Store
 from scroll_context.surface.arguments import bindable, filters_of, places_of, whole_number
+from scroll_context.surface.recall import Recall
 from scroll_context.surface.tool_results import ResultRef
 
 MAX_HITS = 200
@@ -54,6 +55,7 @@ class MemorySurface:
         self._sql: GuardedSql | None = None
         self._asked: dict[int, int] = {}  # how often the same search was asked, by its hash
         self._verified: dict[str, None] = {}  # digests of bodies that were as they should be
+        self._recall = Recall(self)
 
     def begin_cell(self) -> None:
         """A new cell: its calls are counted from here."""
@@ -70,6 +72,7 @@ class MemorySurface:
             "ms.sessions": self.sessions,
             "ms.index": self.index,
             "ms.provenance": self.provenance,
+            **self._recall.methods(),
         }
 
     def search(self, query: str, k: Any = 10, **filters: Any) -> CapabilityResult:
@@ -81,11 +84,11 @@ class MemorySurface:
         found = self.store.index.search(query, k=count, grant=self.grant, exclude=self.facts.visible_seqs(), **wanted)
         rows = [_row_of_hit(hit) for hit in found]
         notes = [found.note, self._repeated(query, count, filters)]
-        self._note(f"ms.search({query!r:.60}): ", *notes)
+        self.note(f"ms.search({query!r:.60}): ", *notes)
         if not rows and found.excluded:
             shown = ", ".join(map(str, sorted(found.excluded)[:20]))
             seen = f"only events that the working view already shows match: seq {shown}. Read them there."
-            self._note(f"ms.search({query!r:.60}): ", seen)
+            self.note(f"ms.search({query!r:.60}): ", seen)
             notes.append(seen)
         elif not rows:
             self.empty_searches += 1
@@ -125,7 +128,7 @@ class MemorySurface:
                 break
             rows.append(row)
         note = "; ".join(notes)
-        self._note("ms.expand: ", note)
+        self.note("ms.expand: ", note)
         answer = {"rows": rows, "note": note, "truncated": len(rows) < len(events)}
         return CapabilityResult(answer, tuple(row["seq"] for row in rows))
 
@@ -137,7 +140,7 @@ class MemorySurface:
             self._sql = self.store.sql(self.grant)
         bound = params if isinstance(params, Mapping | list | tuple) else (params,)
         result = self._sql.query(sql, bindable(bound))
-        self._note("ms.sql_query: ", result.note)
+        self.note("ms.sql_query: ", result.note)
         answer = {"rows": result.rows, "note": result.note, "truncated": result.truncated}
         return CapabilityResult(answer, result.seqs or (), unknown=result.seqs is None)
 
@@ -190,7 +193,7 @@ class MemorySurface:
             self.store.payloads.check(digest)
             _remember(self._verified, digest, None)
 
-    def _note(self, where: str, *notes: str) -> None:
+    def note(self, where: str, *notes: str) -> None:
         for note in filter(None, notes):
             if len(self.notes) < MAX_NOTES and where + note not in self.notes:
                 self.notes.append(where + note)

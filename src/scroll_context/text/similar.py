@@ -5,9 +5,10 @@ and "scored 85 %" are never folded, since the difference is what a reader looks 
 so that rare words in common count and small talk does not.
 """
 
+import math
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from scroll_context.text.words import STOP_WORDS, stem, words
 
@@ -15,6 +16,7 @@ SHINGLE = 3  # words
 SAME = 0.85  # share of common shingles from which two texts are near-duplicates
 BANDS = 6  # least hashes by which near-duplicates find each other
 READ = 4_000  # characters of a text that are compared
+COMMON, FEW = 0.2, 20  # share of the texts, and their number, above which a word says nothing
 
 _NUMBER = re.compile(r"\d[\d.,:/-]*")
 
@@ -63,15 +65,40 @@ def content_stems(text: str) -> frozenset[str]:
     return frozenset(stem(word) for word in words(text[:READ]) if word not in STOP_WORDS)
 
 
-def closeness(one: frozenset[str], other: frozenset[str], weights: Mapping[str, float]) -> float:
-    """From 0 to 1: the weight of the stems that two texts share, as part of the weight of both.
+class Wordings:
+    """Texts to compare by their wording. Words that few of them hold weigh most."""
 
-    A stem without a weight weighs 1.
-    """
-    shared = sum(weights.get(word, 1.0) for word in one & other)
-    if not shared:
-        return 0.0
-    return shared / sum(weights.get(word, 1.0) for word in one | other)
+    def __init__(self) -> None:
+        self._stems: dict[int, frozenset[str]] = {}
+        self._held: dict[str, list[int]] = {}
+
+    def add(self, key: int, text: str) -> None:
+        """One more text, under a number of its own."""
+        stems = self._stems[key] = content_stems(text)
+        for one in stems:
+            self._held.setdefault(one, []).append(key)
+
+    def closest(self, text: str, least: float = 0.0) -> list[tuple[float, int]]:
+        """How close each text is to this one, from 0 to 1 (the same words), and its number; the closest first.
+
+        Closeness is the cosine of the two sets of words, by weight.
+        """
+        count = len(self._stems) + 1
+        own = {one: math.log(count / (len(self._held.get(one, ())) + 1)) ** 2 for one in content_stems(text)}
+        shared: dict[int, float] = {}
+        for one, weight in own.items():
+            if len(held := self._held.get(one, ())) <= max(FEW, COMMON * count):
+                for key in held:
+                    shared[key] = shared.get(key, 0.0) + weight
+        norm = sum(own.values())
+        close = [(weight / math.sqrt(norm * self._norm(key)), key) for key, weight in shared.items() if weight]
+        return sorted(
+            ((min(score, 1.0), key) for score, key in close if score >= least), key=lambda one: (-one[0], one[1])
+        )
+
+    def _norm(self, key: int) -> float:
+        count = len(self._stems) + 1
+        return sum(math.log(count / (len(self._held[one]) + 1)) ** 2 for one in self._stems[key])
 
 
 def _shingles(found: list[str]) -> frozenset[int]:

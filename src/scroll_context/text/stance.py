@@ -9,6 +9,7 @@ missed can still be searched for, a false one would stand in every request.
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 from scroll_context.text.prose import body, clip, prose, sentences
 from scroll_context.text.words import stem, words
@@ -58,7 +59,7 @@ def standing(turns: Iterable[tuple[int, str]], least: int = INSTRUCTION) -> list
 
 # grammar ------------------------------------------------------------------------------------------------
 
-_Rules = list[tuple[tuple[str, ...], re.Pattern[str]]]  # a rule is tried where one of its cues occurs
+_Rules = list[tuple[tuple[str, ...], str]]  # a rule is tried where one of its cues occurs
 
 _VERBS = """act add address adjust aim annotate answer append apply ask assume attach avoid back base be begin break
     bring bold build call capitalize categorize change check choose cite clarify clean code combine comment commit
@@ -127,8 +128,11 @@ _ASKING_CUES = ("when i", "whenever", "if i ", "each time", "every time", "any t
 _REMEMBER_CUES = ("remember", "in mind", "forget", "note that")
 
 
-def _rule(cues: tuple[str, ...], *parts: str) -> tuple[tuple[str, ...], re.Pattern[str]]:
-    return cues, re.compile("".join(parts))
+def _rule(cues: tuple[str, ...], *parts: str) -> tuple[tuple[str, ...], str]:
+    return cues, "".join(parts)
+
+
+_compiled = cache(re.compile)  # when a rule is first tried: together they take as long as the rest of an import
 
 
 _INSTRUCTIONS: _Rules = [  # each is matched from the beginning of a sentence
@@ -242,7 +246,7 @@ def _level(low: str) -> int:
 
 
 def _tried(rules: _Rules, low: str) -> Iterator[re.Pattern[str]]:
-    return (rule for cues, rule in rules if any(cue in low for cue in cues))
+    return (_compiled(rule) for cues, rule in rules if any(cue in low for cue in cues))
 
 
 def _commands(rule: re.Pattern[str], low: str) -> bool:

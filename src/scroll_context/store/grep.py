@@ -1,0 +1,258 @@
+"""Exhaustive matching over the log: every event within a grant whose text matches, in order of seq.
+
+Search ranks and stops at k; this looks at everything, payload bodies included, so its count is the count. Matching is
+linear in the text (RE2), so that no pattern can stall the host. Where a pattern has a part that every match must hold,
+SQLite looks for that first: its LIKE reads a row without copying it, which is several times faster. Echoes, notices and
+bookkeeping are never matched. A scan stops at its deadline and says where.
+"""
+
+import re
+import time
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
+from scroll_context.events import BOOKKEEPING, EVERYTHING, Grant, Kind
+from scroll_context.store.log import EventLog, conditions
+from scroll_context.store.payloads import PayloadStore
+from scroll_context.text.words import STOP_WORDS, WORD, stem
+
+LONGEST_PATTERN = 1_000  # characters
+MOST_WORDS = 8  # of a query; the longest say most
+PAGE = 1_000  # rows fetched at once
+OVERLAP = 2_000  # bytes of a large body that are looked at again with the next piece
+MOST_COUNTED = 100  # occurrences in one text
+SECONDS = 10.0  # after which a scan stops
+
+_HIDDEN = sorted({*BOOKKEEPING, Kind.NOTICE})
+_EXPRESSION = re.compile(r"\\(?P<escaped>.)|(?P<plain>[A-Za-z0-9 _,;:=@#%&<>/'\"~-])|\{[\d,]*\}|(?P<mark>.)", re.DOTALL)
+_QUERY = re.compile(r'(?P<no>-|NOT\s+)?(?:"(?P<phrase>[^"]+)"|(?P<word>[^\s"]+))')
+
+
+class Pattern(msgspec.Struct, frozen=True):
+    """What to look for in a text, and texts that a row must hold for it, whatever their case."""
+
+    matcher: Any  # of re2, which is imported when it is first used
+    must_hold: tuple[str, ...] = ()
+
+    def occurs(self, text: bytes) -> bool:
+        return self.matcher.search(text) is not None
+
+    def places(self, text: bytes) -> list[tuple[int, int]]:
+        """Where it occurs, in bytes, up to a number of times."""
+        return [place.span() for place in islice(self.matcher.finditer(text), MOST_COUNTED)]
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A row that matched: its address, and which patterns did. The rest is told of the first rows of a scan only."""
+
+    seq: int
+    session_id: str
+    role: str
+    kind: str
+    name: str
+    created_at: str
+    matched: frozenset[int]
+    excerpt: str = ""  # the text around the first place that matched
+    count: int = 0  # places that matched, at most MOST_COUNTED
+
+
+class Scan:
+    """One pass over the log. After it, `stopped_at` and `unreadable` say what it did not see.
+
+    The first `detailed` rows are told with an excerpt, `width` characters to each side, and a count.
+    """
+
+    def __init__(self, log: EventLog, *, detailed: int = 0, width: int = 120, seconds: float = SECONDS) -> None:
+        self._log = log
+        self._detailed = detailed
+        self._width = width
+        self._seconds = seconds
+        self.stopped_at: int | None = None  # the last seq that was looked at, when time ran out
+        self.unreadable: list[int] = []  # seqs whose payload is missing or damaged: only the preview was looked at
+
+    def rows(
+        self,
+        patterns: Sequence[Pattern],
+        *,
+        every: bool = True,
+        without: Sequence[Pattern] = (),
+        grant: Grant = EVERYTHING,
+        exclude: Collection[int] = (),
+        seq_range: tuple[int, int] | None = None,
+        **filters: Any,
+    ) -> Iterator[Found]:
+        """The rows that match every pattern, or any of them, and none of those in `without`. Filters as in the log."""
+        until = time.monotonic() + self._seconds
+        where, values = conditions(grant=grant, **filters)
+        holding, held = _holding(patterns, every)
+        lo, hi = seq_range or (0, self._log.last_seq())
+        after = lo - 1
+        while True:
+            page = self._log.query(
+                f"""SELECT seq, session_id, role, kind, name, created_at, metadata, payload, payload_type,
+                CAST(content AS BLOB)
+                FROM event WHERE seq > ? AND seq <= ? AND {where} AND kind NOT IN ({", ".join("?" * len(_HIDDEN))})
+                AND ({holding}) ORDER BY seq LIMIT ?""",
+                [after, hi, *values, *_HIDDEN, *held, PAGE],
+            )
+            for row in page:
+                if row[0] not in exclude and (found := self._match(row, patterns, every, without)) is not None:
+                    yield found
+            if len(page) < PAGE:
+                return
+            after = page[-1][0]
+            if time.monotonic() > until:
+                self.stopped_at = after
+                return
+
+    def _match(
+        self, row: tuple[Any, ...], patterns: Sequence[Pattern], every: bool, without: Sequence[Pattern]
+    ) -> Found | None:
+        seq, session_id, role, kind, name, created_at, metadata, payload, media_type, content = row
+        if '"echo"' in metadata and msgspec.json.decode(metadata).get("echo"):
+            return None
+        texts = [content]
+        if payload is not None and is_text(media_type):
+            try:
+                texts = list(_pieces(self._log.payloads, payload))
+            except (PayloadMissing, PayloadDamaged, OSError):
+                self.unreadable.append(seq)
+        matched = frozenset(number for number, one in enumerate(patterns) if any(one.occurs(text) for text in texts))
+        if not matched or (every and len(matched) < len(patterns)):
+            return None
+        if any(one.occurs(text) for one in without for text in texts):
+            return None
+        found = Found(seq, session_id, role, kind, name, created_at, matched)
+        if self._detailed <= 0:
+            return found
+        self._detailed -= 1
+        return self._details(found, texts, patterns)
+
+    def _details(self, found: Found, texts: list[bytes], patterns: Sequence[Pattern]) -> Found:
+        count, excerpt = 0, ""
+        for piece, text in enumerate(texts):
+            for number in sorted(found.matched):
+                places = patterns[number].places(text)
+                if piece:  # what lies wholly in the part that was looked at before was counted before
+                    places = [place for place in places if place[1] > OVERLAP]
+                if places and not excerpt:
+                    excerpt = around(text, places[0], self._width)
+                count += len(places)
+        return msgspec.structs.replace(found, excerpt=excerpt, count=count)
+
+
+def pattern(text: str, *, regex: bool = False, case: bool = False) -> Pattern:
+    """A pattern of plain text, in which white space matches any white space, or of a regular expression."""
+    if not isinstance(text, str) or not text.strip():
+        raise BadInput("a pattern is a text to look for, and not an empty one")
+    if len(text) > LONGEST_PATTERN:
+        raise BadInput(f"a pattern has at most {LONGEST_PATTERN:,} characters, not {len(text):,}")
+    if regex:
+        return Pattern(_compiled(text, case), _must_hold(_literals(text)))
+    parts = text.split()
+    return Pattern(_compiled(r"\s+".join(map(re.escape, parts)), case), _must_hold(parts))
+
+
+def query_patterns(query: str) -> tuple[list[Pattern], list[Pattern]]:
+    """Patterns for the words and "phrases" of a query, in any grammatical form, and for those after NOT or a minus."""
+    wanted: list[tuple[int, Pattern]] = []
+    unwanted: list[Pattern] = []
+    for part in _QUERY.finditer(query[:LONGEST_PATTERN]):
+        made: list[tuple[int, Pattern]] = []
+        if part["phrase"] and part["phrase"].strip():
+            made = [(1_000, pattern(part["phrase"]))]
+        elif part["word"] and part["word"] not in ("AND", "OR", "NOT"):
+            words = [word for word in WORD.findall(part["word"].lower()) if word not in STOP_WORDS]
+            made = [(len(word), _any_form(word)) for word in words]
+        if part["no"]:
+            unwanted += (one for _, one in made)
+        else:
+            wanted += made
+    wanted.sort(key=lambda one: -one[0])
+    return [one for _, one in wanted[:MOST_WORDS]], unwanted
+
+
+def is_text(media_type: str | None) -> bool:
+    """Whether a payload of this type is searched as text."""
+    base = (media_type or "").split(";", 1)[0].strip()
+    return base.startswith("text/") or base == "application/json" or base.endswith("+json")
+
+
+def around(text: bytes, place: tuple[int, int], width: int) -> str:
+    """The text around a place, on one line, so many characters before and after it."""
+    before = text[max(0, place[0] - 4 * width) : place[0]].decode(errors="ignore")
+    match = text[place[0] : place[1]][: 8 * width].decode(errors="ignore")
+    after = text[place[1] : place[1] + 4 * width].decode(errors="ignore")
+    starts = len(before) <= width and place[0] <= 4 * width
+    ends = len(after) <= width and place[1] + 4 * width >= len(text)
+    shown = " ".join((before[-width:] + match + after[:width]).split())
+    return ("" if starts else "…") + shown + ("" if ends else "…")
+
+
+def _any_form(word: str) -> Pattern:
+    root = stem(word)
+    root = root[:-1] if len(root) > 4 and root.endswith("y") else root  # story, stories
+    return Pattern(_compiled(rf"(?:^|[^\pL\pN]){re.escape(root)}\pL*", case=False), _must_hold([root]))
+
+
+def _compiled(expression: str, case: bool) -> Any:
+    import re2
+
+    options = re2.Options()
+    options.case_sensitive = case
+    options.log_errors = False
+    try:
+        return re2.compile(expression.encode(errors="replace"), options)
+    except re2.error as error:
+        said = error.args[0].decode(errors="replace") if error.args and isinstance(error.args[0], bytes) else str(error)
+        raise BadInput(
+            f"{expression[:80]!r} cannot be used as a regular expression ({said}). Look-around, back-references and "
+            "repetitions above 1,000 are not supported; leave out regex=True to look for the text itself."
+        ) from None
+
+
+def _literals(expression: str) -> list[str]:
+    """Texts that every match of a regular expression holds; none where that would take more than a glance to tell."""
+    runs = [""]
+    for part in _EXPRESSION.finditer(expression):
+        if part["plain"] or (part["escaped"] and not part["escaped"].isalnum()):
+            runs[-1] += part["plain"] or part["escaped"]
+        elif (part["mark"] or "") in "|()[]" and part["mark"]:
+            return []  # alternatives, groups and classes
+        elif part["escaped"] in ("Q", "x", "p", "P"):
+            return []
+        else:
+            if part["mark"] != "+" and not part["escaped"] and part[0] not in ".^$":
+                runs[-1] = runs[-1][:-1]  # ?, * and {0,3} make what stands before them optional
+            runs.append("")
+    return runs
+
+
+def _must_hold(parts: list[str]) -> tuple[str, ...]:
+    """Of these parts of a pattern, the longest that SQLite compares without regard to case."""
+    usable = [run for part in parts for run in re.findall(r"[\x20-\x7e]+", part)]
+    usable = sorted({run for run in usable if len(run) > 1}, key=lambda run: (-len(run), run))
+    return tuple(usable[:3])
+
+
+def _holding(patterns: Sequence[Pattern], every: bool) -> tuple[str, list[str]]:
+    """A condition that every matching row fulfils, as far as SQLite can tell by LIKE."""
+    needs = [one.must_hold for one in patterns if one.must_hold]
+    if not needs or (not every and len(needs) < len(patterns)):
+        return "1", []
+    like = "content LIKE ? ESCAPE '\\'"
+    joined = (" AND " if every else " OR ").join("(" + " AND ".join([like] * len(held)) + ")" for held in needs)
+    escaped = [re.sub(r"([%_\\])", r"\\\1", text) for held in needs for text in held]
+    return f"payload IS NOT NULL OR ({joined})", [f"%{text}%" for text in escaped]
+
+
+def _pieces(payloads: PayloadStore, digest: str) -> Iterator[bytes]:
+    """A body in pieces that overlap, verified before the last."""
+    tail = b""
+    for chunk in payloads.chunks(digest):
+        yield tail + chunk
+        tail = (tail + chunk)[-OVERLAP:]

@@ -1,0 +1,538 @@
+"""The part of `ms` that covers rather than ranks: grep, outline, timeline, turns, similar, gist and standing.
+
+Ranked search shows the best few rows; these methods show that there is nothing more, what lies where, and how a subject
+went on over time. They keep the rules of the memory surface: arguments are checked, nothing outside the grant is read,
+each answer says which seqs it gave away, and what is said about rows goes beside them in a note. Echoes are never
+shown, and neither is the running task: what was said since the newest request and still stands in the view is no
+evidence about the past.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from threading import Lock
+from typing import Any, Protocol
+
+import msgspec
+
+from scroll_context.errors import BadInput, UnknownSeq
+from scroll_context.events import Event, Grant, Kind, Scope
+from scroll_context.kernel.results import CapabilityResult
+from scroll_context.store.grep import Found, Scan, pattern, query_patterns
+from scroll_context.store.log import SessionInfo
+from scroll_context.store.store import Store
+from scroll_context.surface.arguments import bounds, filters_of, iso, whole_number
+from scroll_context.text.dates import misdated
+from scroll_context.text.gist import gist
+from scroll_context.text.prose import body, clip
+from scroll_context.text.similar import Folder, Wordings, content_stems
+from scroll_context.text.stance import INSTRUCTION, stance, stances, standing
+from scroll_context.text.terms import TermTable, distinctive, title
+
+MOST_MATCHES = 1_000  # rows of one grep
+MOST_WIDTH = 2_000  # characters to each side of a match
+MOST_ALSO = 20  # seqs of near-duplicates that are listed
+MOST_TURNS = 2_000  # rows of one turns()
+MOST_CHARS = 4_000_000  # characters of one turns()
+MOST_GIST = 30_000  # characters of one gist()
+WHOLE_TEXT = 1 << 20  # bytes of a body that turns() gives whole
+ENOUGH, ENOUGH_FOR_GIST = 3, 20  # rows with all words of a query, below which rows with most of the words are taken
+MOST_SIMILAR = 100  # rows of one similar()
+MOST_COMPARED = 50_000  # newest turns among which similar ones are looked for
+COMPARED_CHARS = 1_000  # of each of them
+LEAST_CLOSE = 0.15  # closeness below which a turn is not similar
+TITLE_TURNS, TITLE_FROM, TITLE_CHARS = 6, 2_000, 60  # turns, characters of each to look at, characters of a title
+
+_FILTERS = ("kind", "role", "session_id", "seq_range", "created_on", "created_from", "created_to")
+_SPOKEN = ("user", "assistant")
+_NOT_SAID = frozenset({Kind.TOOL_CALL, Kind.TOOL_RESULT, Kind.CELL, Kind.OBSERVATION})
+_CUT_TAG = re.compile(r"\A…[^\[\]\n]{0,80}\] ?(?:user|assistant): ")  # the rest of the tag of an imported message
+_CONDITION = re.compile(r"\b(?:when|whenever|if|each time|every time)\b|\A(?:for|in|on|with)\b", re.IGNORECASE)
+
+Rows = list[dict[str, Any]]
+
+
+class SessionFacts(Protocol):
+    """What these methods ask of the session that they belong to."""
+
+    def visible_seqs(self) -> Collection[int]: ...
+
+
+class Memory(Protocol):
+    """What these methods share with the memory surface."""
+
+    store: Store
+    scope: Scope
+    grant: Grant
+    empty_searches: int
+
+    @property
+    def facts(self) -> SessionFacts: ...
+
+    def note(self, where: str, *notes: str) -> None: ...
+
+
+class Recall:
+    """The methods, within the grant of a memory surface. Calls may come from several threads at once."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._log = memory.store.log
+        self._grant = memory.grant
+        self._map = _Map()
+        self._stances = _Stances()
+        self._compared: dict[str, _Compared] = {}  # by role
+        self._compared_lock = Lock()
+
+    def methods(self) -> Mapping[str, Callable[..., CapabilityResult]]:
+        """The capabilities, by the name under which the kernel asks for them."""
+        return {
+            "ms.grep": self.grep,
+            "ms.outline": self.outline,
+            "ms.timeline": self.timeline,
+            "ms.turns": self.turns,
+            "ms.similar": self.similar,
+            "ms.gist": self.gist,
+            "ms.standing": self.standing,
+        }
+
+    # finding everything ---------------------------------------------------------------------------------
+
+    def grep(
+        self, text: Any, regex: Any = False, case: Any = False, width: Any = 120, limit: Any = 50, **filters: Any
+    ) -> CapabilityResult:
+        """Every row whose text holds a text or matches a regular expression, in order of seq, with the total."""
+        wanted = self._filters("ms.grep", filters)
+        most = whole_number(limit, "limit", 1, MOST_MATCHES)
+        wide = min(whole_number(width, "width", 0), MOST_WIDTH)
+        scan = Scan(self._log, detailed=2 * MOST_MATCHES, width=wide)
+        sought = pattern(text, regex=bool(regex), case=bool(case))
+        folder = Folder()
+        rows: Rows = []
+        total = folded = upto = 0
+        for found in scan.rows([sought], grant=self._grant, exclude=self._running(), **wanted):
+            total += 1
+            if upto:
+                continue
+            group, is_first = folder.add(found.excerpt)
+            if is_first and len(rows) == most:
+                upto = found.seq - 1
+            elif is_first:
+                rows.append(_row_of_match(found))
+            else:
+                folded += 1
+                row = rows[group]
+                row["repeats"] = row.get("repeats", 0) + 1
+                if len(also := row.setdefault("also", [])) < MOST_ALSO:
+                    also.append(found.seq)
+        if not total:
+            self._memory.empty_searches += 1
+        note = _grep_note(text, total, folded, upto, bool(wanted), scan)
+        self._memory.note("ms.grep: ", note)
+        seqs = [seq for row in rows for seq in (row["seq"], *row.get("also", ()))]
+        return self._answer(rows, note, seqs)
+
+    def timeline(self, query: Any, by: Any = "session", **filters: Any) -> CapabilityResult:
+        """How often a subject came up, session by session, day by day or month by month."""
+        if by not in ("session", "day", "month"):
+            raise BadInput(f"by is 'session', 'day' or 'month', not {by!r:.80}")
+        found, how = self._matches(query, self._filters("ms.timeline", filters))
+        numbers = {info.session_id: number for number, info in enumerate(self._sessions(), 1)}
+        groups: dict[str, list[Found]] = {}
+        for one in found:
+            key = one.session_id if by == "session" else one.created_at[: 10 if by == "day" else 7]
+            groups.setdefault(key, []).append(one)
+        rows: Rows = [
+            ({"n": numbers.get(key), "session_id": key} if by == "session" else {by: key})
+            | {
+                "hits": len(own), "by_user": sum(one.role == "user" for one in own),
+                "first": own[0].created_at[:10], "last": own[-1].created_at[:10],
+                "first_seq": own[0].seq, "last_seq": own[-1].seq,
+            }
+            for key, own in groups.items()
+        ]  # fmt: skip
+        if by != "session":
+            rows.sort(key=lambda row: row[by])
+        note = how
+        if found:
+            first, last = (f"{one.seq} ({one.created_at[:10]})" for one in (found[0], found[-1]))
+            note += f"; first mention seq {first}, last {last}"
+        self._memory.note("ms.timeline: ", note)
+        seqs = [seq for row in rows for seq in (row["first_seq"], row["last_seq"])]
+        return self._answer(rows, note, seqs)
+
+    # what lies where ------------------------------------------------------------------------------------
+
+    def outline(self, created_from: Any = None, created_to: Any = None, query: Any = None) -> CapabilityResult:
+        """One row a session: number, id, dates, seqs, turns of the user, distinctive terms, title; hits of a query."""
+        sessions = self._sessions()
+        first, last = (None if one is None else iso(one) for one in (created_from, created_to))
+        suspect = misdated([info.first_at for info in sessions])
+        hits: Counter[str] = Counter()
+        notes = []
+        if query is not None:
+            found, how = self._matches(query, {})
+            hits.update(one.session_id for one in found)
+            notes.append(how)
+        told = self._map.read(self._user_turns, self._before_running())
+        rows: Rows = []
+        for number, info in enumerate(sessions):
+            if (first and info.last_at < first) or (last and info.first_at[: len(last)] > last):
+                continue
+            if query is not None and not hits[info.session_id]:
+                continue
+            row = _row_of_session(number + 1, info, *told.get(info.session_id) or self._unspoken(info))
+            if query is not None:
+                row["hits"] = hits[info.session_id]
+            if number in suspect:
+                row["misdated"] = suspect[number]
+                notes.append(f"session {number + 1} is {suspect[number]}")
+            rows.append(row)
+        self._memory.note("ms.outline: ", *notes)
+        notes.insert(0, f"{len(rows)} of {len(sessions)} sessions")
+        return self._answer(rows, "; ".join(notes), [seq for row in rows for seq in row["seqs"]])
+
+    def turns(self, *place: Any, session_id: Any = None, role: Any = None) -> CapabilityResult:
+        """What was said in a session (by id, or by its number in the outline), or from one seq to another."""
+        if session_id is not None:
+            place = (session_id,)
+        wanted: dict[str, Any] = {}
+        if len(place) == 2:
+            (lo, hi), _ = bounds(place)
+            wanted = {"after": lo - 1, "until": hi}
+        elif len(place) == 1:
+            wanted = {"session_id": self._session(place[0])}
+        else:
+            raise BadInput("ms.turns takes the id or the number of a session, or a first and a last seq")
+        rows: Rows = []
+        chars, note = 0, ""
+        for event in self._said(role or _SPOKEN, **wanted):
+            text = body(self._whole_text(event))
+            chars += len(text)
+            if len(rows) >= MOST_TURNS or chars > MOST_CHARS:
+                note = f"there is more: go on with ms.turns({event.seq}, …)"
+                break
+            rows.append(_row_of_turn(event, text))
+        return self._answer(rows, note or ("" if rows else "nothing was said there within reach"))
+
+    def similar(self, seq: Any, k: Any = 10) -> CapabilityResult:
+        """Turns of the same speaker that are close in wording: what was said before, or changed later."""
+        wanted = whole_number(seq, "seq", 1)
+        if not (found := self._log.get_many([wanted], self._grant)):
+            raise UnknownSeq(f"no event within reach at seq {wanted}. Take seqs from ms.search or ms.grep.")
+        [event] = found
+        count = whole_number(k, "k", 1, MOST_SIMILAR)
+        with self._compared_lock:
+            compared = self._compared.setdefault(event.role, _Compared())
+            compared.read(lambda after, until: self._said(event.role, after=after, until=until), self._before_running())
+            close = compared.wordings.closest(body(self._whole_text(event)), LEAST_CLOSE)
+        best = {key: score for score, key in close if key != event.seq}
+        others = self._log.get_many(list(best)[:count], self._grant)
+        rows = [
+            _row_of_turn(other, clip(body(other.content), 400))
+            | {"closeness": round(best[other.seq], 2), "when": "later" if other.seq > event.seq else "earlier"}
+            for other in others
+        ]
+        note = "" if rows else f"no other turn of the {event.role} within reach is close to seq {event.seq} in wording"
+        return self._answer(rows, note)
+
+    # what was said, in short ----------------------------------------------------------------------------
+
+    def gist(
+        self,
+        session_id: Any = None,
+        seq_range: Any = None,
+        query: Any = None,
+        chars: Any = 6_000,
+        role: Any = "user",
+        created_from: Any = None,
+        created_to: Any = None,
+    ) -> CapabilityResult:
+        """An extract that covers a stretch evenly: its most telling sentences, in order, each with its seq."""
+        room = whole_number(chars, "chars", 200, MOST_GIST)
+        given = {"role": role, "seq_range": seq_range, "created_from": created_from, "created_to": created_to}
+        wanted = self._filters("ms.gist", {name: value for name, value in given.items() if value is not None})
+        if session_id is not None:
+            wanted["session_id"] = self._session(session_id)
+        note, favour = "", frozenset[str]()
+        if query is not None:
+            found, note = self._matches(query, wanted, ENOUGH_FOR_GIST)
+            favour = content_stems(query)
+            events = self._log.get_many([one.seq for one in found], self._grant)
+        else:
+            lo, hi = wanted.pop("seq_range", (0, None))
+            events = list(self._said(wanted.pop("role", _SPOKEN), after=lo - 1, until=hi, **wanted))
+        extracts = gist(((event.seq, self._whole_text(event)) for event in events), room, favour)
+        at = {event.seq: event for event in events}
+        rows = [
+            {"seq": one.seq, "date": at[one.seq].created_at[:10], "role": at[one.seq].role, "text": one.text}
+            | ({"repeats": one.repeats} if one.repeats else {})
+            for one in extracts
+        ]
+        sessions = len({event.session_id for event in events})
+        about = f"{len(rows)} sentences of {len(events)} turns in {sessions} sessions"
+        return self._answer(rows, "; ".join(filter(None, (about, note))))
+
+    def standing(self, topic: Any = "") -> CapabilityResult:
+        """The user's standing instructions and preferences, newest last; about a topic, if one is named."""
+        if not isinstance(topic, str):
+            raise BadInput(f"topic is a text, not {type(topic).__name__}")
+        told = self._stances.read(self._user_turns, self._before_running())
+        rows: Rows = [
+            {
+                "seq": seq, "session_id": told[seq].session_id, "date": told[seq].created_at[:10],
+                "kind": "instruction" if stance(sentence) == INSTRUCTION else "preference", "text": sentence,
+            }
+            for seq, sentence in standing(((seq, one) for seq, turn in told.items() for one in turn.sentences), least=1)
+        ]  # fmt: skip
+        note = "" if rows else "no standing instruction or preference was found"
+        if topic and rows:
+            about = content_stems(topic)
+            chosen = [
+                row for row in rows
+                if about & content_stems(row["text"])
+                or (row["kind"] == "instruction" and not _CONDITION.search(row["text"]))
+            ]  # fmt: skip
+            note = f"{len(chosen)} of {len(rows)} are about {clip(topic, 60)!r} or always hold; ms.standing() lists all"
+            rows = chosen
+        return self._answer(rows, note)
+
+    # shared ---------------------------------------------------------------------------------------------
+
+    def _answer(self, rows: Rows, note: str, seqs: Sequence[int] | None = None) -> CapabilityResult:
+        given = [row["seq"] for row in rows] if seqs is None else seqs
+        return CapabilityResult({"rows": rows, "note": note}, tuple(dict.fromkeys(given)))
+
+    def _filters(self, method: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        named = {name: value for name, value in given.items() if value is not None}
+        if "session_id" in named and not isinstance(named["session_id"], list | tuple):
+            named["session_id"] = self._session(named["session_id"])
+        return filters_of(method, named, self._memory.scope, _FILTERS)
+
+    def _session(self, named: Any) -> str:
+        """The id of a session that was named by its id, or by its number in the outline."""
+        sessions = self._sessions()
+        if isinstance(named, str) and any(info.session_id == named for info in sessions):
+            return named
+        try:
+            number = int(named)
+        except (TypeError, ValueError):
+            number = 0
+        if 1 <= number <= len(sessions):
+            return sessions[number - 1].session_id
+        raise BadInput(f"there is no session {named!r:.80} within reach; ms.outline() lists them by number and id")
+
+    def _sessions(self) -> list[SessionInfo]:
+        return self._log.sessions(self._grant)
+
+    def _running(self) -> frozenset[int]:
+        """The rows of the running task that the view still shows."""
+        visible = self._memory.facts.visible_seqs()
+        if not visible:
+            return frozenset()
+        since = self._newest_request()
+        return frozenset(seq for seq in visible if seq >= since)
+
+    def _newest_request(self) -> int:
+        [[newest]] = self._log.query(
+            "SELECT ifnull(max(seq), 0) FROM event WHERE session_id = ? AND role = 'user' AND kind = ?",
+            [self._memory.scope.session_id, str(Kind.CONVERSATION)],
+        )
+        return int(newest)
+
+    def _before_running(self) -> int:
+        """The last seq before the running task."""
+        running = self._running()
+        return min(running) - 1 if running else self._log.last_seq()
+
+    def _user_turns(self, after: int, until: int) -> Iterator[Event]:
+        return self._said("user", after=after, until=until)
+
+    def _said(self, role: Any, **wanted: Any) -> Iterator[Event]:
+        """What was said by these roles, the running task left out."""
+        running = self._running()
+        for event in self._log.iterate(grant=self._grant, role=role, **wanted):
+            if event.is_searchable and event.content and event.seq not in running and event.kind not in _NOT_SAID:
+                yield event
+
+    def _unspoken(self, info: SessionInfo) -> tuple[int, tuple[str, ...], str]:
+        """What there is to tell of a session in which no user spoke."""
+        some = self._log.iterate(grant=self._grant, session_id=info.session_id)
+        texts = [
+            event.headline or event.content for _, event in zip(range(40), some, strict=False) if event.is_searchable
+        ]
+        [terms] = distinctive([texts])
+        return 0, terms, title(texts, terms, TITLE_CHARS)
+
+    def _whole_text(self, event: Event) -> str:
+        if event.payload is not None and event.payload.is_text and event.payload.size <= WHOLE_TEXT:
+            return self._log.text(event)
+        return event.content
+
+    def _matches(self, query: Any, filters: dict[str, Any], enough: int = ENOUGH) -> tuple[list[Found], str]:
+        """Every row that matches a query, in order of seq, and in words how the query was understood."""
+        if not isinstance(query, str):
+            raise BadInput(f"a query is a text, not {type(query).__name__}")
+        rows: dict[int, Found] = {}
+        told = []
+        running = self._running()
+        for part in re.split(r"\s+OR\s+", query):
+            wanted, unwanted = query_patterns(part)
+            if not wanted:
+                continue
+            every = list(Scan(self._log).rows(wanted, without=unwanted, grant=self._grant, exclude=running, **filters))
+            which = "the word" if len(wanted) == 1 else "all words"
+            found, how = every, f"{len(every)} rows with {which} of {clip(part, 60)!r}"
+            if len(every) < enough and len(wanted) > 1:
+                scan = Scan(self._log)
+                some = scan.rows(wanted, every=False, without=unwanted, grant=self._grant, exclude=running, **filters)
+                found = _with_most_words(list(some), len(wanted))
+                how += f", {len(found)} with most of them"
+            rows |= {one.seq: one for one in found}
+            told.append(how)
+        if not told:
+            raise BadInput(f"{query!r:.80} has no word to look for; ms.grep looks for any text")
+        return [rows[seq] for seq in sorted(rows)], "; ".join(told)
+
+
+# what is kept between calls ----------------------------------------------------------------------------------
+
+_Turns = Callable[[int, int], Iterator[Event]]  # the user's turns behind a seq and up to another
+
+
+class _Map:
+    """What each session was about, as far as it was read; new turns are counted when they are asked for."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._upto = 0
+        self._table = TermTable()
+        self._numbers: dict[str, int] = {}
+        self._counts: Counter[str] = Counter()
+        self._first: dict[str, list[str]] = {}  # the turns that a title is made of
+        self._terms: dict[str, tuple[str, ...]] = {}
+
+    def read(self, turns: _Turns, upto: int) -> dict[str, tuple[int, tuple[str, ...], str]]:
+        """For each session in which a user spoke: the number of the turns, the terms and a title."""
+        with self._lock:
+            if upto < self._upto:
+                self._forget()
+            new: dict[str, list[str]] = {}
+            for event in turns(self._upto, upto):
+                new.setdefault(event.session_id, []).append(event.content)
+            newest = next(reversed(self._numbers), None)
+            if any(session in self._numbers and session != newest for session in new):  # an older session went on
+                self._forget()
+                new = {}
+                for event in turns(0, upto):
+                    new.setdefault(event.session_id, []).append(event.content)
+            for session, texts in new.items():
+                if session in self._numbers:
+                    self._table.extend(texts)
+                    self._terms.pop(session)
+                else:
+                    self._numbers[session] = self._table.add(texts)
+                    self._terms.clear()  # a new session changes what sets the others apart
+                self._counts[session] += len(texts)
+                first = self._first.setdefault(session, [])
+                first += [text[:TITLE_FROM] for text in texts[: TITLE_TURNS - len(first)]]
+            self._upto = upto
+            for session, number in self._numbers.items():
+                if session not in self._terms:
+                    self._terms[session] = self._table.terms(number)
+            return {
+                session: (self._counts[session], terms, title(self._first[session], terms, TITLE_CHARS))
+                for session, terms in self._terms.items()
+            }
+
+
+class _Stated(msgspec.Struct, frozen=True):
+    session_id: str
+    created_at: str
+    sentences: tuple[str, ...]
+
+
+class _Stances:
+    """The turns that state an instruction or a preference, as far as they were read."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._upto = 0
+        self._stated: dict[int, _Stated] = {}
+
+    def read(self, turns: _Turns, upto: int) -> dict[int, _Stated]:
+        with self._lock:
+            for event in turns(self._upto, upto) if upto > self._upto else ():
+                if found := tuple(sentence for _, sentence in stances(event.content)):
+                    self._stated[event.seq] = _Stated(event.session_id, event.created_at, found)
+            self._upto = max(upto, self._upto)
+            return dict(self._stated)
+
+
+class _Compared:
+    """The wording of the turns of one role, as far as they were read."""
+
+    def __init__(self) -> None:
+        self.wordings = Wordings()
+        self._upto = 0
+
+    def read(self, turns: _Turns, upto: int) -> None:
+        for event in turns(max(self._upto, upto - MOST_COMPARED), upto) if upto > self._upto else ():
+            self.wordings.add(event.seq, body(event.content)[:COMPARED_CHARS])
+        self._upto = max(upto, self._upto)
+
+
+# rows and notes ---------------------------------------------------------------------------------------------
+
+
+def _row_of_match(found: Found) -> dict[str, Any]:
+    row = {
+        "seq": found.seq, "session_id": found.session_id, "role": found.role, "kind": found.kind,
+        "created_at": found.created_at, "text": _CUT_TAG.sub("", body(found.excerpt)), "count": found.count,
+    }  # fmt: skip
+    return row | ({"name": found.name} if found.name else {})
+
+
+def _row_of_turn(event: Event, text: str) -> dict[str, Any]:
+    return {
+        "seq": event.seq, "session_id": event.session_id, "role": event.role, "created_at": event.created_at,
+        "text": text,
+    }  # fmt: skip
+
+
+def _row_of_session(number: int, info: SessionInfo, turns: int, terms: tuple[str, ...], name: str) -> dict[str, Any]:
+    return {
+        "n": number, "session_id": info.session_id, "from": info.first_at[:10], "to": info.last_at[:10],
+        "seqs": [info.first_seq, info.last_seq], "turns": turns, "terms": list(terms), "title": name,
+    }  # fmt: skip
+
+
+def _grep_note(text: str, total: int, folded: int, upto: int, is_narrowed: bool, scan: Scan) -> str:
+    where = "within reach" + (" and these filters" if is_narrowed else "")
+    if not total:
+        notes = [f"no row {where} holds {clip(text, 80)!r}; every row was looked at"]
+    else:
+        notes = [f"{total:,} {'row holds' if total == 1 else 'rows hold'} {clip(text, 80)!r} {where}"]
+        if folded:
+            notes.append(f"{folded:,} near-duplicates are folded into the rows that they repeat (repeats, also)")
+        if upto:
+            notes.append(
+                f"shown are those up to seq {upto}: go on with seq_range=({upto + 1}, …), or take a larger limit"
+            )
+    if scan.stopped_at is not None:
+        notes.append(f"time ran out at seq {scan.stopped_at}: go on with seq_range=({scan.stopped_at + 1}, …)")
+    if scan.unreadable:
+        notes.append(f"the payloads of {scan.unreadable[:10]} cannot be read; only their previews were looked at")
+    return "; ".join(notes)
+
+
+def _with_most_words(found: list[Found], count: int) -> list[Found]:
+    """The rows with at least two of the words and at least half of their weight; rare words weigh more."""
+    held = Counter(number for one in found for number in one.matched)
+    weights = {number: math.log(1 + len(found) / held[number]) if held[number] else 0.0 for number in range(count)}
+    half = sum(weights.values()) / 2
+    return [one for one in found if len(one.matched) > 1 and sum(weights[number] for number in one.matched) >= half]

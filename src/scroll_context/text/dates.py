@@ -1,0 +1,48 @@
+"""Dates that cannot be right: sessions stand in the order in which they happened, so one that breaks it is suspect."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+MOST_SUSPECT = 0.2  # share of the dates; where more break the order, it is no order of time
+
+
+def misdated(dates: Sequence[str]) -> dict[int, str]:
+    """The positions whose ISO date contradicts its neighbours, each with a sentence that says how.
+
+    The largest set of dates that run forward is taken to be right. Nothing is suspect where many dates would be: then
+    several histories were put one behind the other.
+    """
+    days = [date[:10] for date in dates]
+    right = _running_forward(days)
+    suspect = [at for at in range(len(days)) if at not in right and days[at]]
+    if len(suspect) > MOST_SUSPECT * len(days):
+        return {}
+    found = {}
+    for at in suspect:
+        before = max((other for other in right if other < at), default=None)
+        after = min((other for other in right if other > at), default=None)
+        if before is not None and days[at] < days[before]:
+            found[at] = f"dated {days[at]}, but what comes before it is dated {days[before]}: it may be misdated"
+        elif after is not None:
+            found[at] = f"dated {days[at]}, but what comes after it is dated {days[after]}: it may be misdated"
+    return found
+
+
+def _running_forward(days: Sequence[str]) -> set[int]:
+    """The positions of a longest subsequence that never runs backwards; places without a date are no part of it."""
+    ends: list[str] = []  # the least day at which a subsequence of each length can end
+    at_end: list[int] = []
+    before: dict[int, int | None] = {}
+    for at, day in enumerate(days):
+        if not day:
+            continue
+        length = bisect_right(ends, day)
+        before[at] = at_end[length - 1] if length else None
+        ends[length:] = [day, *ends[length + 1 :]]
+        at_end[length:] = [at, *at_end[length + 1 :]]
+    chain: set[int] = set()
+    last = at_end[-1] if at_end else None
+    while last is not None:
+        chain.add(last)
+        last = before[last]
+    return chain
