@@ -93,6 +93,16 @@ def test_cells_get_values_and_native_calls_the_text(tmp_path: Path) -> None:
     assert attempt.steps[0]["observation"].startswith('[\n  {\n    "id": 1,')
 
 
+@pytest.mark.parametrize("context", ["scroll", "react"])
+def test_fault_25_an_integer_stays_one_where_the_schema_says_number(tmp_path: Path, context: str) -> None:
+    cell = exec_cell("print(shop_get_order(1, rate=2), shop_get_order(id=1.5, rate=None))", tool="repl_exec")
+    calls = [native("shop_get_order", id=1, rate=2), native("shop_get_order", id=1.5, rate=None)]
+    script = [cell] if context == "scroll" else calls
+    attempt, _ = played(make_trial(tmp_path), tmp_path, *script, native(CLAIM), context=context)
+    said = " ".join(step["observation"] for step in attempt.steps)
+    assert 'asked for {"id": 1, "rate": 2}' in said and 'asked for {"id": 1.5, "rate": null}' in said
+
+
 def test_the_server_gets_no_variables_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     cell = "found = shop_environment()\nprint('OPENAI_API_KEY' in found, found['HOME'])"
