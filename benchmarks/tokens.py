@@ -16,8 +16,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from scroll_context.models import Reply, Request, ScriptedModel, exec_cell
 from scroll_context.messages import ToolCall
+from scroll_context.models import Reply, Request, ScriptedModel, exec_cell
 
 try:
     from scroll_evals.beam import Beam
@@ -29,27 +29,52 @@ except ImportError:  # before the evaluations were a distribution of their own
     from scroll_context.evals.trials import Setup, Stop  # type: ignore[import-not-found, no-redef]
 
 ABILITIES = ("information_extraction", "knowledge_update", "event_ordering", "summarization", "instruction_following")
-COMMON = frozenset("about after before could different during following order their there these those which would".split())
+COMMON = frozenset(
+    "about after before could different during following order their there these those which would".split()
+)
+
+
+CELLS = (
+    """\
+hits = ms.search(QUESTION, k=10)
+for hit in hits:
+    print(hit['seq'], hit['created_at'][:10], hit['role'], hit['snippet'])
+""",
+    """\
+more = ms.search(WORDS, k=20, role='user')
+for hit in more:
+    print(hit['seq'], hit['created_at'][:10], hit['content'][:300])
+""",
+    """\
+rows = ms.sql_query(
+    "SELECT seq, session_id, substr(content, 1, 400) AS said FROM hist.conversation_history "
+    "WHERE role = 'user' AND content LIKE ? ORDER BY seq LIMIT 40", ['%' + WORD + '%'])
+for row in rows:
+    print(row)
+""",
+    """\
+best = hits[0]['seq'] if hits else more[0]['seq'] if more else 1
+for event in ms.expand(max(1, best - 2), best + 2):
+    print(event['seq'], event['role'], event['content'][:1500])
+""",
+    """\
+rows = ms.sql_query(
+    "SELECT session_id, min(created_at) AS first, count(*) AS turns FROM hist.conversation_history "
+    "WHERE content LIKE ? GROUP BY session_id ORDER BY min(seq)", ['%' + WORD + '%'])
+for row in rows:
+    print(row['session_id'], row['first'][:10], row['turns'])
+""",
+)
+"""What agents write most. QUESTION, WORDS and WORD are filled in."""
 
 
 def cells(question: str) -> list[str]:
-    """Five cells as agents write them, for any question."""
+    """The cells for a question."""
     words = [word for word in re.findall(r"[A-Za-z]{5,}", question) if word.lower() not in COMMON]
     telling = sorted(dict.fromkeys(words), key=len, reverse=True)[:3]
-    return [
-        f"hits = ms.search({question!r}, k=10)\n"
-        "for hit in hits:\n    print(hit['seq'], hit['created_at'][:10], hit['role'], hit['snippet'])",
-        f"more = ms.search({' '.join(telling)!r}, k=20, role='user')\n"
-        "for hit in more:\n    print(hit['seq'], hit['created_at'][:10], hit['content'][:300])",
-        "rows = ms.sql_query(\"SELECT seq, session_id, substr(content, 1, 400) AS said FROM hist.conversation_history "
-        f"WHERE role = 'user' AND content LIKE ? ORDER BY seq LIMIT 40\", ['%{telling[0]}%'])\n"
-        "for row in rows:\n    print(row)",
-        "best = hits[0]['seq'] if hits else more[0]['seq'] if more else 1\n"
-        "for event in ms.expand(max(1, best - 2), best + 2):\n    print(event['seq'], event['role'], event['content'][:1500])",
-        "rows = ms.sql_query(\"SELECT session_id, min(created_at) AS first, count(*) AS turns FROM "
-        f"hist.conversation_history WHERE content LIKE ? GROUP BY session_id ORDER BY min(seq)\", ['%{telling[0]}%'])\n"
-        "print(len(rows))\nfor row in rows:\n    print(row['session_id'], row['first'][:10], row['turns'])",
-    ]
+    places = {"QUESTION": question, "WORDS": " ".join(telling), "WORD": telling[0]}
+    return [re.sub(r"\b[A-Z]{4,}\b", lambda place: repr(places.get(place[0])) if place[0] in places else place[0], cell)
+            for cell in CELLS]  # fmt: skip
 
 
 def played(trial: Any, folder: Path, question: str, window: int) -> tuple[dict[str, Any], Request]:
@@ -58,7 +83,9 @@ def played(trial: Any, folder: Path, question: str, window: int) -> tuple[dict[s
 
     def script(_: Request, step: int) -> Reply:
         if step < len(sources):
-            return exec_cell(sources[step], tool="recall_history_python", headline=f"question | cell {step + 1} | go on | ok")
+            return exec_cell(
+                sources[step], tool="recall_history_python", headline=f"question | cell {step + 1} | go on | ok"
+            )
         return Reply(tool_calls=(ToolCall("", "submit_answer", {"answer": "As found."}),))
 
     model = ScriptedModel(script, window=window)

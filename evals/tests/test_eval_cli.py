@@ -123,6 +123,17 @@ def test_retrieval(scroll: Run, data: Path) -> None:
     nothing = scroll("retrieval", "--data", "nowhere")
     assert nothing.stdout == ""
     assert nothing.exit_code == 1 and "missing-folder" in nothing.stderr and "nothing to measure" in nothing.stderr
+    reports = []
+    for name in ("before", "same", "again"):
+        (data / f"{name}.json").write_text(scroll("retrieval", "--data", data, "--split", "s", "--json").stdout)
+        reports.append(data / f"{name}.json")
+    two = scroll("compare", *reports[:2])
+    assert two.exit_code == 0 and "+0.000 [+0.000, +0.000]" in two.stdout and "cross-validated" not in two.stdout
+    assert "cross-validated by recall@10" in scroll("compare", *reports).stdout
+    compared = json.loads(scroll("compare", *reports, "--json").stdout)
+    assert len(compared["comparisons"]) == 2 and compared["choice"]["chosen"][1:] == [0, 0]
+    (data / "no.json").write_text("{}")
+    assert "is no report of" in scroll("compare", reports[0], data / "no.json").stderr
 
 
 @pytest.mark.parametrize(

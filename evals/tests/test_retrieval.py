@@ -7,9 +7,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from scroll_context.errors import BadInput
 from scroll_evals import beam, longmemeval, retrieval
 from scroll_evals.lme_generator import generate
-from scroll_evals.retrieval import benchmarks_in, measure
+from scroll_evals.retrieval import (
+    RetrievalReport,
+    SearchedQuestion,
+    benchmarks_in,
+    choose,
+    compare,
+    measure,
+    report_of,
+)
 from scroll_evals.tasks import sample_folder
 
 REAL = Path(os.environ.get("SCROLL_BEAM_DATA", "no-folder"))
@@ -27,13 +36,43 @@ def test_the_sample_is_searched_ability_by_ability() -> None:
 
 def test_the_report_as_json_has_the_promised_names() -> None:
     found = msgspec.to_builtins(measure([beam.Beam(sample_folder("beam"), "10M")]))
-    assert set(found) == {"overall", "by_ability", "faults"}
-    names = {"questions", "recall@5", "recall@10", "recall@50"}
-    covered = {"session_coverage@5", "session_coverage@10", "session_coverage@50"}
-    assert set(found["overall"]) == names | covered
-    assert set(found["by_ability"]["knowledge_update"]) == names
-    assert set(found["by_ability"]["summarization"]) == names | covered
+    assert set(found) == {"overall", "by_ability", "faults", "questions"}
+    names = {"questions", *(f"{name}@{cut}" for name in ("recall", "session_coverage") for cut in (5, 10, 50))}
+    assert set(found["overall"]) == set(found["by_ability"]["knowledge_update"]) == names
     assert found["by_ability"]["event_ordering"]["session_coverage@10"] == 1.0
+    assert set(found["questions"][0]) == {"task_id", "history_id", "ability", "recall", "coverage"}
+
+
+def made(**recalls: list[float]) -> RetrievalReport:
+    """A report in which questions about each chat found so much."""
+    return report_of([
+        SearchedQuestion(f"{chat}/{at}", chat, "easy" if at % 2 else "hard", (0.0, found, 1.0), (0.0, found / 2, 1.0))
+        for chat, values in recalls.items() for at, found in enumerate(values)
+    ])  # fmt: skip
+
+
+def test_reports_are_compared_question_by_question() -> None:
+    before, after = made(a=[0.2, 0.4], b=[0.0, 0.6]), made(a=[0.4, 0.4], b=[0.2, 0.6], c=[1.0])
+    changes = compare(before, after).changes
+    assert list(changes) == ["easy", "hard", "overall"]
+    assert set(changes["hard"]) == {"recall@10", "recall@50", "session_coverage@10"}
+    hard = changes["hard"]["recall@10"]
+    assert (hard.questions, hard.before, hard.after) == (2, 0.1, pytest.approx(0.3)), "only questions that both have"
+    assert hard.low == pytest.approx(0.2) and hard.high == pytest.approx(0.2), "every chat gained the same"
+    assert changes["easy"]["recall@10"].high == 0.0
+    assert changes["overall"]["session_coverage@10"].after == pytest.approx(0.2)
+    mixed = compare(made(a=[0.0], b=[0.0], c=[0.0]), made(a=[1.0], b=[0.0], c=[0.0])).changes["overall"]["recall@10"]
+    assert mixed.low == 0.0 and mixed.high >= 2 / 3, "what rests on one chat is uncertain"
+    with pytest.raises(BadInput, match="no question in common"):
+        compare(before, made(z=[1.0]))
+
+
+def test_the_choice_among_settings_leaves_out_the_chat_that_it_is_measured_on() -> None:
+    one, other = made(a=[1.0], b=[0.0], c=[0.5]), made(a=[0.0], b=[0.5], c=[0.4])
+    chosen = choose([one, other])
+    assert chosen.means == (0.5, pytest.approx(0.3))
+    # without a, the other is best, and bad on a: what looked like .5 is not worth that on chats it was not chosen on
+    assert chosen.chosen == (2, 1) and chosen.held_out == pytest.approx((0.0 + 0.0 + 0.5) / 3)
 
 
 def test_a_question_searches_its_own_history_only(tmp_path: Path) -> None:

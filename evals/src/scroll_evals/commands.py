@@ -151,6 +151,28 @@ def retrieval(
 
 
 @app.command()
+def compare(
+    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="A report of `scroll eval retrieval --json`.")],
+    after: Annotated[list[Path], typer.Argument(metavar="AFTER...", help="Reports to compare with it.")],
+    as_json: AsJson = False,
+) -> None:
+    """Compare reports of retrieval, ability by ability.
+
+    Intervals are 95 % of a bootstrap over chats. With several reports, for example of several settings, the choice
+    among all of them is cross-validated: each chat is measured under the report that is best on the other chats.
+
+    \b
+    Examples:
+      scroll eval retrieval --data beam --json > before.json
+      scroll eval compare before.json after.json
+      scroll eval compare flow-0.5.json flow-0.25.json flow-0.1.json --json
+    """
+    from scroll_evals.console import compare_retrieval
+
+    compare_retrieval(before, after, as_json)
+
+
+@app.command()
 def generate(
     benchmark: Annotated[Literal["longmemeval"], typer.Argument(help="Whose schema to write.")],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write it.")],

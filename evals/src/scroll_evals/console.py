@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import typer
@@ -23,6 +23,9 @@ from scroll_evals.runner import Progress, Runner
 from scroll_evals.sft import Exported, examples
 from scroll_evals.summary import rescored
 from scroll_evals.tasks import DataFault
+
+if TYPE_CHECKING:
+    from scroll_evals.retrieval import RetrievalReport
 
 UNFINISHED = 3
 QUIET_SECONDS = 15.0  # between two lines of progress where there is no terminal
@@ -120,10 +123,48 @@ def measure_retrieval(data: Path, splits: Sequence[str], as_json: bool) -> None:
 def _print_retrieval(found: dict[str, Any]) -> None:
     columns = list(found["overall"])
     rows = [
-        (name, *(_measured(scores.get(column)) for column in columns))
+        (name, *(_measured(scores[column]) for column in columns))
         for name, scores in (*found["by_ability"].items(), ("overall", found["overall"]))
     ]
     print_table(("ability", *columns), rows, numeric=columns)
+
+
+def compare_retrieval(before: Path, after: Sequence[Path], as_json: bool) -> None:
+    from scroll_evals.retrieval import choose, compare
+
+    first, *others = reports = [_read_report(file) for file in (before, *after)]
+    comparisons = [compare(first, report) for report in others]
+    choice = choose(reports) if len(others) > 1 else None
+    if as_json:
+        print_document({"comparisons": comparisons, "choice": choice})
+        return
+    for file, comparison in zip(after, comparisons, strict=True):
+        typer.secho(f"{before} → {file}", bold=True)
+        rows = [
+            (name, measure, str(change.questions), _measured(change.before), _measured(change.after),
+             f"{change.after - change.before:+.3f} [{change.low:+.3f}, {change.high:+.3f}]")
+            for name, changes in comparison.changes.items()
+            for measure, change in changes.items()
+        ]  # fmt: skip
+        columns = ("ability", "measure", "questions", "before", "after", "change")
+        print_table(columns, rows, numeric=columns[2:])
+    if choice is not None:
+        typer.secho(f"cross-validated by {choice.measure}: {choice.held_out:.3f} held out", bold=True)
+        settings = zip((before, *after), choice.means, choice.chosen, strict=True)
+        print_table(
+            ("report", "mean", "chats that choose it"),
+            [(str(file), _measured(mean), str(chats)) for file, mean, chats in settings],
+            numeric=("mean", "chats that choose it"),
+        )
+
+
+def _read_report(file: Path) -> "RetrievalReport":
+    from scroll_evals.retrieval import RetrievalReport
+
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=RetrievalReport)
+    except msgspec.MsgspecError as error:
+        raise BadInput(f"{file} is no report of `scroll eval retrieval --json` ({error})") from error
 
 
 def _tell_faults(faults: Sequence[DataFault]) -> None:
@@ -131,8 +172,8 @@ def _tell_faults(faults: Sequence[DataFault]) -> None:
         note(f"{fault.outcome}: {visible(fault.where)}: {visible(fault.text)[:300]}")
 
 
-def _measured(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
+def _measured(value: float) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 def print_report(paths: Sequence[Path], figures: Path | None, as_json: bool) -> None:
