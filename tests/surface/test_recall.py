@@ -15,6 +15,7 @@ from scroll_context.store.grep import MOST_COUNTED, OVERLAP, PAGE, Scan, pattern
 from scroll_context.store.payloads import CHUNK
 from scroll_context.store.store import Store
 from scroll_context.surface.memory import MemorySurface, NoSession, handles_prelude, memory_prelude
+from scroll_context.surface.memory_tools import memory_tools
 
 SENTENCES = (
     "I moved the {} meeting to {}.", "ok cool, but how do I plan {} for {}?", "Can you help me with {}, Priya and {}?",
@@ -442,3 +443,17 @@ print(len(str(ms.turns(1, 1)[0]["text"])))
     assert any("instruction: Always include the price" in line for line in lines)
     assert "… 7 more rows" in lines
     assert set(result.seqs) <= set(range(1, 10)) and result.seqs
+
+
+def test_models_without_cells_have_the_same_as_tools(store: Store) -> None:
+    session(store, 1, "kitchen renovation", "2024-07-01", turns=70)
+    said(store, "Always include the price when I ask about tiles.", session_id="s1", created_at="2024-07-01")
+    grep, outline, gist, standing = memory_tools(surface(store), ["grep", "outline", "gist", "standing"])
+    assert [one.name for one in (grep, outline, gist, standing)] == ["ms_grep", "ms_outline", "ms_gist", "ms_standing"]
+    found = grep("renovation meeting")
+    assert len(found["rows"]) == 24 and "24 rows hold" in found["note"]
+    assert [row["seq"] for row in grep("renovation", after_seq=60)["rows"]] == list(range(61, 71))
+    [line] = outline()["rows"]
+    assert line["seqs"] == "1-71" and "kitchen renovation" in line["about"]
+    assert sum(len(row["text"]) for row in gist(1, chars=400)["rows"]) <= 400
+    assert [row["text"] for row in standing()["rows"]] == ["Always include the price when I ask about tiles."]

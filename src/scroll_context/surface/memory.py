@@ -55,7 +55,7 @@ class MemorySurface:
         self._sql: GuardedSql | None = None
         self._asked: dict[int, int] = {}  # how often the same search was asked, by its hash
         self._verified: dict[str, None] = {}  # digests of bodies that were as they should be
-        self._recall = Recall(self)
+        self.recall = Recall(self)
 
     def begin_cell(self) -> None:
         """A new cell: its calls are counted from here."""
@@ -72,7 +72,7 @@ class MemorySurface:
             "ms.sessions": self.sessions,
             "ms.index": self.index,
             "ms.provenance": self.provenance,
-            **self._recall.methods(),
+            **self.recall.methods(),
         }
 
     def search(self, query: str, k: Any = 10, **filters: Any) -> CapabilityResult:

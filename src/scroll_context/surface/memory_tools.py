@@ -21,7 +21,7 @@ _SHOWN = ("seq", "session_id", "role", "kind", "name", "created_at", "headline")
 
 def memory_tools(memory: MemorySurface, names: Iterable[str]) -> list[Tool[..., Any]]:
     """The tools of these names: search, expand and sql_query are called ms_search and so on; recall is recall."""
-    offered = _Recall(memory)
+    offered = _MemoryTools(memory)
     made: list[Tool[..., Any]] = []
     for name in names:
         one = tool(getattr(offered, name), name=name if name == "recall" else f"ms_{name}")
@@ -30,7 +30,7 @@ def memory_tools(memory: MemorySurface, names: Iterable[str]) -> list[Tool[..., 
     return made
 
 
-class _Recall:
+class _MemoryTools:
     """The functions; their docstrings are what the model reads."""
 
     def __init__(self, memory: MemorySurface) -> None:
@@ -115,6 +115,61 @@ class _Recall:
         """
         answer = self._memory.sql_query(sql, params or ()).value
         return _answer(answer["rows"], answer["note"])
+
+    def grep(
+        self,
+        text: Annotated[str, "the text, or with regex the expression, to look for; case does not matter"],
+        regex: Annotated[bool, "whether the text is a regular expression"] = False,
+        role: Annotated[str | None, "user, assistant or tool"] = None,
+        session: Annotated[str | int | None, "id of a session, or its number in ms_outline"] = None,
+        created_from: Annotated[str | None, "a date such as 2024-07-31"] = None,
+        created_to: Annotated[str | None, "a date; it is included"] = None,
+        after_seq: Annotated[int, "go on behind this seq"] = 0,
+    ) -> dict[str, Any]:
+        """Find every event that holds a text, in order, with the total: to count, or to be sure of having all."""
+        filters: dict[str, Any] = {
+            "role": role, "session_id": session, "created_from": created_from, "created_to": created_to,
+        }  # fmt: skip
+        if after_seq:
+            filters["seq_range"] = (after_seq + 1, self._memory.store.log.last_seq())
+        answer = self._memory.recall.grep(text, regex, limit=MAX_ROWS, **filters).value
+        rows = [
+            _known(row) | {name: row[name] for name in ("text", "repeats") if row.get(name)} for row in answer["rows"]
+        ]
+        return _answer(rows, answer["note"])
+
+    def outline(
+        self,
+        query: Annotated[str | None, "only sessions with hits for these words"] = None,
+        created_from: Annotated[str | None, "a date such as 2024-07-31"] = None,
+        created_to: Annotated[str | None, "a date; it is included"] = None,
+    ) -> dict[str, Any]:
+        """List the sessions: number, dates, first and last seq, and what each was about."""
+        answer = self._memory.recall.outline(created_from, created_to, query).value
+        rows = [
+            {"n": row["n"], "from": row["from"], "seqs": "{}-{}".format(*row["seqs"]), "about": ", ".join(row["terms"])}
+            | {name: row[name] for name in ("hits", "misdated") if row.get(name)}
+            for row in answer["rows"]
+        ]
+        return _answer(rows, answer["note"])
+
+    def gist(
+        self,
+        session: Annotated[str | int | None, "id of a session, or its number in ms_outline; all without one"] = None,
+        query: Annotated[str | None, "only turns with these words"] = None,
+        role: Annotated[str, "whose words: user or assistant"] = "user",
+        chars: Annotated[int, "how long the extract may be"] = 6_000,
+    ) -> dict[str, Any]:
+        """Extract the most telling sentences of a session, of a subject or of everything, spread evenly over it."""
+        answer = self._memory.recall.gist(session, query=query, role=role, chars=chars).value
+        return _answer(answer["rows"], answer["note"])
+
+    def standing(self, topic: Annotated[str, "only what bears on this; everything without it"] = "") -> dict[str, Any]:
+        """List the user's standing instructions and preferences, newest last."""
+        answer = self._memory.recall.standing(topic).value
+        return _answer(
+            [{name: row[name] for name in ("seq", "date", "kind", "text")} for row in answer["rows"]], answer["note"]
+        )
 
 
 def _answer(rows: list[dict[str, Any]], note: str) -> dict[str, Any]:
