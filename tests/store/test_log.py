@@ -24,7 +24,7 @@ from scroll_context.errors import (
 )
 from scroll_context.events import Draft, Grant, Kind, Payload
 from scroll_context.store import schema
-from scroll_context.store.log import EventLog, _conditions
+from scroll_context.store.log import EventLog, conditions
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.sql import _granted
 from scroll_context.store.verify import verify
@@ -91,7 +91,7 @@ def test_a_task_is_read_by_its_index_and_no_task_is_one_too(log: EventLog) -> No
     log.append_many([Draft(task_id="t"), Draft(), Draft(task_id="u")])
     assert [event.seq for event in log.iterate(task_id=["", "u"])] == [2, 3]
     assert [event.seq for event in log.iterate(grant=Grant(task_id=""))] == [2]
-    for where, values in (_conditions(task_id="t"), (_granted(Grant(task_id="t")), [])):
+    for where, values in (conditions(task_id="t"), (_granted(Grant(task_id="t")), [])):
         (plan,) = log.query(f"EXPLAIN QUERY PLAN SELECT * FROM event WHERE {where}", values)
         assert "event_task" in plan[3]
 

@@ -25,6 +25,7 @@ COMMANDS = {  # name: (module and object, the first line of its help)
     "verify": ("scroll_context.cli.upkeep:verify", "Check events, payloads and the search index against their hashes."),
     "salvage": ("scroll_context.cli.upkeep:salvage", "Make a new log from whatever is legible in a damaged one."),
     "reindex": ("scroll_context.cli.upkeep:reindex", "Build the search index anew from the log."),
+    "upgrade": ("scroll_context.cli.upkeep:upgrade", "Bring the log file to the newest format."),
     "backup": ("scroll_context.cli.upkeep:backup", "Copy the store to a new folder."),
     "export": ("scroll_context.cli.upkeep:export", "Write everything as JSON Lines: events, hashes and payloads."),
     "doctor": ("scroll_context.cli.kernel:doctor", "Show what the kernel's sandbox enforces here, and how."),

@@ -118,6 +118,33 @@ def reindex(store: Path, as_json: bool) -> None:
 
 
 @click.command(cls=Command)
+@store_option
+@json_option
+def upgrade(store: Path, as_json: bool) -> None:
+    """Bring the log file to the newest format.
+
+    The first append does the same. Nothing that was recorded changes, and its hashes stay as they are.
+
+    \b
+    Example:
+      scroll upgrade
+    """
+    from scroll_context.store.schema import FORMAT_VERSION
+
+    log = open_log(store)
+    try:
+        before = log.upgrade()
+    finally:
+        log.close()
+    if as_json:
+        print_document({"before": before, "now": FORMAT_VERSION})
+    elif before == FORMAT_VERSION:
+        echo(f"format {FORMAT_VERSION} already")
+    else:
+        echo(f"upgraded from format {before} to {FORMAT_VERSION}")
+
+
+@click.command(cls=Command)
 @click.argument("target", metavar="DIR", type=FILE)
 @store_option
 @json_option

@@ -1,20 +1,71 @@
-"""The hash chain: each row's hash covers the row and the hash before it.
+"""The hash chain: each row's chain value covers the row and the chain value before it.
 
 A row that is changed, removed or slipped in breaks the chain at its seq. The chain is not keyed: it proves that
 the log is whole and unaltered against accident and against editing in place, not against somebody who rewrites
 the file from that point on. Compare `scroll stats` heads kept elsewhere to detect that.
+
+There are two formats of a row, and a log may hold both.
+
+* Format 2: `leaf = SHA-256(nonce + body)` and `chain = SHA-256(previous + seq + leaf)`, where `body` is the MessagePack
+  array of the columns between seq and chain, and seq has 8 bytes, big-endian. An erased row keeps only its leaf, so the
+  chain holds, and the random nonce, gone with the body, keeps a short content from being guessed by its hash.
+* Format 1: `chain = SHA-256(previous + columns)`, where `columns` is the MessagePack array of seq and body. Such a row
+  has neither nonce nor leaf.
 """
 
-import hashlib
+import os
+import struct
 from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
 
 import msgspec
 
 GENESIS = bytes(32)
+NONCE_BYTES = 16
 
 _encode = msgspec.msgpack.Encoder().encode
+_int8 = struct.Struct(">q").pack
+
+_nonces: list[bytes] = []  # drawn in advance, since each draw is a system call
+os.register_at_fork(after_in_child=_nonces.clear)
+
+Columns = Sequence[str | int | None]
 
 
-def link(previous: bytes, columns: Sequence[str | int | None]) -> bytes:
-    """The chain value of a row: SHA-256 over the previous value and the row's columns up to, not with, `chain`."""
-    return hashlib.sha256(previous + _encode(columns)).digest()
+def new_nonce() -> bytes:
+    """A random value that no other row has."""
+    try:
+        return _nonces.pop()
+    except IndexError:
+        drawn = os.urandom(256 * NONCE_BYTES)
+        _nonces.extend(drawn[at : at + NONCE_BYTES] for at in range(NONCE_BYTES, len(drawn), NONCE_BYTES))
+        return drawn[:NONCE_BYTES]
+
+
+def leaf_of(nonce: bytes, body: Columns) -> bytes:
+    """The hash of a row's columns between seq and chain."""
+    return sha256(nonce + _encode(body)).digest()
+
+
+def link(previous: bytes, seq: int, leaf: bytes) -> bytes:
+    """The chain value of a row of format 2."""
+    return sha256(previous + _int8(seq) + leaf).digest()
+
+
+def link_1(previous: bytes, columns: Columns) -> bytes:
+    """The chain value of a row of format 1."""
+    return sha256(previous + _encode(columns)).digest()
+
+
+def expected(previous: bytes, row: Sequence[Any]) -> bytes:
+    """The chain value that a row, as the table has it, must have behind this one; empty when damage leaves none."""
+    nonce, leaf = row[22], row[23]
+    try:
+        if leaf is None and nonce is None:
+            return link_1(previous, row[:21])
+        if leaf is None:
+            leaf = sha256(nonce + _encode(row[1:21])).digest()
+        return sha256(previous + _int8(row[0]) + leaf).digest()
+    except (TypeError, struct.error, msgspec.MsgspecError):
+        return b""

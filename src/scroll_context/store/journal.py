@@ -182,7 +182,7 @@ class Journal:
     def _written(self, row: Row, seq: int, chain: bytes, is_new: bool) -> tuple[Event, bool]:
         if not is_new:
             return self.log.get(seq), False
-        event = event_from_row((*row.columns(seq), chain))
+        event = event_from_row((seq, *row.before, chain))
         self.used.add(event, row.bytes)
         if self._view is not None:
             self._view(event)

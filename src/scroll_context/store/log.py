@@ -29,8 +29,8 @@ Values = Sequence[Any] | Mapping[str, Any]  # for ? and for :name; ?1 is refused
 
 PAGE = 500  # rows fetched per read transaction when iterating
 
-_COLUMNS = ", ".join(schema.COLUMNS)
-INSERT = f"INSERT INTO event ({_COLUMNS}) VALUES ({', '.join('?' * len(schema.COLUMNS))})"
+INSERT = f"INSERT INTO event ({', '.join(schema.ALL_COLUMNS)}) VALUES ({', '.join('?' * len(schema.ALL_COLUMNS))})"
+_APPEND = INSERT.replace(", leaf)", ")").replace(", ?)", ")")  # what is appended is not erased
 
 
 class SessionInfo(msgspec.Struct, frozen=True):
@@ -248,13 +248,12 @@ class EventLog:
                 written.append(Written(existing, b"", False))
                 continue
             seq += 1
-            columns = row.columns(seq)
-            chain = link(chain, columns)
-            new.append((*columns, chain))
+            chain = link(chain, seq, row.leaf)
+            new.append((seq, *row.before, chain, row.nonce))
             written.append(Written(seq, chain, True))
             if row.source_key:
                 known[row.source_key] = seq
-        database.executemany(INSERT, new)
+        database.executemany(_APPEND, new)
         return written
 
     # reading --------------------------------------------------------------------------------------------
@@ -305,6 +304,16 @@ class EventLog:
                 return
             after = page[-1].seq
 
+    def format(self) -> int:
+        """The format version of the file. Everything of an older one can be read; the first append upgrades it."""
+        return int(self.query("PRAGMA user_version")[0][0])
+
+    def upgrade(self) -> int:
+        """Bring the file to the newest format now; the version that it had."""
+        before = self.format()
+        schema.connect(self.path, writable=True).close()
+        return before
+
     def last_seq(self) -> int:
         """The newest address; 0 for an empty log."""
         return int(self.query("SELECT ifnull(max(seq), 0) FROM event")[0][0])
@@ -350,7 +359,7 @@ class EventLog:
             self._writer = None
 
     def _select(self, condition: str, values: Sequence[Any]) -> list[Event]:
-        return [event_from_row(row) for row in self.query(f"SELECT {_COLUMNS} FROM event WHERE {condition}", values)]
+        return [event_from_row(row) for row in self.query(f"SELECT * FROM event WHERE {condition}", values)]
 
     def _new_reader(self) -> _Reader:
         reader = _Reader(self.path)

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from scroll_context.errors import BadInput, PayloadMissing
 from scroll_context.events import BOOKKEEPING, Draft, Event, Kind, Progress
 from scroll_context.store import schema
-from scroll_context.store.chain import GENESIS, link
+from scroll_context.store.chain import GENESIS, expected
 from scroll_context.store.log import INSERT, PAGE, EventLog
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.rows import event_from_row
@@ -42,7 +42,14 @@ _TYPES: dict[str, Any] = {
     "source_key": str | None,
     "chain": _Digest,
 }
-_Record = msgspec.defstruct("_Record", [(column, _TYPES.get(column, str)) for column in schema.COLUMNS])
+_Record = msgspec.defstruct(
+    "_Record",
+    [
+        *((column, _TYPES.get(column, str)) for column in schema.COLUMNS),
+        ("nonce", Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")] | None, None),  # rows of format 2 have one
+        ("leaf", _Digest | None, None),  # rows that were erased
+    ],
+)
 """An event of an export, checked column by column: the file may come from anywhere."""
 
 
@@ -288,11 +295,11 @@ class _Links:
         self._altered: set[int] = set()
 
     def check(self, row: tuple[Any, ...]) -> None:
-        if row[0] == self._seq + 1 and link(self._chain, row[:-1]) != row[-1]:
+        if row[0] == self._seq + 1 and expected(self._chain, row) != row[21]:
             self._altered.add(row[0])
         if row[4] == Kind.SALVAGE:
             self._altered.difference_update(event_from_row(row).metadata.get("altered", ()))
-        self._seq, self._chain = row[0], row[-1]
+        self._seq, self._chain = row[0], row[21]
 
     def finish(self) -> None:
         if self._altered:
@@ -311,8 +318,8 @@ class _ExportReader:
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         numbered = _documents(self._lines)
         _, header = next(numbered, (0, {}))
-        if header.get("scroll_export") != EXPORT_VERSION:
-            raise BadInput(f"not a Scroll export of version {EXPORT_VERSION}")
+        if header.get("scroll_export") not in range(1, EXPORT_VERSION + 1):
+            raise BadInput(f"not a Scroll export of version 1 to {EXPORT_VERSION}")
         total, count, seq, head = header.get("last_seq", 0), 0, 0, GENESIS.hex()
         stored: set[str] = set()
         for digest, group in itertools.groupby(numbered, lambda item: item[1].get("payload")):
@@ -332,7 +339,7 @@ class _ExportReader:
                     )
                 if row[0] <= seq:
                     raise BadInput(f"line {number} of the export has seq {row[0]} after seq {seq}")
-                count, seq, head = count + 1, row[0], row[-1].hex()
+                count, seq, head = count + 1, row[0], row[21].hex()
                 if self._progress and count % 1000 == 0:
                     self._progress(seq, total)
                 yield row
@@ -369,7 +376,7 @@ def _documents(lines: Iterable[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _row(number: int, document: dict[str, Any]) -> tuple[Any, ...]:
     try:
-        *columns, chain = msgspec.structs.astuple(msgspec.convert(document.get("event"), _Record))
+        *columns, chain, nonce, leaf = msgspec.structs.astuple(msgspec.convert(document.get("event"), _Record))
     except msgspec.ValidationError as error:
         raise BadInput(f"line {number} of the export is not a whole event ({error})") from error
-    return (*columns, bytes.fromhex(chain))
+    return (*columns, *(value if value is None else bytes.fromhex(value) for value in (chain, nonce, leaf)))

@@ -5,15 +5,18 @@ others share. Text over the inline limit moves to a payload and leaves a preview
 surrogates) is replaced, and the row says so.
 """
 
+import builtins
 import datetime as dt
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Any
 
 import msgspec
 
 from scroll_context.errors import BadInput
 from scroll_context.events import Draft, Event, Payload
+from scroll_context.store.chain import leaf_of, link, new_nonce
 from scroll_context.store.payloads import TEXT, PayloadStore, is_digest
+from scroll_context.store.schema import ALL_COLUMNS
 
 INLINE_LIMIT = 32 * 1024  # bytes of UTF-8 a row may hold
 PREVIEW = 2_000  # characters of an externalised body that stay in the row
@@ -24,7 +27,6 @@ _LABELS = (
     "tool_call_id", "tool_state", "headline", "created_at", "source_key",
 )  # fmt: skip
 _NUMBERS = ("reply_to", "step_index", "msg_index")
-_labels_of = attrgetter(*_LABELS)
 _TEXTS = (1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 17, 18, 19)  # the columns that always hold text
 _texts_of = itemgetter(*_TEXTS)
 
@@ -36,9 +38,12 @@ class Row(msgspec.Struct, frozen=True):
 
     before: tuple[str | int | None, ...]  # the columns between seq and chain
     source_key: str
+    nonce: builtins.bytes
+    leaf: builtins.bytes
 
-    def columns(self, seq: int) -> tuple[str | int | None, ...]:
-        return (seq, *self.before)
+    def placed(self, seq: int, previous: builtins.bytes) -> tuple[Any, ...]:
+        """The row of the table at an address, behind a row with this chain value."""
+        return (seq, *self.before, link(previous, seq, self.leaf), self.nonce, None)
 
     @property
     def bytes(self) -> int:
@@ -75,11 +80,17 @@ def prepare(
         draft.reply_to, draft.step_index, draft.msg_index,
         _encode_metadata(metadata), draft.created_at or now, now, draft.source_key or None,
     )  # fmt: skip
-    return Row(before, draft.source_key)
+    nonce = new_nonce()
+    return Row(before, draft.source_key, nonce, leaf_of(nonce, before))
+
+
+def whole(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A row with all columns, also when it comes from a file of format 1, which has no nonce and no leaf."""
+    return row if len(row) == len(ALL_COLUMNS) else (*row, *(None,) * (len(ALL_COLUMNS) - len(row)))
 
 
 def event_from_row(row: tuple[Any, ...]) -> Event:
-    """The event that a full row of the table stands for."""
+    """The event that a row of the table stands for."""
     if not (_are_texts(_texts_of(row)) and isinstance(row[21], bytes)):
         row = _legible(row)
     return Event(
@@ -128,17 +139,21 @@ def _metadata(text: str) -> dict[str, Any]:
 
 
 def _check(draft: Draft) -> None:
-    labels = _labels_of(draft)
+    labels = (
+        draft.kind, draft.session_id, draft.agent_id, draft.task_id, draft.role, draft.name,
+        draft.tool_call_id, draft.tool_state, draft.headline, draft.created_at, draft.source_key,
+    )  # fmt: skip
     if not _are_plain(labels):
         for field, value in zip(_LABELS, labels, strict=True):
             _require_text(field, value)
             if _without_surrogates(value) != value:
                 raise BadInput(f"{field} has a lone surrogate and cannot be stored: {value[:80]!a}")
     _require_text("content", draft.content)
-    for field in _NUMBERS:
-        value = getattr(draft, field)
-        if value is not None and (not isinstance(value, int) or abs(value) >= 1 << 63):
-            raise BadInput(f"{field} must be a whole number of at most 64 bits, not {value!r:.80}")
+    if not (draft.reply_to is draft.step_index is draft.msg_index is None):
+        for field in _NUMBERS:
+            value = getattr(draft, field)
+            if value is not None and (not isinstance(value, int) or abs(value) >= 1 << 63):
+                raise BadInput(f"{field} must be a whole number of at most 64 bits, not {value!r:.80}")
     if not draft.kind:
         raise BadInput("an event needs a kind")
     if draft.payload is not None and not is_digest(draft.payload.digest):

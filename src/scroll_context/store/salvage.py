@@ -19,7 +19,7 @@ import msgspec
 from scroll_context.errors import StoreDamaged, StoreLocked
 from scroll_context.events import Draft, Kind, Progress
 from scroll_context.store import schema
-from scroll_context.store.chain import GENESIS, link
+from scroll_context.store.chain import GENESIS, expected
 from scroll_context.store.log import INSERT, utc_now
 from scroll_context.store.pages import PageFile, Place
 from scroll_context.store.payloads import PayloadStore
@@ -95,7 +95,7 @@ class _Rescue:
                 self.altered.append(seq)
             if seq != previous + 1:
                 lost.append((previous + 1, seq - 1))
-            previous, chain = seq, row[-1]
+            previous, chain = seq, row[21]
             done += 1
             if self.progress and done % 1000 == 0:
                 self.progress(len(places) + done, 2 * len(places))
@@ -113,7 +113,7 @@ class _Rescue:
                 row = self.source.row(place, errors)
             except (IndexError, ValueError):
                 continue
-            if errors == "strict" and (chain is None or link(chain, row[:-1]) == row[-1]):
+            if errors == "strict" and (chain is None or expected(chain, row) == row[21]):
                 return row, True
             fallback = row
         return fallback, False
@@ -125,8 +125,7 @@ class _Rescue:
             content=f"this log was salvaged: {missing} events could not be read, {len(self.altered)} are altered",
             metadata={"lost": self.lost, "altered": self.altered},
         )
-        columns = prepare(draft, utc_now(), self.payloads).columns(seq)
-        database.execute(INSERT, (*columns, link(chain, columns)))
+        database.execute(INSERT, prepare(draft, utc_now(), self.payloads).placed(seq, chain))
 
 
 def _insert(database: sqlite3.Connection, row: tuple[Any, ...]) -> bool:

@@ -9,6 +9,7 @@ readers of the file.
 
 import contextlib
 import fcntl
+import logging
 import os
 import shlex
 import sqlite3
@@ -34,12 +35,17 @@ APPLICATION_ID = 0x5343524C  # "SCRL"
 LOG_NAME = "log.db"
 _UNFINISHED = ".creating-"  # prefix of logs that are being created
 
+_logger = logging.getLogger("scroll_context.store")
+
 COLUMNS = (
     "seq", "session_id", "agent_id", "task_id", "kind", "role", "name", "content",
     "payload", "payload_size", "payload_type", "tool_call_id", "tool_state", "headline",
     "reply_to", "step_index", "msg_index", "metadata", "created_at", "recorded_at", "source_key", "chain",
 )  # fmt: skip
-"""Column order of the event table; the hash chain covers them in this order, without the last."""
+"""What an event is made of, in the order of the table; the hash chain covers them in this order, without the last."""
+
+ALL_COLUMNS = (*COLUMNS, "nonce", "leaf")
+"""Every column of the event table. In a file of format 1 the last two are missing and read as NULL."""
 
 _CREATE = """
 CREATE TABLE event (
@@ -79,7 +85,14 @@ WHEN NEW.seq <= (SELECT ifnull(max(seq), 0) FROM event)
 BEGIN SELECT RAISE(ABORT, 'the event log is append-only: this address or source key is taken'); END;
 """
 
-MIGRATIONS: tuple[str, ...] = (_CREATE,)
+_ERASABLE = """
+ALTER TABLE event ADD COLUMN nonce BLOB;
+ALTER TABLE event ADD COLUMN leaf BLOB;
+CREATE TABLE chore (name TEXT PRIMARY KEY, detail TEXT NOT NULL) STRICT;
+"""
+"""Format 2: rows that can be erased (see chain.py), and what is left to do after an erasure (see erase.py)."""
+
+MIGRATIONS: tuple[str, ...] = (_CREATE, _ERASABLE)
 """Migration n brings a file from format n-1 to format n. Appended to, never edited."""
 
 FORMAT_VERSION = len(MIGRATIONS)
@@ -248,6 +261,7 @@ def connect(path: Path, *, writable: bool, busy_ms: int = 10_000) -> sqlite3.Con
             database.execute("PRAGMA synchronous = FULL")
             if version < FORMAT_VERSION:
                 migrate(database)
+                _logger.info("%s was upgraded from format %d to %d", path, version, FORMAT_VERSION)
     return database
 
 

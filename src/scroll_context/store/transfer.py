@@ -27,13 +27,14 @@ from scroll_context.errors import (
 )
 from scroll_context.events import Kind, Progress
 from scroll_context.store import schema
-from scroll_context.store.chain import GENESIS, link
+from scroll_context.store.chain import GENESIS, expected
 from scroll_context.store.log import PAGE, EventLog
 from scroll_context.store.payloads import PayloadStore
+from scroll_context.store.rows import whole
 
-EXPORT_VERSION = 1
+EXPORT_VERSION = 2
+_HASHES = ("chain", "nonce", "leaf")
 _PART = 3 << 18  # bytes of a payload per line; a multiple of 3, so that base64 has no padding inside
-_COLUMNS = ", ".join(schema.COLUMNS)
 
 
 class BackupReport(msgspec.Struct, frozen=True):
@@ -97,11 +98,9 @@ def export(log: EventLog, out: IO[bytes], progress: Progress | None = None) -> E
     written: set[str] = set()
     missing: list[str] = []
     _line(out, {"scroll_export": EXPORT_VERSION, "last_seq": total})
-    while page := log.query(
-        f"SELECT {_COLUMNS} FROM event WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT {PAGE}", [seq, total]
-    ):
-        for row in page:
-            if row[0] == seq + 1 and link(chain, row[:-1]) != row[-1] and row[0] not in declared:
+    while page := log.query(f"SELECT * FROM event WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT {PAGE}", [seq, total]):
+        for row in map(whole, page):
+            if row[0] == seq + 1 and expected(chain, row) != row[21] and row[0] not in declared:
                 raise StoreDamaged(
                     f"seq {row[0]} does not match its hash, so an export could not be read back. Nothing was changed. "
                     f"{schema.command('salvage', log.path)} recovers what is legible; then export again."
@@ -121,9 +120,9 @@ def export(log: EventLog, out: IO[bytes], progress: Progress | None = None) -> E
                 else:
                     for part in _parts(log.payloads, digest):
                         _line(out, {"payload": digest, "base64": base64.b64encode(part).decode()})
-            record = dict(zip(schema.COLUMNS, row, strict=True))
-            _line(out, {"event": {**record, "chain": row[-1].hex()}})
-            seq, chain = row[0], row[-1]
+            hashes = {name: value.hex() for name, value in zip(_HASHES, row[21:], strict=True) if value is not None}
+            _line(out, {"event": dict(zip(schema.COLUMNS[:-1], row[:21], strict=True)) | hashes})
+            seq, chain = row[0], row[21]
         count += len(page)
         if progress:
             progress(seq, total)

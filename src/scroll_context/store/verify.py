@@ -4,15 +4,16 @@ Reads everything, so it is a command and never part of opening. Damage that a sa
 log is reported as known and does not fail the check.
 """
 
+from typing import Any
+
 import msgspec
 
 from scroll_context.errors import PayloadDamaged, PayloadMissing
 from scroll_context.events import Kind, Progress
-from scroll_context.store import schema
-from scroll_context.store.chain import GENESIS, link
+from scroll_context.store.chain import GENESIS, expected
 from scroll_context.store.log import PAGE, EventLog
-
-_COLUMNS = ", ".join(schema.COLUMNS)
+from scroll_context.store.rows import whole
+from scroll_context.store.schema import ALL_COLUMNS
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -35,21 +36,19 @@ def verify(log: EventLog, progress: Progress | None = None) -> Verdict:
     checked: dict[str, str] = {}  # payload digest -> what is wrong with it
     faults = _Faults(_declared(log))
     seq, chain, events = 0, GENESIS, 0
-    while page := log.query(f"SELECT {_COLUMNS} FROM event WHERE seq > ? ORDER BY seq LIMIT {PAGE}", [seq]):
-        for row in page:
+    while page := log.query(f"SELECT * FROM event WHERE seq > ? ORDER BY seq LIMIT {PAGE}", [seq]):
+        for row in page if len(page[0]) == len(ALL_COLUMNS) else map(whole, page):
             if row[0] > seq + 1:
                 faults.add_gap(seq + 1, row[0] - 1)
-            elif link(chain, row[:-1]) != row[-1]:
+            elif expected(chain, row) != row[21]:
                 faults.add(row[0], "altered: the row does not match its hash")
-            named = [] if row[8] is None else [row[8]]
-            if row[4] == Kind.SNAPSHOT:
-                named += log.payloads.of_snapshot(row[7], row[8])
-            for digest in named:
-                if digest not in checked:
-                    checked[digest] = _payload_fault(log, digest)
-                if checked[digest]:
-                    faults.add(row[0], checked[digest])
-            seq, chain = row[0], row[-1] if isinstance(row[-1], bytes) else b""  # damage can make it anything
+            if row[8] is not None or row[4] == "snapshot":
+                for digest in _named(log, row):
+                    if digest not in checked:
+                        checked[digest] = _payload_fault(log, digest)
+                    if checked[digest]:
+                        faults.add(row[0], checked[digest])
+            seq, chain = row[0], row[21] if isinstance(row[21], bytes) else b""  # damage can make it anything
         events += len(page)
         if progress:
             progress(seq, total)
@@ -75,6 +74,12 @@ class _Faults:
 
     def add_gap(self, first: int, last: int, what: str = "missing from the log") -> None:
         self.add(first, what if first == last else f"{what}, with all up to seq {last}", last)
+
+
+def _named(log: EventLog, row: tuple[Any, ...]) -> list[str]:
+    """The payloads that a row names, in its column or in the text of a snapshot."""
+    own = [] if row[8] is None else [row[8]]
+    return [*own, *log.payloads.of_snapshot(row[7], row[8])] if row[4] == Kind.SNAPSHOT else own
 
 
 def _payload_fault(log: EventLog, digest: str) -> str:
