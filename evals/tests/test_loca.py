@@ -76,11 +76,12 @@ def test_the_official_text_is_the_request_and_the_metadata_is_in_the_system_prom
     assert "def shop_list_orders(page: int = 1)" in system.text
 
 
-def test_claiming_in_a_cell_ends_the_run_there(tmp_path: Path) -> None:
-    source = f"{SUM}\n{CLAIM}()\nfiles_write('total.txt', '0')"
-    attempt, model = played(make_trial(tmp_path), tmp_path, exec_cell(source, tool="repl_exec"), "never asked")
+def test_the_tool_that_ends_the_task_is_native_only(tmp_path: Path) -> None:
+    cell = exec_cell(f"{SUM}\n{CLAIM}()", tool="repl_exec")
+    attempt, model = played(make_trial(tmp_path), tmp_path, cell, native(CLAIM), "never asked")
     assert (attempt.outcome, attempt.score) == (TrialOutcome.ANSWERED, 1.0)
-    assert model.steps == 1
+    assert f"NameError: name '{CLAIM}' is not defined" in attempt.steps[0]["observation"]
+    assert model.steps == 2
 
 
 def test_cells_get_values_and_native_calls_the_text(tmp_path: Path) -> None:

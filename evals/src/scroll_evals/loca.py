@@ -287,14 +287,13 @@ def _worked(
         instructions=instructions,
         finish_tool=claim,
     )
-    sandbox.on_claim = agent.stop
     sandbox.on_fault = lambda fault: agent.stop() if fault.kind == "ConnectionError" and server.has_died() else None
     message: str | None = sandbox.instructions
     for _ in range(1 + REMINDERS):
         with stop.reaching(agent):
             run = agent.run(message)
         stop.check()
-        if sandbox.is_claimed or _called(session, claim.name):
+        if _called(session, claim.name):
             return TrialOutcome.ANSWERED, ""
         if server.has_died():
             return (

@@ -21,7 +21,7 @@ import msgspec
 from scroll_context.background import in_thread
 from scroll_context.errors import ToolFailed
 from scroll_context.messages import ToolSpec
-from scroll_context.surface.json_schema import doc_of, identifier, signature_of
+from scroll_context.surface.json_schema import doc_of, identifier, signature_of, text_value
 from scroll_context.surface.tool_results import Plain, plain
 from scroll_context.surface.tools import RESERVED, Tool, ToolLimits
 from scroll_evals.loca_client import Evaluation, Function, LocaClient, Opened
@@ -55,8 +55,6 @@ class Sandbox:
         self.instructions = opened.observation
         self.workspace = workspace
         self.functions = tuple(offered.function for offered in opened.tools)
-        self.is_claimed = False
-        self.on_claim: Callable[[], None] = lambda: None
         self.on_fault: Callable[[ToolFailed], None] = lambda _: None  # told when a call gets no answer
 
     @classmethod
@@ -86,17 +84,15 @@ class Sandbox:
         return self._client.evaluate(self._id)
 
     def tools(self, *, in_cells: bool) -> tuple[Tool[..., Any], ...]:
-        """The environment's tools. Cells get values where a tool gives JSON; else its text stays as it is.
+        """The environment's tools. Cells get the values that texts spell; for native calls a text stays as it is.
 
-        The tool that ends the task is among them only in cells: a model that calls natively has it as `finish`.
+        The tool that ends the task is not among them: a model calls it natively, as `finish`.
         """
         made: dict[str, Tool[..., Any]] = {}
         for function in self.functions:
-            ends = CLAIM in function.name
-            if ends and not in_cells:
-                continue
-            name = _spelt(function.name, made)
-            made[name] = self._tool(name, function, self._claim if ends else self._caller(function.name, in_cells))
+            if CLAIM not in function.name:
+                name = _spelt(function.name, made)
+                made[name] = self._tool(name, function, self._caller(function.name, in_cells))
         return tuple(made.values())
 
     @property
@@ -122,29 +118,23 @@ class Sandbox:
 
         return Tool(
             called, launch, name=name, doc=doc_of(function.description, function.parameters), signature=signature,
-            schema=function.parameters, aliases=aliases, effects=True, limits=ToolLimits(timeout=CALL_SECONDS),
+            schema=function.parameters, aliases=aliases, effects=True,
+            limits=ToolLimits(timeout=CALL_SECONDS, max_concurrent=1),
         )  # fmt: skip
 
     def _caller(self, name: str, parsed: bool) -> Callable[[dict[str, Any]], Any]:
         def call(arguments: dict[str, Any]) -> Any:
             try:
                 with self._turn:
-                    if self.is_claimed:  # a cell goes on for a moment after it
-                        raise ToolFailed("the task was claimed to be done; nothing was run", state="refused")
                     said = self._client.execute(self._id, name, arguments, uuid.uuid4().hex)
             except ToolFailed as fault:
                 self.on_fault(fault)
                 raise
             if not said.success and said.content.startswith(_FAILED):
                 raise ToolFailed(said.content)
-            return value_of(said.content) if parsed else said.content
+            return text_value(said.content) if parsed else said.content
 
         return call
-
-    def _claim(self, _: dict[str, Any]) -> str:
-        self.is_claimed = True
-        self.on_claim()
-        return "The task is claimed to be done; the run ends here."
 
     def _must_be_whole(self, config: LocaTask, log: Path) -> None:
         """Raise unless the environment is all there."""
@@ -195,16 +185,6 @@ def generation_fault(log: Path) -> str:
         return ""
     words = "\n".join(text for _, text in trouble)[:WORDS] or said[-WORDS:].strip()
     return f"Its log says:\n{words}" if words else "Its log is empty."
-
-
-def value_of(content: str) -> Any:
-    """What a tool said as a Python value where it is a JSON object or list; else its text."""
-    if content[:1] in ("{", "["):
-        try:
-            return msgspec.json.decode(content)
-        except (msgspec.DecodeError, RecursionError):
-            pass
-    return content
 
 
 def _spelt(name: str, taken: dict[str, Tool[..., Any]] | None = None) -> str:
