@@ -56,7 +56,7 @@ PASSING_STATUS = frozenset({408, 409, 425, 429})
 
 
 def as_model_error(error: Exception, name: str, secret: str = "") -> ModelError:
-    """The error to raise for whatever a provider or its client library raised while `name` was replying."""
+    """The error of ours for one that a provider or its client library raised while `name` was replying."""
     said = _said(error, secret)
     status = error.status_code if isinstance(error, foreign.ModelHTTPError) else None
     where = f"{name} (HTTP {status})" if status else name

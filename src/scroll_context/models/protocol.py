@@ -221,7 +221,7 @@ def _pause(seconds: float, cancel: threading.Event | None) -> None:
 
 
 class Stoppable:
-    """The same model, for requests that somebody else makes with it, such as summaries.
+    """The same model, lent to other code (such as that which writes summaries).
 
     A reply that is given no `cancel` of its own ends, with ModelCancelled, when `stop` is set.
     """

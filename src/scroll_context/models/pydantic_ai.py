@@ -35,7 +35,7 @@ POLL_SECONDS = 0.05  # how soon a set `cancel` is noticed
 CLOSING_SECONDS = 5.0  # how long a cancelled request may take to close its connection
 COMPATIBLE = "openai-compatible"
 _Joined = codecs.getincrementaldecoder("utf-16-le")  # holds back half of a pair that was cut between two chunks
-_IN_PYTHON = re.compile(r" or pass it via `[^`]*`")  # of a remedy, what nobody can do on a command line
+_IN_PYTHON = re.compile(r" or pass it via `[^`]*`")  # the part of a remedy that cannot be done on a command line
 PROFILE = {
     # pydantic-ai sees a tag only when it is a chunk of its own; `ThinkTags` does it for any cut.
     "thinking_tags": ("\0think\0", "\0/think\0"),
@@ -102,7 +102,7 @@ class ConnectedModel:
         return reply
 
     async def _respond(self, request: Request, emit: Callable[[str], None]) -> foreign.ModelResponse:
-        """One request to the provider; whatever its client raises leaves here as one of our errors."""
+        """One request to the provider. Errors of its client library are raised as errors of ours."""
         messages = well_formed(request.messages)
         history = translate.history(messages, self._model.system)
         parameters = translate.parameters(messages, request.tools)

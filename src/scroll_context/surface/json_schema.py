@@ -25,6 +25,7 @@ from scroll_context.text.printable import printable
 
 _WRAPPERS = {"result", "content", "root"}
 _PRINTED = re.compile(r"[A-Z]\w*\((?:result|content|root)=")  # Root(content='…'), as Python prints it
+DOC_CHARS = 20_000  # of a description, which a server may make as long as it likes
 SPELT_CHARS = 56  # of a name that is made of a foreign one; a number may be added
 _SCALARS = {
     "string": str,
@@ -111,7 +112,8 @@ def doc_of(description: str | None, schema: dict[str, Any]) -> str:
         for name, part in _properties(schema).items()
         if isinstance(part.get("description"), str)
     ]
-    return "\n".join([*inspect.cleandoc(description or "").split("\n"), *notes]).strip()
+    whole = "\n".join([*inspect.cleandoc(description or "").split("\n"), *notes]).strip()
+    return whole if len(whole) <= DOC_CHARS else f"{whole[:DOC_CHARS]} …"
 
 
 def text_value(text: str) -> Any:

@@ -121,7 +121,7 @@ class McpMount:
                     cursor = page.next_cursor
                     if cursor is None or len(listed) >= MAX_TOOLS:
                         break
-        except Exception as error:  # whatever a foreign server makes the SDK raise
+        except Exception as error:  # a foreign server can make the SDK raise anything
             raise ToolFailed(f"{self._where} does not list its tools: {_reason(error)}{self._last_words()}") from error
         info = link.client.server_info
         return (info.name if info else "server"), listed[:MAX_TOOLS]
@@ -179,7 +179,7 @@ class McpMount:
         try:
             async with self._places:
                 result = await link.client.call_tool(found.name, arguments)
-        except Exception as error:  # whatever a foreign server makes the SDK raise
+        except Exception as error:  # a foreign server can make the SDK raise anything
             if not _is_lost(error):
                 raise ToolFailed(f"{self._where} did not run {name}: {_reason(error)}") from error
             self._drop(link)
@@ -263,7 +263,7 @@ class _Link:
             async with connect() as self.client:
                 self.opened.set_result(None)
                 await self._closing.wait()
-        except Exception as error:  # noqa: BLE001 - the waiting calls hear of it from the SDK
+        except Exception as error:  # noqa: BLE001 - the SDK raises it in the calls that wait
             if not self.opened.done():
                 self.opened.set_exception(error)
 

@@ -36,6 +36,7 @@ STUB_CHARS = 6_000  # of whole descriptions; more tools than that are described 
 NAMED_CHARS = 100  # of a name that no tool has
 
 logger = logging.getLogger("scroll_context.tools")
+logging.getLogger("scroll_context").addHandler(logging.NullHandler())  # silent unless the application listens
 
 
 class ToolUse(msgspec.Struct, frozen=True):

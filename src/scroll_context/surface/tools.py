@@ -58,8 +58,8 @@ class ToolLimits(msgspec.Struct, frozen=True, kw_only=True):
 class Tool(Generic[P, R]):
     """One function that may be called on a model's behalf. Calling the tool itself calls the function, unchecked.
 
-    Names and descriptions may come from servers that nobody here has read: a name that is not an identifier is
-    refused, and descriptions lose what a terminal or a model would obey unseen.
+    Names and descriptions may come from an unknown server. A name that is not an identifier is refused, and
+    descriptions lose the characters that a terminal or a model obeys and a reader does not see.
     """
 
     def __init__(
