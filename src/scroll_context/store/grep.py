@@ -28,7 +28,12 @@ MOST_COUNTED = 100  # occurrences in one text
 SECONDS = 10.0  # after which a scan stops
 
 _HIDDEN = sorted({*BOOKKEEPING, Kind.NOTICE})
-_EXPRESSION = re.compile(r"\\(?P<escaped>.)|(?P<plain>[A-Za-z0-9 _,;:=@#%&<>/'\"~-])|\{[\d,]*\}|(?P<mark>.)", re.DOTALL)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_CLASS = re.compile(r"\[\^?\]?[^\]]*\]")
+_FLAGS = re.compile(r"\A\(\?[ims]+\)")
+_GROUP = re.compile(r"\((?:\?:|\?P?<\w+>)?([^()?]|[^()?]*[^()])?\)([?*]|\{[\d,]*\})?")
+_OPTIONAL = re.compile(r".(?:[?*]|\{[\d,]*\})", re.DOTALL)
+_PLAIN = re.compile("[A-Za-z0-9 _,;:=@#%&<>/'\"~\ue000-\ue0ff-]+")
 _QUERY = re.compile(r'(?P<no>-|NOT\s+)?(?:"(?P<phrase>[^"]+)"|(?P<word>[^\s"]+))')
 
 
@@ -36,7 +41,7 @@ class Pattern(msgspec.Struct, frozen=True):
     """What to look for in a text, and texts that a row must hold for it, whatever their case."""
 
     matcher: Any  # of re2, which is imported when it is first used
-    must_hold: tuple[str, ...] = ()
+    must_hold: tuple[tuple[str, ...], ...] = ()  # all texts of at least one of these; nothing is known when empty
 
     def occurs(self, text: bytes) -> bool:
         return self.matcher.search(text) is not None
@@ -152,9 +157,9 @@ def pattern(text: str, *, regex: bool = False, case: bool = False) -> Pattern:
     if len(text) > LONGEST_PATTERN:
         raise BadInput(f"a pattern has at most {LONGEST_PATTERN:,} characters, not {len(text):,}")
     if regex:
-        return Pattern(_compiled(text, case), _must_hold(_literals(text)))
+        return Pattern(_compiled(text, case), _alternatives(text))
     parts = text.split()
-    return Pattern(_compiled(r"\s+".join(map(re.escape, parts)), case), _must_hold(parts))
+    return Pattern(_compiled(r"\s+".join(map(re.escape, parts)), case), _one_of([_longest(parts)]))
 
 
 def query_patterns(query: str) -> tuple[list[Pattern], list[Pattern]]:
@@ -196,7 +201,7 @@ def around(text: bytes, place: tuple[int, int], width: int) -> str:
 def _any_form(word: str) -> Pattern:
     root = stem(word)
     root = root[:-1] if len(root) > 4 and root.endswith("y") else root  # story, stories
-    return Pattern(_compiled(rf"(?:^|[^\pL\pN]){re.escape(root)}\pL*", case=False), _must_hold([root]))
+    return Pattern(_compiled(rf"(?:^|[^\pL\pN]){re.escape(root)}\pL*", case=False), _one_of([_longest([root])]))
 
 
 def _compiled(expression: str, case: bool) -> Any:
@@ -215,28 +220,35 @@ def _compiled(expression: str, case: bool) -> Any:
         ) from None
 
 
-def _literals(expression: str) -> list[str]:
-    """Texts that every match of a regular expression holds; none where that would take more than a glance to tell."""
-    runs = [""]
-    for part in _EXPRESSION.finditer(expression):
-        if part["plain"] or (part["escaped"] and not part["escaped"].isalnum()):
-            runs[-1] += part["plain"] or part["escaped"]
-        elif (part["mark"] or "") in "|()[]" and part["mark"]:
-            return []  # alternatives, groups and classes
-        elif part["escaped"] in ("Q", "x", "p", "P"):
-            return []
-        else:
-            if part["mark"] != "+" and not part["escaped"] and part[0] not in ".^$":
-                runs[-1] = runs[-1][:-1]  # ?, * and {0,3} make what stands before them optional
-            runs.append("")
-    return runs
+def _alternatives(expression: str) -> tuple[tuple[str, ...], ...]:
+    """Texts that every match of a regular expression holds, as far as they can be told without parsing all of it.
+
+    What is not understood counts as "anything": then nothing is left out, and the scan is slower.
+    """
+    plain = _ESCAPED.sub(lambda one: "\0" if one[1].isalnum() else chr(0xE000 + ord(one[1]) % 256), expression)
+    if re.search(r"\\[QEpPx]", expression) or re.search(r"[^\x00-\uffff]", expression):
+        return ()
+    plain = _CLASS.sub("\0", _FLAGS.sub("", plain))
+    while _GROUP.search(plain):
+        plain = _GROUP.sub(lambda one: "\0" if one[2] or "|" in (one[1] or "") else f"\0{one[1] or ''}\0", plain, 1)
+    if "(" in plain or ")" in plain:
+        return ()
+    parts = [_PLAIN.findall(_OPTIONAL.sub("\0", part)) for part in plain.split("|")]
+    return _one_of([_longest([_restored(text) for text in texts]) for texts in parts])
 
 
-def _must_hold(parts: list[str]) -> tuple[str, ...]:
-    """Of these parts of a pattern, the longest that SQLite compares without regard to case."""
-    usable = [run for part in parts for run in re.findall(r"[\x20-\x7e]+", part)]
-    usable = sorted({run for run in usable if len(run) > 1}, key=lambda run: (-len(run), run))
-    return tuple(usable[:3])
+def _restored(text: str) -> str:
+    return "".join(chr(ord(char) - 0xE000) if "\ue000" <= char <= "\ue0ff" else char for char in text)
+
+
+def _longest(parts: list[str]) -> tuple[str, ...]:
+    """Of these texts, the longest that SQLite compares without regard to case."""
+    usable = {run for part in parts for run in re.findall(r"[\x20-\x7e]+", part)}
+    return tuple(sorted(usable, key=lambda run: (-len(run), run))[:3])
+
+
+def _one_of(alternatives: list[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
+    return tuple(alternatives) if all(alternatives) else ()
 
 
 def _holding(patterns: Sequence[Pattern], every: bool) -> tuple[str, list[str]]:
@@ -245,9 +257,10 @@ def _holding(patterns: Sequence[Pattern], every: bool) -> tuple[str, list[str]]:
     if not needs or (not every and len(needs) < len(patterns)):
         return "1", []
     like = "content LIKE ? ESCAPE '\\'"
-    joined = (" AND " if every else " OR ").join("(" + " AND ".join([like] * len(held)) + ")" for held in needs)
-    escaped = [re.sub(r"([%_\\])", r"\\\1", text) for held in needs for text in held]
-    return f"payload IS NOT NULL OR ({joined})", [f"%{text}%" for text in escaped]
+    one_of = [" OR ".join("(" + " AND ".join([like] * len(texts)) + ")" for texts in need) for need in needs]
+    joined = (" AND " if every else " OR ").join(f"({one})" for one in one_of)
+    escaped = [re.sub(r"([%_\\])", r"\\\1", text) for need in needs for texts in need for text in texts]
+    return f"payload IS NOT NULL OR {joined}", [f"%{text}%" for text in escaped]
 
 
 def _pieces(payloads: PayloadStore, digest: str) -> Iterator[bytes]:
