@@ -12,9 +12,11 @@ from scroll_context.messages import canonical
 from scroll_context.models import Request, ScriptedModel, exec_cell
 from scroll_context.models.scripted import Answer, Entry
 from scroll_context.session.accounts import accounts
+from scroll_context.session.context import WindowedContext
 from scroll_context.session.explain import explain
 from scroll_context.session.session import Session
 from scroll_context.store.store import Store
+from scroll_context.view.working import RENDERER_VERSION
 
 WINDOW = 5_000
 
@@ -152,3 +154,21 @@ def test_a_request_whose_hash_differs_is_not_called_verified(store: Store) -> No
     found = explain(store, seq)
     assert not found.verified and "other messages" in found.doubt
     assert found.messages[-1].text == "hello"
+
+
+def test_requests_are_rebuilt_by_the_rules_of_their_time(store: Store) -> None:
+    """A session that an older Scroll began is resumed under the newest rules, and its old requests stay verified."""
+    failing: list[Entry] = [exec_cell("fail()", headline="count | counted all | none | done")]
+    old, new = (ScriptedModel([*failing * 2, *counting(12)], window=WINDOW) for _ in range(2))
+    with Session.open(store, session_id="long") as session:
+        session.context = WindowedContext(store.log.text, version=1)
+        Agent(session, old).run("Count.")
+    with Session.resume(store, "long") as session:
+        Agent(session, new).run("Count again.")
+    recorded = requests(store, "long")
+    assert [event.metadata["renderer"] for event in recorded] == [1] * 15 + [RENDERER_VERSION] * 15
+    for event, sent in zip(recorded, (*old.requests, *new.requests), strict=True):
+        found = explain(store, event.seq)
+        assert found.verified and canonical(found.messages) == canonical(sent.messages)
+    assert "intended: counted all" not in canonical(old.requests[-1].messages).decode()
+    assert "intended: counted all" in canonical(new.requests[0].messages).decode()
