@@ -1,40 +1,40 @@
 """Ingesting a history, and the view that every question about it starts from.
 
 The turns of a history are appended in order, exactly as they are, without any model. Each carries a source key, so
-ingesting again (after a crash, or by a second process) adds only what is missing. At the end of each session of the
-history, everything said in it leaves the view at once. The context decides what then stands for it: lines of the index
-for Scroll, a summary where originals are given up, nothing for the baselines without memory. The plans are recorded in
-a session of their own, so the view that questions start from is rebuilt from the log like any other, and a summary is
-paid for once for all questions.
+ingesting again (after a crash, or by a second process) adds only what is missing.
+
+A question starts a session over that history. A context with an index starts from an outline of the sessions before
+it, as any session of Scroll does. For the others, everything said in a session of the history leaves the view at its
+end, and the context decides what then stands for it: a summary where originals are given up, nothing for the baselines
+without memory. Outline and plans are recorded in a session of their own, so the view that questions start from is
+rebuilt from the log like any other, and is paid for once for all questions.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from scroll_context.errors import ModelUnavailable
 from scroll_context.events import Event, Kind, Scope
 from scroll_context.models import Model
 from scroll_context.session.context import Context, WindowedContext
+from scroll_context.session.earlier import earlier_work
 from scroll_context.session.session import Session, SessionOptions, lineage
 from scroll_context.store.store import Store
 from scroll_context.view.eviction import Budget
-from scroll_context.view.headline import FIELD_CHARS
 from scroll_context.view.working import EvictionPlan
-from scroll_evals.contexts import CONTEXTS, SummarizeContext
+from scroll_evals.contexts import CONTEXTS
 from scroll_evals.tasks import History
 
 INGESTION = "scroll-ingestion"
-"""The session that holds the plans."""
+"""The session that holds the outline or the plans."""
 PROBE = "scroll-probe"
 """The session that answers the question."""
 
 Spans = tuple[tuple[int, int], ...]
-
-_TAG = re.compile(r"\[Session (\S{1,12}) \| (\d{4}-\d\d-\d\d)\] \w{1,12}: ")
 
 
 class ProbeSession(Session):
@@ -68,11 +68,17 @@ def ingest(history: History, store: Store) -> int:
 
 
 def clear_sessions(store: Store, name: str, model: Model) -> None:
-    """Clear the view of every ingested session, in order; sessions that were cleared before a crash stay so."""
+    """Record what stands for the ingested sessions; what was recorded before a crash stays so."""
     context = starting_context(store, name)
     plans = sum(event.kind == Kind.EVICTION for event in store.log.iterate(session_id=INGESTION))
     budget = context.room(Budget(window=model.window))
     scope = Scope(INGESTION, task_id=task_of(store))
+    if _has_index(context):
+        if not context.view.begun:
+            earlier = earlier_work(store.log, scope.grant("task"), INGESTION, budget)
+            facts = {"earlier": msgspec.to_builtins(earlier)}
+            store.append(scope.draft(Kind.SESSION, content=earlier.summary(), metadata=facts))
+        return
     for number, spans in enumerate(_sessions(store)):
         if number >= plans:
             _clear(store, scope, context, model, budget, spans)
@@ -109,12 +115,12 @@ def _clear(store: Store, scope: Scope, context: WindowedContext, model: Model, b
 
 
 def inherited_events(store: Store, context: Context) -> Iterator[Event]:
-    """What a question's view is built from: the turns of the history, then the plans that cleared it."""
-    turn = _for_summaries if isinstance(context, SummarizeContext) else _for_headlines
-    for event in store.log.iterate():
+    """What a question's view is built from: the outline, or the turns of the history and the plans that cleared it."""
+    outlined = _has_index(context)
+    for event in store.log.iterate(session_id=INGESTION) if outlined else store.log.iterate():
         if event.session_id == PROBE:
             return
-        yield event if event.session_id == INGESTION else turn(event)
+        yield event if event.session_id == INGESTION else replace(event, kind=Kind.CONVERSATION)
 
 
 def inherited_by(store: Store, seq: int) -> Callable[[str], Iterable[Event]] | None:
@@ -143,19 +149,5 @@ def _sessions(store: Store) -> Iterator[Spans]:
         yield tuple((event.seq, event.seq) for event in group)
 
 
-def _for_headlines(event: Event) -> Event:
-    """A turn of the history with a headline that names its session and date and, of a user's turn, the first words.
-
-    As a conversation it would have headlines made of tags: an index that says when something was said and never what.
-    It enters the view as a step, whose headline is taken as given.
-    """
-    tag = _TAG.match(event.content)
-    where = "Session {}, {}".format(*tag.groups()) if tag else event.created_at[:10]
-    said = event.content[tag.end() if tag else 0 :][: 2 * FIELD_CHARS].replace("|", "/")
-    headline = f"{where} | {said} || asked" if event.role == "user" else f"{where} ||| answered"
-    return replace(event, kind=Kind.CONVERSATION, role="assistant", headline=headline)
-
-
-def _for_summaries(event: Event) -> Event:
-    """A turn of the history as it was said, for a context that reads it whole."""
-    return replace(event, kind=Kind.CONVERSATION)
+def _has_index(context: Context) -> bool:
+    return isinstance(context, WindowedContext) and context.preface() is None

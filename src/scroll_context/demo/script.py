@@ -230,9 +230,10 @@ def _line(request: Request, start: str) -> str:
 
 
 def _index(request: Request) -> Iterator[str]:
-    """The lines of the eviction index, oldest first."""
-    shown = _first(message.text for message in request.messages if message.text.startswith(HEADER))
-    return (line for line in shown.splitlines() if line.startswith("- seq "))
+    """The lines of the index for this session's own work, oldest first; those of earlier sessions have dates."""
+    shown = _first(message.text for message in request.messages if HEADER in message.text)
+    lines = shown.partition(HEADER)[2].splitlines()
+    return (line for line in lines if line.startswith("- seq ") and not re.match(r"- seq [\d, -]+\([^)]*-", line))
 
 
 def _first(found: Iterator[str]) -> str:

@@ -15,7 +15,9 @@ from msgspec.structs import replace
 from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
 from scroll_context.models import Model
+from scroll_context.session.earlier import earlier_work
 from scroll_context.view.eviction import Budget, plan_eviction
+from scroll_context.view.index import EarlierWork
 from scroll_context.view.render import Rendered, render
 from scroll_context.view.working import RENDERER_VERSION, EvictionPlan, WorkingView
 
@@ -83,6 +85,8 @@ class WindowedContext:
 
     def fit(self, session: "Session", budget: Budget, model: Model, overflowed: bool) -> bool:
         budget = self.room(budget)
+        if not self.view.begun and self.preface() is None:
+            self.begin(session, budget)
         plan = plan_eviction(self.view, budget, overflowed=overflowed)
         if plan is None:
             return False
@@ -91,6 +95,13 @@ class WindowedContext:
             Kind.EVICTION, content=plan.summary() + said, metadata=plan.metadata() | facts
         )
         return plan.shrinks
+
+    def begin(self, session: "Session", budget: Budget) -> None:
+        """Record what the session starts from, before its first request; nothing where there is nothing."""
+        earlier = earlier_work(session.store.log, session.environment.memory.grant, session.scope.session_id, budget)
+        if earlier != EarlierWork():
+            facts = {"earlier": msgspec.to_builtins(earlier)}
+            session.record(Kind.SESSION, content=earlier.summary(), metadata=facts)
 
     def render(self, system: str, digest: str) -> Rendered:
         rendered = self.worded(render(self.view, system, digest, preface=self.preface()))
@@ -103,7 +114,7 @@ class WindowedContext:
 
     def index_lines(self) -> list[dict[str, Any]]:
         return [
-            {"seqs": [list(span) for span in line.spans], "headline": line.headline.full(), "entries": line.entries}
+            {"seqs": [list(span) for span in line.spans], "headline": line.said, "entries": line.entries}
             for line in self.view.index.lines
         ]
 

@@ -347,6 +347,11 @@ class Step(msgspec.Struct, frozen=True, dict=True):
         return forms[seq]
 
     @property
+    def has_notes(self) -> bool:
+        """Whether its headline tells more than the first words of what was said."""
+        return bool(self.reply.calls) or _parsed(self.reply.headline) is not None
+
+    @property
     def outcome(self) -> str:
         """How the calls of the step ended, in a few words; "" for a step without calls."""
         ended = [result.outcome if result else "unknown" for result in self.results]

@@ -15,6 +15,9 @@ an equal share, calls of the newest step included.
 
 What was not read is never folded or evicted, only clipped. A request of the running turn never leaves. Planning works
 on a copy of the view and changes nothing; it needs no model, no disk and no clock.
+
+A plan also says what the leaving turns are about for which the model wrote no notes, and which standing instructions
+leave with them. Both are made of their words here, once; whoever applies the plan takes them as recorded.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -22,9 +25,12 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from scroll_context.errors import BadInput
-from scroll_context.view.entries import Notice, Passage, Step, StepReply, UserTurn, passages
-from scroll_context.view.index import IndexLine
-from scroll_context.view.tokens import Gauge
+from scroll_context.text.stance import INSTRUCTION, stance, standing
+from scroll_context.text.terms import TermTable, title
+from scroll_context.view.entries import Entry, Notice, Passage, Step, StepReply, UserTurn, passages
+from scroll_context.view.headline import FIELD_CHARS
+from scroll_context.view.index import EntryTerms, IndexLine, Standing
+from scroll_context.view.tokens import Gauge, estimate
 from scroll_context.view.working import EvictionPlan, WorkingView
 
 PAST_REQUEST_CHARS = 2_000
@@ -33,6 +39,11 @@ FOLD_TOKENS = 64
 FLOOR_TOKENS = 96
 """Nothing is clipped below this: the note takes about half of it."""
 FLOOR_CHARS = 40
+ENTRY_TERMS = 4
+ABOUT_CHARS = 1_500  # of an entry that are read for its terms
+STANDING_SHARE = 0.02
+"""Of the window, for standing instructions, up to STANDING_TOKENS."""
+STANDING_TOKENS = 800
 
 
 class Budget(msgspec.Struct, frozen=True):
@@ -109,6 +120,9 @@ class _Ladder:
         self._clipped: dict[int, int] = {}
         self._evicted: dict[int, int] = {}
         self._lines: list[IndexLine] = []
+        self._about = _About(self._view) if view.version >= 2 else None
+        self._standing: tuple[Standing, ...] | None = None
+        self._standing_limit = standing_limit(budget.window, gauge.ratio)
         self._line_tokens = 0
         self._tail = self._first_recent()
         self._after = 0  # the exact size when the climb is over
@@ -152,6 +166,9 @@ class _Ladder:
             folded=tuple(seq for seq in self._folded if self._view.get(seq)),
             clipped=tuple((seq, chars) for seq, chars in self._clipped.items() if self._view.get(seq)),
             evicted=tuple(sorted(self._evicted.items())),
+            about=tuple(self._about.made.values()) if self._about else (),
+            standing=self._standing,
+            unlisted=self._view.index.unlisted,
             index_tokens=self._index_limit,
             ratio=self._gauge.ratio,
         )
@@ -221,10 +238,30 @@ class _Ladder:
                 self._evict(request)
 
     def _evict(self, entry: UserTurn | Step | Notice) -> None:
-        line = self._view.evict(entry.seq)
+        about = None
+        if self._about is not None:
+            about = self._about.terms_of(entry)
+            if isinstance(entry, UserTurn):
+                self._keep_instructions(entry)
+        line = self._view.evict(entry.seq, about)
         self._evicted[entry.seq] = entry.last
         self._lines.append(line)
         self._line_tokens += line.tokens
+
+    def _keep_instructions(self, request: UserTurn) -> None:
+        """Move the standing instructions of a request that leaves to the list of them; the newest hold."""
+        if stance(request.body.text) != INSTRUCTION:
+            return
+        index = self._view.index
+        listed = {one.seq: one for one in index.standing}
+        shown = {one.seq: one.body.text for one in self._view.entries if isinstance(one, UserTurn)}
+        said = [(one.seq, one.words) for one in index.standing] + list(shown.items())
+        found = [(seq, words) for seq, words in standing(sorted(said)) if seq not in shown or seq == request.seq]
+        kept = [Standing(seq, words, seq in listed and listed[seq].imported) for seq, words in found]
+        fitting, dropped = newest_standing(kept, self._standing_limit)
+        self._view.stand(fitting, index.unlisted + dropped)
+        self._standing = fitting
+        self._index_tokens += self._view.index.tokens - index.tokens
 
     def _roll_index(self, target: int) -> None:
         excess = self._settled() - target
@@ -265,6 +302,52 @@ class _Ladder:
     def _record_clip(self, seq: int, chars: int) -> None:
         if self._view.clip(seq, chars):
             self._clipped[seq] = chars
+
+
+class _About:
+    """What leaving entries are about that have no notes of the model, told apart from all others in the view."""
+
+    def __init__(self, view: WorkingView) -> None:
+        self._view = view
+        self._table = TermTable()
+        self._numbers: dict[int, int] = {}
+        self.made: dict[int, EntryTerms] = {}
+
+    def terms_of(self, entry: Entry) -> EntryTerms | None:
+        if not self._numbers:
+            texts = ((one.seq, text) for one in self._view.entries if (text := _plain_text(one)))
+            self._numbers = {seq: self._table.add([text]) for seq, text in texts}
+        text = _plain_text(entry)
+        if not text:
+            return None
+        terms = self._table.terms(self._numbers[entry.seq], ENTRY_TERMS)
+        about = EntryTerms(entry.seq, title([text], terms, FIELD_CHARS - 20), terms)
+        if not (about.title or about.terms):
+            return None
+        self.made[entry.seq] = about
+        return about
+
+
+def _plain_text(entry: Entry) -> str:
+    """The beginning of what was said in an entry, if that is all there is to tell about it."""
+    if isinstance(entry, UserTurn):
+        return entry.body.text[:ABOUT_CHARS]
+    return entry.reply.body.text[:ABOUT_CHARS] if isinstance(entry, Step) and not entry.has_notes else ""
+
+
+def standing_limit(window: int, ratio: float = 1.0) -> int:
+    """Raw tokens that standing instructions may take."""
+    return int(min(STANDING_TOKENS, window * STANDING_SHARE) / ratio)
+
+
+def newest_standing(found: Sequence[Standing], limit: int) -> tuple[tuple[Standing, ...], int]:
+    """The newest instructions within `limit` tokens, and how many there was no room for."""
+    room = limit
+    for count, one in enumerate(reversed(found)):
+        room -= estimate(one.text) + 1
+        if room < 0:
+            return tuple(found[len(found) - count :]), len(found) - count
+    return tuple(found), 0
 
 
 def _common_size(sizes: Iterable[int], room: int) -> int:

@@ -7,6 +7,7 @@ the user, and stay. Every field is one bounded line, so that an index built from
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -101,6 +102,35 @@ def merged(headlines: Sequence[Headline]) -> Headline:
     last = headlines[-1]
     tasks, states = (one.task for one in headlines), (one.state for one in headlines)
     return Headline(_landmarks(tasks), _landmarks(states), last.next, last.status)
+
+
+def merged_terms(lists: Sequence[Sequence[str]], width: int) -> tuple[str, ...]:
+    """The terms for several lines: those that many share first, then the first ones of each line in turn."""
+    shared = Counter(term for terms in lists for term in {term.casefold() for term in terms})
+    ranked = sorted(
+        (-shared[term.casefold()], rank, number)
+        for number, terms in enumerate(lists)
+        for rank, term in enumerate(terms)
+    )
+    chosen: list[str] = []
+    taken: set[str] = set()
+    for _, rank, number in ranked:
+        term = cut(lists[number][rank], FIELD_CHARS // 2)
+        begun = {word[:6] for word in term.casefold().split() if len(word) > 3} or {term.casefold()}
+        if term and len(chosen) < width and taken.isdisjoint(begun):
+            taken |= begun
+            chosen.append(term)
+    return tuple(chosen)
+
+
+def listed(terms: Sequence[str], limit: int) -> str:
+    """As many of the terms as fit, at least the beginning of the first."""
+    said = cut(terms[0], max(8, limit))
+    for term in terms[1:]:
+        if len(said) + len(term) + 2 > limit:
+            break
+        said += f", {term}"
+    return said
 
 
 def _landmarks(texts: Iterable[str]) -> str:

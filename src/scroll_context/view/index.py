@@ -1,10 +1,17 @@
-"""The eviction index: what left the view, as lines that name their seqs, fine for the recent and coarse for the old.
+"""The index: what is not in the view, as lines that name their seqs; and what the user asked for once and for all.
 
-Each line stands for one or more evicted entries and carries the exact spans of their seqs. Lines live in blocks, and
-blocks in tiers of fewer than `width`. When a tier fills, its newest block keeps every line and each older block
-becomes one line, packed into the next tier; n evictions therefore leave O(width · log n) blocks. When the lines
-outgrow the tokens they are allowed, tiers roll before they are full, and then neighbouring lines of the coarsest tier
-join, down to two lines a tier: detail fades gradually, addresses never do. Immutable: every change is a new index.
+Each line carries the exact spans of the seqs that it stands for. Two kinds of line:
+
+* **Evicted entries** of this session, fine for the recent and coarse for the old. Lines live in blocks, and blocks in
+  tiers of fewer than `width`. When a tier fills, its newest block keeps every line and each older block becomes one
+  line, packed into the next tier; n evictions therefore leave O(width · log n) blocks. When the lines outgrow the
+  tokens they are allowed, tiers roll before they are full, and then neighbouring lines of the coarsest tier join, down
+  to two lines a tier.
+* **Topics**: earlier sessions within reach, one line each while there is room. `outline` joins the older ones, the
+  more the older they are, so that n sessions leave O(log n) lines; it is called when a session opens.
+
+Detail fades gradually, addresses never do. Terms, titles and standing instructions come from events: nothing here
+reads a text. Immutable: every change is a new index.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from scroll_context.view.entries import MARK, Entry, Step
-from scroll_context.view.headline import Headline, merged
+from scroll_context.view.headline import Headline, cut, headline, listed, merged, merged_terms
 from scroll_context.view.tokens import estimate
 
 WIDTH = 8
@@ -31,7 +38,61 @@ HEADER = (
 )
 SEAM = MARK + "end of the index. The live conversation follows; work on the newest user request below.]"
 
+STANDING = "what the user asked for once and for all, newest last. Quoted lines come from an imported history."
+MORE_STANDING = " {count} older ones: ms.standing(topic)."
+TERMS = 5
+"""Terms of a line, while there is room."""
+
 Spans = tuple[tuple[int, int], ...]
+
+
+class Standing(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A standing instruction of the user that the view no longer shows where it was given."""
+
+    seq: int
+    words: str
+    imported: bool = False  # said in a history that was imported, not to this agent
+
+    @property
+    def text(self) -> str:
+        words = cut(self.words, LINE_CHARS + 50)
+        return f'- seq {self.seq}: "{words}"' if self.imported else f"- seq {self.seq}: {words}"
+
+
+class Topic(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one or more earlier sessions were about."""
+
+    spans: Spans
+    turns: int
+    sessions: int = 1
+    first: str = ""  # dates of the first and the last turn
+    last: str = ""
+    title: str = ""  # shown instead of the terms
+    terms: tuple[str, ...] = ()
+
+    def narrowed(self, width: int) -> "Topic":
+        return replace(self, terms=self.terms[:width]) if len(self.terms) > width else self
+
+    def line(self) -> "IndexLine":
+        count = f"{self.sessions} sessions" if self.sessions > 1 else ""
+        dates = f"{self.first} to {self.last}" if self.first != self.last else self.first
+        facts = ", ".join(filter(None, (count, dates)))
+        said = cut(self.title or ", ".join(self.terms), 2 * LINE_CHARS) or f"{self.turns} turns"
+        text = f"- seq {_written(self.spans)}{f' ({facts})' if facts else ''}: {said}"
+        return IndexLine(self.spans, self.turns, Headline(state=said), text, estimate(text) + 1, terms=self.terms)
+
+
+class EarlierWork(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a session starts from: recorded when it opens, and shown from its first request on."""
+
+    topics: tuple[Topic, ...] = ()
+    standing: tuple[Standing, ...] = ()
+    unlisted: int = 0  # standing instructions for which there was no room
+
+    def summary(self) -> str:
+        """One line for a person."""
+        sessions = sum(topic.sessions for topic in self.topics)
+        return f"started from {sessions:,} earlier sessions and {len(self.standing):,} standing instructions"
 
 
 class IndexLine(msgspec.Struct, frozen=True):
@@ -43,6 +104,13 @@ class IndexLine(msgspec.Struct, frozen=True):
     text: str
     tokens: int
     undone: int = 0  # of the entries, steps that did not succeed
+    terms: tuple[str, ...] = ()  # what entries without notes of the model are about
+    noted: bool = True  # the headline holds notes, and not only the title of such an entry
+
+    @property
+    def said(self) -> str:
+        """What the line says about its seqs."""
+        return self.text.partition(": ")[2]
 
 
 class IndexBlock(msgspec.Struct, frozen=True):
@@ -52,15 +120,19 @@ class IndexBlock(msgspec.Struct, frozen=True):
 
 
 class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
-    """Tiers of blocks, finest first; within a tier the oldest block is first."""
+    """Topics, and tiers of blocks, finest first; within a tier the oldest block is first."""
 
     tiers: tuple[tuple[IndexBlock, ...], ...] = ()
     width: int = WIDTH
+    topics: tuple[Topic, ...] = ()
+    standing: tuple[Standing, ...] = ()
+    unlisted: int = 0
 
     @property
     def lines(self) -> Iterator[IndexLine]:
-        """Every line, oldest first: coarse tiers before fine ones."""
-        return (line for tier in reversed(self.tiers) for block in tier for line in block.lines)
+        """Every line, oldest first: topics, then coarse tiers before fine ones."""
+        yield from self._topic_lines
+        yield from (line for tier in reversed(self.tiers) for block in tier for line in block.lines)
 
     @property
     def blocks(self) -> int:
@@ -68,11 +140,30 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def tokens(self) -> int:
-        return sum(line.tokens for line in self.lines) + _FRAME_TOKENS if self.tiers else 0
+        tokens = sum(line.tokens for line in self.lines)
+        if self.standing:
+            tokens += estimate(self._standing_text) + 1
+        return tokens if self.is_empty else tokens + _FRAME_TOKENS
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.tiers or self.topics or self.standing)
 
     def render(self) -> str:
-        """The index as the model reads it; empty if nothing was evicted."""
-        return "\n".join((HEADER, *(line.text for line in self.lines))) if self.tiers else ""
+        """Standing instructions and lines as the model reads them; empty if there are none."""
+        lines = "\n".join((HEADER, *(line.text for line in self.lines))) if self.tiers or self.topics else ""
+        return "\n\n".join(filter(None, (self._standing_text, lines)))
+
+    @cached_property
+    def _topic_lines(self) -> tuple[IndexLine, ...]:
+        return tuple(topic.line() for topic in self.topics)
+
+    @cached_property
+    def _standing_text(self) -> str:
+        if not self.standing:
+            return ""
+        more = MORE_STANDING.format(count=self.unlisted) if self.unlisted else ""
+        return "\n".join((f"{MARK}{STANDING}{more}]", *(one.text for one in self.standing)))
 
     def find(self, seq: int) -> IndexLine | None:
         """The line that stands for a seq, the finest if several do."""
@@ -86,7 +177,7 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
         for start in range(0, len(ordered), self.width):
             index = index._with_block(IndexBlock(tuple(ordered[start : start + self.width])))
         while index.tokens > limit:
-            shorter = index._rolled()
+            shorter = index._rolled(limit)
             if shorter is None:
                 break
             index = shorter
@@ -111,17 +202,20 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
         index = self._replacing(at, (newest,))._replacing(at + 1, tuple(above))
         return index._collapsed(at + 1) if len(above) >= self.width else index
 
-    def _rolled(self) -> "EvictionIndex | None":
-        """One notch coarser, or None at the floor."""
+    def _rolled(self, limit: int) -> "EvictionIndex | None":
+        """One notch coarser, or None at the floor. Topics give way to evicted entries beyond half of the limit."""
+        crowded = sum(line.tokens for line in self._topic_lines) > limit // 2
+        if crowded and len(self.topics) > 2:
+            return replace(self, topics=_with_two_joined(self.topics))
         top = len(self.tiers) - 1
-        for at in range(max(top, 1)):
+        for at in range(max(top, 1) if self.tiers else 0):
             if len(self.tiers[at]) > 1:
                 return self._collapsed(at)
         for at in range(top, -1, -1):
             lines = [line for block in self.tiers[at] for line in block.lines]
             if len(lines) > 2:
                 return self._replacing(at, self._paired(lines))
-        return None
+        return replace(self, topics=_with_two_joined(self.topics)) if len(self.topics) > 2 else None
 
     def _paired(self, lines: Sequence[IndexLine]) -> tuple[IndexBlock, ...]:
         """The lines with the two neighbours joined that stand for the least, so that none grows out of proportion."""
@@ -131,35 +225,105 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
         return tuple(IndexBlock(fewer[i : i + room]) for i in range(0, len(fewer), room))
 
     def _replacing(self, at: int, tier: tuple[IndexBlock, ...]) -> "EvictionIndex":
-        return EvictionIndex((*self.tiers[:at], tier, *self.tiers[at + 1 :]), self.width)
+        return replace(self, tiers=(*self.tiers[:at], tier, *self.tiers[at + 1 :]))
 
 
 _FRAME_TOKENS = estimate(HEADER) + estimate(SEAM) + 8
 
 
-def line_for(entry: Entry, outcomes: bool = True) -> IndexLine:
+class EntryTerms(msgspec.Struct, frozen=True, array_like=True):
+    """What an evicted entry is about that has no notes of the model: a turn of the user, an answer in plain text."""
+
+    seq: int
+    title: str
+    terms: tuple[str, ...]
+
+
+def line_for(entry: Entry, outcomes: bool = True, about: EntryTerms | None = None) -> IndexLine:
     """The full line of one evicted entry; with `outcomes`, that of a step says how it ended."""
+    spans = ((entry.seq, entry.last),)
+    if about is not None:
+        said = headline("reply" if isinstance(entry, Step) else "user", about.title or ", ".join(about.terms))
+        return _line(spans, 1, said, said.line(LINE_CHARS), 0, about.terms, False)
     if outcomes and isinstance(entry, Step):
-        headline, undone = entry.ended_headline(), int(not entry.succeeded)
-    else:
-        headline, undone = entry.headline(), 0
-    return _line(((entry.seq, entry.last),), 1, headline, headline.full(), undone)
+        said = entry.ended_headline()
+        return _line(spans, 1, said, said.full(), int(not entry.succeeded), (), True)
+    said = entry.headline()
+    return _line(spans, 1, said, said.full(), 0, (), True)
 
 
 def joined(lines: Sequence[IndexLine]) -> IndexLine:
-    """One short line for several in order."""
+    """One short line for several in order: their notes, and the terms of what has none."""
     entries, undone = (sum(counts) for counts in zip(*((line.entries, line.undone) for line in lines), strict=True))
-    headline = merged([line.headline for line in lines])
+    terms = merged_terms([line.terms for line in lines], 2 * TERMS)
+    notes = [line.headline for line in lines if line.noted or not terms]
+    note = merged(notes) if notes else Headline()
     if undone:
-        headline = replace(headline, status=f"{undone} of {entries} did not succeed")
+        note = replace(note, status=f"{undone} of {entries} did not succeed")
+    said = note.line(LINE_CHARS * 3 // 5 if terms else LINE_CHARS) if notes else ""
+    if terms:
+        about = listed(terms, LINE_CHARS - len(said) - 2)
+        said = f"{said}; {about}" if said else about
     spans = _union([span for line in lines for span in line.spans])
-    return _line(spans, entries, headline, headline.line(LINE_CHARS), undone)
+    return _line(spans, entries, note, said, undone, terms, bool(notes))
 
 
-def _line(spans: Spans, entries: int, headline: Headline, said: str, undone: int) -> IndexLine:
-    where = ", ".join([str(lo) if lo == hi else f"{lo}-{hi}" for lo, hi in spans])
-    text = f"- seq {where}{f' ({entries})' if entries > 1 else ''}: {said}"
-    return IndexLine(spans, entries, headline, text, estimate(text) + 1, undone)
+def outline(topics: Sequence[Topic], limit: int) -> tuple[Topic, ...]:
+    """The topics within `limit` tokens: with fewer terms if need be, then joined, the more the older they are."""
+    for width in (TERMS, TERMS - 1, TERMS - 2):
+        narrow = tuple(topic.narrowed(width) for topic in topics)
+        if _tokens(narrow) <= limit:
+            return narrow
+    rate = 1 / 64  # how fast groups grow with their distance from the newest
+    while len(narrow) > 2 and _tokens(narrow) > limit:
+        groups: list[tuple[int, int]] = []
+        end = len(topics)
+        while end > 0:
+            size = 1 + int((len(topics) - end) * rate)
+            start = end - size if end >= 2 * size else 0  # the oldest group takes what would be less than a group
+            groups.append((start, end))
+            end = start
+        narrow = tuple(_together(topics[start:end]).narrowed(TERMS) for start, end in reversed(groups))
+        rate *= 1.5
+    return narrow
+
+
+def _tokens(topics: Sequence[Topic]) -> int:
+    return sum(topic.line().tokens for topic in topics) + _FRAME_TOKENS
+
+
+def _together(topics: Sequence[Topic]) -> Topic:
+    """One topic for several in order."""
+    if len(topics) == 1:
+        return topics[0]
+    dates = sorted(date for topic in topics for date in (topic.first, topic.last) if date) or [""]
+    terms = merged_terms([topic.terms for topic in topics], TERMS)
+    return Topic(
+        spans=_union([span for topic in topics for span in topic.spans]),
+        turns=sum(topic.turns for topic in topics),
+        sessions=sum(topic.sessions for topic in topics),
+        first=dates[0],
+        last=dates[-1],
+        title="" if terms else next((topic.title for topic in topics if topic.title), ""),
+        terms=terms,
+    )
+
+
+def _with_two_joined(topics: Sequence[Topic]) -> tuple[Topic, ...]:
+    """The topics with the two neighbours joined that stand for the least."""
+    at = min(range(len(topics) - 1), key=lambda i: topics[i].turns + topics[i + 1].turns)
+    return (*topics[:at], _together(topics[at : at + 2]), *topics[at + 2 :])
+
+
+def _line(
+    spans: Spans, entries: int, note: Headline, said: str, undone: int, terms: tuple[str, ...], noted: bool
+) -> IndexLine:
+    text = f"- seq {_written(spans)}{f' ({entries})' if entries > 1 else ''}: {said}"
+    return IndexLine(spans, entries, note, text, estimate(text) + 1, undone, terms, noted)
+
+
+def _written(spans: Spans) -> str:
+    return ", ".join([str(lo) if lo == hi else f"{lo}-{hi}" for lo, hi in spans])
 
 
 def _union(spans: Sequence[tuple[int, int]]) -> Spans:

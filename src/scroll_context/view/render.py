@@ -50,7 +50,7 @@ def render(view: WorkingView, system: str = "", digest: str = "", *, preface: st
     messages = [Message(role="system", text=system)] if system.strip() else []
     body = view.tokens if preface is None else view.entry_tokens + estimate(preface)
     if preface is None:
-        preface = f"{view.index.render()}\n\n{SEAM}" if view.index.tiers else ""
+        preface = f"{view.index.render()}\n\n{SEAM}" if not view.index.is_empty else ""
     if preface:
         messages.append(Message(role="user", text=preface, cache_mark=True))
     taken: set[str] = set()

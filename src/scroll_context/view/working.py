@@ -13,7 +13,8 @@ order of their seqs. What each kind must carry:
 * `tool_call`, `tool_result` with `metadata.inside_cell` = seq of the cell: not shown, but part of that step.
 * `notice`: the text. `request`: `metadata.upto` (last seq rendered) and `metadata.tokens` (raw estimate of all that
   was sent), appended before the model is asked. `eviction`: `metadata.plan`, an
-  `EvictionPlan`, appended before it is applied.
+  `EvictionPlan`, appended before it is applied. `session`: `metadata.earlier`, an `EarlierWork`, before the first
+  request.
 
 Every other kind leaves the view as it is. `content` is shown as given: where a payload holds the body, the preview
 is shown with a note. Adding costs the same whatever the length of the session.
@@ -23,9 +24,11 @@ decides what a version means; entries, index lines and messages are the same val
 
 1. The first rules. Requests without a version were made by them.
 2. Index lines and markers say how a step ended. A text that is shown whole is not called clipped because the log keeps
-   it as a payload.
+   it as a payload. Earlier sessions and standing instructions stand before the conversation, and lines for turns
+   without notes of the model are made of terms: all of it as the events carry it.
 """
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -36,7 +39,7 @@ from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind, Payload
 from scroll_context.view.entries import MARK, Entry, Form, Notice, Step, UserTurn, passage, passages, step, succeeded
 from scroll_context.view.headline import TASK_CHARS, cut
-from scroll_context.view.index import EvictionIndex, IndexLine, line_for
+from scroll_context.view.index import EarlierWork, EntryTerms, EvictionIndex, IndexLine, Standing, line_for
 from scroll_context.view.tokens import Gauge
 
 RENDERER_VERSION = 2
@@ -58,6 +61,9 @@ class EvictionPlan(msgspec.Struct, frozen=True, kw_only=True):
     folded: tuple[int, ...] = ()  # results that become stubs
     clipped: tuple[tuple[int, int], ...] = ()  # seq and characters kept
     evicted: tuple[tuple[int, int], ...] = ()  # entries that move to the index, as the spans of their seqs
+    about: tuple[EntryTerms, ...] = ()  # of them, what those are about that have no notes of the model
+    standing: tuple[Standing, ...] | None = None  # all standing instructions, where the plan adds to them
+    unlisted: int = 0  # standing instructions for which there is no room
     index_tokens: int
     ratio: float
 
@@ -117,6 +123,7 @@ class WorkingView:
         self.last_seq = 0  # of any event added
         self.seen = 0  # everything up to here was read by a call that succeeded
         self.turn = 0  # seq of the request that began the running turn
+        self.begun = False  # a request was made, or what it is to start from is known
         self.entry_tokens = 0  # raw estimate of the entries alone
         self._entries: dict[int, Entry] = {}
         self._owner: dict[int, int] = {}  # seq of a request, notice, reply, call or result -> seq of its entry
@@ -172,6 +179,9 @@ class WorkingView:
             case Kind.REQUEST:
                 upto, tokens = (_int(event.metadata.get(name)) for name in ("upto", "tokens"))
                 self._asked = _Asked(upto, tokens, self.turn, self._task)
+                self.begun = True
+            case Kind.SESSION if "earlier" in event.metadata and self.version >= 2:
+                self._begin(event.metadata["earlier"])
             case Kind.EVICTION:
                 self.apply(EvictionPlan.from_metadata(event.metadata))
         self.last_seq = event.seq
@@ -183,7 +193,11 @@ class WorkingView:
             self.fold(seq)
         for seq, chars in plan.clipped:
             self.clip(seq, chars)
-        self.file([self.evict(lo) for lo, _ in plan.evicted if lo in self._entries], plan.index_tokens)
+        about = {one.seq: one for one in plan.about} if self.version >= 2 else {}
+        if plan.standing is not None and self.version >= 2:
+            self.stand(plan.standing, plan.unlisted)
+        leaving = [self.evict(lo, about.get(lo)) for lo, _ in plan.evicted if lo in self._entries]
+        self.file(leaving, plan.index_tokens)
         self.gauge = replace(self.gauge.unanchored(), ratio=plan.ratio)
 
     def copy(self) -> "WorkingView":
@@ -208,7 +222,7 @@ class WorkingView:
             return self._put(replace(entry, reply=entry.reply.clipped(chars)))
         return self._put(entry.with_result(seq, lambda result: replace(result, body=result.body.clipped(chars))))
 
-    def evict(self, seq: int) -> IndexLine:
+    def evict(self, seq: int, about: EntryTerms | None = None) -> IndexLine:
         """Take the entry at `seq` out; the line returned must reach the index with `file`."""
         entry = self._entries.pop(seq)
         self.entry_tokens -= entry.tokens
@@ -219,17 +233,29 @@ class WorkingView:
         if isinstance(request, UserTurn) and not isinstance(entry, UserTurn):
             undone = outcomes and isinstance(entry, Step) and not entry.succeeded
             self._put(request.losing(entry, undone))
-        return line_for(entry, outcomes)
+        return line_for(entry, outcomes, about)
 
     def file(self, lines: list[IndexLine], limit: int) -> None:
         """Enter evicted lines into the index and keep it within `limit` tokens."""
         self.index = self.index.extended(lines, limit)
+
+    def stand(self, standing: tuple[Standing, ...], unlisted: int) -> None:
+        """Show these standing instructions from now on."""
+        self.index = replace(self.index, standing=standing, unlisted=unlisted)
 
     def drop_thinking(self) -> None:
         """Thinking is signed for the exact text before it: once that changes, only the newest reply may keep it."""
         for entry in list(self._entries.values()):
             if isinstance(entry, Step) and entry.reply.thinking and entry.seq != self._newest_step:
                 self._put(replace(entry, reply=entry.reply.without_thinking()))
+
+    def _begin(self, earlier: object) -> None:
+        """Start from earlier sessions. What cannot be read is left out: all of it can be found by searching."""
+        with contextlib.suppress(msgspec.ValidationError):
+            work = msgspec.convert(earlier, EarlierWork)
+            self.index = replace(self.index, topics=work.topics)
+            self.stand(work.standing, work.unlisted)
+        self.begun = True
 
     def _add_request(self, event: Event) -> None:
         if not (event.metadata.get("continues") and self.turn in self._entries):
