@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint types unit bench bench-large soak fuzz clean
+.PHONY: help demo test lint types unit bench bench-large compare tokens soak fuzz clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## ?/  make \1\t/' | expand -t 22
@@ -36,6 +36,12 @@ bench: $(READY)  ## every benchmark beside its peers; fills the README's numbers
 
 bench-large: $(READY)  ## the same, with search in up to a million messages
 	$(BIN)/python benchmarks/run.py --large $(if $(DATA),--data $(DATA))
+
+compare: $(READY)  ## the same measurements on BASE (a revision) and on this checkout, in turns; fails when slower by 10 %
+	$(BIN)/python benchmarks/compare.py --base $(or $(BASE),HEAD)
+
+tokens: $(READY)  ## what five questions about a long history of BEAM (DATA) cost in tokens
+	$(BIN)/python benchmarks/tokens.py --data $(DATA)
 
 soak: $(READY)   ## everything goes wrong for SOAK_MINUTES (10); SOAK_SEED repeats the order
 	$(BIN)/python benchmarks/soak

@@ -127,3 +127,18 @@ def test_the_readme_of_the_project_is_in_step_with_its_results(tmp_path: Path) -
     assert (tmp_path / "README.md").read_text() == (ROOT / "README.md").read_text()
     for name in ("search", "tokens", "index"):
         assert (ROOT / "docs" / "img" / f"{name}.svg").exists()
+
+
+def test_two_versions_are_compared_in_one_run(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    names = ["append", "search, six words", "recall cell", "import scroll_context, CPU"]
+    options = ["--base", ROOT, "--rounds", 2, "--messages", 200, "--json", file, "--most", 1e9, "--only", *names]
+    command = [sys.executable, ROOT / "benchmarks" / "compare.py", *options]
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(file.read_text())
+    assert list(found) == names
+    assert all(
+        one["old"] > 0 and one["new"] > 0 and one["low"] <= one["ratio"] <= one["high"] for one in found.values()
+    )
+    assert "200 messages, 2 rounds" in done.stdout

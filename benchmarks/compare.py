@@ -1,0 +1,332 @@
+"""Two versions of Scroll in one run: the same small measurements, in turns, and how the times changed.
+
+    python benchmarks/compare.py --base REV [--rounds 15] [--messages 20000] [--only NAME …] [--json FILE]
+
+REV is taken from git into a temporary folder, or is a folder with another checkout; the other side is this checkout as
+it is. Each side has a process of its own that measures what it is asked for, a batch at a time. The figure of a batch
+is its lower quartile, since a busy machine only ever adds to a time. The sides take turns, so both meet the same moods
+of the machine. Printed are the medians of the rounds and the ratio, new / old, with the quartiles of the rounds'
+ratios. The status is 1 when a ratio is above --most (1.10) and its lower quartile above 1: slower, and not by chance.
+
+Only names that both versions have are used; where a name has changed, both are tried.
+"""
+
+import argparse
+import json
+import os
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+SERVE = "--serve"
+CHUNK = 1_000
+
+
+# one side ---------------------------------------------------------------------------------------------------
+
+
+class Side:
+    """The measurements, with what they need. Runs in a process that imports one of the two versions."""
+
+    def __init__(self, folder: Path, messages: int) -> None:
+        from scroll_context.store.store import Store
+
+        self.folder = folder
+        self.drafts = list(made_up(messages))
+        self.store = Store(folder / "store", create=True)
+        self.load(self.store, len(self.drafts))
+        self.session: Any = None
+        self.kernel: Any = None
+        self.calls = 0
+        words = random.Random(3)
+        self.six = [" ".join(words.choices(VOCABULARY, WEIGHTS, k=6)) for _ in range(200)]
+        self.questions = [" ".join(words.choices(VOCABULARY, WEIGHTS, k=14)) for _ in range(200)]
+
+    def load(self, store: Any, count: int) -> None:
+        store.index.start()
+        for at in range(0, count, CHUNK):
+            store.log.append_many(self.drafts[at : min(at + CHUNK, count)])
+        store.index.catch_up()
+
+    def opened(self) -> Any:
+        """A session with a running kernel that may read the whole store."""
+        if self.session is None:
+            try:
+                from scroll_context.session.session import Session, SessionOptions
+            except ImportError:  # where sessions were part of the agent
+                from scroll_context.agent.session import Session, SessionOptions
+            self.session = Session.open(self.store, session_id="measured", options=SessionOptions(reach="all"))
+            self.run_cell("pass")
+        return self.session
+
+    def run_cell(self, source: str) -> None:
+        from scroll_context.messages import ToolCall
+
+        session = self.session
+        self.calls += 1
+        name = f"c{self.calls}"
+        ran = (
+            session.run_cell(ToolCall(name, "exec", {}), source)
+            if hasattr(session, "run_cell")
+            else session.run(source, name)
+        )
+        state = getattr(ran, "tool_state", "ok") or "ok"
+        assert state == "ok", ran
+
+    def settle(self) -> None:
+        """Let snapshots that run beside the session end."""
+        environment = getattr(self.session, "environment", self.session)
+        getattr(environment, "settle", lambda: None)()
+
+    # each yields times in milliseconds --------------------------------------------------------------------
+
+    def append(self) -> Iterator[float]:
+        for draft in self.drafts[:20]:
+            yield timed(lambda draft=draft: self.store.append(draft))
+
+    def session_event(self) -> Iterator[float]:
+        session = self.opened()
+        for number in range(20):
+            yield timed(lambda number=number: session.notice(f"remark {number}"))
+
+    def bulk_import(self) -> Iterator[float]:
+        from scroll_context.store.store import Store
+
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder, Store(folder, create=True) as store:
+            count = min(5_000, len(self.drafts))
+            yield timed(lambda: self.load(store, count)) * 1_000 / count
+
+    def open_store(self) -> Iterator[float]:
+        from scroll_context.store.store import Store
+
+        for _ in range(10):
+            yield timed(lambda: Store(self.folder / "store").close())
+
+    def search_six_words(self) -> Iterator[float]:
+        for words in self.six[:40]:
+            yield timed(lambda words=words: self.store.index.search(words))
+
+    def search_question(self) -> Iterator[float]:
+        for words in self.questions[:40]:
+            yield timed(lambda words=words: self.store.index.search(words))
+
+    def recall_cell(self) -> Iterator[float]:
+        self.opened()
+        for words in self.six[:20]:
+            source = f"hits = ms.search({' '.join(words.split()[:3])!r})\nprint(hits[0]['seq'] if hits else None)"
+            yield timed(lambda source=source: self.run_cell(source))
+            self.settle()
+
+    def sql_cell(self) -> Iterator[float]:
+        self.opened()
+        source = (
+            "rows = ms.sql_query('SELECT seq, role FROM hist.conversation_history WHERE seq = 77')\nprint(len(rows))"
+        )
+        for _ in range(20):
+            yield timed(lambda: self.run_cell(source))
+            self.settle()
+
+    def cell_round_trip(self) -> Iterator[float]:
+        if self.kernel is None:
+            self.kernel = self.started()
+        for _ in range(100):
+            yield timed(lambda: self.kernel.execute(""))
+
+    def kernel_start_cold(self) -> Iterator[float]:
+        from scroll_context.kernel.kernel import KernelOptions
+
+        name = next(name for name in ("share_fork_server", "share_zygote") if name in KernelOptions.__struct_fields__)
+        yield from self.starts(2, **{name: False})
+
+    def kernel_start_warm(self) -> Iterator[float]:
+        yield from self.starts(5)
+
+    def starts(self, count: int, **options: bool) -> Iterator[float]:
+        for _ in range(count):
+            kernels: list[Any] = []
+            yield timed(lambda kernels=kernels: kernels.append(self.started(**options)))
+            kernels[0].close()
+
+    def started(self, **options: bool) -> Any:
+        from scroll_context.kernel.kernel import Kernel, KernelOptions
+
+        kernel = Kernel({}, options=KernelOptions(**options))
+        kernel.start()
+        return kernel
+
+
+MEASUREMENTS: dict[str, Callable[[Side], Iterator[float]]] = {
+    "recall cell": Side.recall_cell,
+    "SQL cell": Side.sql_cell,
+    "append": Side.append,
+    "event of a session": Side.session_event,
+    "bulk import, 1,000 messages": Side.bulk_import,
+    "open": Side.open_store,
+    "search, six words": Side.search_six_words,
+    "search, a question": Side.search_question,
+    "cell round trip": Side.cell_round_trip,
+    "kernel start, cold": Side.kernel_start_cold,
+    "kernel start, warm": Side.kernel_start_warm,
+}
+PROCESSOR = {  # milliseconds of processor time that a process takes
+    "import scroll_context, CPU": ["-c", "import scroll_context"],
+    "scroll --help, CPU": ["-c", "from scroll_context.cli.main import main; main()", "--help"],
+}
+
+SYLLABLES = "ba con di fer gra lo mi nel or pla qui ra sto tre ver zu".split()
+_words = random.Random(11)
+VOCABULARY = ["".join(_words.choices(SYLLABLES, k=_words.randint(2, 4))) for _ in range(20_000)]
+WEIGHTS = [1 / (rank + 8) for rank in range(len(VOCABULARY))]
+
+
+def made_up(count: int) -> Iterator[Any]:
+    """Messages of words with the frequencies of natural language."""
+    from scroll_context.events import Draft
+
+    rng = random.Random(5)
+    for number in range(count):
+        user = number % 2 == 0
+        text = " ".join(rng.choices(VOCABULARY, WEIGHTS, k=rng.randint(10, 30) if user else rng.randint(40, 140)))
+        yield Draft(
+            session_id=f"session-{number // 400}",
+            role="user" if user else "assistant",
+            content=text,
+            created_at=f"2024-{number // 2_000 % 12 + 1:02}-{number // 80 % 28 + 1:02}T10:00:00+00:00",
+        )
+
+
+def timed(action: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    action()
+    return (time.perf_counter() - begun) * 1e3
+
+
+def serve(folder: Path, messages: int) -> None:
+    """Measure what standard input names, a line each, and answer with the times as JSON."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever is printed by accident must not look like an answer
+    side = Side(folder, messages)
+    print(json.dumps("ready"), file=answers, flush=True)
+    for line in sys.stdin:
+        print(json.dumps(list(MEASUREMENTS[line.strip()](side))), file=answers, flush=True)
+    os._exit(0)  # nothing of it is needed any more
+
+
+# both sides -------------------------------------------------------------------------------------------------
+
+
+class Measured:
+    """One version, measured in a process of its own."""
+
+    def __init__(self, source: Path, work: Path, messages: int) -> None:
+        work.mkdir()
+        folders = [str(source / "src"), str(source / "evals" / "src")]
+        self.environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
+        self.process: subprocess.Popen[str] | None = None
+        self._start = lambda: subprocess.Popen(
+            [sys.executable, __file__, SERVE, str(work), str(messages)],
+            env=self.environment, cwd=work, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def measure(self, name: str) -> float:
+        """The lower quartile of a batch, in milliseconds."""
+        if name in PROCESSOR:
+            return min(self._processor_time(PROCESSOR[name]) for _ in range(3))
+        if self.process is None:
+            self.process = self._start()
+            self._answer("the beginning")
+        assert self.process.stdin is not None
+        print(name, file=self.process.stdin, flush=True)
+        times = sorted(self._answer(name))
+        return float(times[len(times) // 4])
+
+    def _answer(self, what: str) -> Any:
+        assert self.process is not None and self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            sys.exit(f"a side ended in {what}; its words are above")
+        return json.loads(line)
+
+    def _processor_time(self, arguments: list[str]) -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, *arguments], env=self.environment, check=True, stdout=subprocess.DEVNULL)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return (after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime) * 1e3
+
+    def close(self) -> None:
+        if self.process is not None:
+            assert self.process.stdin is not None
+            self.process.stdin.close()
+            self.process.wait(60)
+
+
+def main() -> None:
+    names = [*MEASUREMENTS, *PROCESSOR]
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--base", required=True, metavar="REV", help="the older version, or its folder")
+    parser.add_argument("--rounds", type=int, default=15, help="batches of each measurement on each side")
+    parser.add_argument("--messages", type=int, default=20_000, help="in the store")
+    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME", help="some measurements")
+    parser.add_argument("--most", type=float, default=1.10, help="the ratio that is too much")
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="scroll-compare-", ignore_cleanup_errors=True) as temporary:
+        folder = Path(temporary)
+        old = Measured(checked_out(chosen.base, folder), folder / "old", chosen.messages)
+        new = Measured(ROOT, folder / "new", chosen.messages)
+        try:
+            figures = {name: measured_in_turns(old, new, name, chosen.rounds) for name in chosen.only}
+        finally:
+            old.close()
+            new.close()
+    slower = [name for name, one in figures.items() if one["ratio"] > chosen.most and one["low"] > 1]
+    facts = f"{chosen.messages:,} messages, {chosen.rounds} rounds, load {os.getloadavg()[0]:.1f}"
+    print(f"{chosen.base} → this checkout; {facts}")
+    print(f"{'':<30}{'old ms':>10}{'new ms':>10}{'new/old':>9}  quartiles")
+    for name, one in figures.items():
+        times = f"{one['old']:>10.3f}{one['new']:>10.3f}{one['ratio']:>9.2f}  {one['low']:.2f}-{one['high']:.2f}"
+        print(f"{name:<30}{times}{'  SLOWER' if name in slower else ''}")
+    if chosen.json:
+        chosen.json.write_text(json.dumps(figures, indent=1))
+    sys.exit(1 if slower else 0)
+
+
+def checked_out(base: str, folder: Path) -> Path:
+    """The older version as a folder."""
+    if Path(base).is_dir():
+        return Path(base).absolute()
+    archive = subprocess.run(["git", "archive", base], cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
+    (folder / "base").mkdir()
+    subprocess.run(["tar", "-x", "-C", str(folder / "base")], input=archive, check=True)
+    return folder / "base"
+
+
+def measured_in_turns(old: Measured, new: Measured, name: str, rounds: int) -> dict[str, float]:
+    print(f"{name} … ", end="", file=sys.stderr, flush=True)
+    begun = time.perf_counter()
+    pairs = []
+    for number in range(rounds + 1):
+        sides = [old, new] if number % 2 else [new, old]
+        found = {side: side.measure(name) for side in sides}
+        if number:  # the first warms up
+            pairs.append((found[old], found[new]))
+    print(f"{time.perf_counter() - begun:.0f} s", file=sys.stderr, flush=True)
+    ratios = [after / before for before, after in pairs]
+    low, middle, high = statistics.quantiles(ratios, n=4) if rounds > 1 else ratios * 3
+    before, after = (statistics.median(side) for side in zip(*pairs, strict=True))
+    return {"old": before, "new": after, "ratio": middle, "low": low, "high": high}
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == [SERVE]:
+        serve(Path(sys.argv[2]), int(sys.argv[3]))
+    else:
+        main()
