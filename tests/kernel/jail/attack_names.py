@@ -77,6 +77,10 @@ _NUMBERS = {  # x86_64, aarch64
     "prlimit64": (302, 261),
     "setrlimit": (160, 164),
     "close_range": (436, 436),
+    "exit": (60, 93),
+    "clock_gettime": (228, 113),
+    "clock_getres": (229, 114),
+    "clock_nanosleep": (230, 115),
 }
 NR = {name: row[platform.machine() == "aarch64"] for name, row in _NUMBERS.items()}
 libc = ctypes.CDLL(None, use_errno=True)

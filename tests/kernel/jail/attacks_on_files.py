@@ -158,5 +158,14 @@ ATTACKS = [
     *attacks(_WRITING),
     *attacks(_METADATA, metadata=True),
     *attacks(_AS_ROOT, needs_root=True),
+    *attacks(
+        {
+            "fault 13, leave a device by renaming": """
+open('file', 'w').close()
+call('renameat2', -100, b'file', -100, b'moved', 4)
+evidence = stat.S_ISCHR(os.lstat('file').st_mode)
+"""
+        }
+    ),
     *attacks({"measure a file system": "evidence = os.statvfs(T.outside).f_blocks"}),
 ]

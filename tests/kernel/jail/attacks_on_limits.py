@@ -144,4 +144,67 @@ evidence = True
 """,
 }
 
-ATTACKS = [*attacks(_MEMORY), *attacks(_THREADS), *attacks(_DESCRIPTORS), *attacks(_DISK)]
+# A thread goes on when the first one, which the supervisor asks /proc about, has ended by itself. It must tell of its
+# success by itself, too.
+_WITHOUT_THE_FIRST_THREAD = """
+def go_on():
+    try:
+        {}
+        hold()
+        os.write(T.answer, b'through and alive')
+    except BaseException as refusal:
+        os.write(T.answer, f'refused {{refusal}}'.encode())
+    os._exit(0)
+_thread.start_new_thread(go_on, ())
+call('exit', 0)
+"""
+
+_FAULT_08 = {
+    "fault 08, take memory without the first thread": _WITHOUT_THE_FIRST_THREAD.format("""
+        libc.mmap.restype = ctypes.c_void_p
+        for _ in range(120):
+            address = libc.mmap(None, ctypes.c_size_t(4 << 20), 3, 0x22, -1, ctypes.c_long(0))
+            address == 2**64 - 1 and raise_errno()
+            ctypes.memset(address, 1, 4 << 20)
+            call('mprotect', address, 4 << 20, 1)
+"""),
+    "fault 08, fill the disk by removed files without the first thread": _WITHOUT_THE_FIRST_THREAD.format("""
+        files = []
+        for number in range(50):
+            files.append(open('file', 'wb', buffering=0))
+            os.unlink('file')
+            files[-1].write(bytes(1 << 20))
+            time.sleep(0.01)
+"""),
+    "fault 08, fill the disk by removed files that are only mapped": """
+maps = []
+for number in range(50):
+    with open('file', 'w+b', buffering=0) as file:
+        os.unlink('file')
+        file.write(bytes(1 << 20))
+        maps.append(mmap.mmap(file.fileno(), 1 << 20))
+    for fd in range(3, 64):  # Python keeps a descriptor of its own for each map
+        try:
+            if stat.S_ISREG(os.fstat(fd).st_mode) and not os.fstat(fd).st_nlink:
+                os.close(fd)
+        except OSError:
+            pass
+    time.sleep(0.01)
+hold()
+evidence = len(maps) == 50
+""",
+}
+
+_FAULT_13 = {
+    "fault 13, use up the signals that a user may queue": """
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGRTMIN})
+for _ in range(1000):
+    call('tgkill', os.getpid(), _thread.get_native_id(), signal.SIGRTMIN)
+count = 0
+while signal.sigtimedwait({signal.SIGRTMIN}, 0):
+    count += 1
+evidence = count > 100
+""",
+}
+
+ATTACKS = [*attacks(_FAULT_08), *attacks(_FAULT_13), *attacks(_MEMORY), *attacks(_THREADS), *attacks(_DESCRIPTORS), *attacks(_DISK)]

@@ -158,6 +158,16 @@ _CASES = [
     ("getsockopt", (3, 0, 4, 64, 64), False),
     ("close_range", (3, 9, 0), True),
     ("close_range", (3, 9, 2), False),
+    ("renameat2", (-100, 64, -100, 64, 0), True),
+    ("renameat2", (-100, 64, -100, 64, 1), True),
+    ("renameat2", (-100, 64, -100, 64, 4), False),  # RENAME_WHITEOUT
+    ("clock_gettime", (1, 64), True),
+    ("clock_gettime", (11, 64), True),
+    ("clock_gettime", ((~PID << 3) | 2, 64), False),
+    ("clock_gettime", ((~3 << 3) | 3, 64), False),  # of a descriptor
+    ("clock_getres", ((~PID << 3) | 2, 64), False),
+    ("clock_nanosleep", (1, 0, 64, 0), True),
+    ("clock_nanosleep", ((~PID << 3) | 6, 0, 64, 0), False),  # of a thread
     ("sched_getaffinity", (0, 8, 64), True),
     ("sched_getaffinity", (PID + 1, 8, 64), False),
 ]

@@ -113,6 +113,7 @@ def apply(limits: JailLimits) -> None:
         (resource.RLIMIT_AS, mapped),
         (resource.RLIMIT_STACK, _STACK),
         (resource.RLIMIT_MEMLOCK, 0),
+        (resource.RLIMIT_SIGPENDING, 0),  # counted for all processes of the user together
     ):
         _lower(which, value)
     apply_portable(limits)

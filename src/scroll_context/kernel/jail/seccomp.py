@@ -5,10 +5,6 @@ second, installed last, is the allow-list (`install`): a call that it does not n
 newer than the table with ENOSYS so that the C library falls back, and a call in another instruction set
 (32-bit, x32) ends the process. What is allowed only for some arguments is checked here, in `_rules`.
 A filter sees registers, never memory: so nothing is decided by what a pointer points to.
-
-The tables have one row a call: (x86_64, aarch64), None where the architecture has no such call. They are checked
-against the kernel's headers by a test. An architecture that is not in the table has no filter, and without a filter
-there is no jail.
 """
 
 from __future__ import annotations
@@ -61,6 +57,8 @@ _IOCTLS = (
 )
 _FCNTLS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032)  # dup, flags, locks; never F_SETOWN or F_SETSIG
 _SOCKET_OPTIONS = (3, 4, 7, 8, 30, 38, 39)  # type, error, buffers, accepting, protocol, domain; never the peer
+_RENAME_FLAGS = (0, 1, 2)  # not RENAME_WHITEOUT, which leaves a device behind
+_CLOCKS_OF_OTHERS = 0xFFFFFFF0  # a negative number names a process, a thread or a descriptor
 _X32_BIT = 0x40000000
 
 
@@ -160,6 +158,10 @@ def _rules(pid: int) -> dict[str, Program]:
         "prlimit64": [*_unless_among(0, own, DENY), *_null(2)],
         "sched_getaffinity": _only(0, own),
         "socketpair": _only(0, (socket.AF_UNIX,)),
+        "renameat2": _only(4, _RENAME_FLAGS),
+        "clock_gettime": _unless_bits(0, _CLOCKS_OF_OTHERS),
+        "clock_getres": _unless_bits(0, _CLOCKS_OF_OTHERS),
+        "clock_nanosleep": _unless_bits(0, _CLOCKS_OF_OTHERS),
     }
 
 

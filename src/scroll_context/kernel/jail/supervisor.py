@@ -3,13 +3,14 @@
 `split` forks. The child goes on into the jail; the parent stays outside as the supervisor, without
 capabilities, with no descriptor but its own few, and never runs model code. It answers the kernel each time
 the jailed process wants a thread (RLIMIT_NPROC does nothing for uid 0, and counts all of a user's processes for
-others); it kills a process whose memory outgrows the limit by tricks; where no tmpfs bounds the scratch
-folder, it stops growth past the limit by moving RLIMIT_FSIZE. It dies with its parent, the jailed process dies
+others); it kills a process whose memory outgrows the limit by tricks, whose first thread has ended so that nothing can
+be seen of it, or that goes on after its processor time is used up; where no tmpfs bounds the scratch folder, it stops growth past the limit by moving RLIMIT_FSIZE. It dies with its parent, the jailed process dies
 with it, and its exit status is that of the jailed process.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -29,6 +30,7 @@ from scroll_context.kernel.jail.spec import JailSpec
 
 _LOOK_SECONDS = 0.1
 _MEMORY_SLACK = 64 << 20
+_CPU_GRACE = 3.0 * (os.cpu_count() or 1)  # seconds past the budget in which SIGXCPU may stop a cell
 _NOTIFICATION_BYTES = 80  # struct seccomp_notif: it begins with the id of the request
 _ANSWER = struct.Struct("=QqiI")  # struct seccomp_notif_resp: id, value, error, flags
 _RECEIVE, _SEND, _CONTINUE = 0xC0502100, 0xC0182101, 1
@@ -155,12 +157,16 @@ class _Watch:
                 time.sleep(0)
 
     def _look(self) -> None:
-        """Check what the child may have grown, if it has run at all since the last time."""
+        """Check what the child may have used or grown, if it has run at all since the last time."""
         used = cpu_used(self._child)
         if used == self._cpu_seen:
             return
         self._cpu_seen = used
-        if self._memory() > self._limits.memory_bytes + _MEMORY_SLACK:
+        budget, _ = resource.prlimit(self._child, resource.RLIMIT_CPU)  # the host moves it
+        if budget != resource.RLIM_INFINITY and used > budget + _CPU_GRACE:
+            os.kill(self._child, signal.SIGKILL)  # SIGXCPU has been sent meanwhile, and was of no use
+        memory = self._memory()
+        if memory is None or memory > self._limits.memory_bytes + _MEMORY_SLACK:
             os.kill(self._child, signal.SIGKILL)
         if self._scratch is not None:
             self._bound(self._scratch)
@@ -168,10 +174,14 @@ class _Watch:
     def _threads(self) -> int:
         return os.stat(f"/proc/{self._child}/task").st_nlink - 2
 
-    def _memory(self) -> int:
-        """Memory that is neither a file's nor another process's, swapped out or not; whatever it may do or not."""
+    def _memory(self) -> int | None:
+        """Memory that is neither a file's nor another process's, swapped out or not; whatever it may do or not.
+
+        None when there is no figure: the first thread has ended by itself, and others go on unseen.
+        """
         with open(f"/proc/{self._child}/status", "rb") as status:
-            return sum(int(line.split()[1]) << 10 for line in status if line.startswith((b"RssAnon:", b"VmSwap:")))
+            held = [int(line.split()[1]) << 10 for line in status if line.startswith((b"RssAnon:", b"VmSwap:"))]
+        return sum(held) if held else None
 
     def _bound(self, scratch: str) -> None:
         """No file may grow once the folder is full; one that overflows all the same costs the kernel its life."""
@@ -189,18 +199,24 @@ class _Watch:
         """What the folder holds, and what was removed from it but is still open. A folder that cannot be listed,
         or lies too deep, could hide any number of files: it counts as an overflow."""
         try:
-            return space_used(scratch) + self._removed()
+            return space_used(scratch) + self._removed(scratch)
         except OSError:
             return _OVERFLOW * self._limits.scratch_bytes
 
-    def _removed(self) -> int:
-        used = 0
+    def _removed(self, scratch: str) -> int:
+        """Files without a name that are open or mapped. A map is counted as far as it reaches, holes included."""
+        held: dict[int, int] = {}  # inode -> bytes
         folder = f"/proc/{self._child}/fd"
         for descriptor in os.listdir(folder):
-            try:
+            with contextlib.suppress(FileNotFoundError):
                 info = os.stat(f"{folder}/{descriptor}")
-            except FileNotFoundError:
-                continue
-            if stat.S_ISREG(info.st_mode) and info.st_nlink == 0:
-                used += info.st_blocks * 512
-        return used
+                if stat.S_ISREG(info.st_mode) and info.st_nlink == 0:
+                    held[info.st_ino] = info.st_blocks * 512
+        with open(f"/proc/{self._child}/maps", "rb") as maps:
+            for line in maps:
+                if line.endswith(b" (deleted)\n") and os.fsencode(scratch) in line:
+                    span, _, offset, _, inode = line.split(maxsplit=5)[:5]
+                    begin, _, end = span.partition(b"-")
+                    reach = int(offset, 16) + int(end, 16) - int(begin, 16)
+                    held[int(inode)] = max(held.get(int(inode), 0), reach)
+        return sum(held.values())
