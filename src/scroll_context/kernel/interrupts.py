@@ -3,7 +3,7 @@
 SIGINT and SIGXCPU may come at any moment, but an exception is raised only in code that is not the worker's own:
 a frame of a module registered with `protect` is never interrupted, so frames on the wire stay whole and nothing
 is caught half done. The two exceptions to that are `window`, through which the worker does its own waiting, and
-`checkpoint`, which raises what was held back. Between cells signals do nothing.
+`checkpoint`, which raises what was held back. Between cells signals end the threads that a cell left running.
 
 A cell may swallow what is raised (a bare `except:` in a loop). From the third signal on, an exception is raised
 at every line that is not the worker's, inside `except` and `finally` bodies too, until the cell has unwound. What
@@ -70,7 +70,7 @@ class Interrupts:
         self._armed = True
 
     def disarm(self) -> None:
-        """From now on signals do nothing. Called by the worker when a cell has returned to it."""
+        """From now on signals raise nothing. Called by the worker when a cell has returned to it."""
         self._armed = False
         if self._strikes > PATIENCE:
             _api.PyEval_SetTrace(None, self)
@@ -84,6 +84,7 @@ class Interrupts:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if not self._armed:
+            self._stop_threads()  # the time of the cell that left them running is over
             return
         self._strikes += 1
         exception: BaseException

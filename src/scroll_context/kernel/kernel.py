@@ -223,7 +223,7 @@ class Kernel:
 
     def _ask_for_cell(self, worker: WorkerProcess, source: str, timeout: float) -> Done:
         with self._stopping:
-            worker.begin_cell(self._cell)
+            worker.begin_cell(self._cell, timeout)
             self._asked = worker
             if self._stop:
                 worker.interrupt()
@@ -240,6 +240,8 @@ class Kernel:
         """The worker; if there is none, a fresh one with the namespace of the last save."""
         if not self._started:
             raise KernelError(_NOT_RUNNING)
+        if self._worker is not None and self._worker.has_ended():
+            self._discard()
         if self._worker is None:
             report = self._revive()
             self._untold = report if report != RestoreReport() else None

@@ -10,6 +10,7 @@ import math
 import os
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -51,6 +52,8 @@ class WorkerProcess:
         self._busy = False
         self._prepared = False
         self._cell = 0
+        self._cell_deadline = 0.0
+        self._idle_watch = _IdleWatch(self._stop_idle_threads)
         self._budget_at = -math.inf
         self._printed = bytearray()
         self._printed_limit = printed_limit + _PRINTED_SLACK
@@ -65,6 +68,7 @@ class WorkerProcess:
             raise
         self.enforcement: Enforcement = ready.enforcement
         self.python: str = ready.python
+        self._tasks = f"/proc/{ready.enforcement.pid}/task"
 
     def prepare(self, setup: Prepare, seconds: float) -> None:
         """Bind names and run preludes. The last moment at which a worker can fail to become a kernel."""
@@ -95,17 +99,45 @@ class WorkerProcess:
         printed, self._printed = bytes(self._printed), bytearray()
         return printed
 
-    def begin_cell(self, cell: int) -> None:
-        """Renew what is counted per cell; from here on `interrupt` is meant for it. Ask for it next."""
-        self._wish, self._busy = "", True
+    def has_ended(self) -> bool:
+        """Whether the process is gone, by itself or because its threads went on past their limits."""
+        return self._process.has_ended()
+
+    def begin_cell(self, cell: int, seconds: float) -> None:
+        """From here on `interrupt` is meant for this cell. Ask for it next."""
         self._cell = cell
+        self._cell_deadline = time.monotonic() + seconds
+        self._begin()
+
+    def _begin(self) -> None:
+        self._wish, self._busy = "", True
+        if not self._prepared:
+            return
+        self._idle_watch.pause()
         now = time.monotonic()
         if (now - self._budget_at) * _CORES < _BUDGET_ERROR * self._cpu_seconds:
             return  # what can have been used since is not worth the system calls
+        self._set_cpu_budget(self._cpu_seconds)
+        self._budget_at = now
+
+    def _end(self) -> None:
+        """The request is over. Threads that a cell has left running have until its deadline."""
+        self._busy = False
+        if self._prepared and self.enforcement.tier in ("full", "kernel-only"):
+            with contextlib.suppress(OSError):  # it has ended
+                if os.stat(self._tasks).st_nlink > 3:  # more than one thread, each a folder
+                    self._idle_watch.resume(self._cell_deadline)
+
+    def _stop_idle_threads(self) -> None:
+        """Tell threads to stop; one that goes on all the same uses up what is left of the budget, and is killed."""
+        self._process.signal(signal.SIGINT)
+        self._set_cpu_budget(0.0)
+        self._budget_at = -math.inf
+
+    def _set_cpu_budget(self, seconds: float) -> None:
         if self.enforcement.tier != "none" and not self._process.has_ended():
             with contextlib.suppress(ProcessLookupError):
-                set_cpu_budget(self.enforcement.pid, self._cpu_seconds)
-        self._budget_at = now
+                set_cpu_budget(self.enforcement.pid, seconds)
 
     def send(self, message: WireMessage) -> None:
         """A message that has no answer."""
@@ -120,13 +152,13 @@ class WorkerProcess:
     ) -> M:
         """Send a request and wait for its answer; what else belongs to it goes to `take`. Raises KernelDied."""
         if not self._busy:  # not begun by `begin_cell`
-            self._wish, self._busy = "", True
+            self._begin()
         try:
             if request is not None:
                 self._connection.send(request)
             return self._wait(wanted, time.monotonic() + seconds, take)
         finally:
-            self._busy = False
+            self._end()
 
     def _wait(self, wanted: type[M], deadline: float, take: Callable[[Any], None] | None) -> M:
         kill_at = next_signal = 0.0
@@ -172,9 +204,52 @@ class WorkerProcess:
 
     def close(self) -> None:
         """End the process and everything that waits for it."""
+        self._idle_watch.close()
         self._process.end()
         self._connection.close()
         self._broker.close()
+
+
+class _IdleWatch:
+    """Calls a function when a deadline passes while no request is under way. Its thread starts when it is needed."""
+
+    def __init__(self, at_deadline: Callable[[], None]) -> None:
+        self._at_deadline = at_deadline
+        self._changed = threading.Condition()
+        self._deadline = math.inf
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def resume(self, deadline: float) -> None:
+        with self._changed:
+            self._deadline = deadline
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._run, name="scroll-idle-watch", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def pause(self) -> None:
+        """From here on the function is not called."""
+        if self._thread is not None:
+            with self._changed:
+                self._deadline = math.inf
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        with self._changed:
+            while not self._closed:
+                left = self._deadline - time.monotonic()
+                if left <= 0:
+                    self._deadline = math.inf
+                    self._at_deadline()
+                else:
+                    self._changed.wait(min(left, threading.TIMEOUT_MAX))
 
 
 def _check(enforcement: Enforcement, spec: JailSpec) -> None:

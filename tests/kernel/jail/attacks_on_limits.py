@@ -207,4 +207,11 @@ evidence = count > 100
 """,
 }
 
-ATTACKS = [*attacks(_FAULT_08), *attacks(_FAULT_13), *attacks(_MEMORY), *attacks(_THREADS), *attacks(_DESCRIPTORS), *attacks(_DISK)]
+ATTACKS = [
+    *attacks(_FAULT_08),
+    *attacks(_FAULT_13),
+    *attacks(_MEMORY),
+    *attacks(_THREADS),
+    *attacks(_DESCRIPTORS),
+    *attacks(_DISK),
+]

@@ -103,6 +103,9 @@ def drop_capabilities() -> None:
 _MAPPED_PER_THREAD = 72 << 20  # a stack of 8 MiB and an allocator arena of 64 MiB, reserved, hardly used
 _MAPPED_LIBRARIES = 1 << 30
 _STACK = 8 << 20
+# The system raises the soft RLIMIT_CPU by a second with each signal. So the budget is also noted in a limit that has no
+# effect here, because it is for real-time scheduling, which the filter refuses.
+_CPU_BUDGET = 15  # RLIMIT_RTTIME
 
 
 def apply(limits: JailLimits) -> None:
@@ -116,6 +119,8 @@ def apply(limits: JailLimits) -> None:
         (resource.RLIMIT_SIGPENDING, 0),  # counted for all processes of the user together
     ):
         _lower(which, value)
+    hard = resource.getrlimit(_CPU_BUDGET)[1]
+    resource.setrlimit(_CPU_BUDGET, (_at_most(limits.cpu_seconds, hard), hard))
     apply_portable(limits)
 
 
@@ -142,6 +147,14 @@ def set_cpu_budget(pid: int, seconds_from_now: float) -> None:
     _, hard = resource.prlimit(pid, resource.RLIMIT_CPU)
     soft = max(1, math.ceil(cpu_used(pid) + seconds_from_now))
     resource.prlimit(pid, resource.RLIMIT_CPU, (_at_most(soft, hard), hard))
+    if sys.platform == "linux":
+        _, hard = resource.prlimit(pid, _CPU_BUDGET)
+        resource.prlimit(pid, _CPU_BUDGET, (_at_most(soft, hard), hard))
+
+
+def cpu_budget(pid: int) -> int:
+    """The CPU time at which a jailed process must have stopped, in seconds of its life."""
+    return resource.prlimit(pid, _CPU_BUDGET)[0]
 
 
 def cpu_used(pid: int) -> float:

@@ -1,11 +1,11 @@
 """The supervisor: the process between the host and the jailed one, which watches and mirrors it.
 
-`split` forks. The child goes on into the jail; the parent stays outside as the supervisor, without
-capabilities, with no descriptor but its own few, and never runs model code. It answers the kernel each time
-the jailed process wants a thread (RLIMIT_NPROC does nothing for uid 0, and counts all of a user's processes for
-others); it kills a process whose memory outgrows the limit by tricks, whose first thread has ended so that nothing can
-be seen of it, or that goes on after its processor time is used up; where no tmpfs bounds the scratch folder, it stops growth past the limit by moving RLIMIT_FSIZE. It dies with its parent, the jailed process dies
-with it, and its exit status is that of the jailed process.
+`split` forks. The child goes on into the jail; the parent stays outside as the supervisor, without capabilities, with
+no descriptor but its own few, and never runs model code. It answers the kernel each time the jailed process wants a
+thread (RLIMIT_NPROC does nothing for uid 0, and counts all of a user's processes for others). It kills a process whose
+memory outgrows the limit by tricks, whose first thread has ended so that nothing can be seen of it, or that goes on
+after its processor time is used up. Where no tmpfs bounds the scratch folder, it stops growth past the limit by moving
+RLIMIT_FSIZE. It dies with its parent, the jailed process dies with it, and it ends as the jailed process ended.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
 from scroll_context.kernel.jail.paths import space_used
-from scroll_context.kernel.jail.process import close_inherited, cpu_used, die_with_parent, drop_capabilities
+from scroll_context.kernel.jail.process import close_inherited, cpu_budget, cpu_used, die_with_parent, drop_capabilities
 from scroll_context.kernel.jail.spec import JailSpec
 
 _LOOK_SECONDS = 0.1
 _MEMORY_SLACK = 64 << 20
-_CPU_GRACE = 3.0 * (os.cpu_count() or 1)  # seconds past the budget in which SIGXCPU may stop a cell
+_CPU_GRACE = max(2.0, float(os.cpu_count() or 1))  # seconds past the budget in which SIGXCPU may stop a cell
 _NOTIFICATION_BYTES = 80  # struct seccomp_notif: it begins with the id of the request
 _ANSWER = struct.Struct("=QqiI")  # struct seccomp_notif_resp: id, value, error, flags
 _RECEIVE, _SEND, _CONTINUE = 0xC0502100, 0xC0182101, 1
@@ -162,8 +162,7 @@ class _Watch:
         if used == self._cpu_seen:
             return
         self._cpu_seen = used
-        budget, _ = resource.prlimit(self._child, resource.RLIMIT_CPU)  # the host moves it
-        if budget != resource.RLIM_INFINITY and used > budget + _CPU_GRACE:
+        if used > cpu_budget(self._child) + _CPU_GRACE:
             os.kill(self._child, signal.SIGKILL)  # SIGXCPU has been sent meanwhile, and was of no use
         memory = self._memory()
         if memory is None or memory > self._limits.memory_bytes + _MEMORY_SLACK:
