@@ -113,7 +113,10 @@ def test_long_output_is_cut_and_kept_whole(make_kernel) -> None:
     kernel = make_kernel(options=KernelOptions(output_chars=100))
     result = kernel.execute("for i in range(1000): print('é', i)")
     whole = "".join(f"é {i}\n" for i in range(1000))
-    assert result.stdout == whole[:100]
+    hidden = len(whole) - 100
+    between = f"\n[... {hidden:,} characters are not shown here ...]\n"
+    assert result.stdout == whole[:68] + between + whole[-32:]
+    assert result.hidden_chars == hidden
     assert result.printed.decode() == whole
     assert (result.printed_chars, result.is_cut, result.ended) == (len(whole), True, "ok")
 

@@ -67,7 +67,7 @@ FORGERIES = {
     "length above the cap": (MAX_FRAME + 1).to_bytes(4, "big"),
     "largest length": b"\xff\xff\xff\xff",
     "empty frame": b"\x00\x00\x00\x00",
-    "an answer to nothing": encode_frame(Saved(("x",))),
+    "an answer to nothing": encode_frame(Saved(("x",), ())),
     "facts": encode_frame(Facts(())),
     "a blob": encode_frame(Blob(b"x")),
     "kept": encode_frame(Kept(("x",), "int", True, 1, "", "")),

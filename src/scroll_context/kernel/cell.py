@@ -15,7 +15,7 @@ import io
 import linecache
 import re
 from collections.abc import Callable, Container
-from opcode import opmap
+from symtable import symtable
 from sys import setprofile, settrace
 from threading import RLock
 from time import monotonic
@@ -173,9 +173,7 @@ _TRACEBACK_CHARS = 8_000
 _MESSAGE_CHARS = 4_000
 _PREFIX = "<cell "
 _SOURCES_KEPT = 1000  # of the newest cells, for the lines in tracebacks
-_LOAD_GLOBAL, _STORE_GLOBAL, _STORE_NAME = opmap["LOAD_GLOBAL"], opmap["STORE_GLOBAL"], opmap["STORE_NAME"]
-_EXTENDED_ARG = opmap["EXTENDED_ARG"]
-_LOADS = {opmap["LOAD_NAME"], opmap.get("LOAD_FROM_DICT_OR_GLOBALS", opmap["LOAD_NAME"])}  # the second since 3.12
+_AUGMENTED = re.compile(r"[-+*/%&|^@<>]=")  # which the symbol tables do not count as reading
 _OWN_NAMES = re.compile(r"\bscroll_context\.kernel\.\w+\.(?=[A-Z])")  # of exceptions that the worker defines
 
 
@@ -186,41 +184,36 @@ class NamesUsed(msgspec.Struct, frozen=True):
     bound: frozenset[str]
 
 
-def names_used(source: str, filename: str, code: CodeType, existing: Container[str]) -> NamesUsed:
-    """What `code`, compiled from `source`, reads of the values that are there before it runs, and what it binds."""
-    loaded, stored = loaded_and_stored(code)
-    read = loaded - stored
-    if old := {name for name in loaded & stored if name in existing}:
-        tree = compile(source, filename, "exec", _FLAGS | ast.PyCF_ONLY_AST, dont_inherit=True)
-        read |= old - bound_before_read(tree)
-    return NamesUsed(frozenset(read), frozenset(stored))
+def names_used(source: str, filename: str, existing: Container[str]) -> NamesUsed:
+    """What `source` reads of the values that are there before it runs, and what it binds.
 
-
-def loaded_and_stored(code: CodeType) -> tuple[set[str], set[str]]:
-    """The global names that compiled code loads and stores, with the functions and classes in it.
-
-    Read from the instructions, because the symbol tables of the source would cost a second parse and more.
+    Told by the compiler's symbol tables, of the functions and classes in it as well. What it does by way of `globals()`
+    or of another name for an object does not show here.
     """
-    loaded: set[str] = set()
-    stored: set[str] = set()
-    pending = [code]
-    while pending:
-        part = pending.pop()
-        names, high = part.co_names, 0
-        instructions = part.co_code if names else b""
-        for operation, low in zip(instructions[::2], instructions[1::2], strict=True):
-            if operation == _EXTENDED_ARG:
-                high = (high | low) << 8
-                continue
-            if operation == _LOAD_GLOBAL:
-                loaded.add(names[(high | low) >> 1])  # the lowest bit is not part of the index
-            elif operation in _LOADS:
-                loaded.add(names[high | low])
-            elif operation == _STORE_GLOBAL or (operation == _STORE_NAME and part is code):  # else of a class body
-                stored.add(names[high | low])
-            high = 0
-        pending += [constant for constant in part.co_consts if type(constant) is CodeType]
-    return loaded, stored
+    read: set[str] = set()
+    bound: set[str] = set()
+    tables = [symtable(source, filename, "exec")]
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        of_module = table.get_type() == "module"
+        for symbol in table.get_symbols():
+            if of_module or symbol.is_global():
+                if symbol.is_referenced():
+                    read.add(symbol.get_name())
+                if symbol.is_assigned() or symbol.is_imported():
+                    bound.add(symbol.get_name())
+    old = {name for name in bound if name in existing}
+    if old & read or (old and _AUGMENTED.search(source)):
+        tree = compile(source, filename, "exec", _FLAGS | ast.PyCF_ONLY_AST, dont_inherit=True)
+        augmented = {
+            node.target.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)
+        }
+        seen = (old & (read | augmented)) - bound_before_read(tree)
+        return NamesUsed(frozenset(read - bound | seen), frozenset(bound))
+    return NamesUsed(frozenset(read - bound), frozenset(bound))
 
 
 def bound_before_read(tree: ast.Module) -> set[str]:
@@ -268,7 +261,7 @@ class CellRunner:
         linecache.cache.pop(f"{_PREFIX}{cell - _SOURCES_KEPT}>", None)
         try:
             code = compile(source, filename, "exec", _FLAGS, dont_inherit=True)
-            used = names_used(source, filename, code, self._namespace)
+            used = names_used(source, filename, self._namespace)
         except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError) as error:
             return fault_of(error), NamesUsed(frozenset(), frozenset())
         return self._execute(code), used

@@ -36,7 +36,7 @@ from scroll_context.kernel.codec import (
 )
 from scroll_context.kernel.launcher import Process
 from scroll_context.kernel.protocol import CallRefusal, CallReply, CallRequest, ToHost, WireMessage
-from scroll_context.kernel.results import CapabilityCall, CapabilityResult, Dispatch
+from scroll_context.kernel.results import MAX_SEQS, CapabilityCall, CapabilityResult, Dispatch
 
 STALL_SECONDS = 10.0
 """How long a worker may leave the socket full before it counts as dead."""
@@ -66,7 +66,7 @@ class Connection:
             raise _lost(error) from error
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             # The process speaks another language than its worker: model code has taken over the socket.
-            raise KernelDied(f"the kernel process sent a malformed message: {error}") from error
+            raise KernelDied(f"the kernel process sent a malformed message ({type(error).__name__})") from error
 
     def send(self, message: WireMessage) -> None:
         """Send whole. Raises KernelDied when the worker does not take it, ValueError when it cannot be encoded."""
@@ -142,7 +142,8 @@ class Broker:
         self._open: dict[int, tuple[float, int]] = {}  # id -> deadline, bytes of its arguments
         self._bytes = 0
         self._refusals: deque[CallRefusal] = deque()
-        self._seqs: set[int] = set()
+        self._seqs: set[int] = set()  # at most MAX_SEQS
+        self._seqs_left_out = 0
         self._calls = 0
 
     @property
@@ -159,9 +160,13 @@ class Broker:
         try:
             if size > _SMALL and count_items(memoryview(message.arguments)) > MAX_ITEMS:
                 raise KernelDied(f"the kernel process sent a call with more than {MAX_ITEMS:,} values")
+        except ValueError as error:
+            raise KernelDied(f"the kernel process sent a malformed call: {error}") from error
+        try:
             args, kwargs = _arguments.decode(message.arguments)
         except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
-            raise KernelDied(f"the kernel process sent a malformed call: {error}") from error
+            # Not its text: that may repeat words of the model.
+            raise KernelDied(f"the kernel process sent a malformed call ({type(error).__name__})") from error
         deadline = time.monotonic() + self._seconds
         with self._lock:
             if message.id in self._open:
@@ -193,14 +198,14 @@ class Broker:
         while self._refusals and self._connection.try_send(self._refusals[0]):
             self._refusals.popleft()
 
-    def take_seqs(self) -> tuple[tuple[int, ...], int]:
-        """The events handed out, and the number of calls, since the last time this was asked."""
+    def take_seqs(self) -> tuple[tuple[int, ...], int, int]:
+        """The events handed out, how many more there were, and the number of calls, since this was last asked."""
         if not (self._calls or self._seqs):
-            return (), 0
+            return (), 0, 0
         with self._lock:
-            seqs, calls = tuple(sorted(self._seqs)), self._calls
-            self._seqs, self._calls = set(), 0
-        return seqs, calls
+            seqs, more, calls = tuple(sorted(self._seqs)), self._seqs_left_out, self._calls
+            self._seqs, self._seqs_left_out, self._calls = set(), 0, 0
+        return seqs, more, calls
 
     def close(self) -> None:
         """Let the threads end. A call about to return may still record its result; a long one is left behind.
@@ -253,7 +258,12 @@ class Broker:
             if held is None:
                 return False
             self._bytes -= held[1]
-            self._seqs.update(seqs)
+            fresh = set(seqs) - self._seqs
+            room = MAX_SEQS - len(self._seqs)
+            if len(fresh) > room:
+                self._seqs_left_out += len(fresh) - room
+                fresh = set(sorted(fresh)[:room])
+            self._seqs |= fresh
         return True
 
 

@@ -18,7 +18,7 @@ from types import (
 )
 from typing import Any
 
-from scroll_context.kernel.protocol import Fact
+from scroll_context.kernel.results import Variable
 
 _type_name: Callable[[type], str] = type.__dict__["__name__"].__get__
 _type_module: Callable[[type], Any] = type.__dict__["__module__"].__get__
@@ -29,6 +29,8 @@ _HEAP_TYPE = 1 << 9
 
 _INLINE_CHARS = 60
 _SAMPLE = 16
+_KEYS_SHOWN = 8
+_KEY_CHARS = 24
 # By identity: a look-up of the type itself would run the __hash__ and __eq__ of a metaclass.
 _SCALARS = {id(kind) for kind in (int, float, bool, complex, type(None))}
 _SIZED = {id(kind) for kind in (list, tuple, dict, set, frozenset, bytes, bytearray, range)}
@@ -38,17 +40,7 @@ _PLAIN = _SCALARS | _SIZED | {id(str)}
 _C_DESCRIPTORS = {id(GetSetDescriptorType), id(MemberDescriptorType)}
 
 
-def is_model_variable(name: Any) -> bool:
-    """Whether a key of the namespace is a variable: an identifier that is not one of the interpreter's own."""
-    return (
-        type(name) is str
-        and name.isidentifier()
-        and len(name) <= 256
-        and not (name.startswith("__") and name.endswith("__"))
-    )
-
-
-def describe(name: str, value: Any) -> Fact:
+def describe(name: str, value: Any) -> Variable:
     """The facts about one variable."""
     kind = type(value)
     detail, inline, size = "", False, 0
@@ -70,7 +62,7 @@ def describe(name: str, value: Any) -> Fact:
         detail, size = _array(value)
     elif _comes_from(kind, "pandas"):
         detail, size = _frame(value, _type_name(kind))
-    return Fact(name, type_label(kind), _clean(detail, 512), size, inline)
+    return Variable(name=name, type=type_label(kind), detail=_clean(detail, 512), size=size, inline=inline)
 
 
 def type_label(kind: type) -> str:
@@ -111,8 +103,28 @@ def _sized(value: Any, kind: type) -> tuple[str, int]:
     if sample:
         taken = sum(getsizeof(item) if id(type(item)) in _PLAIN else 64 for item in sample)
         size += taken * count // len(sample)
-    alike = bool(sample) and kind is not dict and all(type(item) is type(sample[0]) for item in sample)
-    return f"{count:,} of {_type_name(type(sample[0]))}" if alike else f"{count:,}", size
+    if kind is dict:
+        return f"{count:,}{_keys(value)}", size
+    if not sample or any(type(item) is not type(sample[0]) for item in sample):
+        return f"{count:,}", size
+    fields = _keys(sample[0]) if type(sample[0]) is dict else ""
+    return f"{count:,} of {_type_name(type(sample[0]))}{fields}", size
+
+
+def _keys(value: dict[Any, Any]) -> str:
+    """The first keys of a dict, if all of them are text."""
+    shown: list[str] = []
+    try:
+        for key in value:
+            if type(key) is not str:
+                return ""
+            if len(shown) == _KEYS_SHOWN:
+                shown.append("…")
+                break
+            shown.append(_clean(key, _KEY_CHARS))
+    except RuntimeError:  # a thread of the cell changed it meanwhile
+        return ""
+    return f" {{{', '.join(shown)}}}" if shown else ""
 
 
 def _sample(value: Any, kind: type) -> list[Any]:

@@ -43,13 +43,15 @@ from scroll_context.kernel.results import (
     RestoreReport,
     SaveReport,
     Variable,
+    reason_text,
 )
-from scroll_context.kernel.variables import Namespace, SavedPieces, load_into
+from scroll_context.kernel.variables import Namespace, SavedPieces, check_names, load_into
 from scroll_context.kernel.worker_process import WorkerProcess
 
 _SETUP_SECONDS = 30.0
 _DESCRIBE_SECONDS = 5.0
 _SAVE_SECONDS = 60.0
+_NAMES_TOLD = 500  # of those that a cell bound, changed, deleted or read, in its result
 _AGAIN_SECONDS = 0.05  # between two requests to let go, when closing
 _NOT_RUNNING = "the kernel is not running: call start(), or use it in a with statement"
 
@@ -79,6 +81,8 @@ class Kernel:
     ) -> None:
         self._dispatch = dispatch if callable(dispatch) else dispatch_to(dispatch or {})
         self._setup = (bindings, preludes)
+        exports = [name for prelude in preludes for name in prelude.exports]
+        self._host_names = {*exports, *(binding.name for binding in bindings)}
         self._blobs: BlobStore = MemoryBlobs() if blobs is None else blobs
         self._spec = spec
         self._options = options or KernelOptions()
@@ -163,16 +167,18 @@ class Kernel:
             pieces = SavedPieces(self._manifest, self._blobs, self._options.blob_bytes)
             request = Save(full, self._send_again, self._options.blob_bytes)
             try:
-                answer = worker.ask(request, Saved, _SAVE_SECONDS, pieces.take)
+                answer = worker.ask(request, Saved, _SAVE_SECONDS, pieces.take, answers_calls=True)
+                check_names(answer.names, answer.unchecked)
             except BaseException:
                 self._discard()
                 raise
             self._send_again = pieces.trouble is not None
             if pieces.trouble is not None:
                 raise pieces.trouble
-            mutated = self._names.record_save(answer.names, pieces.changed)
-            self._manifest = pieces.manifest(answer.names, self._names, self._cell, worker.python)
-            lost = tuple(Loss(one.name, one.reason) for one in self._manifest.variables if one.reason)
+            mutated = self._names.record_save(answer.names, pieces.changed, self._cell)
+            manifest = self._names.saved(pieces.entries, answer.names, answer.unchecked)
+            self._manifest = msgspec.structs.replace(manifest, cell=self._cell, python=worker.python)
+            lost = tuple(Loss(one.name, reason_text(one.reason)) for one in self._manifest.variables if one.reason)
             return SaveReport(manifest=self._manifest, mutated=mutated, lost=lost, duration=time.monotonic() - begun)
 
     def restore(self, manifest: Manifest) -> RestoreReport:
@@ -219,7 +225,10 @@ class Kernel:
         except BaseException:
             self._discard()  # the caller was interrupted in the middle of the conversation
             raise
-        return self._finished(worker, done, begun, timeout, restore)
+        result = self._finished(worker, done, begun, timeout, restore)
+        written = (*done.bound, *done.changed)
+        self._names.record_cell(self._cell, written, done.deleted, done.read, result.seqs, source)
+        return result
 
     def _ask_for_cell(self, worker: WorkerProcess, source: str, timeout: float) -> Done:
         with self._stopping:
@@ -228,12 +237,15 @@ class Kernel:
             if self._stop:
                 worker.interrupt()
         try:
-            done = worker.ask(Execute(self._cell, source), Done, timeout)
+            done = worker.ask(Execute(self._cell, source), Done, timeout, answers_calls=True)
         finally:
             with self._stopping:  # an interrupt must not reach what is asked of the worker next
                 self._asked = None
         if done.cell != self._cell:
             raise KernelDied("the kernel process answered for another cell")
+        check_names(done.bound, done.changed, done.deleted, done.read)
+        if not self._host_names.issuperset(done.rebound):
+            raise KernelDied("the kernel process named something as the host's that is not")
         return done
 
     def _ready(self) -> WorkerProcess:
@@ -298,7 +310,7 @@ class Kernel:
         if self._worker is None:
             return not self._names.variables()
         try:
-            self._names.record_facts(self._worker.ask(Describe(), Facts, _DESCRIBE_SECONDS).facts)
+            self._names.record_description(self._worker.ask(Describe(), Facts, _DESCRIBE_SECONDS).variables)
         except KernelDied:
             self._discard()
             return False
@@ -307,49 +319,55 @@ class Kernel:
     def _finished(
         self, worker: WorkerProcess, done: Done, begun: float, timeout: float, restore: RestoreReport | None
     ) -> CellResult:
-        duration = time.monotonic() - begun
-        seqs, calls = worker.take_seqs()
-        self._names.record_cell(self._cell, (*done.bound, *done.changed), done.deleted, done.read, seqs)
-        ended, error = _outcome(done, worker.stopped_for, timeout)
-        printed = worker.take_printed()
-        text = printed.decode("utf-8", "replace")
-        return CellResult(
-            cell=self._cell,
-            ended=ended,
-            stdout=text[: self._options.output_chars],
-            printed=printed,
-            printed_chars=len(text),
-            error=error,
-            bound=done.bound,
-            changed=done.changed,
-            deleted=done.deleted,
-            read=done.read,
+        result = self._result(worker, begun, *_outcome(done, worker.stopped_for, timeout), restore)
+        names = [_bounded(one) for one in (done.bound, done.changed, done.deleted, done.read)]
+        left_out = sum(map(len, (done.bound, done.changed, done.deleted, done.read))) - sum(map(len, names))
+        bound, changed, deleted, read = names
+        return msgspec.structs.replace(
+            result,
+            bound=bound,
+            changed=changed,
+            deleted=deleted,
+            read=read,
             rebound=done.rebound,
-            seqs=seqs,
-            calls=calls,
-            duration=duration,
-            restore=restore,
+            left_out=result.left_out + left_out,
         )
 
     def _killed(self, worker: WorkerProcess, reason: str, begun: float, timeout: float) -> CellResult:
         """The cell cost the worker its life: keep what it printed, and bring back what was saved."""
-        duration = time.monotonic() - begun
-        seqs, calls = worker.take_seqs()
-        text = (printed := worker.take_printed()).decode("utf-8", "replace")
         if worker.stopped_for == "timeout":
             reason = f"the cell ran for more than {timeout:g} s; {reason}"
+        result = self._result(worker, begun, "killed", CellError("KernelDied", reason), None)
         self._discard()
+        return msgspec.structs.replace(result, restore=self._revive_or_report())
+
+    def _result(
+        self,
+        worker: WorkerProcess,
+        begun: float,
+        ended: Ended,
+        error: CellError | None,
+        restore: RestoreReport | None,
+    ) -> CellResult:
+        """What is known of a cell on this side, however it ended."""
+        duration = time.monotonic() - begun
+        seqs, seqs_left_out, calls = worker.take_seqs()
+        printed = worker.take_printed()
+        text = printed.decode("utf-8", "replace")
+        shown, hidden = _head_and_tail(text, self._options.output_chars)
         return CellResult(
             cell=self._cell,
-            ended="killed",
-            stdout=text[: self._options.output_chars],
+            ended=ended,
+            stdout=shown,
             printed=printed,
             printed_chars=len(text),
-            error=CellError("KernelDied", reason),
+            hidden_chars=hidden,
+            error=error,
             seqs=seqs,
+            left_out=seqs_left_out,
             calls=calls,
             duration=duration,
-            restore=self._revive_or_report(),
+            restore=restore,
         )
 
     def _revive(self) -> RestoreReport:
@@ -372,6 +390,19 @@ class Kernel:
         if self._scratch is not None:  # the next process gets a folder of its own: this one may be full
             self._scratch.close()
             self._scratch = None
+
+
+def _bounded(names: tuple[str, ...]) -> tuple[str, ...]:
+    return names if len(names) <= _NAMES_TOLD else names[:_NAMES_TOLD]
+
+
+def _head_and_tail(text: str, limit: int) -> tuple[str, int]:
+    """`text`, or its beginning and its end with the count of what lies between; and that count."""
+    hidden = len(text) - limit
+    if hidden <= 0:
+        return text, 0
+    head = limit * 11 // 16  # 22,000 of 32,000
+    return f"{text[:head]}\n[... {hidden:,} characters are not shown here ...]\n{text[head + hidden :]}", hidden
 
 
 def _outcome(done: Done, stopped_for: str, timeout: float) -> tuple[Ended, CellError | None]:

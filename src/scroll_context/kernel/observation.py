@@ -8,6 +8,7 @@ fits. Each text says what happened, what was kept, and what to do next.
 from scroll_context.kernel.results import CellResult, Loss, RestoreReport
 
 _NAMES_SHOWN = 20
+_NAME_CHARS = 60
 
 
 def observation(result: CellResult) -> str:
@@ -54,9 +55,10 @@ def printed_nothing(result: CellResult) -> str:
 
 def printed_too_much(result: CellResult) -> str:
     return (
-        f"[cut: {result.printed_chars:,} characters were printed and the first {len(result.stdout):,} are shown. The"
-        " whole output is kept in the log under this cell. Your variables are all there: print less of them. A count,"
-        " a few rows, a slice of each text, or an aggregate computed in a variable is usually enough.]"
+        f"[cut: {result.printed_chars:,} characters were printed; the beginning and the end are shown, without the"
+        f" {result.hidden_chars:,} between. The whole output is kept in the log under this cell. Your variables are all"
+        " there: print less of them. A count, a few rows, a slice of each text, or an aggregate computed in a variable"
+        " is usually enough.]"
     )
 
 
@@ -70,9 +72,10 @@ def host_names_are_back(names: tuple[str, ...]) -> str:
 def restored(report: RestoreReport) -> str:
     """What a restart of the kernel brought back and what it did not."""
     lines = ["[the kernel was started again. What was saved is back:"]
-    lines.append(f" restored: {_listed(report.restored)}" if report.restored else " restored: nothing")
+    if report.restored or not report.stale:
+        lines.append(f" restored: {_listed(report.restored)}" if report.restored else " restored: nothing")
     if report.stale:
-        lines.append(f" restored without the latest changes: {_reasons(report.stale)}")
+        lines.append(f" restored, but perhaps not as they were last: {_reasons(report.stale)}")
     if report.lost:
         lines.append(f" lost: {_reasons(report.lost)}")
     return "\n".join(lines) + "]"
@@ -111,10 +114,18 @@ def _trace(result: CellResult) -> str:
 
 
 def _listed(names: tuple[str, ...]) -> str:
-    shown = ", ".join(names[:_NAMES_SHOWN])
+    shown = ", ".join(map(_quoted, names[:_NAMES_SHOWN]))
     return shown if len(names) <= _NAMES_SHOWN else f"{shown} and {len(names) - _NAMES_SHOWN} more"
 
 
 def _reasons(losses: tuple[Loss, ...]) -> str:
-    shown = "; ".join(f"{loss.name} ({loss.reason})" for loss in losses[:_NAMES_SHOWN])
-    return shown if len(losses) <= _NAMES_SHOWN else f"{shown}; and {len(losses) - _NAMES_SHOWN} more"
+    """Names by reason, since many names often have one and the same."""
+    by_reason: dict[str, list[str]] = {}
+    for loss in losses:
+        by_reason.setdefault(loss.reason, []).append(loss.name)
+    return "; ".join(f"{_listed(tuple(names))} ({reason})" for reason, names in by_reason.items())
+
+
+def _quoted(name: str) -> str:
+    """A name that a kernel process chose, marked as a name: it may read like a sentence."""
+    return f"`{name if len(name) <= _NAME_CHARS else name[:_NAME_CHARS] + '…'}`"

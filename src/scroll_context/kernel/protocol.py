@@ -1,7 +1,7 @@
 """What host and worker say to each other: two closed sets of messages, checked when they arrive.
 
 `ToWorker` is what the host sends, `ToHost` is what it accepts. Every list and text that the host accepts has a
-bound here, except the arguments of a call, which stay undecoded until `values.count_items` has measured them, and
+bound here, except the arguments of a call, which stay undecoded until `codec.count_items` has measured them, and
 the bytes of outputs and blobs, which the receiver counts. A message that does not fit its schema ends the kernel.
 """
 
@@ -11,10 +11,10 @@ import msgspec
 from msgspec import Meta
 
 from scroll_context.kernel.jail.spec import Enforcement
+from scroll_context.kernel.results import Line, Name, Variable
 
-Name = Annotated[str, Meta(max_length=256)]
-Line = Annotated[str, Meta(max_length=512)]
 Text = Annotated[str, Meta(max_length=65_536)]
+Reason = Annotated[str, Meta(max_length=64)]  # a code of `results.REASONS`, and the exception after a colon
 Names = Annotated[tuple[Name, ...], Meta(max_length=20_000)]
 
 
@@ -127,16 +127,6 @@ class CallRequest(WireMessage, frozen=True, tag="call"):
     arguments: msgspec.Raw  # [args, kwargs]
 
 
-class Fact(msgspec.Struct, frozen=True, array_like=True):
-    """What a look at a variable shows without running any of its code."""
-
-    name: Name
-    type: Name
-    detail: Line  # a small value, a shape or a length
-    size: Annotated[int, Meta(ge=0)]  # bytes, estimated; 0 when unknown
-    inline: bool  # whether `detail` is the value itself
-
-
 class CellFault(msgspec.Struct, frozen=True, array_like=True):
     """An exception that ended a cell."""
 
@@ -159,7 +149,7 @@ class Done(WireMessage, frozen=True, tag="done"):
 
 
 class Facts(WireMessage, frozen=True, tag="facts"):
-    facts: Annotated[tuple[Fact, ...], Meta(max_length=20_000)]
+    variables: Annotated[tuple[Variable, ...], Meta(max_length=20_000)]
 
 
 class Blob(WireMessage, frozen=True, tag="blob"):
@@ -176,20 +166,21 @@ class Kept(WireMessage, frozen=True, tag="kept"):
     changed: bool
     size: Annotated[int, Meta(ge=0)]
     module: Name  # set when the value is a module, which is saved by its name
-    reason: Line  # why it cannot be saved; empty when it is
+    reason: Reason  # why it cannot be saved; empty when it is
 
 
 class Saved(WireMessage, frozen=True, tag="saved"):
     """The end of a save."""
 
     names: Names  # every variable there is, in order
+    unchecked: Names  # those that may have changed since they were sent
 
 
 class Loaded(WireMessage, frozen=True, tag="loaded"):
     """The answer to a Load that is last, and to an Import."""
 
     label: Name
-    reason: Line  # why it could not be restored; empty when it was
+    reason: Reason  # why it could not be restored; empty when it was
 
 
 ToHost = Ready | Failed | Prepared | Printed | CallRequest | Done | Facts | Blob | Kept | Saved | Loaded

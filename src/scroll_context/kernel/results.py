@@ -1,11 +1,48 @@
 """The values that a kernel's user sees: how a cell ended, what it printed, what was saved, restored and lost."""
 
+import builtins
 from collections.abc import Callable
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
+from msgspec import Meta
 
 Ended = Literal["ok", "error", "interrupted", "timeout", "killed", "output-limit", "memory"]
+
+MAX_SEQS = 1_000
+"""How many events are remembered for one cell, and told of one variable."""
+
+Name = Annotated[str, Meta(max_length=256)]
+Line = Annotated[str, Meta(max_length=512)]
+
+REASONS = {
+    "pickle": "it cannot be pickled",
+    "size": "its pickle is larger than the limit",
+    "module": "it is a module that cannot be imported by its name",
+    "limit": "it took too much time or memory",
+    "load": "it cannot be unpickled",
+    "import": "its module cannot be imported",
+    "unsent": "it was not sent",
+}
+"""Why a variable could not be saved or restored. What a kernel process says beyond that is not repeated."""
+
+
+def is_variable_name(name: object) -> bool:
+    """Whether a key of the namespace is a variable: an identifier that is not one of the interpreter's own."""
+    return (
+        type(name) is str
+        and name.isidentifier()
+        and len(name) <= 256
+        and not (name.startswith("__") and name.endswith("__"))
+    )
+
+
+def reason_text(reason: str) -> str:
+    """A code of REASONS as a text, with the exception if that is a built-in one; anything else is not known."""
+    code, _, error = reason.partition(":")
+    kind = getattr(builtins, error, None) if error.isidentifier() else None
+    shown = f" ({error})" if isinstance(kind, type) and issubclass(kind, BaseException) else ""
+    return f"{REASONS[code]}{shown}" if code in REASONS else "the reason is not known"
 
 
 class CellError(msgspec.Struct, frozen=True):
@@ -17,14 +54,18 @@ class CellError(msgspec.Struct, frozen=True):
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """A variable that is not there, or not as it was, and why."""
+    """A variable that is not there, or not as it was, and why. The reason is one of the texts of this package."""
 
     name: str
     reason: str
 
 
 class RestoreReport(msgspec.Struct, frozen=True):
-    """What a restore brought back. `stale` came back as it was saved, without later changes."""
+    """What a restore brought back.
+
+    `restored` is as it was. `stale` is back as well, but without later changes, or it is not known whether there were
+    any.
+    """
 
     restored: tuple[str, ...] = ()
     stale: tuple[Loss, ...] = ()
@@ -32,13 +73,14 @@ class RestoreReport(msgspec.Struct, frozen=True):
 
 
 class CellResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One cell, from start to end."""
+    """One cell, from start to end. Each list of names or events is bounded; `left_out` counts the rest of all lists."""
 
     cell: int
     ended: Ended
-    stdout: str  # what was printed, standard error marked, cut at the kernel's limit of characters
+    stdout: str  # what was printed, standard error marked; beginning and end of it when it is longer than the limit
     printed: bytes = b""  # all of it, as UTF-8
     printed_chars: int = 0
+    hidden_chars: int = 0  # of what was printed, between the beginning and the end in `stdout`
     error: CellError | None = None
     bound: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()  # bound again; a value that was changed in place shows in the next save
@@ -46,33 +88,35 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
     read: tuple[str, ...] = ()  # whose values from before the cell it could see
     rebound: tuple[str, ...] = ()  # names of the host that an earlier cell had overwritten, now put back
     seqs: tuple[int, ...] = ()  # the events that the host handed to this cell
+    left_out: int = 0
     calls: int = 0  # capability calls made
     duration: float = 0.0  # seconds
     restore: RestoreReport | None = None  # set when the kernel had to be started again
 
     @property
     def is_cut(self) -> bool:
-        """Whether `stdout` is only the beginning of what was printed."""
-        return self.printed_chars > len(self.stdout)
+        """Whether `stdout` lacks a part of what was printed."""
+        return self.hidden_chars > 0
 
 
 class Variable(msgspec.Struct, frozen=True, kw_only=True):
-    """One variable of the namespace, and where it comes from."""
+    """One variable of the namespace. A worker tells what it looks like; the host knows where it comes from."""
 
-    name: str
-    type: str = ""
-    detail: str = ""  # a small value, a shape or a length
+    name: Name
+    type: Name = ""
+    detail: Line = ""  # a small value, a shape, a length, the first keys
     inline: bool = False  # whether `detail` is the value itself
-    size: int = 0  # bytes, estimated; 0 when unknown
+    size: Annotated[int, Meta(ge=0)] = 0  # bytes, estimated; 0 when unknown
     cell: int = 0  # the cell that bound it
     used: int = 0  # the last cell that bound, changed or read it
-    seqs: tuple[int, ...] = ()  # the events that it derives from, in order
+    seqs: Annotated[tuple[int, ...], Meta(max_length=MAX_SEQS)] = ()  # the events that it derives from, in order
 
 
-class SavedVariable(msgspec.Struct, frozen=True, kw_only=True):
+class SavedVariable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One variable in a manifest: a pickle (a blob or, when small, inline), a module, or the reason why neither.
 
-    Variables with the same `group` are names of one object.
+    Variables with the same `group` are names of one object. `stale` is set when the value may have changed since it
+    was pickled. `cells` are those whose events went into it; `seqs` is what older versions wrote instead.
     """
 
     name: str
@@ -82,9 +126,11 @@ class SavedVariable(msgspec.Struct, frozen=True, kw_only=True):
     digest: str = ""
     inline: bytes = b""
     module: str = ""
-    reason: str = ""
+    reason: str = ""  # a code of REASONS, and the built-in exception after a colon
     cell: int = 0
     seqs: tuple[int, ...] = ()
+    cells: tuple[int, ...] = ()
+    stale: bool = False
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +139,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     variables: tuple[SavedVariable, ...] = ()
     cell: int = 0  # the last cell that it includes
     python: str = ""
+    sources: dict[int, tuple[int, ...]] = {}  # cell -> the events that it was given
 
 
 class SaveReport(msgspec.Struct, frozen=True, kw_only=True):

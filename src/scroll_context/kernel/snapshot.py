@@ -1,37 +1,53 @@
 """Pickles the variables of the namespace and brings them back. Worker only: the host never unpickles anything.
 
-A save looks at what may have changed since the last one: names that were bound, mutable values that were read
-(through the functions that a cell called as well), and values that share objects with those. A value is sent only
-when the hash of its pickle changed. Names bound to one object are saved once and restored as one object. Plain
-pickle does the work; cloudpickle takes over for functions and classes that cells defined, which are restored with
+A value can change without being named: through `globals()`, through another name for one of its parts, by a thread. So
+a save looks at every value that is small, by pickling it or by a mark that tells it is the same, and at each larger one
+that a cell has named (through the functions that it called as well). The rest is reported as not looked at, and the
+host tells of it as possibly stale; a full save looks at everything. A value is sent only when the hash of its pickle
+changed. Names bound to one object are saved once and restored as one object.
+
+Plain pickle does the work; cloudpickle takes over for functions and classes that cells defined, which are restored with
 the live namespace as their globals. What cannot be pickled is reported with the reason.
 
 Not covered: two variables that share an object below their top level come back with a copy each.
 """
 
+import builtins
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from importlib import import_module
 from io import BytesIO
 from pickle import dumps, loads
-from sys import getrefcount
+from sys import _current_frames
+from time import thread_time
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import cloudpickle
 
 from scroll_context.kernel.describe import type_label
-from scroll_context.kernel.interrupts import Interrupts
+from scroll_context.kernel.interrupts import CpuLimitExceeded, Interrupts
 from scroll_context.kernel.protocol import Blob, Kept, Loaded, WireMessage
 
 _CachedFunction = type(lru_cache(lambda: None))
 _PIECE = 4 << 20
-_REASON_CHARS = 300
 _IMMUTABLE = {id(kind) for kind in (int, float, bool, complex, type(None), str, bytes, range)}
-_ON_WRITE_ONLY = _IMMUTABLE | {id(FunctionType), id(ModuleType), id(type)}
-_ALONE: frozenset[str] = frozenset()
-_CELLS_APART = 32  # older ones count as one
+_SMALL = 64 << 10  # bytes of a pickle that is made only to see whether it changed
+_SECONDS = 0.02  # of processor time for all of those in one save
+
+
+class _Sent:
+    """What is known of a variable since it was last sent."""
+
+    __slots__ = ("digest", "group", "mark", "seconds", "size")
+
+    def __init__(self, digest: bytes, group: tuple[str, ...], size: int, seconds: float, mark: Any) -> None:
+        self.digest = digest
+        self.group = group
+        self.size = size
+        self.seconds = seconds
+        self.mark = mark  # tells without pickling that the value is the same; None when nothing does
 
 
 class Snapshots:
@@ -40,136 +56,89 @@ class Snapshots:
     def __init__(self, namespace: dict[str, Any], interrupts: Interrupts) -> None:
         self._namespace = namespace
         self._interrupts = interrupts
-        self._hashes: dict[str, bytes] = {}
-        self._cells: list[tuple[frozenset[str], frozenset[str]]] = []  # written and read by each since then
-        self._company: dict[str, frozenset[str]] = {}  # name -> names with which it may share objects
+        self._sent: dict[str, _Sent] = {}
+        self._named: set[str] = set()  # by the cells since then
         interrupts.protect(globals())
 
-    def note_cell(self, written: Iterable[str], read: frozenset[str]) -> None:
+    def note_cell(self, names: Iterable[str]) -> None:
         """Remember which names a cell touched."""
-        self._cells.append((frozenset(written), read))
-        if len(self._cells) > _CELLS_APART:
-            (written, read), (also_written, also_read) = self._cells[:2]
-            self._cells[:2] = [(written | also_written, read | also_read)]
+        self._named.update(names)
 
-    def save(self, variables: dict[str, Any], full: bool, limit: int, send: Callable[[WireMessage], None]) -> None:
-        """Send what changed among `variables`. Interrupts are on: pickling may run code of the cells."""
-        groups = _groups(variables)
-        due = set(variables) if full else self._due(variables, groups)
-        for group in groups:
-            if due.intersection(group):
-                self._save_group(group, variables[group[0]], limit, send)
-        self._hashes = {name: digest for name, digest in self._hashes.items() if name in variables}
-        for written, read in self._cells:
-            self._keep_company(written, _with_globals(read, variables), variables)
-        self._cells.clear()
+    def save(
+        self, variables: dict[str, Any], full: bool, limit: int, send: Callable[[WireMessage], None]
+    ) -> tuple[str, ...]:
+        """Send what changed among `variables`; returns those that may have changed and were not looked at.
+
+        Interrupts are on: pickling may run code of the cells.
+        """
+        named = _with_globals(self._named, variables)
+        unchecked: list[str] = []
+        begun = thread_time()
+        for group in _groups(variables):
+            value = variables[group[0]]
+            sent = [self._sent.get(name) for name in group]
+            first = sent[0]
+            if full or first is None or not all(sent) or not named.isdisjoint(group):
+                self._save_group(group, value, limit, send)
+            elif all(one is not None and one.mark is not None and _is_marked(value, one.mark) for one in sent):
+                continue
+            elif first.size <= _SMALL and first.seconds < _SECONDS / 4 and thread_time() - begun < _SECONDS:
+                self._save_group(group, value, limit, send)
+            else:
+                unchecked += group
+        self._sent = {name: sent for name, sent in self._sent.items() if name in variables}
+        self._named.clear()
+        # A thread that a cell left running may change anything after we have looked at it.
+        return tuple(variables) if len(_current_frames()) > 1 else tuple(unchecked)
 
     def forget(self) -> None:
         """Count nothing as saved."""
-        self._hashes.clear()
+        self._sent.clear()
 
     def load(self, names: tuple[str, ...], data: bytes) -> Loaded:
         """Unpickle `data` and bind it to each of `names`."""
         try:
             value = self._guarded(loads, data)
         except BaseException as error:  # noqa: BLE001 - unpickling runs foreign code
-            return Loaded("", _reason(error))
-        digest = _digest(data)
+            return Loaded("", _reason("load", error))
+        sent = _Sent(_digest(data), names, len(data), 0.0, _mark(value))
         for name in names:
             self._namespace[name] = value
-            self._hashes[name] = digest
+            self._sent[name] = sent
         return Loaded(type_label(type(value)), "")
 
     def load_module(self, name: str, module: str) -> Loaded:
         try:
-            self._namespace[name] = self._guarded(import_module, module)
+            self._namespace[name] = value = self._guarded(import_module, module)
         except BaseException as error:  # noqa: BLE001 - importing runs foreign code
-            return Loaded("", _reason(error))
-        self._hashes[name] = module.encode()
+            return Loaded("", _reason("import", error))
+        self._sent[name] = _Sent(module.encode(), (name,), 0, 0.0, value)
         return Loaded("module", "")
 
-    def _due(self, variables: dict[str, Any], groups: list[tuple[str, ...]]) -> set[str]:
-        written = {name for names, _ in self._cells for name in names}
-        read = _with_globals({name for _, names in self._cells for name in names}, variables)
-        due = {name for name in variables if name not in self._hashes or name in written}
-        due |= {name for name in read if id(type(variables[name])) not in _ON_WRITE_ONLY}
-        return self._with_neighbours(due, variables, groups)
-
-    def _with_neighbours(self, due: set[str], variables: dict[str, Any], groups: list[tuple[str, ...]]) -> set[str]:
-        """`due`, and the variables that may share objects with one of it.
-
-        `row = rows[0]` followed by `row["x"] = 1` changes `rows` without naming it. Only a value that something
-        besides its own names refers to can be a part of another like that.
-        """
-        shared: set[str] = set()
-        for group in groups:
-            value = variables[group[0]]
-            own = 2 * len(group) + 2  # the namespace, `variables`, `value`, and the argument of getrefcount
-            if id(type(value)) not in _ON_WRITE_ONLY and getrefcount(value) > own:
-                shared.update(group)
-        pending = list(due)
-        seen: set[tuple[frozenset[str], bool]] = set()
-        while pending:
-            name = pending.pop()
-            others, is_shared = self._company.get(name, _ALONE), name in shared
-            if (others, is_shared) not in seen:
-                seen.add((others, is_shared))
-                found = (others if is_shared else others & shared) - due
-                due |= found
-                pending += found
-        return due.intersection(variables)
-
-    def _keep_company(self, written: frozenset[str], read: set[str], variables: dict[str, Any]) -> None:
-        """What a cell touched together may share objects.
-
-        A name that is deleted, or bound to a value that has nothing to do with the old one, leaves its company; those
-        that it leaves may have got to know each other through it.
-        """
-        met = frozenset(name for name in read | written if id(type(variables.get(name))) not in _ON_WRITE_ONLY)
-        gone = (written - read) | (self._company.keys() - variables.keys())
-        after: dict[tuple[frozenset[str], bool], frozenset[str]] = {}  # many names have one and the same company
-        company: dict[str, frozenset[str]] = {}
-        for name in variables:
-            before = _ALONE if name in gone else self._company.get(name, _ALONE)
-            key = before, name in met
-            if key not in after:
-                left = {self._company.get(one, _ALONE) for one in before & gone}
-                after[key] = before.union(*left) - gone | (met if name in met else _ALONE)
-            company[name] = after[key]
-        self._company = company
-
     def _save_group(self, group: tuple[str, ...], value: Any, limit: int, send: Callable[[WireMessage], None]) -> None:
-        label = type_label(type(value))
+        data, module, reason = b"", "", ""
+        begun = thread_time()
         if type(value) is ModuleType:
-            self._save_module(group, value, label, send)
+            module = _importable(value)
+            reason = "" if module else "module"
+        else:
+            try:
+                data = self._guarded(self._pickle, value)
+                reason = "" if len(data) <= limit else "size"
+            except BaseException as error:  # noqa: BLE001 - pickling runs foreign code
+                reason = _reason("pickle", error)
+        digest = b"lost:" + reason.encode() if reason else module.encode() or _digest(data)
+        before = [self._sent.get(name) for name in group]
+        changed = any(one is None or one.digest != digest for one in before)
+        sent = _Sent(digest, group, len(data), thread_time() - begun, None if reason else _mark(value))
+        for name in group:
+            self._sent[name] = sent
+        if not changed and all(one is not None and one.group == group for one in before):
             return
-        try:
-            data = self._guarded(self._pickle, value)
-            reason = "" if len(data) <= limit else f"its pickle of {len(data):,} bytes exceeds the limit of {limit:,}"
-        except BaseException as error:  # noqa: BLE001 - pickling runs foreign code
-            data, reason = b"", _reason(error)
-        digest = _digest(data) if not reason else b"lost:" + reason.encode()
-        changed = any(self._hashes.get(name) != digest for name in group)
         if changed and not reason:
             for start in range(0, len(data), _PIECE):
                 send(Blob(data[start : start + _PIECE] if len(data) > _PIECE else data))
-        self._keep(group, digest)
-        send(Kept(group, label, changed, len(data), "", reason))
-
-    def _save_module(
-        self, group: tuple[str, ...], value: ModuleType, label: str, send: Callable[[WireMessage], None]
-    ) -> None:
-        name = ModuleType.__getattribute__(value, "__dict__").get("__name__")
-        known = type(name) is str and len(name) <= 256 and name.isprintable() and sys.modules.get(name) is value
-        module = name if known else ""
-        digest = module.encode()
-        changed = any(self._hashes.get(one) != digest for one in group)
-        self._keep(group, digest)
-        send(Kept(group, label, changed, 0, module, "" if known else "a module that cannot be imported by its name"))
-
-    def _keep(self, group: tuple[str, ...], digest: bytes) -> None:
-        for name in group:
-            self._hashes[name] = digest
+        send(Kept(group, type_label(type(value)), changed, len(data), module, reason))
 
     def _pickle(self, value: Any) -> bytes:
         """Pickle by value whatever a cell defined: `__main__` of another process does not have it."""
@@ -211,15 +180,48 @@ def _digest(data: bytes) -> bytes:
     return hash(data).to_bytes(8, "little", signed=True) + len(data).to_bytes(8, "little")
 
 
-def _reason(error: BaseException) -> str:
-    """Why it failed, in a line; the text of the exception may be foreign code too."""
-    name = type.__dict__["__name__"].__get__(type(error))
-    try:
-        text = f"{name}: {error}" if str(error) else name
-    except Exception:  # noqa: BLE001 - str() of a foreign exception
-        text = name
-    line = " ".join(text.encode("utf-8", "replace").decode().split())
-    return line[:_REASON_CHARS] or "unknown"
+def _mark(value: Any) -> Any:
+    """What shows, without pickling it, that a value is still the same; None where nothing does.
+
+    Text and bytes are known by their hash, which they keep. Numbers, modules, and functions without state of their own
+    are known by being the same object, which is held for that reason.
+    """
+    kind = type(value)
+    if kind is str or kind is bytes:
+        return kind, hash(value), len(value)
+    if id(kind) in _IMMUTABLE or kind is ModuleType:
+        return value
+    if kind is FunctionType and not (
+        value.__closure__ or value.__defaults__ or value.__kwdefaults__ or value.__dict__ or value.__annotations__
+    ):
+        return value, value.__code__
+    return None
+
+
+def _is_marked(value: Any, mark: Any) -> bool:
+    kind = type(value)
+    if kind is str or kind is bytes:
+        return type(mark) is tuple and mark[0] is kind and mark[1:] == (hash(value), len(value))
+    if kind is FunctionType:
+        return type(mark) is tuple and mark[0] is value and mark[1] is value.__code__ and _mark(value) is not None
+    return mark is value
+
+
+def _importable(module: ModuleType) -> str:
+    name = ModuleType.__getattribute__(module, "__dict__").get("__name__")
+    known = type(name) is str and len(name) <= 256 and name.isprintable() and sys.modules.get(name) is module
+    return name if known else ""
+
+
+def _reason(code: str, error: BaseException) -> str:
+    """Why it failed: the nearest built-in exception, and nothing that foreign code can word."""
+    if isinstance(error, KeyboardInterrupt | CpuLimitExceeded | MemoryError):
+        code = "limit"
+    for kind in type.__dict__["__mro__"].__get__(type(error)):
+        name = type.__dict__["__name__"].__get__(kind)
+        if vars(builtins).get(name) is kind:
+            return f"{code}:{name}"
+    return code
 
 
 def _with_globals(names: Iterable[str], variables: dict[str, Any]) -> set[str]:

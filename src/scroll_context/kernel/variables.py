@@ -1,27 +1,51 @@
 """What the host knows of the namespace: each variable, the cell that bound it, the events behind it, its save.
 
-The host records which events each cell was given; that is the authority. A name that a cell binds derives from
-those, and from what the names that the cell read derive from. Pickles are opaque bytes: the host keeps them, sends
-them back, and never unpickles. What a worker claims about its variables is bounded in size and believed only for that
-worker's own namespace.
+The host records which events each cell was given; that is the authority. A name that a cell binds derives from those,
+and from what the names that the cell read derive from. So a variable refers to cells, and each cell has one bounded
+tuple of events: nothing is stored once for each variable. Pickles are opaque bytes: the host keeps them, sends them
+back, and never unpickles.
+
+What a worker claims about its variables is bounded in size and believed only for that worker's own namespace. Names are
+identifiers and reasons come from a fixed list, because both are shown to the model in the host's own words.
 """
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from math import log2
 from typing import Any
 
 import msgspec
 
 from scroll_context.errors import KernelDied, KernelUnavailable
-from scroll_context.kernel.protocol import Blob, Fact, Import, Kept, Load, Loaded
-from scroll_context.kernel.results import BlobStore, Loss, Manifest, RestoreReport, SavedVariable, Variable
+from scroll_context.kernel.protocol import Blob, Import, Kept, Load, Loaded
+from scroll_context.kernel.results import (
+    MAX_SEQS,
+    BlobStore,
+    Loss,
+    Manifest,
+    RestoreReport,
+    SavedVariable,
+    Variable,
+    is_variable_name,
+    reason_text,
+)
 from scroll_context.kernel.worker_process import WorkerProcess
 
-_SPANS_SHOWN = 3
 _MOST = 20_000  # variables; what a process claims beyond that pushes out the oldest
+_CELLS_BEHIND = 64  # cells that a variable is remembered to derive from, the newest ones
+_SPANS_SHOWN = 2
+_LOOP_BYTES = 4096  # a larger value is told of even if a loop bound it
+_FUNCTIONS_CHARS = 600
 _INLINE_BYTES = 1024
 _PIECE = 4 << 20
 _LOAD_SECONDS = 60.0
 _ATTEMPTS = 3
+_LOOP = re.compile(r"\bfor\s([\w\s,()*]{1,120}?)\sin\b")
+_SOURCE_CHARS = 20_000  # of a cell that are searched for loops
+
+_ENDED_RESTORING = "the kernel process ended while it was being restored"
+_UNREADABLE = "its saved bytes cannot be read"
 
 
 class Namespace:
@@ -29,17 +53,27 @@ class Namespace:
 
     def __init__(self) -> None:
         self._variables: dict[str, Variable] = {}
-        self._touched: dict[str, set[int]] = {}  # read since the last save, with the seqs that may have gone in
+        self._behind: dict[str, tuple[int, ...]] = {}  # name -> cells whose events went into it
+        self._given: dict[int, tuple[int, ...]] = {}  # cell -> events that it was given
+        self._touched: dict[str, set[int]] = {}  # read since the last save, with the cells that may have gone in
         self._unsaved: dict[str, int] = {}  # bound since the last save, with the cell
-
-    def __getitem__(self, name: str) -> Variable:
-        return self._variables[name]
+        self._loops: set[str] = set()  # bound by a loop
+        self._finished = 0  # the last cell that ran to an end
+        self._saved_cell = 0
 
     def __contains__(self, name: object) -> bool:
         return name in self._variables
 
     def variables(self) -> tuple[Variable, ...]:
-        return tuple(self._variables.values())
+        seqs: dict[tuple[int, ...], tuple[int, ...]] = {}
+        found = []
+        for one in list(self._variables.values()):
+            behind = self._behind.get(one.name, ())
+            if behind not in seqs:
+                events = {seq for cell in behind for seq in self._given.get(cell, ())}
+                seqs[behind] = tuple(sorted(events)[:MAX_SEQS])
+            found.append(msgspec.structs.replace(one, seqs=seqs[behind]) if behind else one)
+        return tuple(found)
 
     def record_cell(
         self,
@@ -47,118 +81,206 @@ class Namespace:
         written: Sequence[str],
         deleted: Sequence[str],
         read: Sequence[str],
-        seqs: Iterable[int],
+        seqs: tuple[int, ...],
+        source: str = "",
     ) -> None:
         """A cell ran: it was given `seqs`, read and wrote those names."""
+        self._finished = cell
         if not (written or deleted or read):
             return
-        sources = set(seqs)
+        behind: set[int] = {cell} if seqs else set()
         known = [name for name in read if name in self._variables]
         for name in known:
-            sources.update(self._variables[name].seqs)
+            behind.update(self._behind.get(name, ()))
         for name in deleted:
             self._forget(name)
         for name in known:
             if name in self._variables:
                 self._variables[name] = msgspec.structs.replace(self._variables[name], used=cell)
-                self._touched.setdefault(name, set()).update(sources)
-        derived = tuple(sorted(sources))
+                self._touched.setdefault(name, set()).update(behind)
+        derived = tuple(sorted(behind)[-_CELLS_BEHIND:])
+        if seqs and (written or known):
+            self._given[cell] = seqs[:MAX_SEQS]
+        loops = _loop_names(source)
         for name in written:
-            self._variables[name] = Variable(name=name, cell=cell, used=cell, seqs=derived)
+            self._variables[name] = Variable(name=name, cell=cell, used=cell)
+            self._behind[name] = derived
             self._unsaved[name] = cell
+            (self._loops.add if name in loops else self._loops.discard)(name)
         for name in list(self._variables)[:-_MOST] if len(self._variables) > _MOST else ():
             self._forget(name)
 
-    def record_save(self, names: Iterable[str], changed: Iterable[str]) -> tuple[str, ...]:
+    def record_description(self, found: Iterable[Variable]) -> None:
+        """A look at the worker's namespace: what is there now is what there is."""
+        seen: dict[str, Variable] = {}
+        for one in found:
+            check_names((one.name,))
+            known = self._variables.get(one.name) or Variable(name=one.name)
+            seen[one.name] = msgspec.structs.replace(
+                known, type=one.type, detail=one.detail, inline=one.inline, size=one.size or known.size
+            )
+        self._variables = seen
+
+    def record_save(self, names: Sequence[str], changed: Iterable[str], cell: int) -> tuple[str, ...]:
         """A save found these names, and these with another pickle than before. Returns those changed in place."""
         mutated = tuple(name for name in changed if name not in self._unsaved and name in self._variables)
-        anything = {seq for seqs in self._touched.values() for seq in seqs}  # it was reached by way of another name
+        anything = {cell for cells in self._touched.values() for cell in cells}  # it was reached by another name
         for name in mutated:
-            variable = self._variables[name]
-            seqs = tuple(sorted({*variable.seqs, *self._touched.get(name, anything)}))
-            self._variables[name] = msgspec.structs.replace(variable, seqs=seqs)
+            behind = {*self._behind.get(name, ()), *self._touched.get(name, anything)}
+            self._behind[name] = tuple(sorted(behind)[-_CELLS_BEHIND:])
         present = set(names)
         for name in [name for name in self._variables if name not in present]:
             self._forget(name)
-        self._touched.clear()
-        self._unsaved.clear()
+        self._saved_cell = cell
+        self._forget_changes()
+        needed = {cell for cells in self._behind.values() for cell in cells}
+        self._given = {cell: seqs for cell, seqs in self._given.items() if cell in needed}
         return mutated
 
-    def record_facts(self, facts: Iterable[Fact]) -> None:
-        """A look at the worker's namespace: what is there now is what there is."""
-        seen: dict[str, Variable] = {}
-        for fact in facts:
-            known = self._variables.get(fact.name, Variable(name=fact.name))
-            seen[fact.name] = msgspec.structs.replace(
-                known, type=fact.type, detail=fact.detail, inline=fact.inline, size=fact.size or known.size
+    def saved(self, entries: dict[str, SavedVariable], names: Sequence[str], unchecked: Iterable[str]) -> Manifest:
+        """The manifest of a save, each variable with the origin that is known here."""
+        stale = set(unchecked)
+        variables: list[SavedVariable] = []
+        for name in names:
+            entry = entries.get(name) or SavedVariable(name=name, group=0, reason="unsent")
+            known = self._variables.get(name)
+            variables.append(
+                msgspec.structs.replace(
+                    entry,
+                    cell=known.cell if known else 0,
+                    cells=self._behind.get(name, ()),
+                    seqs=(),
+                    stale=name in stale and not (entry.module or entry.reason),
+                )
             )
-        self._variables = seen
+        return Manifest(variables=tuple(variables), sources=dict(self._given))
 
     def record_restore(self, manifest: Manifest, restored: Iterable[str], lost: Iterable[Loss]) -> RestoreReport:
         """The process was replaced: only what was restored is left. Reports what else there was."""
         saved = {variable.name: variable for variable in manifest.variables}
         back = tuple(name for name in restored if name in saved)
         losses = {loss.name: loss for loss in lost}
-        for name, cell in self._unsaved.items():
-            if name not in saved:
-                losses.setdefault(name, Loss(name, f"bound by cell {cell}, after the last save"))
         for name in self._variables:
             if name not in saved:
-                losses.setdefault(name, Loss(name, "not part of the last save"))
-        stale = tuple(
-            Loss(name, f"as it was after cell {manifest.cell}; later changes are lost")
-            for name in back
-            if name in self._unsaved or name in self._touched
-        )
+                cell = self._unsaved.get(name)
+                losses.setdefault(
+                    name, Loss(name, f"bound by cell {cell}, after the last save" if cell else "not in the last save")
+                )
+        went_on = self._finished > max(self._saved_cell, manifest.cell)  # a cell has run that was not saved
+        stale: list[Loss] = []
+        for name in back:
+            if name in self._unsaved:
+                stale.append(Loss(name, f"as it was after cell {manifest.cell}; later changes are lost"))
+            elif (saved[name].stale or went_on) and not saved[name].module:
+                stale.append(Loss(name, "as it was when it was last saved; it may have changed since"))
         self._variables = {
             name: Variable(
-                name=name,
-                type=saved[name].type,
-                size=saved[name].size,
-                cell=saved[name].cell,
-                used=saved[name].cell,
-                seqs=saved[name].seqs,
+                name=name, type=saved[name].type, size=saved[name].size, cell=saved[name].cell, used=saved[name].cell
             )
             for name in back
         }
-        self._touched.clear()
-        self._unsaved.clear()
-        return RestoreReport(back, stale, tuple(losses.values()))
+        self._given = {cell: seqs[:MAX_SEQS] for cell, seqs in manifest.sources.items()}
+        self._behind = {}
+        for name in back:
+            one = saved[name]
+            self._behind[name] = one.cells[-_CELLS_BEHIND:]
+            if one.seqs:  # of an older version: one tuple for each variable
+                self._given.setdefault(one.cell, one.seqs[:MAX_SEQS])
+                self._behind[name] = (one.cell,)
+        self._forget_changes()
+        self._loops.clear()
+        old = {loss.name for loss in stale}
+        return RestoreReport(tuple(name for name in back if name not in old), tuple(stale), tuple(losses.values()))
 
     def digest(self, limit: int, heading: str = "") -> str:
-        """One line a variable, most recently used first, in at most about `limit` characters; the rest is counted."""
+        """The namespace in at most about `limit` characters: data by use and size, then functions on one line.
+
+        Modules and small values that a loop left behind are not told of. The events behind a variable are told where
+        they differ from those behind most others, which are told once.
+        """
+        data: list[Variable] = []
+        callables: list[Variable] = []
+        for one in self.variables():
+            if one.type in ("function", "class"):
+                callables.append(one)
+            elif one.type != "module" and not (one.name in self._loops and one.size <= _LOOP_BYTES):
+                data.append(one)
+        data.sort(key=lambda one: (-(one.used + log2(one.size + 1) / 2), -one.cell, one.name))
+        callables.sort(key=lambda one: (-one.used, one.name))
+        common = _most_common(data)
         lines = [heading] if heading else []
-        room = limit - len(heading)
-        ordered = sorted(self._variables.values(), key=lambda one: (-one.used, -one.cell, one.name))
-        for position, variable in enumerate(ordered):
-            line = describe_line(variable)
-            left = len(ordered) - position
+        if common:
+            lines.append(f"(from seq {spans(common, _SPANS_SHOWN)} where no other origin is told)")
+        functions = _functions_line(callables, min(_FUNCTIONS_CHARS, limit // 3))
+        room = limit - sum(len(line) + 1 for line in (*lines, functions) if line)
+        for position, variable in enumerate(data):
+            line = describe_line(variable, common)
+            left = len(data) - position
             if len(line) + 1 > room - (0 if left == 1 else len(_rest(left))):
                 lines.append(_rest(left))
                 break
             lines.append(line)
             room -= len(line) + 1
-        return "\n".join(lines)
+        return "\n".join([*lines, functions] if functions else lines)
 
     def _forget(self, name: str) -> None:
         self._variables.pop(name, None)
+        self._behind.pop(name, None)
         self._touched.pop(name, None)
         self._unsaved.pop(name, None)
+        self._loops.discard(name)
+
+    def _forget_changes(self) -> None:
+        self._touched.clear()
+        self._unsaved.clear()
 
 
-def describe_line(variable: Variable) -> str:
+def check_names(*lists: Sequence[str]) -> None:
+    """Raise KernelDied on a name that no variable can have: such a message is a forgery."""
+    for names in lists:
+        if not all(map(is_variable_name, names)):
+            raise KernelDied("the kernel process named a variable that cannot be one")
+
+
+def _loop_names(source: str) -> set[str]:
+    found = _LOOP.findall(source, 0, _SOURCE_CHARS) if "for" in source else ()
+    return {name for targets in found for name in re.findall(r"\w+", targets)}
+
+
+def _most_common(variables: Sequence[Variable]) -> tuple[int, ...]:
+    """The events behind most variables, if there are several with the same ones."""
+    counted = Counter(one.seqs for one in variables).most_common(1)
+    return counted[0][0] if counted and counted[0][1] > 1 else ()
+
+
+def describe_line(variable: Variable, common: tuple[int, ...] = ()) -> str:
     """A variable in one line of plain text."""
-    text = f"{variable.name}: {variable.type or '?'}"
+    text = f"{variable.name}: {_type_shown(variable.type)}"
     if variable.detail:
         text += f" = {variable.detail}" if variable.inline else f" {variable.detail}"
     if variable.size >= 1 << 20 and not variable.inline:
         text += f", {variable.size / (1 << 20):,.1f} MB"
     if not text.isprintable():  # a worker in the hands of its cell may claim anything
         text = "".join(character if character.isprintable() else "?" for character in text)
-    origin = [f"cell {variable.cell}"] if variable.cell else []
-    if variable.seqs:
-        origin.append(f"seq {spans(variable.seqs, _SPANS_SHOWN)}")
-    return f"{text}  [{', '.join(origin)}]" if origin else text
+    if variable.seqs == common:
+        return text
+    return f"{text}  [{f'seq {spans(variable.seqs, _SPANS_SHOWN)}' if variable.seqs else 'no events'}]"
+
+
+def _type_shown(name: str) -> str:
+    return name if all(part.isidentifier() for part in name.split(".")) else "?"
+
+
+def _functions_line(callables: Sequence[Variable], limit: int) -> str:
+    text = ""
+    for position, one in enumerate(callables):
+        shown = f"{one.name}{one.detail}" if one.type == "function" else f"class {one.name}"
+        shown = shown if shown.isprintable() else one.name
+        left = len(callables) - position
+        if len(text) + len(shown) > limit:
+            return f"{text} and {left} more" if text else f"functions: {left}"
+        text += f", {shown}" if text else f"functions: {shown}"
+    return text
 
 
 def spans(seqs: Iterable[int], most: int) -> str:
@@ -181,7 +303,7 @@ class SavedPieces:
     """Collects what one save sends, on top of the manifest before it."""
 
     def __init__(self, before: Manifest, blobs: BlobStore, limit: int) -> None:
-        self._entries = {variable.name: variable for variable in before.variables}
+        self.entries = {variable.name: variable for variable in before.variables}
         self._next_group = 1 + max((variable.group for variable in before.variables), default=0)
         self._blobs = blobs
         self._limit = limit
@@ -202,11 +324,12 @@ class SavedPieces:
             raise KernelDied(f"the kernel process sent {type(message).__name__} in the middle of a save")
 
     def _keep(self, kept: Kept) -> None:
+        check_names(kept.names)
         self._named += len(kept.names)
         if not kept.names or self._named > _MOST:
             raise KernelDied("the kernel process sent more variables than it may have")
         data, self._data = bytes(self._data), bytearray()
-        before = self._entries.get(kept.names[0])
+        before = self.entries.get(kept.names[0])
         group, self._next_group = self._next_group, self._next_group + 1
         digest, inline = "", b""
         if kept.changed and not (kept.module or kept.reason):
@@ -214,7 +337,7 @@ class SavedPieces:
         elif before is not None:
             digest, inline = before.digest, before.inline
         for name in kept.names:
-            self._entries[name] = SavedVariable(
+            self.entries[name] = SavedVariable(
                 name=name,
                 group=group,
                 type=kept.label,
@@ -233,16 +356,6 @@ class SavedPieces:
         except Exception as error:  # noqa: BLE001 - a blob store of the caller; the worker must be heard to the end
             self.trouble = error
             return ""
-
-    def manifest(self, names: tuple[str, ...], known: Namespace, cell: int, python: str) -> Manifest:
-        """What there is now, each variable with the origin that the host knows."""
-        variables: list[SavedVariable] = []
-        for name in names:
-            entry = self._entries.get(name, SavedVariable(name=name, group=0, reason="it was not sent"))
-            if name in known:
-                entry = msgspec.structs.replace(entry, cell=known[name].cell, seqs=known[name].seqs)
-            variables.append(entry)
-        return Manifest(variables=tuple(variables), cell=cell, python=python)
 
 
 def load_into(
@@ -263,26 +376,20 @@ def load_into(
                 else:
                     restored += [variable.name for variable in group]
             return restored, lost
-        except (KernelDied, KernelUnavailable) as error:
+        except (KernelDied, KernelUnavailable):
             discard()
             if not group:
                 raise
-            deadly |= {
-                one.name: Loss(one.name, f"the kernel process ended while restoring it: {error}") for one in group
-            }
+            deadly |= {one.name: Loss(one.name, _ENDED_RESTORING) for one in group}
     live()
-    rest = {
-        one.name: Loss(one.name, "restoring was given up: it ended the process repeatedly")
-        for one in manifest.variables
-    }
-    return [], list((rest | deadly).values())
+    return [], [deadly.get(one.name) or Loss(one.name, _ENDED_RESTORING) for one in manifest.variables]
 
 
 def _groups(manifest: Manifest, without: dict[str, Loss]) -> list[list[SavedVariable]]:
     """Names of one object together; modules first, because unpickling may need them."""
     groups: dict[int, list[SavedVariable]] = {}
     for variable in manifest.variables:
-        if variable.name not in without:
+        if variable.name not in without and is_variable_name(variable.name):
             groups.setdefault(variable.group, []).append(variable)
     return sorted(groups.values(), key=lambda group: not group[0].module)
 
@@ -292,18 +399,19 @@ def _load(worker: WorkerProcess, group: list[SavedVariable], blobs: BlobStore) -
     first = group[0]
     names = tuple(variable.name for variable in group)
     if first.reason:
-        return f"it could not be saved: {first.reason}"
+        return f"it could not be saved: {reason_text(first.reason)}"
     if first.module:
         for name in names:
             reason = worker.ask(Import(name, first.module), Loaded, _LOAD_SECONDS).reason
             if reason:
-                return reason
+                return reason_text(reason)
         return ""
     try:
         data = blobs.get(first.digest) if first.digest else first.inline
-    except Exception as error:  # noqa: BLE001 - a blob store of the caller
-        return f"its blob cannot be read: {error}"
+    except Exception:  # noqa: BLE001 - a blob store of the caller
+        return _UNREADABLE
     last = max(0, (len(data) - 1) // _PIECE * _PIECE)
     for start in range(0, last, _PIECE):
         worker.send(Load(names, data[start : start + _PIECE], False))
-    return worker.ask(Load(names, data[last:] if last else data, True), Loaded, _LOAD_SECONDS).reason
+    reason = worker.ask(Load(names, data[last:] if last else data, True), Loaded, _LOAD_SECONDS).reason
+    return reason_text(reason) if reason else ""

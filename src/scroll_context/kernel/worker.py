@@ -21,7 +21,7 @@ from typing import Any, cast
 from scroll_context.errors import KernelUnavailable
 from scroll_context.kernel.cell import CellRunner, NamesUsed, Output, OutputLimitExceeded, Streams
 from scroll_context.kernel.channel import Channel
-from scroll_context.kernel.describe import describe, is_model_variable
+from scroll_context.kernel.describe import describe
 from scroll_context.kernel.interrupts import Interrupts
 from scroll_context.kernel.jail import JailSpec, enter
 from scroll_context.kernel.jail.process import clean_environment
@@ -44,6 +44,7 @@ from scroll_context.kernel.protocol import (
     Save,
     Saved,
 )
+from scroll_context.kernel.results import is_variable_name
 from scroll_context.kernel.snapshot import Snapshots
 
 _NAMES = 20_000
@@ -119,8 +120,8 @@ class Worker:
                 variables = self._variables()
                 if again:
                     self._snapshots.forget()
-                self._snapshots.save(variables, full, limit, self._channel.send)
-                self._channel.send(Saved(tuple(variables)))
+                unchecked = self._snapshots.save(variables, full, limit, self._channel.send)
+                self._channel.send(Saved(tuple(variables), unchecked))
             case Load(names, piece, last):
                 self._load(names, piece, last)
             case Import(name, module):
@@ -137,7 +138,7 @@ class Worker:
         return dict(items[:_NAMES])
 
     def _is_variable(self, name: str, value: Any) -> bool:
-        return is_model_variable(name) and (name not in self._host_names or self._host_names[name] is not value)
+        return is_variable_name(name) and (name not in self._host_names or self._host_names[name] is not value)
 
     def _execute(self, cell: int, source: str) -> None:
         before = {name: id(value) for name, value in list(self._namespace.items())}
@@ -160,10 +161,9 @@ class Worker:
         written = [name for name in written if self._is_variable(name, after[name])][:_NAMES]
         bound = tuple(name for name in written if name not in before)
         changed = tuple(name for name in written if name in before)
-        deleted = tuple(name for name in before if name not in after and is_model_variable(name))[:_NAMES]
+        deleted = tuple(name for name in before if name not in after and is_variable_name(name))[:_NAMES]
         read = frozenset(name for name in used.read if name in after and self._is_variable(name, after[name]))
-        same = [name for name in changed if before[name] == id(after[name])]  # the cell may not have come to binding it
-        self._snapshots.note_cell((*bound, *changed), read.union(same))
+        self._snapshots.note_cell((*bound, *changed, *read))
         return Done(cell, fault, bound, changed, deleted, tuple(sorted(read)), self._rebound)
 
     def _put_back(self) -> None:

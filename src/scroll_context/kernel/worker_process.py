@@ -52,6 +52,7 @@ class WorkerProcess:
         self._busy = False
         self._prepared = False
         self._cell = 0
+        self._answers_calls = False
         self._cell_deadline = 0.0
         self._idle_watch = _IdleWatch(self._stop_idle_threads)
         self._budget_at = -math.inf
@@ -91,7 +92,7 @@ class WorkerProcess:
         """Why the last request was told to stop: `timeout`, `interrupted`, or nothing."""
         return self._wish
 
-    def take_seqs(self) -> tuple[tuple[int, ...], int]:
+    def take_seqs(self) -> tuple[tuple[int, ...], int, int]:
         return self._broker.take_seqs()
 
     def take_printed(self) -> bytes:
@@ -122,7 +123,7 @@ class WorkerProcess:
 
     def _end(self) -> None:
         """The request is over. Threads that a cell has left running have until its deadline."""
-        self._busy = False
+        self._busy = self._answers_calls = False
         if self._prepared and self.enforcement.tier in ("full", "kernel-only"):
             with contextlib.suppress(OSError):  # it has ended
                 if os.stat(self._tasks).st_nlink > 3:  # more than one thread, each a folder
@@ -149,10 +150,15 @@ class WorkerProcess:
         wanted: type[M],
         seconds: float,
         take: Callable[[Any], None] | None = None,
+        answers_calls: bool = False,
     ) -> M:
-        """Send a request and wait for its answer; what else belongs to it goes to `take`. Raises KernelDied."""
+        """Send a request and wait for its answer; what else belongs to it goes to `take`. Raises KernelDied.
+
+        Capability calls are refused unless `answers_calls`: what a snapshot runs when it is restored gets no answer.
+        """
         if not self._busy:  # not begun by `begin_cell`
             self._begin()
+        self._answers_calls = answers_calls
         try:
             if request is not None:
                 self._connection.send(request)
@@ -193,6 +199,8 @@ class WorkerProcess:
         elif isinstance(message, CallRequest):
             if self._wish:
                 self._broker.refuse(message, "the cell is being interrupted")
+            elif not self._answers_calls:
+                self._broker.refuse(message, "no capability is answered while the kernel is being prepared or restored")
             else:
                 self._broker.submit(message, self._cell)
         elif isinstance(message, Failed) and not self._prepared:
