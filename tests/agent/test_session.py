@@ -56,7 +56,7 @@ def test_what_cannot_be_saved_is_told(store: Store, opened: Opened) -> None:
     session.close()
     again = Session.resume(store, "s")
     notice = [event for event in again.events() if event.kind == Kind.NOTICE][-1].content
-    assert "keep" in notice and "lost: lock" in notice
+    assert "keep" in notice and "lost: `lock`" in notice
     assert cell(again, "alias.append(3)\nprint(keep)") == "[1, 2, 3]"
     again.close()
 
@@ -73,7 +73,7 @@ def test_what_was_bound_after_the_last_save_is_told(store: Store, opened: Opened
     session.close()
     again = Session.resume(store, "s")
     notice = [event for event in again.events() if event.kind == Kind.NOTICE][-1].content
-    assert "restored: kept" in notice and "lost or out of date: fresh" in notice
+    assert "restored: `kept`" in notice and "lost or out of date: fresh" in notice
     again.close()
 
 

@@ -115,14 +115,16 @@ class Environment:
     def close(self) -> None:
         try:
             self.settle()
+            if any(one.stale for one in self._saved.variables):
+                self._save(full=True)
         finally:
             self._after_cell.shutdown()
             self.kernel.close()
             self.memory.close()
 
-    def _save(self) -> None:
+    def _save(self, full: bool = False) -> None:
         try:
-            report = self.kernel.save()
+            report = self.kernel.save(full)
             changed = change(self._saved, report.manifest)
             if not changed.is_empty:
                 content = msgspec.json.encode(changed).decode()

@@ -18,6 +18,7 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
     python: str
     saved: tuple[SavedVariable, ...] = ()
     gone: tuple[str, ...] = ()
+    sources: dict[int, tuple[int, ...]] = {}  # of cells that were not among those before
 
     @property
     def is_empty(self) -> bool:
@@ -33,16 +34,21 @@ def change(before: Manifest, after: Manifest) -> Change:
         after.python,
         tuple(one for one in after.variables if known.get(one.name) != one),
         tuple(name for name in known if name not in names),
+        {cell: seqs for cell, seqs in after.sources.items() if before.sources.get(cell) != seqs},
     )
 
 
 def fold(changes: Iterable[Change]) -> Manifest:
     """The manifest that a series of changes leads to."""
     variables: dict[str, SavedVariable] = {}
+    sources: dict[int, tuple[int, ...]] = {}
     cell, python = 0, ""
     for one in changes:
+        sources |= one.sources
         cell, python = one.cell, one.python
         for name in one.gone:
             variables.pop(name, None)
         variables.update((saved.name, saved) for saved in one.saved)
-    return Manifest(variables=tuple(variables.values()), cell=cell, python=python)
+    needed = {cell for saved in variables.values() for cell in saved.cells}
+    kept = {cell: seqs for cell, seqs in sources.items() if cell in needed}
+    return Manifest(variables=tuple(variables.values()), cell=cell, python=python, sources=kept)
