@@ -109,7 +109,7 @@ class Watch:
         self._session = session
         self.evictions: list[Event] = []
         self.index: list[Row] = []
-        session.on_event = lambda event: self.evictions.append(event) if event.kind == Kind.EVICTION else None
+        session.subscribe(lambda event: self.evictions.append(event) if event.kind == Kind.EVICTION else None)
 
     def _timed(self, *args: Any) -> bool:
         before, wall, cpu = len(self.evictions), time.perf_counter(), time.thread_time()
@@ -333,7 +333,7 @@ def recall(messages: int = 50_000, rounds: int = 200) -> Iterator[Row]:
             assert result.ended == "ok", result
             environment.settle()
             begun = time.perf_counter()
-            session.run_cell(ToolCall(f"c{n}", "exec", {}), source)
+            session.run(source, f"c{n}")
             whole.append((time.perf_counter() - begun) * 1e3)
         yield {
             "messages": messages,

@@ -14,7 +14,7 @@ from workers import LANDMARKS, STAMP, landmark
 
 from scroll_context.errors import ScrollError
 from scroll_context.events import EVERYTHING, Event, Kind, Scope
-from scroll_context.session.session import lineage
+from scroll_context.session.history import lineage
 from scroll_context.store.indexer import damaged_files
 from scroll_context.store.store import Store
 from scroll_context.store.verify import verify

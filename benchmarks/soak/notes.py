@@ -10,12 +10,14 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from scroll_context.events import Draft
+from scroll_context.store.log import Written
+from scroll_context.store.rows import Row, event_from_row
 from scroll_context.store.store import Store
 
 NEWS = frozenset({"ok", "began", "clock jumped", "incomplete, and said so"})
@@ -51,19 +53,19 @@ class Ledger:
 
     def watch(self, store: Store) -> None:
         """From now on note the appends to this store."""
-        append_many = store.log.append_many
+        write = store.log.write
 
-        def noting(drafts: Iterable[Draft]) -> list[int]:
-            given = list(drafts)
-            seqs = append_many(given)
+        def noting(rows: list[Row]) -> list[Written]:
+            written = write(rows)
+            events = [event_from_row((*row.columns(at.seq), at.chain)) for row, at in zip(rows, written, strict=True)]
             lines = (
-                f"{seq} {draft.payload.digest if draft.payload else '-'} {_hash(draft, draft.content)}\n"
-                for seq, draft in zip(seqs, given, strict=True)
+                f"{event.seq} {event.payload.digest if event.payload else '-'} {_hash(event, event.content)}\n"
+                for event in events
             )
             os.write(self._handle, "".join(lines).encode())
-            return seqs
+            return written
 
-        store.log.append_many = noting  # type: ignore[method-assign]
+        store.log.write = noting  # type: ignore[method-assign]
 
 
 def acknowledged(folder: Path) -> Iterator[tuple[int, str, str]]:

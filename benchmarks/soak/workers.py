@@ -184,7 +184,7 @@ class Worker:
         except UnknownSeq:
             session = Session.open(store, session_id=name, agent_id=self.orders.name, options=options, tools=[fetch])
         with session:
-            session.on_event = self._look
+            session.subscribe(self._look)
             asked = any(e.kind == Kind.CONVERSATION and e.role == "user" for e in session.events())
             agent = Agent(session, ScriptedModel(script, window=WINDOW, keep=1), limits=Limits(steps=1))
             if not asked:

@@ -65,3 +65,17 @@ async def _contained(work: Coroutine[Any, Any, T]) -> T:
         return await work
     except (SystemExit, KeyboardInterrupt) as error:
         raise RuntimeError(f"{type(error).__name__}: {error}") from error
+
+
+async def in_background(work: Callable[[], T], stop: Callable[[], None], name: str) -> T:
+    """Run blocking work in a thread of its own, for an asyncio caller.
+
+    When the task is cancelled, `stop` is called and the end of the work is awaited, so that nothing goes on unseen.
+    """
+    done = asyncio.wrap_future(in_thread(work, name))
+    try:
+        return await asyncio.shield(done)
+    except asyncio.CancelledError:
+        stop()
+        await asyncio.wait([done])
+        raise

@@ -183,7 +183,7 @@ def test_a_stop_just_before_the_cell_is_not_lost(opened: Opened) -> None:
         if event.kind == Kind.CELL:
             agent.stop()  # the cell is recorded, and has not begun
 
-    session.on_event = stop_at_once
+    session.subscribe(stop_at_once)
     agent = Agent(session, ScriptedModel([exec_cell("while True: pass"), "never asked"]))
     assert agent.run("loop").state == "stopped"
 

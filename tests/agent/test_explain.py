@@ -12,7 +12,7 @@ from scroll_context.messages import canonical
 from scroll_context.models import Request, ScriptedModel, exec_cell
 from scroll_context.models.scripted import Answer, Entry
 from scroll_context.session.accounts import accounts
-from scroll_context.session.context import WindowedContext
+from scroll_context.session.context import WindowedContext, make_context
 from scroll_context.session.explain import explain
 from scroll_context.session.session import Session
 from scroll_context.store.store import Store
@@ -126,6 +126,7 @@ def test_a_view_that_was_filled_before_its_session_is_explained_with_what_filled
     earlier = [store.append(Draft(session_id="before", role="user", content=f"word {n}")) for n in range(3)]
     history = store.log.get_many(earlier)
     with Session.open(store, session_id="a") as session:
+        session.context = make_context("scroll", store.log.text)
         for event in history:
             session.context.add(event)
         Agent(session, ScriptedModel(["done"])).run("Go.")

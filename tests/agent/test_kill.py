@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 from scroll_context.events import Event, Kind
-from scroll_context.session.session import lineage
+from scroll_context.session.history import lineage
 from scroll_context.store.store import Store
 from scroll_context.store.verify import verify
 from scroll_context.view.working import WorkingView

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from paper_history import SAID, build
 
-from scroll_context.messages import ToolCall
 from scroll_context.session.session import Session, SessionOptions
 from scroll_context.store.store import Store
 
@@ -35,7 +34,7 @@ def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     shown: dict[str, str] = {}
 
     def run(label: str, source: str) -> None:
-        shown[label] = session.run_cell(ToolCall(f"call_{label}", "exec", {}), source).content
+        shown[label] = session.run(source, f"call_{label}").content
 
     for name in prefix:
         for file in sorted(CELLS.glob(f"{name}-c*.txt"), key=lambda f: int(f.stem.split("-c")[1])):

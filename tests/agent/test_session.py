@@ -7,9 +7,9 @@ import pytest
 from scroll_context.agent.agent import Agent
 from scroll_context.errors import BadInput, UnknownSeq
 from scroll_context.events import Draft, Kind
-from scroll_context.messages import ToolCall
 from scroll_context.models import Reply, ScriptedModel, exec_cell
-from scroll_context.session.session import Session, SessionOptions, fork, lineage
+from scroll_context.session.history import lineage
+from scroll_context.session.session import Session, SessionOptions, fork
 from scroll_context.store.store import Store
 from scroll_context.surface.ask import AskReply
 from scroll_context.surface.tools import tool
@@ -18,7 +18,7 @@ Opened = Callable[..., Session]
 
 
 def cell(session: Session, source: str) -> str:
-    return session.run_cell(ToolCall("c", "exec", {}), source).content
+    return session.run(source).content
 
 
 def test_a_resumed_session_renders_the_same_bytes(store: Store, opened: Opened) -> None:
@@ -46,7 +46,7 @@ def test_variables_and_their_origin_survive(store: Store, opened: Opened) -> Non
     session.close()
     again = Session.resume(store, "s")
     assert cell(again, "print(ms.provenance('word')['seqs'], word)") == origin
-    assert origin.endswith("heron") and "1" in origin
+    assert origin == "[2] heron"
     again.close()
 
 
@@ -100,7 +100,7 @@ def test_a_fork_has_the_past_and_its_own_future(store: Store, opened: Opened) ->
 def test_a_fork_has_the_variables_of_its_seq_though_they_were_saved_later(store: Store, opened: Opened) -> None:
     session = opened()
     before = session.say("begin").seq
-    printed = session.run_cell(ToolCall("c", "exec", {}), "x = 1")
+    printed = session.run("x = 1")
     cell(session, "x = 2")
     session.environment.settle()
     saved = [event for event in session.events() if event.kind == Kind.SNAPSHOT]
@@ -244,7 +244,7 @@ def test_calls_inside_a_cell_are_told_as_they_happen(opened: Opened) -> None:
         return 1
 
     session = opened(tools=[fetch], ask=lambda *_: AskReply("yes"))
-    session.on_event = lambda event: told.append(f"{event.kind} {event.name}")
+    session.subscribe(lambda event: told.append(f"{event.kind} {event.name}"))
     assert cell(session, "print(fetch(), ask('is it?', 'text'))") == "1 yes"
     assert known == [["cell exec", "tool_call fetch"]]
     assert told[2:] == ["tool_result fetch", "tool_call ask", "tool_result ask", "observation exec"]
@@ -274,7 +274,7 @@ def test_a_large_result_arrives_as_a_value(opened: Opened) -> None:
 
 def test_a_cell_that_prints_too_much_keeps_everything(store: Store, opened: Opened) -> None:
     session = opened()
-    event = session.run_cell(ToolCall("c", "exec", {}), "print('abcdefgh' * 10_000)")
+    event = session.run("print('abcdefgh' * 10_000)")
     assert "[cut: 80,001 characters" in event.content and event.payload is not None
     assert store.log.text(event) == "abcdefgh" * 10_000 + "\n"
 

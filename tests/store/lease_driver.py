@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from scroll_context.errors import SessionBusy, SessionFenced
-from scroll_context.events import Kind
+from scroll_context.events import Kind, Scope
 from scroll_context.store.journal import Journal
 from scroll_context.store.store import Store
 
@@ -19,12 +19,12 @@ def main(folder: str, what: str, count: str = "0") -> None:
     with Store(Path(folder)) as store:
         if what == "race":
             for _ in range(int(count)):
-                journal = Journal(store.log, "raced", wait=60.0)
+                journal = Journal(store.log, Scope("raced"), wait=60.0)
                 begun = journal.append(journal.draft(Kind.NOTICE, content=f"begin {os.getpid()}"))
                 journal.append(journal.draft(Kind.NOTICE, content=f"end {os.getpid()}", reply_to=begun.seq))
                 journal.close()
             return
-        journal = Journal(store.log, "held")
+        journal = Journal(store.log, Scope("held"))
         if what == "fork" and os.fork() == 0:
             try:
                 journal.append(journal.draft(Kind.NOTICE, content="from the child"))

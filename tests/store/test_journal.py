@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from scroll_context.errors import BadInput, QuotaReached, SessionBusy, StoreClosed
-from scroll_context.events import Event, Kind
+from scroll_context.events import Event, Kind, Scope
 from scroll_context.store.journal import Journal, Quota
 from scroll_context.store.store import Store
 
@@ -26,7 +26,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def journal(store: Store) -> Iterator[Journal]:
-    journal = Journal(store.log, "s", "me", "task")
+    journal = Journal(store.log, Scope("s", "me", "task"))
     yield journal
     journal.close()
 
@@ -123,7 +123,7 @@ def test_only_events_of_its_own_session(journal: Journal) -> None:
 
 
 def test_fault_11_work_above_the_quota_is_refused_and_what_has_begun_is_recorded(store: Store) -> None:
-    journal = Journal(store.log, "small", quota=Quota(events=3, payload_bytes=1_000_000))
+    journal = Journal(store.log, Scope("small"), quota=Quota(events=3, payload_bytes=1_000_000))
     for n in range(3):
         journal.require_room()
         said(journal, str(n))
@@ -138,7 +138,7 @@ def test_fault_11_work_above_the_quota_is_refused_and_what_has_begun_is_recorded
 
 
 def test_the_reserve_ends_too(store: Store) -> None:
-    journal = Journal(store.log, "small", quota=Quota(events=1))
+    journal = Journal(store.log, Scope("small"), quota=Quota(events=1))
     journal.append_many(journal.draft(Kind.NOTICE) for _ in range(2_001))
     with pytest.raises(QuotaReached, match="its reserve included"):
         said(journal, "one more")
@@ -158,16 +158,16 @@ def test_a_closed_journal_refuses(store: Store, journal: Journal) -> None:
 
 def test_a_second_journal_in_the_same_process_is_refused_by_name(store: Store, journal: Journal) -> None:
     with pytest.raises(SessionBusy, match=f"process {os.getpid()} on ") as busy:
-        Journal(store.log, "s")
+        Journal(store.log, Scope("s"))
     assert busy.value.holder == journal.holder
-    Journal(store.log, "another").close()
+    Journal(store.log, Scope("another")).close()
     journal.close()
-    Journal(store.log, "s").close()
+    Journal(store.log, Scope("s")).close()
 
 
 def test_waiting_for_a_lease(store: Store, journal: Journal) -> None:
     taken: list[Journal] = []
-    thread = threading.Thread(target=lambda: taken.append(Journal(store.log, "s", wait=30.0)))
+    thread = threading.Thread(target=lambda: taken.append(Journal(store.log, Scope("s"), wait=30.0)))
     thread.start()
     journal.close()
     thread.join()
@@ -178,10 +178,10 @@ def test_another_process_is_refused_until_the_holder_is_dead(store: Store) -> No
     holder = driver(store, "hold")
     assert holder.stdout is not None and holder.stdout.readline() == "held\n"
     with pytest.raises(SessionBusy, match=f"process {holder.pid} on"):
-        Journal(store.log, "held", wait=0.05)
+        Journal(store.log, Scope("held"), wait=0.05)
     holder.send_signal(signal.SIGKILL)
     holder.wait()
-    Journal(store.log, "held").close()
+    Journal(store.log, Scope("held")).close()
     assert list((store.folder / "leases").iterdir()) == []
 
 
@@ -192,7 +192,7 @@ def test_a_forked_child_has_no_lease_and_keeps_none(store: Store) -> None:
     assert lines == {"held\n", "fenced\n"}
     holder.send_signal(signal.SIGKILL)  # its child lives on
     holder.wait()
-    journal = Journal(store.log, "held")
+    journal = Journal(store.log, Scope("held"))
     assert [event.content for event in store.log.iterate()] == []
     journal.close()
     assert holder.stdin is not None

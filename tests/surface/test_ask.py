@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from open_journals import journal_of
 
 from scroll_context.errors import BadInput, LimitReached, ModelUnavailable
-from scroll_context.events import Kind, Scope
+from scroll_context.events import Event, Kind, Scope
 from scroll_context.store.store import Store
 from scroll_context.surface.ask import CONTEXT_LIMIT, Ask, AskBudget, AskModel, AskReply
 from scroll_context.surface.toolbox import unfinished
@@ -29,7 +30,7 @@ def asking(store: Store, **budget: int) -> Ask:
     def answer(prompt: str, context: str) -> AskReply:
         return AskReply(f"{prompt} {len(context)}", 10)
 
-    return Ask(model(answer), store, SCOPE, AskBudget(**budget))
+    return Ask(model(answer), journal_of(store.log, SCOPE), AskBudget(**budget))
 
 
 def one(ask: Ask, context: str) -> object:
@@ -37,12 +38,14 @@ def one(ask: Ask, context: str) -> object:
 
 
 def test_fault_17_the_answer_of_one_model_is_not_given_for_another(store: Store) -> None:
-    first = Ask(model(lambda *_: AskReply("yes"), "small"), store, SCOPE)
+    first = Ask(model(lambda *_: AskReply("yes"), "small"), journal_of(store.log, SCOPE))
     assert one(first, "a") == "yes"
-    assert one(Ask(model(lambda *_: AskReply("no"), "large"), store, SCOPE), "a") == "no"
-    assert one(Ask(model(lambda *_: AskReply("other"), "small"), store, SCOPE), "a") == "yes", "from the log"
-    assert one(Ask(lambda *_: AskReply("who knows"), store, SCOPE), "a") == "who knows"
-    assert one(Ask(lambda *_: AskReply("not the same"), store, SCOPE), "a") == "not the same"
+    assert one(Ask(model(lambda *_: AskReply("no"), "large"), journal_of(store.log, SCOPE)), "a") == "no"
+    assert one(Ask(model(lambda *_: AskReply("other"), "small"), journal_of(store.log, SCOPE)), "a") == "yes", (
+        "from the log"
+    )
+    assert one(Ask(lambda *_: AskReply("who knows"), journal_of(store.log, SCOPE)), "a") == "who knows"
+    assert one(Ask(lambda *_: AskReply("not the same"), journal_of(store.log, SCOPE)), "a") == "not the same"
     results = [event for event in store.log.iterate() if event.kind == Kind.TOOL_RESULT]
     assert [(event.metadata["model"], event.content) for event in results[:2]] == [("small", "yes"), ("large", "no")]
 
@@ -55,7 +58,7 @@ def test_the_budget_is_that_of_the_session_not_of_the_process(store: Store, budg
     assert one(later, "a") == "length 1", "an answer from the log costs nothing"
     with pytest.raises(LimitReached, match="2 calls, 20 tokens"):
         one(later, "ccc")
-    assert one(Ask(lambda *_: AskReply("other"), store, Scope("another session")), "ccc") == "other"
+    assert one(Ask(lambda *_: AskReply("other"), journal_of(store.log, Scope("another session"))), "ccc") == "other"
 
 
 def test_a_search_finds_the_text_and_not_the_question_about_it(store: Store) -> None:
@@ -66,14 +69,16 @@ def test_a_search_finds_the_text_and_not_the_question_about_it(store: Store) -> 
 
 
 def test_events_are_told_as_they_are_recorded(store: Store) -> None:
-    told: list[int] = []
+    told: list[Event] = []
 
     def answer(prompt: str, context: str) -> AskReply:
-        assert [store.log.get(seq).kind for seq in told] == [Kind.TOOL_CALL]
+        assert [event.kind for event in told] == [Kind.TOOL_CALL]
         return AskReply("yes")
 
-    one(Ask(answer, store, SCOPE, on_event=told.append), "a")
-    call, result = store.log.get_many(told)
+    journal = journal_of(store.log, SCOPE)
+    journal.subscribe(told.append)
+    one(Ask(answer, journal), "a")
+    call, result = told
     assert (result.kind, result.reply_to, result.metadata["inside_cell"]) == (Kind.TOOL_RESULT, call.seq, 7)
 
 
@@ -82,7 +87,7 @@ def test_a_question_that_got_no_answer_is_recorded_counted_and_can_be_asked_agai
         raise ModelUnavailable("busy")
 
     with pytest.raises(ModelUnavailable, match="busy"):
-        one(Ask(broken, store, SCOPE), "a")
+        one(Ask(broken, journal_of(store.log, SCOPE)), "a")
     call, result = store.log.tail(2)
     assert (result.reply_to, result.tool_state, result.content) == (call.seq, "error", "ModelUnavailable: busy")
     assert unfinished(store.log, SCOPE) == []
@@ -113,7 +118,7 @@ def test_the_same_question_at_the_same_time_is_asked_once(store: Store) -> None:
         assert release.wait(60)
         return AskReply(context.upper())
 
-    ask = Ask(answer, store, SCOPE)
+    ask = Ask(answer, journal_of(store.log, SCOPE))
     found = ask.methods(7, threading.Event())["ask.many"]("shout", ["a", "a", "a", "b"])
     assert found.value == ["A", "A", "A", "B"] and sorted(asked) == ["a", "b"]
     assert unfinished(store.log, SCOPE) == []
@@ -121,10 +126,10 @@ def test_the_same_question_at_the_same_time_is_asked_once(store: Store) -> None:
 
 def test_a_question_that_another_process_answered_first_has_a_result_too(store: Store) -> None:
     def answer(prompt: str, context: str) -> AskReply:
-        one(Ask(model(lambda *_: AskReply("first")), store, SCOPE), context)
+        one(Ask(model(lambda *_: AskReply("first")), journal_of(store.log, SCOPE)), context)
         return AskReply("second")
 
-    assert one(Ask(model(answer), store, SCOPE), "a") == "second"
+    assert one(Ask(model(answer), journal_of(store.log, SCOPE)), "a") == "second"
     assert unfinished(store.log, SCOPE) == []
     assert one(asking(store), "a") == "first", "which is the answer from now on"
 
@@ -138,7 +143,7 @@ def test_a_cell_that_has_ended_asks_nothing_more(store: Store) -> None:
         over.set()
         return AskReply("yes")
 
-    ask = Ask(answer, store, SCOPE, AskBudget(parallel=1))
+    ask = Ask(answer, journal_of(store.log, SCOPE), AskBudget(parallel=1))
     with pytest.raises(LimitReached, match="has ended"):
         ask.methods(7, over)["ask.many"]("length", ["a", "b", "c"])
     assert asked == ["a"]

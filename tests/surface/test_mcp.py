@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from open_journals import journal_of
 
 from scroll_context.errors import BadInput, ToolFailed
 from scroll_context.events import Scope
@@ -30,7 +31,7 @@ def start(**options: Any) -> McpMount:
 
 
 def box(log: EventLog, mount: McpMount, **options: Any) -> Toolbox:
-    return Toolbox(mount.tools, log=log, scope=Scope("s", "a"), **options)
+    return Toolbox(mount.tools, journal=journal_of(log, Scope("s", "a")), **options)
 
 
 class HttpServer:
@@ -98,7 +99,7 @@ def test_native_names_have_no_dots(log: EventLog, mount: McpMount) -> None:
     tools = box(log, mount)
     spec = next(spec for spec in tools.specs() if spec.name == "Weather_more__forecast")
     assert spec.parameters["properties"]["days"]["minimum"] == 1
-    result = log.get(tools.call_native("Weather_more__add", {"a": 1, "b": 2}, tool_call_id="x"))
+    result = tools.call_native("Weather_more__add", {"a": 1, "b": 2}, tool_call_id="x")
     assert (result.name, result.content) == ("Weather_more.add", "3")
 
 
@@ -115,9 +116,9 @@ def test_a_namespace_cannot_hide_a_tool(log: EventLog, mount: McpMount) -> None:
     def other() -> None: ...
 
     with pytest.raises(BadInput, match="is taken"):
-        Toolbox([*mount.tools, tool(other, name="Weather_more")], log=log, scope=Scope("s"))
+        Toolbox([*mount.tools, tool(other, name="Weather_more")], journal=journal_of(log, Scope("s")))
     with pytest.raises(BadInput, match="is taken"):
-        Toolbox([tool(other, name="Weather_more"), *mount.tools], log=log, scope=Scope("s"))
+        Toolbox([tool(other, name="Weather_more"), *mount.tools], journal=journal_of(log, Scope("s")))
 
 
 def test_the_environment_is_the_one_given(mount: McpMount, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +210,7 @@ def test_fault_25_a_number_reaches_the_server_as_it_was_sent(log: EventLog, eith
     for sent, arrives in ((1, "1"), ("1", "1"), (1.5, "1.5"), (2.0, "2.0"), (2**60, str(2**60))):
         assert tools.call(f"{either.name}.spelling", (sent,)).value == arrives
     native = tools.call_native(f"{either.name}__spelling", {"number": 1}, tool_call_id="x")
-    assert log.get(native).content == "1"
+    assert native.content == "1"
 
 
 def test_fault_26_what_a_server_calls_idempotent_is_sent_again(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from open_journals import journal_of
 
 from scroll_context.errors import BadInput, ToolFailed
 from scroll_context.events import Event, Kind, Scope
@@ -36,7 +37,7 @@ def fail(text: str) -> None:
 
 
 def toolbox(log: EventLog, *tools: Any, **options: Any) -> Toolbox:
-    return Toolbox(tools, log=log, scope=SCOPE, **options)
+    return Toolbox(tools, journal=journal_of(log, SCOPE), **options)
 
 
 def pair(log: EventLog) -> tuple[Event, Event]:
@@ -101,19 +102,20 @@ def test_the_call_is_on_disk_before_the_tool_runs(log: EventLog) -> None:
 
 def test_events_are_told_as_they_are_recorded(log: EventLog) -> None:
     told: list[int] = []
+    journal_of(log, SCOPE).subscribe(lambda event: told.append(event.seq))
 
     @tool
     def peek() -> int:
         return len(told)
 
-    outcome = toolbox(log, peek).call("peek", on_event=told.append)
+    outcome = toolbox(log, peek).call("peek")
     assert (outcome.value, told) == (1, [outcome.call_seq, outcome.result_seq])
 
 
 def test_a_native_call_returns_its_result_event_even_when_it_fails(log: EventLog) -> None:
     box = toolbox(log, add, fail)
-    assert log.get(box.call_native("add", {"a": 1}, tool_call_id="x")).content == "2"
-    result = log.get(box.call_native("fail", {"text": "no"}, tool_call_id="y"))
+    assert box.call_native("add", {"a": 1}, tool_call_id="x").content == "2"
+    result = box.call_native("fail", {"text": "no"}, tool_call_id="y")
     assert (result.tool_state, result.content, result.tool_call_id) == ("error", "ValueError: no", "y")
 
 
@@ -456,6 +458,7 @@ from pathlib import Path
 from scroll_context.store.log import EventLog
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.events import Scope
+from scroll_context.store.journal import Journal
 from scroll_context.surface.toolbox import Toolbox
 from scroll_context.surface.tools import tool
 
@@ -467,7 +470,7 @@ def book(flight: str) -> str:
 
 folder = Path(sys.argv[1])
 log = EventLog(folder, PayloadStore(folder / "payloads"), create=True)
-box = Toolbox([book], log=log, scope=Scope("trip", "planner", "travel"))
+box = Toolbox([book], journal=Journal(log, Scope("trip", "planner", "travel")))
 box.call("book", ("safe",))
 box.call("book", ("fatal",), cell_seq=1, tool_call_id="same")
 """
@@ -483,11 +486,11 @@ def test_a_crash_leaves_the_call_visible(folder: Path) -> None:
     assert unfinished(log, Scope("other", "planner")) == []
     assert unfinished(log, Scope("trip", "somebody else")) == []
 
-    assert [event.seq for event in settle(log, SCOPE)] == [call.seq]
+    assert [event.seq for event in settle(journal_of(log, SCOPE))] == [call.seq]
     result = log.tail(1)[0]
     assert (result.reply_to, result.tool_state, result.metadata) == (call.seq, "unknown", call.metadata)
     assert "whether it took effect is not known" in result.content
-    assert unfinished(log, SCOPE) == settle(log, SCOPE) == []
+    assert unfinished(log, SCOPE) == settle(journal_of(log, SCOPE)) == []
     log.close()
 
 

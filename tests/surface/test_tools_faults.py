@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from open_journals import journal_of
 
 from scroll_context.errors import BadInput, ToolFailed
-from scroll_context.events import Kind, Scope
+from scroll_context.events import Event, Kind, Scope
 from scroll_context.store.log import EventLog
 from scroll_context.surface.toolbox import Toolbox
 from scroll_context.surface.tools import Tool, tool
@@ -17,7 +18,7 @@ SCOPE = Scope("trip", "planner", "travel")
 
 
 def toolbox(log: EventLog, *tools: Any, **options: Any) -> Toolbox:
-    return Toolbox(tools, log=log, scope=SCOPE, **options)
+    return Toolbox(tools, journal=journal_of(log, SCOPE), **options)
 
 
 # 11 ---------------------------------------------------------------------------------------------------------
@@ -64,10 +65,11 @@ def test_fault_14_an_observer_that_raises_changes_no_call(log: EventLog, caplog:
         booked.append(flight)
         return f"booked {flight}"
 
-    def broken(seq: int) -> None:
+    def broken(event: Event) -> None:
         raise RuntimeError("the listener is broken")
 
-    outcome = toolbox(log, book).call("book", ("OS 1",), on_event=broken)
+    journal_of(log, SCOPE).subscribe(broken)
+    outcome = toolbox(log, book).call("book", ("OS 1",))
     assert (outcome.value, booked) == ("booked OS 1", ["OS 1"])
     assert log.get(outcome.result_seq).tool_state == "ok"
     assert "the listener is broken" in caplog.text
@@ -125,7 +127,7 @@ def test_fault_25_integers_stay_integers(log: EventLog) -> None:
     arguments = {"one": 1, "many": [1, 2.0], "table": {"a": 3, "b": None}, "maybe": 4}
     assert box.call("kinds", kwargs=arguments).value == ["1", "[1, 2.0]", "{'a': 3, 'b': None}", "4"]
     result = box.call_native("kinds", {"one": 2.5, "many": [], "table": {}}, tool_call_id="x")
-    assert json.loads(log.get(result).content) == ["2.5", "[]", "{}", "None"]
+    assert json.loads(result.content) == ["2.5", "[]", "{}", "None"]
 
 
 # 26 ---------------------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from scroll_context.errors import ToolFailed
-from scroll_context.messages import ToolCall
 from scroll_context.session.session import Session
 from scroll_context.store.store import Store
 from scroll_context.surface import tool_results
@@ -66,7 +65,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
 
 
 def cell(session: Session, source: str) -> str:
-    return session.run_cell(ToolCall("c", "exec", {}), source).content
+    return session.run(source, "c").content
 
 
 @pytest.mark.parametrize("crossing", [16 << 20, 1 << 20], ids=["in one message", "in pieces"])

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from open_journals import journal_of
 
 from scroll_context.errors import StoreError, ToolFailed
 from scroll_context.events import Event, Scope
@@ -48,7 +49,7 @@ def returned(log: EventLog, value: Any) -> tuple[ToolOutcome, Event]:
     def give() -> Any:
         return value
 
-    outcome = Toolbox([give], log=log, scope=Scope("s", "a")).call("give", cell_seq=1)
+    outcome = Toolbox([give], journal=journal_of(log, Scope("s", "a"))).call("give", cell_seq=1)
     event = log.get(outcome.result_seq)
     assert (event.tool_state, event.reply_to) == ("ok", outcome.call_seq)
     portable(outcome.value)  # can cross to a cell
@@ -242,7 +243,7 @@ def test_large_arguments_are_kept_whole(log: EventLog) -> None:
     def write(text: str) -> int:
         return len(text)
 
-    outcome = Toolbox([write], log=log, scope=Scope("s")).call("write", ("word " * 100_000,))
+    outcome = Toolbox([write], journal=journal_of(log, Scope("s"))).call("write", ("word " * 100_000,))
     call = log.get(outcome.call_seq)
     assert call.payload is not None
     assert json.loads(log.text(call)) == {"text": "word " * 100_000}
@@ -255,7 +256,7 @@ def test_a_result_that_cannot_be_kept_ends_its_call_all_the_same(log: EventLog, 
         return "x" * 100_000
 
     with pytest.raises(StoreError, match="payload"):
-        Toolbox([give], log=log, scope=Scope("s", "a")).call("give", cell_seq=1)
+        Toolbox([give], journal=journal_of(log, Scope("s", "a"))).call("give", cell_seq=1)
     call, result = log.iterate()
     assert (call.kind, result.kind, result.reply_to) == ("tool_call", "tool_result", call.seq)
     assert result.tool_state == "error"

@@ -153,7 +153,8 @@ class SummarizeContext(ReactContext):
             parts.append(f"{MARK}{self._unsummarized} steps and messages were dropped without a summary]")
         return "\n\n".join(parts)
 
-    def replacement(self, plan: EvictionPlan, budget: Budget, model: Model) -> tuple[str, dict[str, Any]]:
+    def replacement(self, plan: EvictionPlan, budget: Budget, model: Model | None) -> tuple[str, dict[str, Any]]:
+        assert model is not None, "a session of this context is driven with a model that writes its summaries"
         leaving = [entry for lo, _ in plan.evicted if (entry := self.view.get(lo))]
         if not leaving:
             return "", {}

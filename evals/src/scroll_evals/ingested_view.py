@@ -22,7 +22,9 @@ from scroll_context.events import Event, Kind, Scope
 from scroll_context.models import Model
 from scroll_context.session.context import Context, WindowedContext
 from scroll_context.session.earlier import earlier_work
-from scroll_context.session.session import Session, SessionOptions, lineage
+from scroll_context.session.history import lineage
+from scroll_context.session.session import Session, SessionOptions
+from scroll_context.store.journal import Journal
 from scroll_context.store.store import Store
 from scroll_context.view.eviction import Budget
 from scroll_context.view.working import EvictionPlan
@@ -72,16 +74,19 @@ def clear_sessions(store: Store, name: str, model: Model) -> None:
     context = starting_context(store, name)
     plans = sum(event.kind == Kind.EVICTION for event in store.log.iterate(session_id=INGESTION))
     budget = context.room(Budget(window=model.window))
-    scope = Scope(INGESTION, task_id=task_of(store))
-    if _has_index(context):
-        if not context.view.begun:
-            earlier = earlier_work(store.log, scope.grant("task"), INGESTION, budget)
-            facts = {"earlier": msgspec.to_builtins(earlier)}
-            store.append(scope.draft(Kind.SESSION, content=earlier.summary(), metadata=facts))
-        return
-    for number, spans in enumerate(_sessions(store)):
-        if number >= plans:
-            _clear(store, scope, context, model, budget, spans)
+    journal = Journal(store.log, Scope(INGESTION, task_id=task_of(store)))
+    try:
+        if _has_index(context):
+            if not context.view.begun:
+                earlier = earlier_work(store.log, journal.scope.grant("task"), INGESTION, budget)
+                facts = {"earlier": msgspec.to_builtins(earlier)}
+                journal.append(journal.draft(Kind.SESSION, content=earlier.summary(), metadata=facts))
+            return
+        for number, spans in enumerate(_sessions(store)):
+            if number >= plans:
+                _clear(journal, context, model, budget, spans)
+    finally:
+        journal.close()
 
 
 def starting_context(store: Store, name: str) -> WindowedContext:
@@ -99,7 +104,7 @@ def copied_context(context: WindowedContext, text: Callable[[Event], str]) -> Wi
     return twin
 
 
-def _clear(store: Store, scope: Scope, context: WindowedContext, model: Model, budget: Budget, spans: Spans) -> None:
+def _clear(journal: Journal, context: WindowedContext, model: Model, budget: Budget, spans: Spans) -> None:
     before = context.view.tokens
     leaving = sum(entry.tokens for lo, _ in spans if (entry := context.view.get(lo)))
     plan = EvictionPlan(
@@ -110,8 +115,8 @@ def _clear(store: Store, scope: Scope, context: WindowedContext, model: Model, b
     if facts.get("unsummarized"):
         # An agent at work must go on without its summary. Here nothing is lost by waiting, and every question would be.
         raise ModelUnavailable(f"a session of the history could not be summarized{said}. Resume the run to try again.")
-    draft = scope.draft(Kind.EVICTION, content=plan.summary() + said, metadata=plan.metadata() | facts)
-    context.add(store.log.get(store.append(draft)))
+    draft = journal.draft(Kind.EVICTION, content=plan.summary() + said, metadata=plan.metadata() | facts)
+    context.add(journal.append(draft))
 
 
 def inherited_events(store: Store, context: Context) -> Iterator[Event]:

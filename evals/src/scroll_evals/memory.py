@@ -19,7 +19,8 @@ from scroll_context.errors import BadInput, ContextOverflow, ModelRefused, Model
 from scroll_context.events import Kind
 from scroll_context.models.protocol import Stoppable
 from scroll_context.session.context import Actions, WindowedContext
-from scroll_context.session.session import SessionOptions, lineage
+from scroll_context.session.history import lineage
+from scroll_context.session.session import SessionOptions
 from scroll_context.store.store import Store
 from scroll_evals import judge, scoring
 from scroll_evals.ingested_view import (

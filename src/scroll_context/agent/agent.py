@@ -1,33 +1,45 @@
-"""The agent: fit the view, ask the model, record the reply, carry out its calls, until it answers.
+"""The agent: take the view, ask the model, record the reply, carry out its calls, until it answers.
 
-`Agent.run` is the whole loop. Everything that happened is in the log before the next thing happens, so a run can
-stop at any point (a limit, Ctrl-C, a crash) and `run()` without a message goes on from there.
+`Agent.run` is the whole loop; `arun`, `stream` and `astream` are other ways to wait for it. Everything that happened is
+in the log before the next thing happens, so a run can stop at any point (a limit, Ctrl-C, a crash) and `run()` without
+a message goes on from there.
 """
 
+import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 import msgspec
+from msgspec.structs import replace
 
-from scroll_context.agent.prompt import exec_spec, system_prompt
-from scroll_context.errors import ContextOverflow, ModelCancelled
+from scroll_context.agent.prompt import answer_tool, exec_spec, system_prompt
+from scroll_context.background import in_background, in_thread
+from scroll_context.errors import BadInput, ContextOverflow, ModelCancelled
 from scroll_context.events import Event, Kind
 from scroll_context.messages import ToolCall, ToolSpec
-from scroll_context.models import Model, Reply, Request, Settings, Usage
+from scroll_context.models import Model, Reply, Settings, Usage
 from scroll_context.models.protocol import Stoppable
 from scroll_context.session.session import Session
-from scroll_context.view.eviction import Budget
-from scroll_context.view.headline import parse_field, parse_reply, without_headline
-from scroll_context.view.tokens import estimate
+from scroll_context.view.headline import without_headline
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=Any)  # an agent without a type of answer needs no annotation
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 EMPTY_REPLIES = 2  # in a row, after which a run stops
+CUT_REPLIES = 2  # in a row that ended at the limit of output tokens, after which a run stops
 STOPPED = "not run: the user stopped the work before this call"
 FINISHED = "taken as the answer; the task is over"
 TOO_LATE = "not run: the answer had been given before this call"
 
-State = Literal["answered", "stopped", "steps", "tokens", "time", "money", "silent"]
+State = Literal["answered", "stopped", "steps", "tokens", "time", "money", "silent", "cut"]
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,17 +61,33 @@ class Totals(msgspec.Struct, kw_only=True):
     dollars: float = 0.0
     seconds: float = 0.0
 
+    def add(self, usage: Usage, cost: float | None) -> None:
+        self.input_tokens += usage.input_tokens
+        self.output_tokens += usage.output_tokens
+        self.cache_read_tokens += usage.cache_read_tokens
+        self.dollars += cost or 0.0
 
-class Run(msgspec.Struct, frozen=True):
+
+class Run(msgspec.Struct, Generic[T], frozen=True):
     """How a run ended. Any state but "answered" can be continued with `run()`."""
 
     state: State
     answer: str
     totals: Totals
+    value: T | None = None  # the answer as the type that the agent was asked for
 
 
-class Agent:
-    """A model at work in a session."""
+class Progress(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """One thing that happened in a streamed run."""
+
+    kind: Literal["text", "cell", "call", "result", "observation", "eviction", "notice", "answer"]
+    text: str = ""  # a piece of the reply, a cell's source, arguments, a result, or the answer
+    event: Event | None = None  # as recorded; None for pieces of text
+    run: Run[T] | None = None  # with "answer": how the run ended
+
+
+class Agent(Generic[T]):
+    """A model at work in a session. With `answer=SomeType`, runs end with a checked value of that type."""
 
     def __init__(
         self,
@@ -72,168 +100,144 @@ class Agent:
         tool_names: tuple[str, ...] = ("exec",),
         instructions: str = "",
         finish_tool: ToolSpec | None = None,
+        answer: type[T] | None = None,
     ) -> None:
+        if answer is not None and finish_tool is not None:
+            raise BadInput("give `answer` or `finish_tool`, not both: each says how a run ends")
         self.session = session
         self.model = model
         self.limits = limits or Limits()
         self.settings = settings or Settings()
         self.on_text = on_text
         self.tool_names = tool_names
-        self.finish_tool = finish_tool
-        self.specs = self._specs()
-        self._schema_tokens = sum(estimate(msgspec.json.encode(spec).decode()) for spec in self.specs)
-        self.system = system_prompt(session, tool_names, instructions)
+        self.instructions = instructions
+        self._answer_tool = answer_tool(answer) if answer is not None else None
+        self.finish_tool = self._answer_tool.spec if self._answer_tool is not None else finish_tool
         self.totals = Totals()
+        self._prepare()
         self._stop = threading.Event()
         self._in_cell = threading.Event()
-        session.record(
-            Kind.SESSION, content=self.system, name=model.name,
-            metadata={"context": session.options.context, "window": model.window,
-                      "tools": msgspec.to_builtins(self.specs)},
-        )  # fmt: skip
 
-    def run(self, message: str | None = None) -> Run:
+    def _prepare(self) -> None:
+        """The constant part of every request of a run. Tools may have been added since the last one."""
+        actions, toolbox = self.session.context.actions, self.session.environment.toolbox
+        specs = tuple(exec_spec(name) for name in self.tool_names) if actions.exec else toolbox.specs()
+        self.specs = (*specs, self.finish_tool) if self.finish_tool is not None else specs
+        self.system = system_prompt(self.session, self.tool_names, self.instructions)
+
+    # running --------------------------------------------------------------------------------------------
+
+    def run(self, message: str | None = None) -> Run[T]:
         """Work on a message of the user, or, without one, go on where the session stopped."""
         self._stop.clear()
+        self._prepare()
         self.totals = Totals()
         started = time.monotonic()
         if message is not None:
             self.session.say(message)
+        stop_counting = self.session.subscribe(self._count_plan)
         try:
-            state, answer = self._loop(started)
+            state, answer, value = self._loop(started)
         finally:
+            stop_counting()
             self.totals.seconds = time.monotonic() - started
-        return Run(state, without_headline(answer), self.totals)
+        return Run(state, without_headline(answer), self.totals, value)
 
-    def _loop(self, started: float) -> tuple[State, str]:
-        silent = 0
+    def _loop(self, started: float) -> tuple[State, str, T | None]:
+        silent = cut = 0
         while True:
             self.totals.seconds = time.monotonic() - started
             if ended := self._reached_limit():
-                return ended, ""
+                return ended, "", None
             reply = self._step()
             if reply.finish_reason == "stopped":
-                return "stopped", reply.text
+                return "stopped", reply.text, None
             finished = self._carry_out_all(reply.tool_calls)
             if finished is not None:
-                return "answered", _finished(finished)
-            if not reply.tool_calls and reply.text.strip():
-                return "answered", reply.text
-            silent = 0 if reply.tool_calls else silent + 1
-            if silent > EMPTY_REPLIES:
-                return "silent", ""
-            if silent:
+                return "answered", *finished
+            if reply.tool_calls:
+                silent = cut = 0
+            elif reply.finish_reason == "length":
+                cut += 1
+                if cut > CUT_REPLIES:
+                    return "cut", reply.text, None
+                self.session.notice("Your last reply was cut off at its limit of tokens. Say it again, shorter.")
+            elif not reply.text.strip():
+                silent += 1
+                if silent > EMPTY_REPLIES:
+                    return "silent", "", None
                 self.session.notice("Your last reply was empty. Go on with the task, or give your answer.")
-
-    def stop(self) -> None:
-        """Stop the reply or the cell that is under way, from any thread; the session stays as it is."""
-        self._stop.set()
-        threading.Thread(target=self._interrupt_cell, name="scroll-stop", daemon=True).start()
-
-    def _interrupt_cell(self) -> None:
-        """Interrupt the running cell; one that is about to start is waited for."""
-        while self._stop.is_set() and self._in_cell.is_set():
-            if self.session.environment.kernel.interrupt():
-                return
-            time.sleep(0.01)
+            elif self._answer_tool is not None:
+                silent += 1
+                if silent > EMPTY_REPLIES:
+                    return "silent", reply.text, None
+                self.session.notice(f"To give your answer, call {self._answer_tool.name} with it.")
+            else:
+                return "answered", reply.text, None
 
     def _step(self) -> Reply:
-        """One exchange: fit, ask, record."""
+        """One exchange: view, ask, record."""
         try:
             try:
                 reply = self._ask()
             except ContextOverflow:
-                if not self._fit(overflowed=True):
-                    raise
-                reply = self._ask()
+                reply = self._ask(overflowed=True)
         except ModelCancelled as cancelled:
             reply = Reply(text=cancelled.partial, finish_reason="stopped")
-        self._record(reply)
+        self.session.replied(reply)
         self.totals.steps += 1
-        self._count(reply.usage, reply.cost)
+        self.totals.add(reply.usage, reply.cost)
         return reply
 
-    def _count(self, usage: Usage, cost: float | None) -> None:
-        self.totals.input_tokens += usage.input_tokens
-        self.totals.output_tokens += usage.output_tokens
-        self.totals.cache_read_tokens += usage.cache_read_tokens
-        self.totals.dollars += cost or 0.0
-
-    def _ask(self) -> Reply:
-        session = self.session
-        self._fit()
-        digest = session.environment.digest()
-        rendered = session.context.render(self.system, digest)
-        session.record(
-            Kind.REQUEST, name=self.model.name,
-            metadata={**rendered.metadata(), "tokens": rendered.tokens + self._schema_tokens, "digest": digest},
+    def _ask(self, overflowed: bool = False) -> Reply:
+        request = self.session.view(
+            self.system, tools=self.specs, window=self.model.window, model_name=self.model.name,
+            overflowed=overflowed, model=Stoppable(self.model, self._stop),
         )  # fmt: skip
-        return self.model.reply(
-            Request(rendered.messages, self.specs, self.settings), on_text=self.on_text, cancel=self._stop
-        )
+        request = replace(request, settings=self.settings)
+        return self.model.reply(request, on_text=self.on_text, cancel=self._stop)
 
-    def _fit(self, overflowed: bool = False) -> bool:
-        """Bring the view within its budget; whether it shrank."""
-        overhead = estimate(self.system) + estimate(self.session.environment.digest()) + self._schema_tokens
-        budget = Budget(window=self.model.window, overhead=overhead)
-        shrank = self.session.context.fit(self.session, budget, Stoppable(self.model, self._stop), overflowed)
-        if shrank:  # a context may have asked the model for a summary, which counts
-            session_id = self.session.scope.session_id
-            plan = self.session.store.log.tail(1, session_id=session_id, kind=Kind.EVICTION)[0]
-            self._count(msgspec.convert(plan.metadata.get("usage", {}), Usage), plan.metadata.get("cost"))
-        return shrank
-
-    def _record(self, reply: Reply) -> Event:
-        given = [call.arguments.get("headline") for call in reply.tool_calls if isinstance(call.arguments, dict)]
-        found = next((headline for one in given if (headline := parse_field(one))), None) or parse_reply(reply.text)
-        metadata: dict[str, Any] = {
-            "tool_calls": [msgspec.to_builtins(call) for call in reply.tool_calls],
-            "thinking": [msgspec.to_builtins(block) for block in reply.thinking],
-            "usage": msgspec.to_builtins(reply.usage),
-            "model": reply.model,
-            "finish_reason": reply.finish_reason,
-            "cost": reply.cost,
-            "cut": reply.finish_reason == "stopped",
-        }
-        return self.session.record(
-            Kind.CONVERSATION,
-            role="assistant",
-            content=reply.text,
-            headline=found.full() if found else "",
-            metadata={name: value for name, value in metadata.items() if value},
-        )
-
-    def _carry_out_all(self, calls: Sequence[ToolCall]) -> ToolCall | None:
-        """Carry out the calls of a reply; each gets a result. Returns the one that ended the task, if one did."""
-        finished: ToolCall | None = None
+    def _carry_out_all(self, calls: Sequence[ToolCall]) -> tuple[str, T | None] | None:
+        """Carry out the calls of a reply; each gets a result. Returns the answer, if a call gave it."""
+        finished: tuple[str, T | None] | None = None
         for call in calls:
             if finished is not None:
                 self.session.answer(call, TOO_LATE)
             elif self.finish_tool is not None and call.name == self.finish_tool.name:
-                self.session.answer(call, FINISHED, "ok")
-                finished = call
+                finished = self._finish(call)
             else:
                 self._carry_out(call)
         return finished
+
+    def _finish(self, call: ToolCall) -> tuple[str, T | None] | None:
+        """Take a call as the answer; None when it is not of the type that was asked for."""
+        arguments = call.arguments if isinstance(call.arguments, dict) else {"answer": call.arguments}
+        given, value = arguments.get("answer", ""), None
+        if (wanted := self._answer_tool) is not None:
+            try:
+                value = wanted.convert(wanted.names((), arguments)).arguments["answer"]
+            except Exception as error:  # noqa: BLE001 - a type's own validators are foreign code
+                self.session.answer(call, f"not taken: {error}. Correct it and call {call.name} again.")
+                return None
+        self.session.answer(call, FINISHED, "ok")
+        return given if isinstance(given, str) else msgspec.json.encode(given).decode(), value
 
     def _carry_out(self, call: ToolCall) -> None:
         """Run one call of the model, or tell it why that is not possible."""
         if self._stop.is_set():
             self.session.answer(call, STOPPED)
-        elif call.is_malformed:
+        elif not isinstance(call.arguments, dict):
             self.session.answer(
                 call, f"the arguments of {call.name} are not a JSON object; nothing was run: {call.arguments!s:.500}"
             )
         elif call.name in self.tool_names and self.session.context.actions.exec:
-            source = (
-                call.arguments.get("source") or call.arguments.get("code") if isinstance(call.arguments, dict) else None
-            )
+            source = call.arguments.get("source") or call.arguments.get("code")
             if isinstance(source, str) and source.strip():
                 self._run_cell(call, source)
             else:
                 self.session.answer(call, f"{call.name} needs `source`, the Python cell to run; nothing was run")
         elif call.name in {spec.name for spec in self.specs}:
-            self.session.run_tool(call)
+            self.session.call_tool(call)
         else:
             names = ", ".join(spec.name for spec in self.specs)
             self.session.answer(call, f"there is no tool {call.name!r}; nothing was run. Your tools: {names}")
@@ -244,9 +248,23 @@ class Agent:
             if self._stop.is_set():
                 self.session.answer(call, STOPPED)
             else:
-                self.session.run_cell(call, source)
+                self.session.run(source, call.id, name=call.name)
         finally:
             self._in_cell.clear()
+
+    # stopping -------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Stop the reply or the cell that is under way, from any thread; the session stays as it is."""
+        self._stop.set()
+        in_thread(self._interrupt_cell, "stop")
+
+    def _interrupt_cell(self) -> None:
+        """Interrupt the running cell; one that is about to start is waited for."""
+        while self._stop.is_set() and self._in_cell.is_set():
+            if self.session.interrupt():
+                return
+            time.sleep(0.01)
 
     def _reached_limit(self) -> State | None:
         limits, used = self.limits, self.totals
@@ -262,13 +280,89 @@ class Agent:
             return "money"
         return None
 
-    def _specs(self) -> tuple[ToolSpec, ...]:
-        actions = self.session.context.actions
-        specs = (
-            [exec_spec(name) for name in self.tool_names] if actions.exec else self.session.environment.native_specs()
-        )
-        return (*specs, self.finish_tool) if self.finish_tool is not None else tuple(specs)
+    def _count_plan(self, event: Event) -> None:
+        """A context may have asked the model for a summary of what left the view; that counts."""
+        if event.kind == Kind.EVICTION and "usage" in event.metadata:
+            self.totals.add(msgspec.convert(event.metadata["usage"], Usage), event.metadata.get("cost"))
+
+    # other ways to wait ---------------------------------------------------------------------------------
+
+    async def arun(self, message: str | None = None) -> Run[T]:
+        """As `run`, for asyncio. Cancelling the task stops the reply or the cell; variables and session stay."""
+        return await in_background(lambda: self.run(message), self.stop, "agent")
+
+    def stream(self, message: str | None = None) -> Iterator[Progress[T]]:
+        """As `run`, one happening at a time; the last is the answer. Closing the iterator stops the run."""
+        happenings: queue.SimpleQueue[Progress[T] | None] = queue.SimpleQueue()
+        done = in_thread(lambda: self._feed(message, happenings), "agent")
+        try:
+            while (one := happenings.get()) is not None:
+                yield one
+            yield Progress(kind="answer", text=(run := done.result()).answer, run=run)
+        finally:
+            if not done.done():
+                self.stop()
+                done.exception()  # waits for its end
+
+    async def astream(self, message: str | None = None) -> AsyncIterator[Progress[T]]:
+        """As `stream`, for asyncio. Cancelling the task stops the run."""
+        steps = self.stream(message)
+        try:
+            while (one := await in_background(lambda: next(steps, None), self.stop, "stream")) is not None:
+                yield one
+        finally:
+            await in_background(steps.close, self.stop, "stream")  # type: ignore[attr-defined]
+
+    def _feed(self, message: str | None, happenings: "queue.SimpleQueue[Progress[T] | None]") -> Run[T]:
+        """Run, and put what happens into a queue; None at the end."""
+        on_text, pieces = self.on_text, _Pieces()
+
+        def heard(piece: str) -> None:
+            if on_text is not None:
+                on_text(piece)
+            if visible := pieces.add(piece):
+                happenings.put(Progress(kind="text", text=visible))
+
+        def happened(event: Event) -> None:
+            if event.kind == Kind.CONVERSATION and event.role == "assistant":
+                if visible := pieces.rest():
+                    happenings.put(Progress(kind="text", text=visible))
+            elif (kind := _KINDS.get(event.kind)) is not None:
+                happenings.put(Progress(kind=kind, text=event.content, event=event))
+
+        self.on_text = heard
+        unsubscribe = self.session.subscribe(happened)
+        try:
+            return self.run(message)
+        finally:
+            self.on_text = on_text
+            unsubscribe()
+            happenings.put(None)
 
 
-def _finished(call: ToolCall) -> str:
-    return str(call.arguments.get("answer", "")) if isinstance(call.arguments, dict) else str(call.arguments)
+_KINDS: dict[str, Any] = {
+    Kind.CELL: "cell", Kind.TOOL_CALL: "call", Kind.TOOL_RESULT: "result", Kind.OBSERVATION: "observation",
+    Kind.EVICTION: "eviction", Kind.NOTICE: "notice",
+}  # fmt: skip
+
+
+class _Pieces:
+    """The text of one reply as it arrives, held back from where its headline may begin."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._given = 0
+
+    def add(self, piece: str) -> str:
+        self._text += piece
+        fence = self._text.rfind("⟦")
+        upto = len(self._text) if fence < 0 else fence
+        given, self._given = self._text[self._given : upto], max(upto, self._given)
+        return given
+
+    def rest(self) -> str:
+        """What was held back and was no headline after all; the next reply begins."""
+        visible = without_headline(self._text)
+        rest = visible[self._given :]
+        self._text, self._given = "", 0
+        return rest

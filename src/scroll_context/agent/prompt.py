@@ -1,10 +1,11 @@
-"""The system prompt, put together from the Markdown files in prompts/, and the tool that runs cells."""
+"""The system prompt, put together from the Markdown files in prompts/, and the tools of the agent itself."""
 
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scroll_context.messages import ToolSpec
+from scroll_context.surface.tools import Tool, tool
 
 if TYPE_CHECKING:
     from scroll_context.session.session import Session
@@ -32,6 +33,17 @@ def exec_spec(name: str) -> ToolSpec:
     )
 
 
+def answer_tool(wanted: type) -> Tool[..., Any]:
+    """The tool by which a model gives an answer of a type; the annotation makes both its schema and its check."""
+
+    def answer(answer: Any) -> Any:
+        """Give the answer to the user's request. This ends the task."""
+        return answer
+
+    answer.__annotations__ = {"answer": wanted, "return": None}
+    return tool(answer)
+
+
 def system_prompt(session: "Session", tool_names: tuple[str, ...], instructions: str = "") -> str:
     """The constant beginning of every request of a session."""
     actions = session.context.actions
@@ -40,7 +52,8 @@ def system_prompt(session: "Session", tool_names: tuple[str, ...], instructions:
     parts = [part(name).replace("{tools}", tools) for name in actions.prompts if name not in without]
     if instructions:
         parts.append(instructions.strip())
-    return "\n\n".join(parts).replace("{exec}", " or ".join(tool_names))
+    text = "\n\n".join(parts).replace("{exec}", " or ".join(tool_names))
+    return text.replace("{cell_seconds}", f"{session.cell_timeout:g}")
 
 
 @cache

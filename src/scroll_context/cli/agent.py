@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from scroll_context.cli.watch import Consent
     from scroll_context.events import Scope
     from scroll_context.models import Model
-    from scroll_context.session.session import AnyTool, Session
+    from scroll_context.session.session import AnyTool, Reach, Session
     from scroll_context.store.store import Store
     from scroll_context.surface.ask import AskModel
     from scroll_context.surface.tools import Tool
@@ -49,6 +49,7 @@ WHY_NO_ANSWER = {
     "time": "it took as long as --seconds allows",
     "money": "it cost as much as --dollars allows",
     "silent": "the model gave only empty replies",
+    "cut": "its replies were cut off at the limit of output tokens; the partial text is above",
 }
 
 
@@ -64,7 +65,7 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[Path, ...] = ()
     mcp: tuple[str, ...] = ()
     ask: str | None = None
-    reach: str | None = None
+    reach: "Reach | None" = None
     context: str | None = None
     agent: str = ""
     task: str = ""
@@ -230,7 +231,7 @@ def resume(session: str, prompt: str | None, options: AgentOptions, store: Path)
       scroll resume s-1f2e3d4c 'And by train?' --model anthropic:claude-sonnet-4-5
     """
     from scroll_context.events import Kind
-    from scroll_context.session.session import lineage
+    from scroll_context.session.history import lineage
 
     message = None if prompt is None else _read(prompt)
     models = options.connect()
@@ -294,8 +295,8 @@ def _work(
     consent = Consent(screen, "always" if options.yes else "ask" if sys.stdin.isatty() else "never")
     with open_session(store, name, options, consent, asked) as session:
         if not options.quiet:
-            note(reach_text(session.options.reach, session.scope))
-            session.on_event = Watch(screen, stream=False).event
+            note(reach_text(session.reach, session.scope))
+            session.subscribe(Watch(screen, stream=False).event)
         agent = Agent(session, model, limits=options.limits)
         called = session.scope.session_id
         go_on = f"`scroll resume {quote(called)}` goes on where it stopped"
@@ -372,7 +373,7 @@ def open_session(
     import uuid
 
     from scroll_context.kernel.kernel import KernelOptions
-    from scroll_context.session.session import Session, SessionOptions, recorded_context
+    from scroll_context.session.session import Session, SessionOptions
 
     with contextlib.ExitStack() as stack:
         tools: list[AnyTool] = [tool for file in options.tools for tool in tools_of(file)]
@@ -380,8 +381,8 @@ def open_session(
         ask = reading_of(asked) if asked else None
         known = bool(name and store.log.tail(1, session_id=name))
         settings = SessionOptions(
-            reach=options.reach or "agent",
-            context=options.context or (recorded_context(store, name) if known else "scroll"),
+            reach=options.reach or (None if known else "agent"),  # a known session keeps the one it was opened with
+            context=options.context or None,
             cell_timeout=PATIENCE if patient else 120.0,
             kernel=KernelOptions(call_seconds=PATIENCE) if patient else None,
         )

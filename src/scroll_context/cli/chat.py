@@ -41,7 +41,7 @@ def talk(folder: Path, name: str, options: AgentOptions) -> None:
         open_session(store, name, options, consent, asked, patient=True) as session,
     ):
         watch = Watch(screen, stream=True)
-        session.on_event = watch.event
+        session.subscribe(watch.event)
         chat = Chat(Agent(session, model, on_text=watch.text), watch, consent, screen)
         chat.greet()
         chat.loop()
@@ -63,7 +63,7 @@ class Chat:
     def greet(self) -> None:
         session = self.agent.session
         self._tell(f"{self.agent.model.name}, session {self._called}. /help says what else there is.")
-        self._tell(reach_text(session.options.reach, session.scope))
+        self._tell(reach_text(session.reach, session.scope))
 
     def loop(self) -> None:
         """Read, answer, until the user leaves."""

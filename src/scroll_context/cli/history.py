@@ -91,7 +91,7 @@ def trajectory(session: str, out: Path | None, store: Path, as_json: bool) -> No
     """
     import msgspec
 
-    from scroll_context.session.session import lineage
+    from scroll_context.session.history import lineage
     from scroll_context.session.trajectory import trajectory as steps_of
 
     with open_store(store) as opened:

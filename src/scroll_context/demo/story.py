@@ -31,7 +31,8 @@ from scroll_context.messages import canonical
 from scroll_context.models.scripted import quarter_of_characters
 from scroll_context.session.accounts import accounts
 from scroll_context.session.explain import explain
-from scroll_context.session.session import Session, lineage
+from scroll_context.session.history import lineage
+from scroll_context.session.session import Session, SessionOptions
 from scroll_context.store.store import Store
 from scroll_context.store.verify import verify
 from scroll_context.surface.toolbox import ToolUse
@@ -59,12 +60,19 @@ class Story:
         self.flights = world.search_flights("ZRH", "OPO", dt.date.fromisoformat(script.DAY))
         self.witness: dict[int, str] = {}  # by seq
         self.pace = PACE if stage.paced else 0.0
+        self.unwatch: Callable[[], None] = lambda: None
 
     def play(self) -> int:
         """Tell the whole story in a new store; returns how many claims were false."""
         with Store(self.folder, create=True) as store:
             self.import_the_past(store)
-            with Session.open(store, session_id=SESSION, tools=self.office.tools(), confirm=self.confirm) as session:
+            with Session.open(
+                store,
+                session_id=SESSION,
+                options=SessionOptions(reach="all"),  # the imported conversations are sessions of their own
+                tools=self.office.tools(),
+                confirm=self.confirm,
+            ) as session:
                 lines = [*script.flight_and_road(), *script.tour(), *script.second_choice()]
                 agent = Agent(session, script.model(lines, pace=self.pace), on_text=self.stage.speak)
                 self.three_cells(agent)
@@ -85,7 +93,8 @@ class Story:
             self.witness[event.seq] = hashlib.sha256(text.encode()).hexdigest()
             show(event)
 
-        session.on_event = on_event
+        self.unwatch()
+        self.unwatch = session.subscribe(on_event)
 
     def confirm(self, use: ToolUse) -> bool:
         """Tools with effects ask first. The demonstration says yes, visibly."""

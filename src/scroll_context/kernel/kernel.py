@@ -192,6 +192,13 @@ class Kernel:
             self._cell = max(self._cell, manifest.cell)
             return self._revive()
 
+    def replace_preludes(self, preludes: tuple[Prelude, ...]) -> None:
+        """Run these preludes in the place of those that the kernel was made with: now, and in every new process."""
+        with self._turn:
+            self._setup = (self._setup[0], preludes)
+            if self._worker is not None:
+                self._worker.prepare(Prepare(*self._setup, self._options.output_bytes), _SETUP_SECONDS)
+
     def close(self) -> None:
         """End the process, and the cell that it may be running. What was not saved is gone."""
         self._started = False  # whoever waits for a turn gets none

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from scroll_context.errors import BadInput
-from scroll_context.events import Event, Kind
+from scroll_context.events import BOOKKEEPING, Event, Kind
 from scroll_context.models import Model
 from scroll_context.session.earlier import earlier_work
 from scroll_context.view.eviction import Budget, plan_eviction
@@ -47,7 +47,7 @@ class Context(Protocol):
     def add(self, event: Event) -> None:
         """Take in the next event of the session."""
 
-    def fit(self, session: "Session", budget: Budget, model: Model, overflowed: bool) -> bool:
+    def fit(self, session: "Session", budget: Budget, model: Model | None, overflowed: bool) -> bool:
         """Make the view fit its budget, recording what it does; whether it shrank."""
 
     def render(self, system: str, digest: str) -> Rendered:
@@ -76,6 +76,8 @@ class WindowedContext:
         self._visible: Collection[int] = frozenset()
 
     def add(self, event: Event) -> None:
+        if event.is_foreign and event.kind in BOOKKEEPING:
+            return  # an import brings text to read, never a plan to carry out
         payload = event.payload
         native = event.kind == Kind.TOOL_RESULT and not self.actions.exec
         if native and payload is not None and payload.is_text and payload.size <= WHOLE_RESULT:
@@ -83,7 +85,7 @@ class WindowedContext:
             event = replace(event, content=self._text(event), payload=None)
         self.view.add(event)
 
-    def fit(self, session: "Session", budget: Budget, model: Model, overflowed: bool) -> bool:
+    def fit(self, session: "Session", budget: Budget, model: Model | None, overflowed: bool) -> bool:
         budget = self.room(budget)
         if not self.view.begun and self.preface() is None:
             self.begin(session, budget)
@@ -129,7 +131,7 @@ class WindowedContext:
         """The budget, less what this context needs for itself."""
         return budget
 
-    def replacement(self, plan: EvictionPlan, budget: Budget, model: Model) -> tuple[str, dict[str, Any]]:  # noqa: ARG002
+    def replacement(self, plan: EvictionPlan, budget: Budget, model: Model | None) -> tuple[str, dict[str, Any]]:  # noqa: ARG002
         """What is to stand for what leaves: a remark for people, and facts to record with the plan."""
         return "", {}
 

@@ -2,7 +2,8 @@
 
 It runs one cell at a time and answers the cell's calls: `ms.*` from the memory surface, tools from the toolbox, `ask`
 from a model. Every call is checked on this side of the wire; the kernel is never trusted. After a cell its namespace
-is saved in the background, so that neither the model nor the next cell waits for it unless it is still going on.
+is saved in the background, so that neither the model nor the next cell waits for it unless it is still going on. A
+snapshot event holds what changed since the one before; folding them in order gives the namespace at any seq.
 """
 
 import threading
@@ -16,12 +17,17 @@ from scroll_context.events import Event, Kind
 from scroll_context.kernel.jail import JailSpec
 from scroll_context.kernel.kernel import Kernel, KernelOptions
 from scroll_context.kernel.protocol import Prelude
-from scroll_context.kernel.results import CapabilityCall, CapabilityResult, CellResult, Manifest, RestoreReport
-from scroll_context.messages import ToolSpec
+from scroll_context.kernel.results import (
+    CapabilityCall,
+    CapabilityResult,
+    CellResult,
+    Manifest,
+    RestoreReport,
+    SavedVariable,
+)
 from scroll_context.session.context import Actions
-from scroll_context.session.snapshots import Change, change, fold
+from scroll_context.store.journal import Journal
 from scroll_context.store.payloads import PayloadStore
-from scroll_context.store.store import Store
 from scroll_context.surface.ask import Ask
 from scroll_context.surface.memory import MemorySurface, handles_prelude, memory_prelude
 from scroll_context.surface.toolbox import Toolbox
@@ -29,31 +35,68 @@ from scroll_context.surface.toolbox import Toolbox
 BLOB_TYPE = "application/x-python-pickle"
 
 
+class NamespaceChange(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The content of a snapshot event: the variables that are new, changed or gone since the snapshot before."""
+
+    cell: int
+    python: str
+    saved: tuple[SavedVariable, ...] = ()
+    gone: tuple[str, ...] = ()
+    sources: dict[int, tuple[int, ...]] = {}  # of cells that were not among those before
+
+    @staticmethod
+    def between(before: Manifest, after: Manifest) -> "NamespaceChange":
+        known = {one.name: one for one in before.variables}
+        names = {one.name for one in after.variables}
+        return NamespaceChange(
+            after.cell,
+            after.python,
+            tuple(one for one in after.variables if known.get(one.name) != one),
+            tuple(name for name in known if name not in names),
+            {cell: seqs for cell, seqs in after.sources.items() if before.sources.get(cell) != seqs},
+        )
+
+
+def folded(changes: Iterable[NamespaceChange]) -> Manifest:
+    """The namespace that a series of changes leads to."""
+    variables: dict[str, SavedVariable] = {}
+    sources: dict[int, tuple[int, ...]] = {}
+    cell, python = 0, ""
+    for one in changes:
+        sources |= one.sources
+        cell, python = one.cell, one.python
+        for name in one.gone:
+            variables.pop(name, None)
+        variables.update((saved.name, saved) for saved in one.saved)
+    needed = {cell for saved in variables.values() for cell in saved.cells}
+    kept = {cell: seqs for cell, seqs in sources.items() if cell in needed}
+    return Manifest(variables=tuple(variables.values()), cell=cell, python=python, sources=kept)
+
+
 class Environment:
     """Owns the kernel of a session. `close` ends it; what was saved can be restored into another."""
 
     def __init__(
         self,
-        store: Store,
+        journal: Journal,
         toolbox: Toolbox,
         memory: MemorySurface,
         ask: Ask | None,
         *,
         actions: Actions,
-        on_event: Callable[[int], None],
         jail: JailSpec | None = None,
         options: KernelOptions | None = None,
     ) -> None:
-        self.store = store
+        self.journal = journal
         self.toolbox = toolbox
         self.memory = memory
         self.ask = ask
         self.actions = actions
-        self._on_event = on_event
         self.save_trouble = ""  # why the newest save failed; the next one tries again
         self._cell_seq = 0
         self._cell_over = threading.Event()
         self._saved = Manifest()
+        self._blobs = _Blobs(journal.log.payloads)
         self._after_cell = ThreadPoolExecutor(1, thread_name_prefix="scroll-save")  # digest first, then save
         self._digest: Future[str] | None = None  # None is unknown
         self._saving: Future[None] | None = None
@@ -61,7 +104,7 @@ class Environment:
         self.kernel = Kernel(
             self._dispatch,
             preludes=self._preludes(),
-            blobs=_Blobs(store.payloads),
+            blobs=self._blobs,
             spec=jail,
             options=options or KernelOptions(call_seconds=longest + 5),
         )
@@ -70,10 +113,6 @@ class Environment:
         """Start the kernel, if the model writes cells at all."""
         if self.actions.exec:
             self.kernel.start()
-
-    def native_specs(self) -> tuple[ToolSpec, ...]:
-        """The tools that the model calls itself, where it writes no cells."""
-        return self.toolbox.specs()
 
     def digest(self) -> str:
         """The variables of the namespace, for the end of the newest message."""
@@ -108,11 +147,18 @@ class Environment:
 
     def restore(self, snapshots: Iterable[Event]) -> RestoreReport:
         """Bring back the namespace that these snapshots lead to."""
-        self._saved = fold(msgspec.json.decode(self.store.log.text(one), type=Change) for one in snapshots)
+        text = self.journal.log.text
+        self._saved = folded(msgspec.json.decode(text(one), type=NamespaceChange) for one in snapshots)
         self._digest = None
         return self.kernel.restore(self._saved)
 
+    def tools_changed(self) -> None:
+        """Let the cells have the tools that the toolbox has now."""
+        self.kernel.replace_preludes(self._preludes())
+        self._digest = None
+
     def close(self) -> None:
+        """Save in full what may have changed without a cell, then end the kernel."""
         try:
             self.settle()
             if any(one.stale for one in self._saved.variables):
@@ -123,12 +169,19 @@ class Environment:
             self.memory.close()
 
     def _save(self, full: bool = False) -> None:
+        quota, used = self.journal.quota.snapshot_bytes, self.journal.used.snapshot_bytes
+        if used >= quota:
+            self.save_trouble = f"this session has saved {used:,} of {quota:,} bytes, its quota"
+            return
         try:
             report = self.kernel.save(full)
-            changed = change(self._saved, report.manifest)
-            if not changed.is_empty:
+            changed = NamespaceChange.between(self._saved, report.manifest)
+            if changed.saved or changed.gone:
                 content = msgspec.json.encode(changed).decode()
-                self.store.append(self.memory.scope.draft(Kind.SNAPSHOT, content=content, reply_to=self._cell_seq))
+                written = {"bytes": self._blobs.take_written() + len(content)}
+                self.journal.append(
+                    self.journal.draft(Kind.SNAPSHOT, content=content, reply_to=self._cell_seq, metadata=written)
+                )
                 self._saved = report.manifest
             self.save_trouble = ""
         except (KernelError, StoreError) as error:
@@ -159,9 +212,7 @@ class Environment:
         return methods[call.capability](*call.args, **call.kwargs)
 
     def _call_tool(self, name: str, call: CapabilityCall) -> CapabilityResult:
-        outcome = self.toolbox.call(
-            name, call.args, call.kwargs, cell_seq=self._cell_seq, deadline=call.deadline, on_event=self._on_event
-        )
+        outcome = self.toolbox.call(name, call.args, call.kwargs, cell_seq=self._cell_seq, deadline=call.deadline)
         value = {"handle": msgspec.to_builtins(outcome.ref)} if outcome.ref else {"value": outcome.value}
         return CapabilityResult(value, (outcome.result_seq,))
 
@@ -171,9 +222,16 @@ class _Blobs:
 
     def __init__(self, payloads: PayloadStore) -> None:
         self._payloads = payloads
+        self._written = 0
 
     def put(self, data: bytes, /) -> str:
+        self._written += len(data)
         return self._payloads.put(data, BLOB_TYPE).digest
 
     def get(self, digest: str, /) -> bytes:
         return self._payloads.read(digest)
+
+    def take_written(self) -> int:
+        """The bytes put since this was last asked."""
+        written, self._written = self._written, 0
+        return written

@@ -14,7 +14,7 @@ from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
 from scroll_context.messages import Message
 from scroll_context.session.context import WindowedContext, context_class
-from scroll_context.session.session import lineage
+from scroll_context.session.history import lineage
 from scroll_context.store.merge import as_recorded
 from scroll_context.store.store import Store
 from scroll_context.view.working import RENDERER_VERSION, Departure, departures

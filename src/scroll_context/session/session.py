@@ -1,30 +1,42 @@
 """A session: one agent's work on one history, from its first event to its last, across processes.
 
-The session owns the lifetimes of kernel and context and is the one place where events are recorded: an event is
-appended first and shown afterwards, exactly as the log gives it back, so that a resumed session sees the same bytes.
-Resuming is replaying; a fork replays another session up to a seq. It knows nothing of loops or providers.
+It owns the lifetimes of journal, kernel and context, and the turn that every driver shares: `observe` what was said,
+take the `view` to send, record what the model `replied`, `run` its cells and `call_tool` its calls. Scroll's own agent
+drives it in a loop; another framework may drive the same methods from its hooks. Every event goes through the journal,
+which gives it to the view first, so a resumed session shows the same bytes: resuming is replaying, and a fork replays
+another session up to a seq. The session knows nothing of loops or providers.
 """
 
-import re
-import threading
+import ast
+import logging
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import asdict, replace
 
-from scroll_context.errors import BadInput, UnknownSeq
+from scroll_context.background import in_background
+from scroll_context.errors import BadInput, ContextOverflow, QuotaReached, UnknownSeq
 from scroll_context.events import Event, Kind, Scope
 from scroll_context.kernel.jail import JailSpec
 from scroll_context.kernel.kernel import KernelOptions
 from scroll_context.kernel.observation import observation, restored
 from scroll_context.kernel.results import RestoreReport
-from scroll_context.messages import ToolCall
+from scroll_context.messages import Message, ToolCall, ToolSpec
+from scroll_context.models import DEFAULT_WINDOW, Model, Reply, Request
 from scroll_context.session.context import Context, make_context
 from scroll_context.session.environment import Environment
-from scroll_context.session.recovery import close_open_work
-from scroll_context.store.payloads import TEXT
+from scroll_context.session.history import (
+    bound_since,
+    close_open_work,
+    lineage,
+    recorded_settings,
+    snapshots_of,
+)
+from scroll_context.session.observe import KEY, HostRecord
+from scroll_context.store.journal import Journal, Observer, Quota
 from scroll_context.store.rows import INLINE_LIMIT
 from scroll_context.store.store import Store
 from scroll_context.surface.ask import Ask, AskModel, AskReply
@@ -32,32 +44,60 @@ from scroll_context.surface.memory import MemorySurface
 from scroll_context.surface.memory_tools import memory_tools
 from scroll_context.surface.toolbox import Toolbox, ToolUse
 from scroll_context.surface.tools import Tool
+from scroll_context.view.eviction import Budget
+from scroll_context.view.headline import parse_field, parse_reply
+from scroll_context.view.tokens import estimate
 
-MAX_SEQS = 1_000  # of the events a cell was given that its observation lists
-
-_RECALLS = re.compile(r"\bms\b")
-
+MAX_LISTED = 1_000  # seqs that a cell was given, and names that it bound, that its observation lists
 
 AnyTool = Tool[..., Any] | Callable[..., Any]
+Reach = Literal["session", "task", "agent", "all"]
+
+_logger = logging.getLogger("scroll_context.session")
+
+
+class ViewBudget(msgspec.Struct, frozen=True, kw_only=True):
+    """How full a view may get: evict above `high`, down to `low`, both as shares of the model's window."""
+
+    high: float = 0.8
+    low: float = 0.4
+    keep_steps: int = 4  # the newest steps, which stay while they fit
+    index_share: float = 0.1  # of the window, for the index
 
 
 class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a session is set up; the same for opening, resuming and forking."""
+    """How a session is set up. What is None is as the session was recorded, or the default for a new one."""
 
-    reach: str = "agent"  # what `ms` may read: session, task, agent or all
-    context: str = "scroll"
-    cell_timeout: float = 120.0
-    jail: JailSpec | None = None
+    reach: Reach | None = None  # what `ms` may read; by default `agent` where an agent id was given, else `session`
+    context: str | None = None  # "scroll", or one that an installed package offers for comparison
+    budget: ViewBudget | None = None
+    cell_timeout: float | None = None  # seconds that one cell may run; 120 by default
+    packages: tuple[str, ...] | None = None  # importable names or folders that cells may import besides the default
+    quota: Quota | None = None
+    jail: JailSpec | None = None  # not recorded: this and the next belong to the machine
     kernel: KernelOptions | None = None
+
+    def over(self, recorded: dict[str, Any]) -> "SessionOptions":
+        """These options, with the recorded settings of a session where one is None."""
+        try:
+            past = msgspec.convert(recorded, SessionOptions)
+        except msgspec.ValidationError as error:
+            raise BadInput(f"the recorded settings of this session cannot be read ({error}); name them all") from error
+        return replace(self, **{name: value for name, value in asdict(past).items() if getattr(self, name) is None})
+
+    def settings(self) -> dict[str, Any]:
+        """What is recorded of the options."""
+        named = {name: value for name, value in asdict(self).items() if name not in ("jail", "kernel")}
+        return {name: msgspec.to_builtins(value) for name, value in named.items() if value is not None}
 
 
 class Session:
-    """One session, open in this process. Make one with open(), resume() or fork()."""
+    """One session, open in this process. Make one with open(), resume(), open_or_resume() or fork()."""
 
     def __init__(
         self,
         store: Store,
-        scope: Scope,
+        journal: Journal,
         options: SessionOptions,
         tools: Iterable[AnyTool] = (),
         *,
@@ -65,20 +105,25 @@ class Session:
         ask: AskModel | Callable[[str, str], AskReply] | None = None,
     ) -> None:
         self.store = store
-        self.scope = scope
-        self.options = options
-        self.context: Context = make_context(options.context, store.log.text)
-        self.on_event: Callable[[Event], None] | None = None  # told of each event; of a cell's calls in their threads
-        self._telling = threading.RLock()  # one event at a time
-        memory = MemorySurface(store, scope, options.reach, self)
+        self.journal = journal
+        self.scope = journal.scope
+        self.reach: Reach = options.reach or ("agent" if self.scope.agent_id else "session")
+        self.options = replace(options, reach=self.reach, context=options.context or "scroll")
+        self.budget = options.budget or ViewBudget()
+        self.cell_timeout = options.cell_timeout or 120.0
+        journal.quota = options.quota or Quota()
+        self.context: Context = make_context(str(self.options.context), store.log.text)
+        self._host = HostRecord()
+        self._setup: tuple[object, ...] = ()  # what the newest `session` event of a run says
+        self._schema: tuple[Sequence[ToolSpec], int] = ((), 0)  # the tools of the last request, and their tokens
+        memory = MemorySurface(store, self.scope, self.reach, self)
         native = memory_tools(memory, self.context.actions.memory_tools)
         self.environment = Environment(
-            store,
-            Toolbox([*tools, *native], log=store.log, scope=scope, confirm=confirm),
+            journal,
+            Toolbox([*tools, *native], journal=journal, confirm=confirm),
             memory,
-            Ask(ask, store, scope, on_event=self._tell) if ask is not None else None,
+            Ask(ask, journal) if ask is not None else None,
             actions=self.context.actions,
-            on_event=self._tell,
             jail=options.jail,
             options=options.kernel,
         )
@@ -95,14 +140,22 @@ class Session:
         task_id: str = "",
         options: SessionOptions | None = None,
         tools: Iterable[AnyTool] = (),
-        **callbacks: Any,
+        confirm: Callable[[ToolUse], bool] | None = None,
+        ask: AskModel | Callable[[str, str], AskReply] | None = None,
     ) -> "Session":
         """Begin a new session."""
         scope = Scope(session_id or f"s-{uuid.uuid4().hex[:12]}", agent_id, task_id)
-        if store.log.tail(1, session_id=scope.session_id):
-            raise BadInput(f"session {scope.session_id!r} exists already; resume it, or choose another name")
-        session = cls(store, scope, options or SessionOptions(), tools, **callbacks)
-        session._start()
+        _check_new(store, scope.session_id)
+        journal = Journal(store.log, scope)
+        try:
+            _check_new(store, scope.session_id)  # again: another process may have begun it meanwhile
+            session = cls(store, journal, options or SessionOptions(), tools, confirm=confirm, ask=ask)
+            journal.follow(session._take_in)
+            session._start()
+        except BaseException:
+            journal.close()
+            raise
+        session.record(Kind.SESSION, content="opened", metadata={"settings": session.options.settings()})
         return session
 
     @classmethod
@@ -113,35 +166,82 @@ class Session:
         *,
         options: SessionOptions | None = None,
         tools: Iterable[AnyTool] = (),
-        **callbacks: Any,
+        confirm: Callable[[ToolUse], bool] | None = None,
+        ask: AskModel | Callable[[str, str], AskReply] | None = None,
+        wait: float = 0.0,
     ) -> "Session":
-        """Go on with a session where it stopped, whatever stopped it; under its own context, unless told otherwise."""
+        """Go on with a session where it stopped, whatever stopped it, with the settings that it was opened with.
+
+        Options that are given win over the recorded ones; that is how a session is given a wider reach. A session
+        that is open elsewhere raises SessionBusy, after waiting `wait` seconds for it.
+        """
         first = next(store.log.iterate(session_id=session_id), None)
         if first is None:
-            raise UnknownSeq(f"there is no session {session_id!r} in this store; `scroll sessions` lists them")
+            raise UnknownSeq(f"there is no session {session_id!r} in this store; Store.log.sessions() lists them")
         scope = Scope(session_id, first.agent_id, first.task_id)
-        options = options or SessionOptions(context=recorded_context(store, session_id))
-        session = cls(store, scope, options, tools, **callbacks)
-        told = close_open_work(store, scope)
-        events = list(session.events())
-        for event in events:
-            session.context.add(event)
-        session._start()
+        journal = Journal(store.log, scope, wait=wait)
         try:
+            recorded = recorded_settings(store, session_id)
+            wanted = (options or SessionOptions()).over(recorded)
+            session = cls(
+                store, journal, replace(wanted, reach=wanted.reach or "session"), tools, confirm=confirm, ask=ask
+            )
+            told = close_open_work(journal)
+            if wanted.reach is None:
+                told.append("No reach was recorded for this session, so `ms` reaches this session only.")
+                _logger.warning("session %r has no recorded reach; it is resumed with reach 'session'", session_id)
+            events = list(session.events())
+            journal.follow(session._take_in, events)
+            session._start()
             session._restore(events, told)
         except BaseException:
-            session.close()
+            journal.close()
             raise
         return session
 
-    def fork(self, at_seq: int, *, session_id: str = "", **setup: Any) -> "Session":
-        """A new session with this one's options and its past up to a seq. `setup` is as for resume()."""
-        setup = {"options": self.options} | setup
+    @classmethod
+    def open_or_resume(
+        cls,
+        store: Store,
+        session_id: str,
+        *,
+        agent_id: str = "",
+        task_id: str = "",
+        options: SessionOptions | None = None,
+        tools: Iterable[AnyTool] = (),
+        confirm: Callable[[ToolUse], bool] | None = None,
+        ask: AskModel | Callable[[str, str], AskReply] | None = None,
+        wait: float = 0.0,
+    ) -> "Session":
+        """The session of this name: where it stopped, or a new one."""
+        given: dict[str, Any] = {"options": options, "tools": tools, "confirm": confirm, "ask": ask}
+        if store.log.tail(1, session_id=session_id):
+            return cls.resume(store, session_id, wait=wait, **given)
+        return cls.open(store, session_id=session_id, agent_id=agent_id, task_id=task_id, **given)
+
+    def fork(
+        self,
+        at_seq: int,
+        *,
+        session_id: str = "",
+        options: SessionOptions | None = None,
+        tools: Iterable[AnyTool] = (),
+        confirm: Callable[[ToolUse], bool] | None = None,
+        ask: AskModel | Callable[[str, str], AskReply] | None = None,
+    ) -> "Session":
+        """A new session with this one's options and its past up to a seq."""
         self.environment.settle()
-        return fork(self.store, self.scope.session_id, at_seq, session_id=session_id, **setup)
+        return fork(
+            self.store, self.scope.session_id, at_seq, session_id=session_id, options=options or self.options,
+            tools=tools, confirm=confirm, ask=ask,
+        )  # fmt: skip
 
     def close(self) -> None:
-        self.environment.close()
+        """Save the variables, end the kernel, give the session back."""
+        try:
+            self.environment.close()
+        finally:
+            self.journal.close()
 
     def __enter__(self) -> "Session":
         return self
@@ -151,59 +251,133 @@ class Session:
     ) -> None:
         self.close()
 
-    # recording ------------------------------------------------------------------------------------------
-
-    def record(self, kind: str, **fields: Any) -> Event:
-        """Append an event, then show it: what the log could not keep, the model never sees."""
-        return self._show(self.store.append(self.scope.draft(kind, **fields)))
+    # the turn -------------------------------------------------------------------------------------------
 
     def say(self, text: str) -> Event:
         """Record a message of the user."""
+        text = str(text)  # frameworks bring subclasses of str
         if not text.strip():
             raise BadInput("the message is empty; say what is to be done")
+        self.journal.require_room()
         return self.record(Kind.CONVERSATION, role="user", content=text)
 
-    def notice(self, text: str) -> Event:
-        """Tell the model something that the user did not say."""
-        return self.record(Kind.NOTICE, role="user", content=text)
+    def observe(self, messages: Sequence[Message], ids: Sequence[str] = ()) -> int:
+        """Record what a host's history has and the log lacks; how many messages that were.
 
-    def run_cell(self, call: ToolCall, source: str) -> Event:
-        """Run a cell of the model and record what it showed."""
-        recalls = {"echo": True} if _RECALLS.search(source) else {}
-        cell = self.record(
-            Kind.CELL, role="assistant", name=call.name, tool_call_id=call.id, content=source, metadata=recalls
+        `ids` are the host's own ids of the messages, where it has any ("" for a message without one). System messages
+        are left out: they go to `view`.
+        """
+        missing = self._host.missing(messages, ids)
+        for place in missing:
+            self.journal.require_room()
+            host_id = ids[place] if place < len(ids) else ""
+            fields = _fields_of(messages[place])
+            if host_id:
+                fields["metadata"] = fields.get("metadata", {}) | {"host_id": host_id}
+                self.journal.append_once(f"{KEY}{self.scope.session_id}:{host_id}", self.journal.draft(**fields))
+            else:
+                self.record(**fields)
+        return len(missing)
+
+    def view(
+        self,
+        system: str = "",
+        *,
+        tools: Sequence[ToolSpec] = (),
+        window: int = DEFAULT_WINDOW,
+        model_name: str = "",
+        schema_tokens: int = 0,
+        overflowed: bool = False,
+        model: Model | None = None,
+    ) -> Request:
+        """The next request: the view brought within its budget, rendered and recorded.
+
+        `tools` are the schemas that go with it; a host that sends its own gives their size as `schema_tokens`.
+        `overflowed` says that the provider refused the last request as too long; if nothing more can leave the view,
+        ContextOverflow is raised. `model` is for contexts that have their summaries written by one.
+        """
+        digest = self.environment.digest()  # outside the lock: it may wait for the kernel
+        if tools is not self._schema[0]:
+            self._schema = tools, sum(estimate(msgspec.json.encode(spec).decode()) for spec in tools)
+        overhead = schema_tokens + self._schema[1]
+        with self.journal.hold():
+            self._record_setup(system, tools, window, model_name)
+            budget = Budget(
+                window=window, overhead=estimate(system) + estimate(digest) + overhead, **asdict(self.budget)
+            )
+            shrank = self.context.fit(self, budget, model, overflowed)
+            if overflowed and not shrank:
+                raise ContextOverflow(
+                    "the provider refused the request as too long, and nothing more can leave the view. Use a model "
+                    "with a larger window, or shorten the newest message."
+                )
+            rendered = self.context.render(system, digest)
+            facts = rendered.metadata()
+            facts |= {"tokens": rendered.tokens + overhead, "digest": digest}
+            self.record(Kind.REQUEST, name=model_name, metadata=facts)
+        return Request(rendered.messages, tuple(tools))
+
+    def replied(self, reply: Reply) -> Event:
+        """Record what the model answered, before its calls are carried out. The headline in it is bound to its seq."""
+        given = [call.arguments.get("headline") for call in reply.tool_calls if isinstance(call.arguments, dict)]
+        found = next((headline for one in given if (headline := parse_field(one))), None) or parse_reply(reply.text)
+        metadata: dict[str, Any] = {
+            "tool_calls": [msgspec.to_builtins(call) for call in reply.tool_calls],
+            "thinking": [msgspec.to_builtins(block) for block in reply.thinking],
+            "usage": msgspec.to_builtins(reply.usage),
+            "model": reply.model,
+            "finish_reason": reply.finish_reason,
+            "cost": reply.cost,
+            "cut": reply.finish_reason == "stopped",
+        }
+        return self.record(
+            Kind.CONVERSATION,
+            role="assistant",
+            content=str(reply.text),
+            headline=found.full() if found else "",
+            metadata={name: value for name, value in metadata.items() if value},
         )
-        result = self.environment.run(source, cell, self.options.cell_timeout)
+
+    def run(self, source: str, call_id: str = "", *, name: str = "exec") -> Event:
+        """Run a cell of the model and record what it showed; the observation is returned."""
+        source = str(source)
+        try:
+            self.journal.require_room()
+        except QuotaReached as error:
+            return self.answer(ToolCall(call_id, name), f"not run: {error}", "refused")
+        echo = {"echo": True} if recalls(source) else {}
+        cell = self.record(Kind.CELL, role="assistant", name=name, tool_call_id=call_id, content=source, metadata=echo)
+        result = self.environment.run(source, cell, self.cell_timeout)
         memory = self.environment.memory
         text = observation(result) + "".join(f"\n[note] {note}" for note in memory.notes)
         if not result.printed_chars:
             text += searched_in_vain(memory.empty_searches)
-        whole = None
-        if result.is_cut or len(result.printed) > INLINE_LIMIT:
-            whole = self.store.payloads.put(result.printed, TEXT)
-        metadata: dict[str, Any] = {"bound": [*result.bound, *result.changed], "seqs": list(result.seqs[:MAX_SEQS])}
+        body: bytes | str | None = None
+        if result.is_cut:
+            body = result.printed
+        elif len(text) > INLINE_LIMIT // 4 and len(text.encode()) > INLINE_LIMIT:
+            body = text  # shown whole, and too long for a row alone
+        bound = [*result.bound, *result.changed][:MAX_LISTED]
+        metadata: dict[str, Any] = {"bound": bound, "seqs": list(result.seqs[:MAX_LISTED])}
         if memory.calls:
             metadata["echo"] = True
-        return self.record(
-            Kind.OBSERVATION,
-            role="tool",
-            name=call.name,
-            tool_call_id=call.id,
-            reply_to=cell.seq,
-            content=text,
-            payload=whole,
-            tool_state=result.ended,
-            metadata=metadata,
-        )
+        draft = self.journal.draft(
+            Kind.OBSERVATION, role="tool", name=name, tool_call_id=call_id, reply_to=cell.seq, content=text,
+            tool_state=result.ended, metadata=metadata,
+        )  # fmt: skip
+        return self.journal.append(draft, body=body)
 
-    def run_tool(self, call: ToolCall) -> Event:
-        """Run a tool that the model called natively; the toolbox records it, and the view is shown what it recorded."""
-        assert isinstance(call.arguments, dict)
-        shown: list[Event] = []
-        self.environment.toolbox.call_native(
-            call.name, call.arguments, tool_call_id=call.id, on_event=lambda seq: shown.append(self._show(seq))
-        )
-        return shown[-1]
+    async def arun(self, source: str, call_id: str = "", *, name: str = "exec") -> Event:
+        """As `run`. Cancelling the task interrupts the cell; variables bound before that stay."""
+        return await in_background(lambda: self.run(source, call_id, name=name), self._interrupt_soon, "cell")
+
+    def call_tool(self, call: ToolCall) -> Event:
+        """Carry out a tool that the model called natively; the event of its result is returned."""
+        arguments = call.arguments if isinstance(call.arguments, dict) else {}
+        try:
+            return self.environment.toolbox.call_native(call.name, arguments, tool_call_id=call.id)
+        except QuotaReached as error:
+            return self.answer(call, f"not run: {error}", "refused")
 
     def answer(self, call: ToolCall, text: str, state: str = "error") -> Event:
         """Answer a call that nothing is run for, most often because that is not possible."""
@@ -211,20 +385,46 @@ class Session:
             Kind.TOOL_RESULT, role="tool", name=call.name, tool_call_id=call.id, content=text, tool_state=state
         )
 
-    def _show(self, seq: int) -> Event:
-        """Show an event as the log has it."""
-        event = self.store.log.get(seq)
-        self.context.add(event)
-        if self.on_event is not None:
-            with self._telling:
-                self.on_event(event)
-        return event
+    def notice(self, text: str) -> Event:
+        """Tell the model something that the user did not say."""
+        return self.record(Kind.NOTICE, role="user", content=text)
 
-    def _tell(self, seq: int) -> None:
-        """A call from inside a cell, or its result: not shown, but told as it happens."""
-        if self.on_event is not None:
-            with self._telling:
-                self.on_event(self.store.log.get(seq))
+    def interrupt(self) -> bool:
+        """Stop the cell that is running, as a timeout would; False when none is."""
+        return self.environment.kernel.interrupt()
+
+    def _interrupt_soon(self) -> None:
+        self.interrupt()
+
+    # recording ------------------------------------------------------------------------------------------
+
+    def record(self, kind: str, **fields: Any) -> Event:
+        """Append an event of this session."""
+        return self.journal.append(self.journal.draft(kind, **fields))
+
+    def subscribe(self, observer: Observer) -> Callable[[], None]:
+        """Tell `observer` of each event as it is recorded, calls inside cells too; returns what ends that."""
+        return self.journal.subscribe(observer)
+
+    def add_tools(self, tools: Iterable[AnyTool]) -> None:
+        """Give an open session more tools. Cells have them from the next one on."""
+        self.environment.toolbox.add(tools)
+        self.environment.tools_changed()
+
+    def _take_in(self, event: Event) -> None:
+        self.context.add(event)
+        self._host.add(event)
+
+    def _record_setup(self, system: str, tools: Sequence[ToolSpec], window: int, model_name: str) -> None:
+        """Record the constant part of the requests that follow, when it is not the one that was recorded last."""
+        setup = (system, tuple(tools), window, model_name)
+        if setup == self._setup:
+            return
+        self.record(
+            Kind.SESSION, content=system, name=model_name,
+            metadata={"context": self.context.name, "window": window, "tools": msgspec.to_builtins(tuple(tools))},
+        )  # fmt: skip
+        self._setup = setup
 
     # what the memory surface asks -----------------------------------------------------------------------
 
@@ -246,7 +446,7 @@ class Session:
     # replaying ------------------------------------------------------------------------------------------
 
     def events(self) -> Iterator[Event]:
-        """The events of this session in order, those of its forefathers first."""
+        """The events of this session in order, those that it inherited first."""
         return lineage(self.store, self.scope.session_id)
 
     def _start(self) -> None:
@@ -260,87 +460,89 @@ class Session:
     def _restore(self, events: Sequence[Event], told: list[str]) -> None:
         """Bring back the namespace that the events lead to, and tell the model what is not as it was."""
         report = RestoreReport()
-        snapshots = [event for event in events if event.kind == Kind.SNAPSHOT]
-        if self.context.actions.exec:
-            if snapshots:
-                report = self.environment.restore(snapshots)
-                told = [restored(report), *told]
-            if unsaved := bound_since(events, snapshots):
-                told.append(f"Not saved before the process ended, so lost or out of date: {', '.join(unsaved)}.")
-        self.record(Kind.SESSION, content="resumed", metadata={"restored": len(report.restored)})
-        self.notice("\n".join(["The session was resumed in a new process.", *told]))
+        snapshots = snapshots_of(events)
+        try:
+            if self.context.actions.exec:
+                if snapshots:
+                    report = self.environment.restore(snapshots)
+                    told = [restored(report), *told]
+                if unsaved := bound_since(events, snapshots):
+                    told.append(f"Not saved before the process ended, so lost or out of date: {', '.join(unsaved)}.")
+            facts = {"restored": len(report.restored), "settings": self.options.settings()}
+            self.record(Kind.SESSION, content="resumed", metadata=facts)
+            self.notice("\n".join(["The session was resumed in a new process.", *told]))
+        except BaseException:
+            self.close()
+            raise
 
 
-def bound_since(events: Iterable[Event], snapshots: Sequence[Event]) -> list[str]:
-    """The variables bound by cells that the newest snapshot does not include."""
-    saved = (snapshots[-1].reply_to or 0) if snapshots else 0
-    names: dict[str, None] = {}
-    for event in events:
-        if event.kind == Kind.OBSERVATION and (event.reply_to or 0) > saved:
-            names.update(dict.fromkeys(event.metadata.get("bound", ())))
-    return list(names)
+def fork(
+    store: Store,
+    parent: str,
+    at_seq: int,
+    *,
+    session_id: str = "",
+    options: SessionOptions | None = None,
+    tools: Iterable[AnyTool] = (),
+    confirm: Callable[[ToolUse], bool] | None = None,
+    ask: AskModel | Callable[[str, str], AskReply] | None = None,
+) -> Session:
+    """A new session that continues `parent` from a seq, with its view and variables as they were there."""
+    source = store.log.get(at_seq)
+    if source.session_id != parent:
+        raise BadInput(f"seq {at_seq} does not belong to session {parent!r}; `scroll show {at_seq}` tells whose it is")
+    scope = Scope(session_id or f"{parent}-fork-{uuid.uuid4().hex[:6]}", source.agent_id, source.task_id)
+    _check_new(store, scope.session_id)
+    journal = Journal(store.log, scope)
+    try:
+        _check_new(store, scope.session_id)
+        facts = {"session_id": parent, "at_seq": at_seq}
+        journal.append(journal.draft(Kind.FORK, content=f"fork of {parent} at seq {at_seq}", metadata=facts))
+    finally:
+        journal.close()
+    return Session.resume(store, scope.session_id, options=options, tools=tools, confirm=confirm, ask=ask)
 
 
-def recorded_context(store: Store, session_id: str, upto: int | None = None) -> str:
-    """The context that a session was last worked on under, by itself or before it was forked."""
-    kinds = [Kind.SESSION, Kind.FORK]
-    for event in reversed(list(store.log.iterate(session_id=session_id, until=upto, kind=kinds))):
-        if origin := _forked_from(event):
-            return recorded_context(store, *origin)
-        if "context" in event.metadata:
-            return str(event.metadata["context"])
-    return SessionOptions().context
+def _check_new(store: Store, session_id: str) -> None:
+    if store.log.tail(1, session_id=session_id):
+        raise BadInput(f"session {session_id!r} exists already; resume it, or choose another name")
+
+
+def recalls(source: str) -> bool:
+    """Whether a cell uses `ms`. What it prints may then repeat history, and must never be found instead of that."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id == "ms" and isinstance(node.ctx, ast.Load):
+            return True
+        if isinstance(node, ast.Import) and any(alias.name == "ms" for alias in node.names):
+            return True
+        if isinstance(node, ast.ImportFrom) and node.module == "ms":
+            return True
+    return False
 
 
 def searched_in_vain(searches: int) -> str:
-    """What to add when a cell printed nothing because its searches found nothing."""
+    """What to add when a cell printed nothing because its searches returned nothing."""
     if not searches:
         return ""
     ran = "One search" if searches == 1 else f"{searches} searches"
     return f"\n[{ran} in this cell ran and matched nothing. Other words may, or fewer filters.]"
 
 
-def lineage(store: Store, session_id: str, upto: int | None = None) -> Iterator[Event]:
-    """The events of a session, after those that it inherited by being forked."""
-    own = store.log.iterate(session_id=session_id, until=upto)
-    first = next(own, None)
-    if first is None:
-        return
-    if origin := _forked_from(first):
-        yield from lineage(store, *origin)
-        yield from _late_snapshot(store, *origin, first.seq)
-    yield first
-    yield from own
-
-
-def _forked_from(event: Event) -> tuple[str, int] | None:
-    """The session that a fork continues, and its last seq there; None for what only looks like a fork: imports may."""
-    parent, at = event.metadata.get("session_id"), event.metadata.get("at_seq")
-    if event.kind == Kind.FORK and isinstance(parent, str) and isinstance(at, int) and at < event.seq:
-        return parent, at
-    return None
-
-
-def _late_snapshot(store: Store, session_id: str, at: int, before: int) -> Iterator[Event]:
-    """The snapshot of the last cell up to a seq, if it came after it: variables are saved while the log goes on."""
-    late = next(store.log.iterate(after=at, until=before, session_id=session_id, kind=Kind.SNAPSHOT), None)
-    if late is not None and late.reply_to is not None:
-        ended = store.log.iterate(after=late.reply_to, until=at, session_id=session_id, kind=Kind.OBSERVATION)
-        if any(event.reply_to == late.reply_to for event in ended):
-            yield late
-
-
-def fork(store: Store, parent: str, at_seq: int, *, session_id: str = "", **setup: Any) -> Session:
-    """A new session that continues `parent` from a seq, with its view and variables as they were there."""
-    source = store.log.get(at_seq)
-    if source.session_id != parent:
-        raise BadInput(f"seq {at_seq} does not belong to session {parent!r}; `scroll show {at_seq}` tells whose it is")
-    scope = Scope(session_id or f"{parent}-fork-{uuid.uuid4().hex[:6]}", source.agent_id, source.task_id)
-    if store.log.tail(1, session_id=scope.session_id):
-        raise BadInput(f"session {scope.session_id!r} exists already; choose another name")
-    store.append(
-        scope.draft(
-            Kind.FORK, content=f"fork of {parent} at seq {at_seq}", metadata={"session_id": parent, "at_seq": at_seq}
-        )
-    )
-    return Session.resume(store, scope.session_id, **setup)
+def _fields_of(message: Message) -> dict[str, Any]:
+    """What a host's message becomes in the log."""
+    text = str(message.text)
+    if message.role == "tool":
+        return {
+            "kind": Kind.TOOL_RESULT, "role": "tool", "content": text, "name": message.name,
+            "tool_call_id": message.tool_call_id, "tool_state": "ok",
+        }  # fmt: skip
+    fields: dict[str, Any] = {"kind": Kind.CONVERSATION, "role": message.role, "content": text}
+    if message.role == "assistant":
+        calls = [msgspec.to_builtins(call) for call in message.tool_calls]
+        thinking = [msgspec.to_builtins(block) for block in message.thinking]
+        fields["metadata"] = {name: value for name, value in (("tool_calls", calls), ("thinking", thinking)) if value}
+    return fields

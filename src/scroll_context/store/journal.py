@@ -16,12 +16,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from scroll_context.errors import BadInput, QuotaReached, ScrollError, SessionFenced, StoreClosed
-from scroll_context.events import Draft, Event, Kind
+from scroll_context.events import Draft, Event, Kind, Scope
 from scroll_context.store import lease
 from scroll_context.store.log import EventLog, utc_now
 from scroll_context.store.payloads import TEXT
@@ -97,18 +98,10 @@ class _Waiting:
 class Journal:
     """The events of one open session. Use it from any thread; close it to give the session back."""
 
-    def __init__(
-        self,
-        log: EventLog,
-        session_id: str,
-        agent_id: str = "",
-        task_id: str = "",
-        *,
-        quota: Quota | None = None,
-        wait: float = 0.0,
-    ) -> None:
+    def __init__(self, log: EventLog, scope: Scope, *, quota: Quota | None = None, wait: float = 0.0) -> None:
         self.log = log
-        self.session_id, self.agent_id, self.task_id = session_id, agent_id, task_id
+        self.scope = scope
+        self.session_id = scope.session_id
         self.quota = quota or Quota()
         self.used = Used()
         self._lock = threading.RLock()
@@ -118,15 +111,13 @@ class Journal:
         self._untold: deque[Event] = deque()
         self._telling = threading.Lock()
         self._closed = False
-        self._lease = lease.take(log.path.parent / LEASES, session_id, utc_now(), wait)
+        self._lease = lease.take(log.path.parent / LEASES, scope.session_id, utc_now(), wait)
 
     # appending ------------------------------------------------------------------------------------------
 
-    def draft(self, kind: str, **fields: object) -> Draft:
+    def draft(self, kind: str, **fields: Any) -> Draft:
         """A draft that belongs to this session."""
-        return Draft(
-            kind=kind, session_id=self.session_id, agent_id=self.agent_id, task_id=self.task_id, **fields  # type: ignore[arg-type]
-        )  # fmt: skip
+        return self.scope.draft(kind, **fields)
 
     def append(self, draft: Draft, *, body: bytes | str | None = None, media_type: str = TEXT) -> Event:
         """Record one event. `body` is what its payload holds; without one, long content becomes its own payload."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from scroll_context.errors import SessionBusy, StoreReadOnly
+from scroll_context.errors import SessionBusy, StoreFull, StoreReadOnly
 
 AGAIN_SECONDS = 0.02  # between two attempts while waiting
 
@@ -99,9 +99,12 @@ def _try(path: Path, holder: Holder) -> Lease | Holder:
             found = holder
         except BlockingIOError:
             found = _written(handle, holder)
-        except BaseException:
+        except OSError as error:
             os.close(handle)
-            raise
+            raise StoreFull(
+                f"the lease of session {holder.session_id!r} cannot be written in {path.parent}: {error.strerror}. "
+                "Nothing was changed; free some space and open the session again."
+            ) from error
         os.close(handle)
         return found
 

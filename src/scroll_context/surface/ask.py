@@ -18,10 +18,10 @@ from typing import Any
 import msgspec
 
 from scroll_context.errors import BadInput, LimitReached
-from scroll_context.events import Kind, Scope
+from scroll_context.events import Event, Kind
 from scroll_context.kernel.protocol import Prelude
 from scroll_context.kernel.results import CapabilityResult
-from scroll_context.store.store import Store
+from scroll_context.store.journal import Journal
 
 CONTEXT_LIMIT = 400_000  # characters of one context
 
@@ -75,20 +75,16 @@ class Ask:
     def __init__(
         self,
         model: AskModel | Callable[[str, str], AskReply],
-        store: Store,
-        scope: Scope,
+        journal: Journal,
         budget: AskBudget | None = None,
-        on_event: Callable[[int], None] | None = None,
     ) -> None:
         self.budget = budget or AskBudget()
-        self._on_event = on_event
         self._model = model if isinstance(model, AskModel) else AskModel("", model)
         self._cached_under = self._model.name or uuid.uuid4().hex
-        self._store = store
-        self._scope = scope
+        self._journal = journal
         self._lock = threading.Lock()
         self._on_its_way: dict[str, Future[CapabilityResult]] = {}  # by source key
-        self._calls, self._tokens = _spent(store, scope)
+        self._calls, self._tokens = _spent(journal)
 
     def prelude(self) -> Prelude:
         return Prelude("asking", _PRELUDE, ("ask", "ask_many"))
@@ -110,7 +106,7 @@ class Ask:
             )
         if over.is_set():
             raise LimitReached("the cell that asked this has ended; nothing was asked")
-        asked_of = [self._scope.agent_id, self._cached_under, prompt, context]
+        asked_of = [self._journal.scope.agent_id, self._cached_under, prompt, context]
         key = "ask:" + hashlib.sha256(msgspec.json.encode(asked_of)).hexdigest()
         mine: Future[CapabilityResult] = Future()
         with self._lock:
@@ -127,15 +123,15 @@ class Ask:
         return mine.result()
 
     def _known(self, key: str) -> CapabilityResult | None:
-        known = self._store.log.find_source(key)
-        return CapabilityResult(self._store.log.text(known), (known.seq,)) if known is not None else None
+        known = self._journal.log.find_source(key)
+        return CapabilityResult(self._journal.log.text(known), (known.seq,)) if known is not None else None
 
     def _asked(self, key: str, prompt: str, context: str, cell_seq: int) -> CapabilityResult:
         self._spend()
         # an echo, because a search must find the text itself and not a question about it
         metadata: dict[str, Any] = {"inside_cell": cell_seq, "echo": True, "model": self._model.name}
         question = msgspec.json.encode({"prompt": prompt, "context": context}).decode()
-        call = self._append(Kind.TOOL_CALL, role="assistant", content=question, metadata=metadata)
+        call = self._append(Kind.TOOL_CALL, role="assistant", content=question, metadata=metadata).seq
         try:
             reply = self._model.answer(prompt, context)
         except Exception as error:  # whatever the function that was given raises
@@ -150,16 +146,13 @@ class Ask:
             "role": "tool", "content": reply.text, "reply_to": call, "tool_state": "ok",
             "metadata": {**metadata, "tokens": reply.tokens},
         }  # fmt: skip
-        seq = self._append(Kind.TOOL_RESULT, source_key=key, **fields)
-        if self._store.log.get(seq).reply_to != call:  # another process asked the same, and was first
-            seq = self._append(Kind.TOOL_RESULT, **fields)
-        return CapabilityResult(reply.text, (seq,))
+        event, is_new = self._journal.append_once(key, self._journal.draft(Kind.TOOL_RESULT, name="ask", **fields))
+        if not is_new:  # another process asked the same, and was first
+            event = self._append(Kind.TOOL_RESULT, **fields)
+        return CapabilityResult(reply.text, (event.seq,))
 
-    def _append(self, kind: str, **fields: Any) -> int:
-        seq = self._store.log.append(self._scope.draft(kind, name="ask", **fields))
-        if self._on_event is not None:
-            self._on_event(seq)
-        return seq
+    def _append(self, kind: str, **fields: Any) -> Event:
+        return self._journal.append(self._journal.draft(kind, name="ask", **fields))
 
     def _many(self, prompt: str, contexts: Sequence[Any], cell_seq: int, over: threading.Event) -> CapabilityResult:
         if not isinstance(contexts, list | tuple):
@@ -187,6 +180,7 @@ class Ask:
         return CapabilityResult([one.value for one in answers], tuple(seq for one in answers for seq in one.seqs))
 
     def _spend(self) -> None:
+        self._journal.require_room()
         with self._lock:
             if self._calls >= self.budget.calls or self._tokens >= self.budget.tokens:
                 raise LimitReached(
@@ -196,11 +190,11 @@ class Ask:
             self._calls += 1
 
 
-def _spent(store: Store, scope: Scope) -> tuple[int, int]:
+def _spent(journal: Journal) -> tuple[int, int]:
     """Calls and tokens that the asking of a session has cost so far, before a resume too."""
-    ((calls, tokens),) = store.log.query(
+    ((calls, tokens),) = journal.log.query(
         """SELECT coalesce(sum(kind = :call), 0), coalesce(sum(json_extract(metadata, '$.tokens')), 0) FROM event
         WHERE session_id = :session AND name = 'ask' AND json_extract(metadata, '$.inside_cell') IS NOT NULL""",
-        {"session": scope.session_id, "call": str(Kind.TOOL_CALL)},
+        {"session": journal.session_id, "call": str(Kind.TOOL_CALL)},
     )
     return int(calls), int(tokens)

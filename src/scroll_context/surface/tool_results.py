@@ -25,10 +25,11 @@ from typing import Any
 import msgspec
 
 from scroll_context.errors import ToolFailed
-from scroll_context.events import Kind, Payload, Scope
+from scroll_context.events import Event, Kind
 from scroll_context.kernel.codec import portable
-from scroll_context.store.log import EventLog
-from scroll_context.store.rows import INLINE_LIMIT, PREVIEW
+from scroll_context.store.journal import Journal
+from scroll_context.store.payloads import TEXT
+from scroll_context.store.rows import INLINE_LIMIT
 
 logger = logging.getLogger("scroll_context.tools")
 
@@ -36,7 +37,6 @@ REFUSED_CHARS = 2_000  # of the arguments of a call that never started, and of w
 CROSSING = 16 << 20  # bytes of JSON; as msgpack that is less than twice as much, and fits into a frame of the wire
 MAX_RESULT = 256 << 20  # bytes
 JSON = "application/json"
-TEXT = "text/plain; charset=utf-8"
 OCTETS = "application/octet-stream"
 INLINE_BYTES = 1024  # bytes inside a JSON result that stay in its text, as base64
 
@@ -142,23 +142,25 @@ class ResultRef(msgspec.Struct, frozen=True):
     preview: str
 
 
+def ref_of(event: Event) -> ResultRef | None:
+    """Where the body of an event is; None when its content is all there is."""
+    body = event.payload
+    return ResultRef(event.seq, body.size, body.media_type, body.is_text, event.content) if body else None
+
+
 class Recorder:
     """Writes the events of one call. `call_seq` and `result_seq` are 0 until there is such an event."""
 
     def __init__(
         self,
-        log: EventLog,
-        scope: Scope,
-        on_event: Callable[[int], None] | None = None,
+        journal: Journal,
         *,
         name: str,
         arguments: str,
         tool_call_id: str,
         metadata: dict[str, Any],
     ) -> None:
-        self._log = log
-        self._scope = scope
-        self._on_event = on_event
+        self._journal = journal
         self._arguments = arguments
         self._common: dict[str, Any] = {"name": name, "tool_call_id": tool_call_id, "metadata": metadata}
         self.call_seq = 0
@@ -166,7 +168,7 @@ class Recorder:
 
     def begin(self) -> None:
         """Record the call."""
-        self.call_seq = self._append(Kind.TOOL_CALL, role="assistant", content=self._arguments)
+        self.call_seq = self._append(Kind.TOOL_CALL, role="assistant", content=self._arguments).seq
 
     def fail(self, state: str, text: str) -> None:
         """Record that there is no result. Of a call that never began, only the beginning of its arguments is kept."""
@@ -193,11 +195,8 @@ class Recorder:
 
     def _finish_bytes(self, media: Media) -> tuple[Any, ResultRef | None]:
         self._check_size(len(media.data))
-        payload = self._log.payloads.put(media.data, media.media_type)
-        self._end("ok", _label(media), payload)
-        if payload.size <= CROSSING:
-            return media.data, None
-        return None, self._ref(payload, _label(media))
+        event = self._end("ok", _label(media), body=media.data, media_type=media.media_type)
+        return (media.data, None) if len(media.data) <= CROSSING else (None, ref_of(event))
 
     def _finish_text(self, value: Any, text: str, media_type: str, beside: int) -> tuple[Any, ResultRef | None]:
         if not text.isascii() and (cleaned := text.encode("utf-8", "replace").decode()) != text:
@@ -211,12 +210,9 @@ class Recorder:
                 portable(value)
             except (TypeError, ValueError) as error:
                 raise self._unusable(error) from error
-        if not apart and size <= INLINE_LIMIT:
-            self._end("ok", text)
-            return value, None
-        payload = self._log.payloads.put_text(text, media_type)
-        self._end("ok", text[:PREVIEW], payload)
-        return (None, self._ref(payload, text[:PREVIEW])) if apart else (value, None)
+        # small text beside large media goes as a reference too, and needs a body to refer to
+        event = self._end("ok", text, body=text if apart and size <= INLINE_LIMIT else None, media_type=media_type)
+        return (None, ref_of(event)) if apart else (value, None)
 
     def _part(self, media: Media, seen: list[Media]) -> Any:
         """What the JSON says in the place of bytes."""
@@ -224,31 +220,27 @@ class Recorder:
             return inline(media.data)
         seen.append(media)
         self._check_size(sum(len(part.data) for part in seen))
-        payload = self._log.payloads.put(media.data, media.media_type)
-        seq = self._append(Kind.ARTIFACT, role="tool", content=_label(media), payload=payload, reply_to=self.call_seq)
-        return {"artifact": seq, "media_type": media.media_type, "size": payload.size}
+        event = self._append(
+            Kind.ARTIFACT, media.data, media.media_type, role="tool", content=_label(media), reply_to=self.call_seq
+        )
+        return {"artifact": event.seq, "media_type": media.media_type, "size": len(media.data)}
 
-    def _end(self, state: str, content: str, payload: Payload | None = None) -> None:
-        self.result_seq = self._append(
+    def _end(self, state: str, content: str, body: bytes | str | None = None, media_type: str = TEXT) -> Event:
+        event = self._append(
             Kind.TOOL_RESULT,
+            body,
+            media_type,
             role="tool",
             content=content,
-            payload=payload,
             reply_to=self.call_seq,
             tool_state=state,
         )
+        self.result_seq = event.seq
+        return event
 
-    def _append(self, kind: str, **fields: Any) -> int:
-        seq = self._log.append(self._scope.draft(kind, **fields, **self._common))
-        if self._on_event is not None:
-            try:
-                self._on_event(seq)
-            except Exception:  # foreign code, which must not change what a call does
-                logger.exception("an observer failed on seq %d", seq)
-        return seq
-
-    def _ref(self, payload: Payload, preview: str) -> ResultRef:
-        return ResultRef(self.result_seq, payload.size, payload.media_type, payload.is_text, preview)
+    def _append(self, kind: str, body: bytes | str | None = None, media_type: str = TEXT, **fields: Any) -> Event:
+        draft = self._journal.draft(kind, **fields, **self._common)
+        return self._journal.append(draft, body=body, media_type=media_type)
 
     def _check_size(self, size: int) -> None:
         if size > MAX_RESULT:

@@ -25,6 +25,7 @@ from scroll_context.errors import BadInput, StoreError, ToolFailed
 from scroll_context.events import Event, Kind, Scope
 from scroll_context.kernel.protocol import Prelude
 from scroll_context.messages import ToolSpec
+from scroll_context.store.journal import Journal
 from scroll_context.store.log import EventLog
 from scroll_context.surface.memory import prelude_source
 from scroll_context.surface.tool_results import REFUSED_CHARS, Plain, Recorder, ResultRef, inline, json_text, plain
@@ -68,31 +69,31 @@ class Toolbox:
         self,
         tools: Iterable[Tool[..., Any] | Callable[..., Any]],
         *,
-        log: EventLog,
-        scope: Scope,
+        journal: Journal,
         confirm: Callable[[ToolUse], bool] | None = None,
         default_timeout: float = 60.0,
     ) -> None:
         self.tools: dict[str, Tool[..., Any]] = {}
-        for item in tools:
-            self._add(item if isinstance(item, Tool) else tool(item))
-        self._native = {one.spec.name: one for one in self.tools.values()}
-        self._log = log
-        self._scope = scope
+        self._journal = journal
         self._confirm = confirm
         self._default_timeout = default_timeout
         self._asking = threading.Lock()
         self._counting = threading.Lock()
-        self._calls = {  # made so far, before a resume too
-            one.name: _calls_made(log, scope, one.name)
-            for one in self.tools.values()
-            if one.limits.max_calls is not None
-        }
-        self._slots = {
-            one.name: threading.Semaphore(one.limits.max_concurrent)
-            for one in self.tools.values()
-            if one.limits.max_concurrent is not None
-        }
+        self._native: dict[str, Tool[..., Any]] = {}
+        self._calls: dict[str, int] = {}  # made so far, before a resume too, of tools with a limit
+        self._slots: dict[str, threading.Semaphore] = {}
+        self.add(tools)
+
+    def add(self, tools: Iterable[Tool[..., Any] | Callable[..., Any]]) -> None:
+        """Take more tools."""
+        for item in tools:
+            one = item if isinstance(item, Tool) else tool(item)
+            self._add(one)
+            self._native[one.spec.name] = one
+            if one.limits.max_calls is not None:
+                self._calls[one.name] = _calls_made(self._journal, one.name)
+            if one.limits.max_concurrent is not None:
+                self._slots[one.name] = threading.Semaphore(one.limits.max_concurrent)
 
     def _add(self, item: Tool[..., Any]) -> None:
         space, dot, _ = item.name.partition(".")
@@ -146,19 +147,17 @@ class Toolbox:
         cell_seq: int | None = None,
         tool_call_id: str = "",
         deadline: float | None = None,
-        on_event: Callable[[int], None] | None = None,
     ) -> ToolOutcome:
         """Call a tool by its name (or its native name) and wait for it, at most until `deadline` (monotonic clock).
 
-        Raises ToolFailed for everything that is not a result; both events are recorded by then. `on_event` is told
-        the seq of each event as soon as it is recorded.
+        Raises ToolFailed for everything that is not a result; both events are recorded by then. Raises QuotaReached
+        when the session may not begin anything new; nothing is recorded then.
         """
+        self._journal.require_room()
         found = self.tools.get(name) or self._native.get(name)
         named = _names(found, args, kwargs or {})
         recorder = Recorder(
-            self._log,
-            self._scope,
-            on_event,
+            self._journal,
             name=found.name if found else printable(name[:NAMED_CHARS]),
             arguments=_arguments_text(named),
             tool_call_id=tool_call_id or f"call_{uuid.uuid4().hex}",
@@ -194,15 +193,14 @@ class Toolbox:
         *,
         tool_call_id: str,
         deadline: float | None = None,
-        on_event: Callable[[int], None] | None = None,
-    ) -> int:
-        """Carry out a call that the model made itself; returns the seq of the result, which may be an error."""
+    ) -> Event:
+        """Carry out a call that the model made itself; returns the event of the result, which may be an error."""
         try:
-            outcome = self.call(name, kwargs=arguments, tool_call_id=tool_call_id, deadline=deadline, on_event=on_event)
+            seq = self.call(name, kwargs=arguments, tool_call_id=tool_call_id, deadline=deadline).result_seq
         except ToolFailed as error:
             assert error.result_seq is not None
-            return error.result_seq
-        return outcome.result_seq
+            seq = error.result_seq
+        return self._journal.log.get(seq)
 
     @contextlib.contextmanager
     def _faults(self, recorder: Recorder) -> Iterator[None]:
@@ -219,7 +217,7 @@ class Toolbox:
                 with contextlib.suppress(StoreError):  # the log may have room for a line where a payload had none
                     recorder.fail("error", f"the call returned, and its result could not be recorded: {error}")
             raise
-        except BaseException:  # Ctrl-C, or whoever is told of events raised
+        except BaseException:  # Ctrl-C
             if not recorder.call_seq:
                 recorder.fail("refused", "interrupted before it started")
             elif not recorder.result_seq:
@@ -270,13 +268,13 @@ class Toolbox:
         held.callback(slot.release)
 
 
-def _calls_made(log: EventLog, scope: Scope, name: str) -> int:
+def _calls_made(journal: Journal, name: str) -> int:
     """How many calls of a tool this session has started. What was refused was not started."""
-    ((made,),) = log.query(
+    ((made,),) = journal.log.query(
         """SELECT count(*) FROM event WHERE session_id = :session AND agent_id = :agent AND kind = :call
         AND name = :name AND source_key IS NULL AND seq NOT IN (SELECT reply_to FROM event WHERE session_id = :session
         AND agent_id = :agent AND kind = :result AND reply_to IS NOT NULL AND tool_state = 'refused')""",
-        {**_calls_of(scope), "name": name},
+        {**_calls_of(journal.scope), "name": name},
     )
     return int(made)
 
@@ -293,7 +291,7 @@ def unfinished(log: EventLog, scope: Scope) -> list[Event]:
         AND agent_id = :agent AND kind = :result AND reply_to IS NOT NULL) ORDER BY seq""",
         _calls_of(scope),
     )
-    return log.get_many([row[0] for row in rows])
+    return [call for call in log.get_many([row[0] for row in rows]) if not call.is_foreign]
 
 
 def _calls_of(scope: Scope) -> dict[str, str]:
@@ -303,11 +301,11 @@ def _calls_of(scope: Scope) -> dict[str, str]:
     }  # fmt: skip
 
 
-def settle(log: EventLog, scope: Scope) -> list[Event]:
+def settle(journal: Journal) -> list[Event]:
     """Give every unfinished call a result of state "unknown", so that it is reported once; return the calls."""
-    calls = unfinished(log, scope)
-    log.append_many(
-        scope.draft(
+    calls = unfinished(journal.log, journal.scope)
+    journal.append_many(
+        journal.draft(
             Kind.TOOL_RESULT, role="tool", name=call.name, tool_call_id=call.tool_call_id, reply_to=call.seq,
             tool_state="unknown", metadata=call.metadata,
             content=f"the process ended while {call.name} was running: whether it took effect is not known. "
