@@ -36,8 +36,9 @@ MOST_ALSO = 20  # seqs of near-duplicates that are listed
 MOST_TURNS = 2_000  # rows of one turns()
 MOST_CHARS = 4_000_000  # characters of one turns()
 MOST_GIST = 30_000  # characters of one gist()
+TURN_CHARS = 110  # of a turn that a gist for a query shows: the more turns, the more of the evidence is among them
 WHOLE_TEXT = 1 << 20  # bytes of a body that turns() gives whole
-ENOUGH, ENOUGH_FOR_GIST = 3, 20  # rows with all words of a query, below which rows with most of the words are taken
+ENOUGH = 3  # rows with all words of a query, below which rows with most of the words are taken
 MOST_SIMILAR = 100  # rows of one similar()
 MOST_COMPARED = 50_000  # newest turns among which similar ones are looked for
 COMPARED_CHARS = 1_000  # of each of them
@@ -255,15 +256,15 @@ class Recall:
         wanted = self._filters("ms.gist", {name: value for name, value in given.items() if value is not None})
         if session_id is not None:
             wanted["session_id"] = self._session(session_id)
-        note, favour = "", frozenset[str]()
-        if query is not None:
-            found, note = self._matches(query, wanted, ENOUGH_FOR_GIST)
-            favour = content_stems(query)
-            events = self._log.get_many([one.seq for one in found], self._grant)
-        else:
+        behind = ""
+        if query is None:
             lo, hi = wanted.pop("seq_range", (0, None))
             events = list(self._said(wanted.pop("role", _SPOKEN), after=lo - 1, until=hi, **wanted))
-        extracts = gist(((event.seq, self._whole_text(event)) for event in events), room, favour)
+            extracts = gist(((event.seq, self._whole_text(event)) for event in events), room)
+        else:
+            events, behind = self._best_turns(query, room // TURN_CHARS, wanted)
+            texts = ((event.seq, self._whole_text(event)) for event in events)
+            extracts = gist(texts, room, content_stems(query), TURN_CHARS)
         at = {event.seq: event for event in events}
         rows = [
             {"seq": one.seq, "date": at[one.seq].created_at[:10], "role": at[one.seq].role, "text": one.text}
@@ -271,8 +272,10 @@ class Recall:
             for one in extracts
         ]
         sessions = len({event.session_id for event in events})
-        about = f"{len(rows)} sentences of {len(events)} turns in {sessions} sessions"
-        return self._answer(rows, "; ".join(filter(None, (about, note))))
+        note = f"{len(rows)} sentences of {len(events)} turns in {sessions} sessions"
+        if query is not None:
+            note += f", the best for {clip(query, 60)!r}; ms.timeline and ms.grep find every mention. {behind}".rstrip()
+        return self._answer(rows, note)
 
     def standing(self, topic: Any = "") -> CapabilityResult:
         """The user's standing instructions and preferences, newest last; about a topic, if one is named."""
@@ -356,6 +359,15 @@ class Recall:
             if event.is_searchable and event.content and event.seq not in running and event.kind not in _NOT_SAID:
                 yield event
 
+    def _best_turns(self, query: Any, count: int, filters: dict[str, Any]) -> tuple[list[Event], str]:
+        """The turns that search finds best for a query, in order of seq, and what search says about them."""
+        if not isinstance(query, str):
+            raise BadInput(f"a query is a text, not {type(query).__name__}")
+        hits = self._memory.store.index.search(
+            query, k=max(1, count), grant=self._grant, exclude=self._running(), **filters
+        )
+        return sorted((hit.event for hit in hits if hit.event.content), key=lambda event: event.seq), hits.note
+
     def _unspoken(self, info: SessionInfo) -> tuple[int, tuple[str, ...], str]:
         """What there is to tell of a session in which no user spoke."""
         some = self._log.iterate(grant=self._grant, session_id=info.session_id)
@@ -370,7 +382,7 @@ class Recall:
             return self._log.text(event)
         return event.content
 
-    def _matches(self, query: Any, filters: dict[str, Any], enough: int = ENOUGH) -> tuple[list[Found], str]:
+    def _matches(self, query: Any, filters: dict[str, Any]) -> tuple[list[Found], str]:
         """Every row that matches a query, in order of seq, and in words how the query was understood."""
         if not isinstance(query, str):
             raise BadInput(f"a query is a text, not {type(query).__name__}")
@@ -384,7 +396,7 @@ class Recall:
             every = list(Scan(self._log).rows(wanted, without=unwanted, grant=self._grant, exclude=running, **filters))
             which = "the word" if len(wanted) == 1 else "all words"
             found, how = every, f"{len(every)} rows with {which} of {clip(part, 60)!r}"
-            if len(every) < enough and len(wanted) > 1:
+            if len(every) < ENOUGH and len(wanted) > 1:
                 scan = Scan(self._log)
                 some = scan.rows(wanted, every=False, without=unwanted, grant=self._grant, exclude=running, **filters)
                 found = _with_most_words(list(some), len(wanted))

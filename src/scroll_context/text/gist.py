@@ -51,13 +51,16 @@ class _Sentence(msgspec.Struct):
     repeats: int = 0
 
 
-def gist(turns: Iterable[tuple[int, str]], chars: int = 6_000, favour: Iterable[str] = ()) -> list[Extract]:
+def gist(
+    turns: Iterable[tuple[int, str]], chars: int = 6_000, favour: Iterable[str] = (), typical: int = TYPICAL
+) -> list[Extract]:
     """The extract of these turns (seq and text, in order) within so many characters.
 
-    Sentences with one of the stems in `favour` come first: those of a question, for example.
+    Sentences with one of the stems in `favour` come first: those of a question, for example. There are as many parts as
+    sentences of `typical` characters fit.
     """
     stretch = list(turns)
-    count = max(1, min(len(stretch), chars // TYPICAL))
+    count = max(1, min(len(stretch), chars // typical))
     parts: list[list[_Sentence]] = [[] for _ in range(count)]
     known: dict[tuple[str, ...], _Sentence] = {}
     for position, (seq, text) in enumerate(stretch):
