@@ -57,7 +57,7 @@ class ScrollNoIndexContext(WindowedContext):
     """An ablation: Scroll without its index. What left the view is found by searching, or by the seq of a stub."""
 
     name = "scroll-no-index"
-    actions = Actions(prompts=("system", "memory", "tools", "ask"))
+    actions = Actions(prompts=("system", "memory", "evidence", "tools", "ask"))
 
     def room(self, budget: Budget) -> Budget:
         return replace(budget, index_share=0.0)

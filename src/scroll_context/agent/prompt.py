@@ -48,7 +48,9 @@ def system_prompt(session: "Session", tool_names: tuple[str, ...], instructions:
     """The constant beginning of every request of a session."""
     actions = session.context.actions
     tools = session.environment.toolbox.describe()
-    without = {name for name, there in (("tools", tools), ("ask", session.environment.ask)) if not there}
+    alone = session.environment.memory.grant.session_id is not None
+    there = {"tools": bool(tools), "ask": session.environment.ask is not None, "evidence": not (tools and alone)}
+    without = {name for name, is_there in there.items() if not is_there}
     parts = [part(name).replace("{tools}", tools) for name in actions.prompts if name not in without]
     if instructions:
         parts.append(instructions.strip())

@@ -35,7 +35,14 @@ class Actions(msgspec.Struct, frozen=True):
     exec: bool = True  # it writes cells, and tools are functions in them; else tools are called natively
     ms: bool = True  # cells have `ms`
     memory_tools: tuple[str, ...] = ()  # native tools that reach the memory: those of surface/memory_tools.py
-    prompts: tuple[str, ...] = ("system", "memory", "tools", "ask", "headline")  # in order; see prompt.part()
+    prompts: tuple[str, ...] = (
+        "system",
+        "memory",
+        "evidence",
+        "tools",
+        "ask",
+        "headline",
+    )  # in order; see prompt.part()
 
 
 class Context(Protocol):
