@@ -43,7 +43,7 @@ ENTRY_TERMS = 4
 ABOUT_CHARS = 1_500  # of an entry that are read for its terms
 STANDING_SHARE = 0.02
 """Of the window, for standing instructions, up to STANDING_TOKENS."""
-STANDING_TOKENS = 800
+STANDING_TOKENS = 600
 
 
 class Budget(msgspec.Struct, frozen=True):
