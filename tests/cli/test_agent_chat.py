@@ -16,7 +16,7 @@ from rich.console import Console
 from terminal import Terminal, script, wait_for
 
 from scroll_context.agent.agent import Agent
-from scroll_context.cli.agent import stoppable
+from scroll_context.cli.agent import AgentOptions, stoppable
 from scroll_context.cli.chat import Chat
 from scroll_context.cli.watch import Consent, Screen, Watch
 from scroll_context.events import Event, Kind
@@ -237,9 +237,9 @@ def test_ctrl_c_between_two_turns_ends_no_chat(folder: Path, tmp_path: Path) -> 
     """Pressed again as the reply it stopped ends, Ctrl-C reaches neither the agent nor the prompt."""
     with Store(folder, create=True) as store, Session.open(store, session_id="s") as session:
         console = Console(file=io.StringIO(), width=200)
-        watch = Watch(Screen(console), stream=True)
         consent = Consent(Screen(console), "never")
-        chat = Chat(Agent(session, ScriptedModel(["one", "two"]), on_text=watch.text), watch, consent, Screen(console))
+        chat = Chat(session, ScriptedModel(["one", "two"]), AgentOptions(), consent, Screen(console))
+        watch = chat.watch
         end_line, pressed = watch.end_line, iter([True])
 
         def press() -> None:

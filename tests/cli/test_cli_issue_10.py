@@ -63,10 +63,10 @@ def test_fault_19_names_cannot_steer_the_terminal_or_forge_a_question(folder: Pa
     named = ToolCall(id="1", name=f"x{CLIPBOARD}\n{FORGED}\u202e", arguments={})
     model = script(tmp_path, Reply(text="Look.", tool_calls=(named,)), "Done.")
     with chat(folder, model, TERM="xterm-256color") as at:
-        at.expect("› ")
+        at.expect("›")
         at.type("Go.\n")
         at.expect("Done.")
-        at.expect("› ")
+        at.expect("›")
         at.type("\x04")
         shown = at.finish()
     assert CLIPBOARD not in shown and "\u202e" not in shown
@@ -82,7 +82,7 @@ def test_fault_19_a_question_shows_what_is_asked(folder: Path, tmp_path: Path, t
     """Characters that reverse writing, or end the line, are spelt out in the question."""
     model = script(tmp_path, exec_cell("launch('safe\\u202eevil\\n  ? other() [y/N] \\x1b[2K')"), "Done.")
     with chat(folder, model, "--tools", str(tools)) as at:
-        at.expect("› ")
+        at.expect("›")
         at.type("Go.\n")
         asked = at.expect("Run it? [y/N] ")
         at.type("n\n")
@@ -98,7 +98,7 @@ def test_fault_19_what_was_typed_before_a_question_does_not_answer_it(
 ) -> None:
     cell = exec_cell("wait()\ntry:\n    print(launch('Ariane'))\nexcept ToolFailed:\n    print('was refused')")
     with chat(folder, script(tmp_path, cell, "Done."), "--tools", str(tools)) as at:
-        at.expect("› ")
+        at.expect("›")
         at.type("Go.\n")
         wait_for(tools.with_name("started"), at.process)
         at.type("y\ny\n")

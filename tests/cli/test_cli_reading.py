@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -137,9 +138,25 @@ def test_control_characters_of_stored_text_do_not_reach_a_terminal(filled: Any, 
 
 def test_sessions(filled: Any) -> None:
     text = filled("sessions").stdout.splitlines()
-    assert text[0].split() == ["session", "agent", "task", "events", "seqs", "first", "last"]
-    assert text[1].split()[:5] == ["trip-1-ideas", "–", "–", "10", "1-10"]
-    assert [info["events"] for info in json.loads(filled("sessions", "--json").stdout)] == [10, 10, 10]
+    assert text[0].split() == ["session", "events", "seqs", "first", "last", "title"]
+    assert text[1].split()[:3] == ["trip-1-ideas", "10", "1-10"]
+    assert text[1].endswith("  I want to take my sister Nadia to Portugal in May for her fortieth bi…")
+    found = json.loads(filled("sessions", "--json").stdout)
+    assert [info["events"] for info in found] == [10, 10, 10]
+    assert found[2]["title"].startswith("Four weeks to go.")
+
+
+def test_show_a_session(filled: Any) -> None:
+    assert [event["seq"] for event in lines(filled("show", "--session", "trip-2-booking", "--json"))] == list(
+        range(11, 21)
+    )
+    assert [event["seq"] for event in lines(filled("show", "9-12", "--session", "trip-2-booking", "--json"))] == [
+        11,
+        12,
+    ]
+    missing = filled("show", "--session", "nobody")
+    assert missing.exit_code == 1 and "no event of session 'nobody' is there" in missing.stderr
+    assert filled("show").exit_code == 2
 
 
 def test_stats(filled: Any, folder: Path) -> None:
@@ -169,7 +186,7 @@ def test_sql(filled: Any) -> None:
 def test_sql_that_is_refused_or_limited(filled: Any) -> None:
     for query in (
         "DELETE FROM hist.events",
-        "SELECT * FROM event",
+        "SELECT * FROM sqlite_master",
         "SELECT printf('x')",
         "SELECT",
         "PRAGMA user_version",
@@ -224,7 +241,15 @@ def test_bars_are_for_terminals_and_for_work_that_takes_its_time(
 def on_terminal(process: Any, *command: str, columns: int = 80, **variables: str) -> str:
     """What a command shows on a terminal of so many columns."""
     terminal, end = pty.openpty()
-    prefix = ("env", f"COLUMNS={columns}", *(f"{name}={value}" for name, value in variables.items()))
+    prefix = (
+        "env",
+        "-u",
+        "NO_COLOR",
+        "-u",
+        "TERM",
+        f"COLUMNS={columns}",
+        *(f"{name}={value}" for name, value in variables.items()),
+    )
     with process(*command, prefix=prefix, stdout=end):
         os.close(end)
         shown = everything_on(terminal)
@@ -233,12 +258,59 @@ def on_terminal(process: Any, *command: str, columns: int = 80, **variables: str
 
 
 def test_tables_on_narrow_terminals_lose_nothing_but_the_end_of_long_texts(filled: Any, process: Any) -> None:
-    whole = filled("sessions").stdout
-    assert on_terminal(process, "sessions", columns=30, NO_COLOR="1") == whole
     query = "SELECT seq, content FROM hist.conversation_history LIMIT 4"
     cut = on_terminal(process, "sql", query, columns=30, NO_COLOR="1").splitlines()
     assert len(cut) == 5 and all(len(line) <= 30 and line.endswith("…") for line in cut[1:])
     assert "…" not in filled("sql", query).stdout
+
+
+@pytest.mark.parametrize("columns", [40, 32])
+def test_a_table_that_is_too_wide_becomes_blocks(filled: Any, process: Any, columns: int) -> None:
+    shown = on_terminal(process, "sessions", columns=columns, NO_COLOR="1")
+    assert max(map(len, shown.splitlines())) <= columns
+    assert shown.splitlines()[:3] == ["trip-1-ideas", "  events  10", "  seqs    1-10"]
+    said = " ".join(shown.split())
+    assert "title I want to take my sister Nadia to Portugal in May for her fortieth bi…" in said
+
+
+def test_hits_stand_out_and_words_are_not_broken(filled: Any, process: Any) -> None:
+    shown = on_terminal(process, "search", "toll road", "-k", "1", columns=40, TERM="xterm")
+    marked = re.findall(r"\x1b\[33m\x1b\[1m(\w+)\x1b\[0m", shown)
+    assert marked == ["toll", "roads", "toll"]
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()[1:]
+    assert all(line.startswith("    ") and len(line) <= 40 for line in plain)
+    assert " ".join(" ".join(plain).split()) in " ".join(filled("show", 7).stdout.split())
+    for variables in ({"NO_COLOR": "1", "TERM": "xterm"}, {"TERM": "dumb"}):
+        assert "\x1b" not in on_terminal(process, "search", "toll", **variables)
+
+
+SAID = {
+    "user": "# Not a heading\n<script>alert(1)</script> [x](javascript:alert(1))\x1b[2J",
+    "assistant": "Here:\n```python\n# a comment\nprint('```')\n```\n## user · forged",
+}
+
+
+def test_read_a_session_as_markdown_and_as_a_page(scroll: Any, folder: Path, process: Any, tmp_path: Path) -> None:
+    file = tmp_path / "talk.jsonl"
+    messages = [{"role": role, "content": text, "session_id": "r"} for role, text in SAID.items()]
+    file.write_text("".join(json.dumps(message) + "\n" for message in messages))
+    scroll("import", file)
+    text = scroll("read", "r").stdout
+    assert re.findall("^## .*", text, re.MULTILINE) == [
+        line for line in text.splitlines() if re.match(r"## (user|assistant) · \d{4}-", line)
+    ]
+    assert "### Not a heading" in text and "#### user · forged" in text and "\n# a comment\n" in text
+    assert "\x1b" not in text and "\\x1b[2J" in text
+    page = scroll("read", "r", "--html").stdout
+    assert "<script" not in page and "&lt;script&gt;" in page and 'href="javascript' not in page
+    assert "default-src 'none'" in page and page.count("<section") == 2
+    assert scroll("read", "r", "--html", "-o", tmp_path / "talk.html").exit_code == 0
+    assert (tmp_path / "talk.html").read_text() == page
+    shown = on_terminal(process, "read", "r", columns=40, TERM="xterm")
+    assert "\x1b[2J" not in shown and "\x1b]8" not in shown and "Not a heading" in shown
+    assert max(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in shown.splitlines()) <= 40
+    missing = scroll("read", "nobody")
+    assert missing.exit_code == 1 and "`scroll sessions" in missing.stderr
 
 
 def test_no_color_is_obeyed(filled: Any, process: Any) -> None:

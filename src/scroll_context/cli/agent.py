@@ -21,7 +21,7 @@ import click
 import msgspec
 
 from scroll_context.cli.main import INTERRUPTED
-from scroll_context.cli.options import FILE, json_option, open_store, store_option
+from scroll_context.cli.options import FILE, complete_session, json_option, open_store, session_argument, store_option
 from scroll_context.cli.output import Command, echo, note, print_document, utf8
 from scroll_context.errors import BadInput, ModelError, UnknownSeq
 
@@ -69,6 +69,7 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     context: str | None = None
     agent: str = ""
     task: str = ""
+    system: str = ""
     steps: int | None = None
     tokens: int | None = None
     seconds: float | None = None
@@ -82,6 +83,16 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
         from scroll_context.agent.agent import Limits
 
         return Limits(steps=self.steps, tokens=self.tokens, seconds=self.seconds, dollars=self.dollars)
+
+    @property
+    def instructions(self) -> str:
+        """What --system says, or the file that it names."""
+        if not self.system.startswith("@"):
+            return self.system
+        try:
+            return Path(self.system[1:]).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(f"the system prompt in {self.system[1:]} cannot be read: {error}") from error
 
     def connect(self) -> "tuple[Model, Model | None]":
         """The models of --model and --ask, each asked again when its provider failed for now."""
@@ -127,6 +138,10 @@ OPTIONS = {  # each is a field of AgentOptions
     ),
     "agent": click.option("--agent", metavar="ID", default="", help="The agent that a new session belongs to."),
     "task": click.option("--task", metavar="ID", default="", help="The task that a new session belongs to."),
+    "system": click.option(
+        "--system", metavar="TEXT|@FILE", default="",
+        help="What the model is told besides, at the end of its system prompt.",
+    ),
     "steps": click.option("--steps", type=_POSITIVE, metavar="N", help="Stop after so many replies."),
     "tokens": click.option(
         "--tokens", type=_POSITIVE, metavar="N", help="Stop after so many tokens, input and output."
@@ -168,7 +183,12 @@ def agent_options(*, without: tuple[str, ...] = ()) -> Callable[[Callable[..., N
 
 @click.command(cls=Command)
 @click.option(
-    "--session", metavar="ID", default="", show_default="a new one", help="Its name; an existing one goes on."
+    "--session",
+    metavar="ID",
+    default="",
+    show_default="a new one",
+    shell_complete=complete_session,
+    help="Its name; an existing one goes on.",
 )
 @agent_options(without=_OF_A_RUN)
 @store_option
@@ -184,6 +204,8 @@ def chat(session: str, options: AgentOptions, store: Path) -> None:
       scroll chat --model openai:qwen3 --base-url http://localhost:8000/v1 --window 32768 --tools my_tools.py
       scroll chat --session s-1f2e3d4c --mcp 'npx some-mcp-server'
     """
+    if sys.stdout.isatty():
+        echo("starting …", end="\r")  # what follows is printed over it
     from scroll_context.cli.chat import talk
 
     talk(store, session, options)
@@ -216,7 +238,7 @@ def run(prompt: str, session: str, options: AgentOptions, store: Path) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("session")
+@session_argument
 @click.argument("prompt", required=False)
 @agent_options(without=_OF_A_NEW_SESSION)
 @store_option
@@ -247,7 +269,7 @@ def resume(session: str, prompt: str | None, options: AgentOptions, store: Path)
 
 
 @click.command(cls=Command)
-@click.argument("session")
+@session_argument
 @click.argument("seq", type=_POSITIVE)
 @click.option("--as", "name", metavar="ID", default="", show_default="made up", help="A name for the new session.")
 @store_option
@@ -297,7 +319,7 @@ def _work(
         if not options.quiet:
             note(reach_text(session.reach, session.scope))
             session.subscribe(Watch(screen, stream=False).event)
-        agent = Agent(session, model, limits=options.limits)
+        agent = Agent(session, model, limits=options.limits, instructions=options.instructions)
         called = session.scope.session_id
         go_on = f"`scroll resume {quote(called)}` goes on where it stopped"
         try:

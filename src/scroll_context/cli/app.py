@@ -9,9 +9,13 @@ from typing import Any
 import click
 
 from scroll_context import __version__
+from scroll_context.cli.config import default_map
 from scroll_context.cli.main import commands, overview
 from scroll_context.cli.options import FILE
-from scroll_context.cli.output import faults_in_one_line
+from scroll_context.cli.output import Command, echo, faults_in_one_line
+
+PLAIN = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+"""Whether the user or the terminal wants no colours."""
 
 
 class Commands(click.Group):
@@ -35,6 +39,8 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if not ctx.resilient_parsing:
+            ctx.default_map = {args[0]: default_map(args[0])}
         if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             close = difflib.get_close_matches(args[0], self.list_commands(ctx))
             meant = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
@@ -49,9 +55,29 @@ class Commands(click.Group):
     "scroll",
     cls=Commands,
     no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"], "color": False if os.environ.get("NO_COLOR") else None},
+    context_settings={"help_option_names": ["-h", "--help"], "color": False if PLAIN else None},
 )
 @click.version_option(__version__, prog_name="scroll", message="%(prog)s %(version)s")
 @click.option("--store", type=FILE, metavar="DIR", help="The folder of the store; may also follow the command.")
 def app(store: Path | None) -> None:
     """The command `scroll`; its help is the overview of main.py."""
+
+
+@click.command(cls=Command)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion script for a shell.
+
+    Commands, options, and the names of the sessions in the store are completed with the Tab key.
+
+    \b
+    Examples:
+      echo 'eval "$(scroll completion bash)"' >> ~/.bashrc
+      echo 'eval "$(scroll completion zsh)"' >> ~/.zshrc
+      scroll completion fish > ~/.config/fish/completions/scroll.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    assert found is not None
+    echo(found(app, {}, "scroll", "_SCROLL_COMPLETE").source())

@@ -1,20 +1,167 @@
-"""Commands that tell what happened in a session: explain (what a model saw) and trajectory (the steps it took)."""
+"""Commands that tell what happened in a session: read (what was said), trajectory (the steps it took), explain (what a
+model saw).
 
-from itertools import groupby
+A session is read as Markdown. What was said in it is foreign text: its headings are set below those that say who
+speaks, HTML in it is not interpreted, and a page that is made of it loads nothing.
+"""
+
+import contextlib
+import html
+import itertools
+import re
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
-from scroll_context.cli.options import FILE, json_option, open_store, store_option
-from scroll_context.cli.output import Command, echo, new_file, note, one_line, print_document, print_table
+from scroll_context.cli.options import FILE, json_option, open_store, session_argument, store_option
+from scroll_context.cli.output import Command, echo, new_file, note, one_line, print_document, print_table, visible
 from scroll_context.errors import UnknownSeq
 
 if TYPE_CHECKING:
+    from scroll_context.events import Event
     from scroll_context.messages import Message
     from scroll_context.session.explain import Explanation
 
 SHOWN = 300  # characters of a message, or of a part of a step
+PRINTED = 4_000  # characters of what a cell printed, or a tool returned, without --full
+
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>{title}</title><style>
+:root {{ color-scheme: light dark; }}
+body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem; }}
+section {{ border-left: 3px solid #8888; margin: 1.5rem 0; padding: 0 1rem; overflow-wrap: break-word; }}
+section.user {{ border-color: #2a7; }} section.assistant {{ border-color: #27c; }}
+h2 {{ font-size: .85rem; font-weight: 600; opacity: .7; }}
+pre {{ overflow-x: auto; background: #8882; padding: .7rem; border-radius: .3rem; }}
+</style></head><body>
+<h1>{title}</h1>
+"""
+
+
+class Passage(msgspec.Struct, frozen=True):
+    """One thing that was said or done: a heading in plain text, and a body in Markdown."""
+
+    role: str
+    heading: str
+    body: str
+
+
+@click.command(cls=Command)
+@session_argument
+@click.option("--cells", is_flag=True, help="Also the cells, the calls, and what they brought.")
+@click.option("--full", is_flag=True, help="With --cells, print long results whole.")
+@click.option("--html", "as_html", is_flag=True, help="A page for a browser instead of Markdown.")
+@click.option("-o", "--out", type=FILE, metavar="FILE", help="Write to a new file instead of stdout.")
+@store_option
+def read(session: str, cells: bool, full: bool, as_html: bool, out: Path | None, store: Path) -> None:
+    """Read a session as a conversation.
+
+    What the user said and what was answered, in order, as Markdown. A terminal shows it rendered.
+
+    \b
+    Examples:
+      scroll read s-1f2e3d4c
+      scroll read s-1f2e3d4c --cells > session.md
+      scroll read s-1f2e3d4c --html -o session.html
+    """
+    from scroll_context.session.history import lineage
+
+    with contextlib.ExitStack() as stack:
+        opened = stack.enter_context(open_store(store))
+        passages = _passages(lineage(opened, session), opened.log.text, cells, full)
+        first = next(passages, None)
+        if first is None:
+            raise UnknownSeq(f"there is no session {session!r}; `scroll sessions` lists those there are")
+        told = itertools.chain([first], passages)
+        if out is None and not as_html and sys.stdout.isatty():
+            from scroll_context.cli.watch import Screen
+
+            screen = Screen()
+            for passage in told:
+                screen.print(passage.heading, "bold")
+                screen.markdown(passage.body)
+            return
+        lines = _page(session, told) if as_html else _markdown(session, told)
+        if out is None:
+            for line in lines:
+                echo(line)
+        else:
+            file = stack.enter_context(new_file(out))
+            for line in lines:
+                file.write(visible(line).encode() + b"\n")
+    if out is not None:
+        note(f"written to {out}")
+
+
+def _passages(
+    events: "Iterator[Event]", text_of: "Callable[[Event], str]", cells: bool, full: bool
+) -> Iterator[Passage]:
+    from scroll_context.view.headline import without_headline
+
+    for event in events:
+        match event.kind:
+            case "conversation":
+                text = without_headline(text_of(event)) if event.role == "assistant" else text_of(event)
+                if event.payload and not event.payload.is_text:
+                    text += f"\n\n*{event.payload.media_type}, {event.payload.size:,} bytes: `scroll get {event.seq}`*"
+                if text.strip():
+                    heading = f"{event.role or 'unknown'} · {event.created_at[:16].replace('T', ' ')} · seq {event.seq}"
+                    yield Passage(event.role, heading, _below(text))
+            case "cell" | "tool_call" if cells:
+                what = "cell" if event.kind == "cell" else f"call of {one_line(event.name, SHOWN)}"
+                yield Passage(event.kind, f"{what} · seq {event.seq}", _fenced(text_of(event), "python"))
+            case "observation" | "tool_result" if cells:
+                text = text_of(event)
+                cut = 0 if full else max(len(text) - PRINTED, 0)
+                more = f"\n… {cut:,} more characters" if cut else ""
+                what = "printed" if event.kind == "observation" else f"result of {one_line(event.name, SHOWN)}"
+                state = "" if event.tool_state in ("", "ok") else f" · {event.tool_state}"
+                heading = f"{what}{state} · seq {event.seq}"
+                yield Passage(event.kind, heading, _fenced(text[: len(text) - cut] + more, "text"))
+
+
+def _fenced(text: str, language: str) -> str:
+    """A block of code, whatever is in it."""
+    longest = max(map(len, re.findall(r"`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+
+
+def _below(text: str) -> str:
+    """Markdown whose headings are below those that say who speaks, except in blocks of code."""
+    lines, fence = [], ""
+    for line in text.split("\n"):
+        mark = re.match(r" {0,3}(`{3,}|~{3,})", line)
+        if mark and not fence:
+            fence = mark[1]
+        elif fence and line.strip().startswith(fence):
+            fence = ""
+        lines.append(re.sub(r"^( {0,3})(#{1,4} )", r"\1##\2", line) if not fence else line)
+    return "\n".join([*lines, fence] if fence else lines)
+
+
+def _markdown(session: str, passages: Iterator[Passage]) -> Iterator[str]:
+    yield f"# {one_line(session)}\n"
+    for passage in passages:
+        yield f"## {passage.heading}\n\n{passage.body.strip()}\n"
+
+
+def _page(session: str, passages: Iterator[Passage]) -> Iterator[str]:
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable("table")
+    yield PAGE.format(title=html.escape(one_line(session)))
+    for passage in passages:
+        kind = passage.role if passage.role in ("user", "assistant") else "other"
+        body = parser.render(visible(passage.body))
+        yield f'<section class="{kind}"><h2>{html.escape(one_line(passage.heading))}</h2>\n{body}</section>'
+    yield "</body></html>"
 
 
 @click.command(cls=Command)
@@ -60,7 +207,7 @@ def print_explanation(found: "Explanation", full: bool) -> None:
         _print_message(position, message, full)
     if not found.departures:
         echo("\nNothing had left the view." if found.messages else "")
-    for (plan, reason), left in groupby(found.departures, key=lambda one: (one.plan, one.reason)):
+    for (plan, reason), left in itertools.groupby(found.departures, key=lambda one: (one.plan, one.reason)):
         echo(f"\nleft by plan {plan}: {reason}", bold=True)
         rows = [(f"{one.seq}" if one.seq == one.last else f"{one.seq}-{one.last}", one.how, one.now) for one in left]
         print_table(("seq", "how", "where it stands"), rows, fit=True)
@@ -77,7 +224,7 @@ def _print_message(position: int, message: "Message", full: bool) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("session", metavar="SESSION")
+@session_argument
 @click.option("--out", type=FILE, metavar="FILE", help="Write the JSON to a new file.")
 @store_option
 @json_option
@@ -89,8 +236,6 @@ def trajectory(session: str, out: Path | None, store: Path, as_json: bool) -> No
       scroll trajectory s-1f2e3d4c
       scroll trajectory s-1f2e3d4c --out steps.json
     """
-    import msgspec
-
     from scroll_context.session.history import lineage
     from scroll_context.session.trajectory import trajectory as steps_of
 
@@ -110,8 +255,6 @@ def trajectory(session: str, out: Path | None, store: Path, as_json: bool) -> No
 
 
 def _print_steps(found: dict[str, Any]) -> None:
-    import msgspec
-
     for step in found["steps"]:
         echo(f"{step['step_index']}", bold=True, end="")
         echo(f"  seq {step['seq']}  {one_line(step['action']['tool'])}")

@@ -19,7 +19,11 @@ COMMANDS = {  # name: (module and object, the first line of its help)
     "search": ("scroll_context.cli.reading:search", "Find events by their words, best first."),
     "show": ("scroll_context.cli.reading:show", "Show the event at an address, or a range of them."),
     "get": ("scroll_context.cli.reading:get", "Write the bytes of an event: its payload, or its text."),
-    "sessions": ("scroll_context.cli.reading:sessions", "List the sessions, oldest first."),
+    "sessions": (
+        "scroll_context.cli.reading:sessions",
+        "List the sessions, oldest first.",
+    ),
+    "read": ("scroll_context.cli.history:read", "Read a session as a conversation."),
     "stats": ("scroll_context.cli.reading:stats", "Show the store in numbers."),
     "sql": ("scroll_context.cli.reading:sql", "Run a read-only SQL query on the history, as a model may."),
     "verify": ("scroll_context.cli.upkeep:verify", "Check events, payloads and the search index against their hashes."),
@@ -39,6 +43,8 @@ COMMANDS = {  # name: (module and object, the first line of its help)
         "scroll_context.cli.history:trajectory",
         "Show the steps of a session: reasoning, action, observation.",
     ),
+    "trust": ("scroll_context.cli.config:trust", "Let a configuration file choose models, tools and reach."),
+    "completion": ("scroll_context.cli.app:completion", "Print the completion script for a shell."),
     "demo": ("scroll_context.cli.demo:demo", "See an agent work in a window far too small for it."),
 }
 

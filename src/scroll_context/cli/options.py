@@ -1,6 +1,8 @@
 """Options and arguments that several commands share, and opening the store that they name."""
 
+import contextlib
 import datetime as dt
+import os
 import re
 from pathlib import Path
 from shlex import quote
@@ -8,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from scroll_context.errors import NotAStore
+from scroll_context.errors import NotAStore, ScrollError
 
 if TYPE_CHECKING:
     from scroll_context.store.log import EventLog
@@ -51,12 +53,23 @@ def _store_before_the_command(ctx: click.Context, parameter: click.Parameter, va
     return value if given or before is None else before
 
 
+def complete_session(ctx: click.Context, _: click.Parameter, typed: str) -> list[str]:
+    """The sessions of the store that begin with what was typed, for the completion of a shell."""
+    folder = ctx.find_root().params.get("store") or ctx.params.get("store") or os.environ.get("SCROLL_STORE", ".scroll")
+    try:
+        with contextlib.closing(open_log(Path(folder))) as log:
+            return [one.session_id for one in log.sessions() if one.session_id.startswith(typed)]
+    except (ScrollError, OSError):
+        return []
+
+
 store_option = click.option(
     "--store", envvar="SCROLL_STORE", metavar="DIR", type=FILE, default=Path(".scroll"), show_default=True,
     callback=_store_before_the_command, help="The folder of the store.",
 )  # fmt: skip
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
-session_option = click.option("--session", metavar="ID", help="Only this session.")
+session_option = click.option("--session", metavar="ID", shell_complete=complete_session, help="Only this session.")
+session_argument = click.argument("session", metavar="SESSION", shell_complete=complete_session)
 agent_option = click.option("--agent", metavar="ID", help="Only this agent.")
 task_option = click.option("--task", metavar="ID", help="Only this task.")
 lock_timeout_option = click.option(

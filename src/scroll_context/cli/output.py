@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 NARROWEST = 20  # columns that are left to the last one of a table, however narrow the terminal
 UNSEEN = 0.3  # seconds of work before a bar appears
-CARRIED = ("store", "model", "base_url", "window", "tools", "mcp", "ask")
+CARRIED = ("store", "model", "base_url", "window", "tools", "mcp", "ask", "system")
 """The options that a printed hint takes over from the command line, where the command that it names has them."""
 
 _HIDDEN = (  # control characters; marks of direction; what takes no room; separators of lines; tags
@@ -50,11 +50,16 @@ def one_line(text: str, limit: int = 0) -> str:
     return line if not limit or len(line) <= limit else line[: limit - 1] + "…"
 
 
-def echo(text: str = "", *, end: str = "\n", err: bool = False, bold: bool = False, colour: str | None = None) -> None:
-    """Print text for people."""
+def echo(
+    text: str = "", *, end: str = "\n", err: bool = False, bold: bool = False, colour: str | None = None,
+    marked: "re.Pattern[str] | None" = None,
+) -> None:  # fmt: skip
+    """Print text for people, the parts that `marked` matches standing out."""
     shown = visible(text)
     if bold or colour:
         shown = click.style(shown, bold=bold or None, fg=colour)
+    if marked is not None:
+        shown = marked.sub(lambda match: click.style(match[0], bold=True, fg="yellow"), shown)
     click.echo(shown + end, nl=False, err=err)
 
 
@@ -148,21 +153,49 @@ def utf8(argument: str) -> str:
 def print_table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[str] = (), *, fit: bool = False
 ) -> None:
-    """Rows under headings. With `fit`, a terminal shows of the last column what it has room for."""
+    """Rows under headings. With `fit`, a terminal shows of the last column what it has room for.
+
+    On a terminal too narrow for that, each row is a block of lines, one for each column that has something to say.
+    """
     from rich.cells import cell_len, set_cell_size
 
     lines = [[one_line(cell) for cell in row] for row in (columns, *rows)]
     widths = [max(cell_len(line[at]) for line in lines) for at in range(len(columns))]
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     taken = sum(width + 2 for width in widths[:-1])
-    room = max(shutil.get_terminal_size().columns - taken, NARROWEST) if fit and sys.stdout.isatty() else None
+    if width is not None and taken + (min(NARROWEST, widths[-1]) if fit else widths[-1]) > width:
+        _print_blocks(columns, lines[1:], width)
+        return
     for number, line in enumerate(lines):
-        if room is not None and cell_len(line[-1]) > room:
-            line[-1] = set_cell_size(line[-1], room - 1) + "…"
+        if fit and width is not None and cell_len(line[-1]) > width - taken:
+            line[-1] = set_cell_size(line[-1], width - taken - 1) + "…"
         padded = []
-        for column, cell, width in zip(columns, line, widths, strict=True):
-            blank = " " * (width - cell_len(cell))
+        for column, cell, room in zip(columns, line, widths, strict=True):
+            blank = " " * (room - cell_len(cell))
             padded.append(blank + cell if column in numeric else cell + blank)
         echo("  ".join(padded).rstrip(), bold=number == 0)
+
+
+def _print_blocks(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> None:
+    margin = max(map(len, columns[1:]), default=0) + 4
+    for first, *others in rows:
+        echo(first, bold=True)
+        for column, cell in zip(columns[1:], others, strict=True):
+            if cell:
+                echo(f"  {column:<{margin - 4}}  {wrapped(cell, margin, width).lstrip()}")
+
+
+def wrapped(text: str, margin: int, width: int | None = None) -> str:
+    """A text behind a margin, broken between words at the width of the terminal. Elsewhere lines are not broken."""
+    import textwrap
+
+    blank = " " * margin
+    if width is None and not sys.stdout.isatty():
+        return blank + text
+    width = max(width or shutil.get_terminal_size().columns, margin + NARROWEST)
+    return "\n".join(
+        textwrap.wrap(text, width, initial_indent=blank, subsequent_indent=blank, break_on_hyphens=False) or [blank]
+    )
 
 
 # bars -------------------------------------------------------------------------------------------------------

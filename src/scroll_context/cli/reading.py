@@ -1,6 +1,7 @@
 """Commands that read a store: search, show, get, sessions, stats, sql. None of them creates or changes one."""
 
 import contextlib
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ from scroll_context.cli.output import (
     progress,
     utf8,
     with_options,
+    wrapped,
 )
 from scroll_context.errors import BadInput, IndexUnavailable, PayloadDamaged, PayloadMissing, UnknownSeq
 
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from scroll_context.store.log import EventLog
 
 SHOWN = 2_000  # characters of an event that `show` prints without --full
+SNIPPET = 400  # characters of a hit
+TITLE = 70  # characters of what a session is called
 CELL = 200  # characters of a value in a table of `sql`
 
 
@@ -87,29 +91,40 @@ def search(
     for hit in hits:
         event = hit.event
         _heading(hit.seq, event.role, event.kind, event.session_id, event.created_at[:19], f"score {hit.score:.2f}")
-        echo(f"    {one_line(hit.snippet, 400)}")
+        echo(wrapped(one_line(hit.snippet, SNIPPET), 4), marked=_words_of(query))
+
+
+def _words_of(query: str) -> re.Pattern[str]:
+    """What matches the words of a query where they stand in a text, whatever their ending."""
+    words = [word for word in re.findall(r"\w+", query) if word not in ("AND", "OR", "NOT")]
+    stems = [re.escape(word if len(word) < 5 else word[: max(4, len(word) - 2)]) for word in words]
+    return re.compile(rf"\b(?:{'|'.join(stems)})\w*" if stems else r"(?!)", re.IGNORECASE)
 
 
 @click.command(cls=Command)
-@click.argument("span", metavar="SEQ|LO-HI", callback=parse_span)
+@click.argument("span", metavar="[SEQ|LO-HI]", required=False, callback=parse_span)
+@session_option
 @click.option("--full", is_flag=True, help="Print long texts and text payloads whole.")
 @store_option
 @json_option
-def show(span: tuple[int, int], full: bool, store: Path, as_json: bool) -> None:
+def show(span: tuple[int, int] | None, session: str | None, full: bool, store: Path, as_json: bool) -> None:
     """Show the event at an address, or a range of them.
 
-    With --json, one event a line.
+    With --session, those of that session, all of them if no range is given. With --json, one event a line.
 
     \b
     Examples:
       scroll show 12
       scroll show 40-60 --full
+      scroll show --session s-1f2e3d4c
     """
-    lo, hi = span
+    if span is None and session is None:
+        raise click.UsageError("Name an address (12), a range of them (3-9), or a session (--session ID).")
+    lo, hi = span or (1, None)
     printed = _show_json if as_json else _show_text
     with contextlib.closing(open_log(store)) as log:
         found = faults = 0
-        for event in log.iterate(after=lo - 1, until=hi):
+        for event in log.iterate(after=lo - 1, until=hi, session_id=session):
             found += 1
             try:
                 printed(log, event, full)
@@ -118,8 +133,9 @@ def show(span: tuple[int, int], full: bool, store: Path, as_json: bool) -> None:
                 printed(log, event, False)
                 faults += 1
         if not found:
-            asked = f"{lo}-{hi}" if hi > lo else f"{lo}"
-            raise UnknownSeq(f"no event has a seq in {asked}; the log ends at {log.last_seq()}")
+            whose = f" of session {session!r}" if session else ""
+            where = f" has a seq in {lo}-{hi}" if hi else " is there"
+            raise UnknownSeq(f"no event{whose}{where}; the log ends at {log.last_seq()}")
     if faults:
         raise click.exceptions.Exit(1)
 
@@ -195,23 +211,39 @@ def get(seq: int, out: Path | None, store: Path) -> None:
 def sessions(store: Path, as_json: bool) -> None:
     """List the sessions, oldest first.
 
+    The title of a session is what the user said first in it.
+
     \b
     Example:
       scroll sessions --json
     """
+    import msgspec
+
     with contextlib.closing(open_log(store)) as log:
         found = log.sessions()
+        titles = session_titles(log)
     if as_json:
-        print_document(found)
+        print_document([{**msgspec.structs.asdict(one), "title": titles.get(one.session_id, "")} for one in found])
         return
     rows = [
         (
-            info.session_id, info.agent_id or "–", info.task_id or "–", f"{info.events:,}",
-            f"{info.first_seq}-{info.last_seq}", info.first_at[:19], info.last_at[:19],
+            one.session_id, one.agent_id, one.task_id, f"{one.events:,}", f"{one.first_seq}-{one.last_seq}",
+            one.first_at[:10], one.last_at[:16].replace("T", " "), titles.get(one.session_id, ""),
         )
-        for info in found
+        for one in found
     ]  # fmt: skip
-    print_table(("session", "agent", "task", "events", "seqs", "first", "last"), rows, numeric=("events",))
+    columns = ("session", "agent", "task", "events", "seqs", "first", "last", "title")
+    said = [at for at in range(len(columns)) if at == 0 or any(row[at] for row in rows)]  # no column of nothing
+    print_table([columns[at] for at in said], [[row[at] for at in said] for row in rows], numeric=("events",), fit=True)
+
+
+def session_titles(log: "EventLog") -> dict[str, str]:
+    """What the user said first in each session, in short."""
+    rows = log.query(
+        "SELECT session_id, substr(content, 1, 400) FROM event WHERE seq IN (SELECT min(seq) FROM event "
+        "WHERE kind = 'conversation' AND role = 'user' GROUP BY session_id)"
+    )
+    return {str(session): one_line(str(content), TITLE) for session, content in rows}
 
 
 @click.command(cls=Command)
@@ -267,9 +299,9 @@ def sql(query: str, session: str | None, agent: str | None, task: str | None, st
     with contextlib.closing(open_log(store)) as log:
         path = log.path
     with contextlib.closing(GuardedSql(path, Grant(session_id=session, task_id=task, agent_id=agent))) as window:
-        found = window.query(query)
+        found = window.query(utf8(query))
     if as_json:
-        print_document(found)
+        print_document({"columns": found.columns, "rows": found.rows, "note": found.note})
         return
     rows = [[one_line(_cell(row[column]), CELL) for column in found.columns] for row in found.rows]
     print_table(found.columns, rows, fit=True)

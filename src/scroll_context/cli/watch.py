@@ -6,15 +6,19 @@ is shown with its seq. It only looks on: nothing here changes a session. `Consen
 """
 
 import contextlib
+import itertools
 import re
 import select
 import sys
 import termios
 import threading
+import time
 from typing import Any, Literal
 
 import msgspec
 from rich.console import Console
+from rich.markdown import Markdown
+from rich.syntax import Syntax
 from rich.text import Text
 
 from scroll_context.cli.output import one_line, visible
@@ -23,32 +27,97 @@ from scroll_context.events import Event, Kind
 from scroll_context.surface.toolbox import ToolUse
 from scroll_context.view.headline import without_headline
 
-LINES = 14  # of a cell, and of what it printed
+LINES = 8  # of a cell, and of what it printed
 LINE = 160  # characters of a text shown on one line
 ASKED = 1_000  # characters of an argument that the user is asked about
+TICK = 0.1  # seconds between two pictures of what is going on
+PICTURES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+ERASE = "\r\x1b[2K"
 _HELD = re.compile(r"\n*(?:⟦[^\n]*\s*)?\Z")  # of a reply so far, what may turn out to be its headline
+_FENCE = re.compile(r" {0,3}(```|~~~)")
 
 
 class Screen:
-    """A console for foreign text."""
+    """A console for foreign text, with a line that says what is going on while nothing else is printed.
+
+    `lively` is whether that line, Markdown and highlighted code make sense here: not where output is no terminal, and
+    not on one that is dumb.
+    """
 
     def __init__(self, console: Console | None = None, *, err: bool = False) -> None:
         self.console = console or Console(stderr=err, highlight=False, markup=False, emoji=False)
+        self.lively = self.console.is_terminal and not self.console.is_dumb_terminal
+        self._lock = threading.RLock()
+        self._open_line = False  # something was printed without the end of its line
+        self._doing, self._since = "", 0.0
+        self._drawn = False
+        self._idle = threading.Event()  # set to end the thread that draws
 
     def print(self, text: str = "", style: str = "", *, end: str = "\n", fit: bool = False, copy: bool = False) -> None:
         """Show a text. With `fit`, of each line only what the console has room for; with `copy`, unbroken lines."""
-        self.console.print(
-            Text(visible(text), style=style), end=end, no_wrap=fit, overflow="ellipsis" if fit else None, soft_wrap=copy
-        )
+        self.show(Text(visible(text), style=style), end=end, fit=fit, copy=copy)
+
+    def markdown(self, text: str) -> None:
+        """Show Markdown as it is meant to look; links are shown and not made."""
+        self.show(Markdown(visible(text), hyperlinks=False, code_theme="ansi_dark"))
+
+    def code(self, gutter: str, source: str) -> None:
+        """Lines of Python behind a gutter."""
+        python = Syntax("", "python", theme="ansi_dark", background_color="default")
+        for line in python.highlight(visible(source)).split():
+            self.show(Text(gutter, style="cyan") + line, fit=True)
+
+    def show(self, made: Text | Markdown, *, end: str = "\n", fit: bool = False, copy: bool = False) -> None:
+        """Print what rich has made of a text that is safe."""
+        with self._lock:
+            self._erase()
+            self.console.print(made, end=end, no_wrap=fit, overflow="ellipsis" if fit else None, soft_wrap=copy)
+            self._open_line = not end.endswith("\n")
+
+    def busy(self, doing: str) -> None:
+        """Say what is going on, and for how long, until something else is; "" is nothing."""
+        with self._lock:
+            if doing == self._doing or not self.lively:
+                return
+            started, self._doing, self._since = bool(self._doing), doing, time.monotonic()
+            if not doing:
+                self._idle.set()
+                self._erase()
+            elif not started:
+                self._idle = threading.Event()
+                threading.Thread(target=self._draw, args=(self._idle,), daemon=True).start()
+
+    def _draw(self, idle: threading.Event) -> None:
+        for picture in itertools.cycle(PICTURES):
+            with self._lock:
+                if idle.is_set():
+                    return
+                if not self._open_line:
+                    seconds = int(time.monotonic() - self._since)
+                    room = self.console.width - 14
+                    text = f"{picture} {one_line(self._doing)[:room]}" + (f" {seconds:,} s" if seconds else "")
+                    self.console.file.write(f"{ERASE}{text}")
+                    self.console.file.flush()
+                    self._drawn = True
+            idle.wait(TICK)
+
+    def _erase(self) -> None:
+        if self._drawn:
+            self.console.file.write(ERASE)
+            self._drawn = False
 
 
 class Watch:
-    """Shows a session on a screen. With `stream`, replies appear as they are written."""
+    """Shows a session on a screen. With `stream`, replies appear as they are written.
+
+    Where the screen is lively, a reply is Markdown, shown paragraph by paragraph as each is complete.
+    """
 
     def __init__(self, screen: Screen, *, stream: bool) -> None:
         self._screen = screen
         self._stream = stream
         self._held = ""  # what may be the headline of a reply that is still being written
+        self._paragraph = ""  # of Markdown, what is not complete yet
         self._open_line = False
         self._lock = threading.RLock()  # a call that outlived its cell may end while the next reply is written
 
@@ -59,20 +128,22 @@ class Watch:
             said = _HELD.split(arrived, maxsplit=1)[0]
             self._held = arrived[len(said) :]
             if said:
-                self._open_line = True
-                self._screen.print(said, end="")
+                self._say(said)
 
     def event(self, event: Event) -> None:
         """Show what was just recorded."""
         with self._lock:
             match event.kind:
+                case Kind.REQUEST:
+                    self._screen.busy("thinking")
                 case Kind.CONVERSATION if event.role == "assistant":
                     self._reply(event)
                 case Kind.CELL:
-                    self._block(f"cell {event.seq}", event.content, "›", "cyan")
+                    self._cell(event)
                 case Kind.OBSERVATION:
+                    self._screen.busy("")
                     failed = event.tool_state != "ok"
-                    self._block(event.tool_state if failed else "", event.content, "│", "red" if failed else "dim")
+                    self._printed(event, event.tool_state if failed else "", "red" if failed else "dim")
                 case Kind.TOOL_RESULT if "inside_cell" in event.metadata:
                     size = event.payload.size if event.payload else len(event.content.encode())
                     called = f"{one_line(event.name, LINE)} {event.tool_state}"
@@ -86,34 +157,72 @@ class Watch:
                     self._line(f"  ↓ {one_line(event.content, LINE)}", "yellow")
 
     def end_line(self) -> None:
-        """Finish the line that a reply left open, so that something else can be printed."""
+        """Finish what a reply left open, so that something else can be printed."""
         with self._lock:
             held, self._held = without_headline(self._held).rstrip(), ""
             if held:
-                self._open_line = True
-                self._screen.print(held, end="")
+                self._say(held)
+            if self._paragraph.strip():
+                self._screen.markdown(self._paragraph)
+            self._paragraph = ""
             if self._open_line:
                 self._screen.print()
                 self._open_line = False
 
+    def _say(self, said: str) -> None:
+        if not self._screen.lively:
+            self._open_line = True
+            self._screen.print(said, end="")
+            return
+        complete, self._paragraph = paragraphs(self._paragraph + said)
+        if complete.strip():
+            self._screen.markdown(complete)
+        self._screen.busy("writing")
+
     def _reply(self, event: Event) -> None:
         self.end_line()
+        self._screen.busy("")
         if not self._stream and event.metadata.get("tool_calls") and event.content.strip():
             self._screen.print(without_headline(event.content))
 
-    def _block(self, title: str, text: str, gutter: str, style: str) -> None:
-        """A few lines behind a gutter, each cut to the width of the console."""
-        lines = text.rstrip("\n").split("\n")
+    def _cell(self, event: Event) -> None:
+        source = event.content.rstrip("\n").split("\n")
+        self._line(f"  cell {event.seq}", "cyan")
+        if self._screen.lively:
+            self._screen.code("  › ", "\n".join(source[:LINES]))
+        else:
+            for line in source[:LINES]:
+                self._line(f"  › {line}", "dim")
+        self._fold(len(source), "›", event.seq)
+        self._screen.busy(f"running cell {event.seq}")
+
+    def _printed(self, event: Event, title: str, style: str) -> None:
+        lines = event.content.rstrip("\n").split("\n")
         if title:
             self._line(f"  {title}", style)
         for line in lines[:LINES]:
-            self._line(f"  {gutter} {line}", "dim" if style == "cyan" else style)
-        if len(lines) > LINES:
-            self._line(f"  {gutter} … {len(lines) - LINES:,} more lines", "dim")
+            self._line(f"  │ {line}", style)
+        self._fold(len(lines), "│", event.seq)
+
+    def _fold(self, lines: int, gutter: str, seq: int) -> None:
+        if lines > LINES:
+            self._line(f"  {gutter} … {lines - LINES:,} more lines at seq {seq}", "dim")
 
     def _line(self, line: str, style: str) -> None:
         self.end_line()
         self._screen.print(line, style, fit=True)
+
+
+def paragraphs(text: str) -> tuple[str, str]:
+    """Markdown so far, as what is complete and what may still grow: the paragraph or block of code at its end."""
+    complete, at, fenced = 0, 0, False
+    for line in text.splitlines(keepends=True):
+        at += len(line)
+        if _FENCE.match(line):
+            fenced = not fenced
+        elif not fenced and not line.strip() and line.endswith("\n"):
+            complete = at
+    return text[:complete], text[complete:]
 
 
 class Consent:
@@ -129,6 +238,7 @@ class Consent:
         if self._mode == "never":
             raise BadInput("nobody is there to be asked; tools with effects run unasked only with --yes")
         call = f"{one_line(use.name)}({', '.join(f'{one_line(n)}={_spelt(v)}' for n, v in use.arguments.items())})"
+        self._screen.busy("")
         if self._mode == "always":
             self._screen.print(f"  ! {call}", "magenta", copy=True)
             return True
