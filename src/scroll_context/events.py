@@ -30,14 +30,18 @@ class Kind(StrEnum):
     SNAPSHOT = "snapshot"  # a kernel namespace manifest
     FORK = "fork"  # the session continues another one from a seq
     SALVAGE = "salvage"  # what a repair of this log could not recover
+    ERASURE = "erasure"  # which events were erased, by whom and why; never what they said
     FOREIGN = "foreign"  # bookkeeping of another store, from an export: kept, and without effect here
 
+
+STORE_SESSION = "scroll.store"
+"""The session of events that are about the store itself: erasures and the like. No agent works in it."""
 
 IMPORTED = "import:"
 """How the source keys of imported messages begin."""
 
 BOOKKEEPING = frozenset(
-    {Kind.SESSION, Kind.REQUEST, Kind.EVICTION, Kind.SNAPSHOT, Kind.FORK, Kind.SALVAGE, Kind.FOREIGN}
+    {Kind.SESSION, Kind.REQUEST, Kind.EVICTION, Kind.SNAPSHOT, Kind.FORK, Kind.SALVAGE, Kind.ERASURE, Kind.FOREIGN}
 )
 """Kinds hidden from `hist.conversation_history` and from search; `hist.events` shows them."""
 
@@ -100,9 +104,14 @@ class Event(Draft, frozen=True, kw_only=True):
         return bool(self.metadata.get("echo"))
 
     @property
+    def is_erased(self) -> bool:
+        """Whether what this event said was erased on purpose: its address, kind and times are all that is left."""
+        return bool(self.metadata.get("erased"))
+
+    @property
     def is_searchable(self) -> bool:
         """Whether search may return this event at all."""
-        return self.kind not in BOOKKEEPING and self.kind != Kind.NOTICE and not self.is_echo
+        return not (self.kind in BOOKKEEPING or self.kind == Kind.NOTICE or self.is_echo or self.is_erased)
 
 
 class Grant(msgspec.Struct, frozen=True):

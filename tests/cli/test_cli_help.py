@@ -10,7 +10,7 @@ import click
 import pytest
 
 from scroll_context import __version__
-from scroll_context.cli.app import app
+from scroll_context.cli.app import TyperCommand, app
 from scroll_context.cli.main import COMMANDS, overview
 
 ROOT = Path(__file__).parents[2]
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 def command(name: str) -> Any:
     found = app.get_command(click.Context(app), name)
     assert found is not None
-    return found
+    return found.typer_command if isinstance(found, TyperCommand) else found
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -57,7 +57,7 @@ def test_the_overview_is_the_same_in_both_ways_and_fits_a_terminal(scroll: Any) 
 
 
 PLUGIN = """
-import click
+import click, typer
 from scroll_context.errors import BadInput
 
 @click.command()
@@ -66,22 +66,19 @@ def shout(word):
     \"\"\"Say it loudly.\"\"\"
     click.echo(word.upper())
 
-@click.command()
-@click.argument("upto", type=int)
-def count(upto):
+def count(upto: int):
     \"\"\"Count.\"\"\"
     if upto > 9:
         raise BadInput("that is too far")
-    click.echo(" ".join(map(str, range(upto))))
+    typer.echo(" ".join(map(str, range(upto))))
 
-@click.group()
-def both(): pass
-
-@both.command()
-def left(): click.echo("left")
+both = typer.Typer()
 
 @both.command()
-def right(): raise click.exceptions.Exit(5)
+def left(): typer.echo("left")
+
+@both.command()
+def right(): raise typer.Exit(5)
 """
 
 

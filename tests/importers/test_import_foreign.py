@@ -10,7 +10,6 @@ from scroll_context.agent.agent import Agent
 from scroll_context.errors import BadInput
 from scroll_context.events import BOOKKEEPING, Draft, Kind
 from scroll_context.importers import import_file
-from scroll_context.messages import ToolCall
 from scroll_context.models import ScriptedModel, exec_cell
 from scroll_context.session.explain import explain
 from scroll_context.session.session import Session, lineage
@@ -52,7 +51,7 @@ def exported(store: Store) -> io.BytesIO:
 
 
 def cell(session: Session, source: str) -> str:
-    return session.run_cell(ToolCall("c", "exec", {}), source).content
+    return session.run(source).content
 
 
 def test_fault_06_nothing_of_a_foreign_export_takes_effect(theirs: Store, mine: Store) -> None:

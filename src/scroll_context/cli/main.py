@@ -3,7 +3,7 @@
 `scroll --help` is answered from this table, with next to nothing imported. Every other command line goes to app.py,
 which imports the command that is called. To add one, write it with click, its docstring its help, and name it in
 COMMANDS. Any installed package can add commands: an entry point in the group `scroll_context.commands` names one and
-says `module:object`, where the object is a click command.
+says `module:object`, where the object is a click command, a Typer app or a function that Typer can read.
 """
 
 import os
@@ -29,6 +29,7 @@ COMMANDS = {  # name: (module and object, the first line of its help)
     "verify": ("scroll_context.cli.upkeep:verify", "Check events, payloads and the search index against their hashes."),
     "salvage": ("scroll_context.cli.upkeep:salvage", "Make a new log from whatever is legible in a damaged one."),
     "reindex": ("scroll_context.cli.upkeep:reindex", "Build the search index anew from the log."),
+    "erase": ("scroll_context.cli.forgetting:erase", "Erase events: what they said leaves every file of the store."),
     "upgrade": ("scroll_context.cli.upkeep:upgrade", "Bring the log file to the newest format."),
     "backup": ("scroll_context.cli.upkeep:backup", "Copy the store to a new folder."),
     "export": ("scroll_context.cli.upkeep:export", "Write everything as JSON Lines: events, hashes and payloads."),

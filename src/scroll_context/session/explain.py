@@ -71,6 +71,9 @@ def explain(store: Store, seq: int, inherited: Callable[[str], Iterable[Event]] 
     if "moved_from" in request.metadata:  # it was sent in another store, and showed the addresses of that one
         sent = _replayed(store, name, as_recorded(before, store.log.text), int(request.metadata.get("renderer", 1)))
     messages, doubt = _rebuilt(sent, store.log.text(setup), request)
+    if doubt and (erased := [event.seq for event in (*before, request) if event.is_erased]):
+        shown = ", ".join(map(str, erased[:10])) + (f" and {len(erased) - 10} more" if len(erased) > 10 else "")
+        doubt = f"seq {shown} of what it was made from were erased, so it cannot be compared with what was sent"
     reply = _reply_to(store, request)
     usage = reply.metadata.get("usage", {}) if reply else {}
     return Explanation(

@@ -74,7 +74,7 @@ def recorded_settings(store: Store, session_id: str, upto: int | None = None) ->
 
 def snapshots_of(events: Iterable[Event]) -> list[Event]:
     """The snapshots to restore. What an import brought is never unpickled, not even inside a jail."""
-    return [event for event in events if event.kind == Kind.SNAPSHOT and not event.is_foreign]
+    return [event for event in events if event.kind == Kind.SNAPSHOT and not (event.is_foreign or event.is_erased)]
 
 
 def bound_since(events: Iterable[Event], snapshots: Sequence[Event]) -> list[str]:

@@ -113,6 +113,7 @@ class Session:
         self.cell_timeout = options.cell_timeout or 120.0
         journal.quota = options.quota or Quota()
         self.context: Context = make_context(str(self.options.context), store.log.text)
+        self._erasure = store.log.newest_erasure()  # that the view knows of
         self._host = HostRecord()
         self._setup: tuple[object, ...] = ()  # what the newest `session` event of a run says
         self._schema: tuple[Sequence[ToolSpec], int] = ((), 0)  # the tools of the last request, and their tokens
@@ -301,6 +302,7 @@ class Session:
             self._schema = tools, sum(estimate(msgspec.json.encode(spec).decode()) for spec in tools)
         overhead = schema_tokens + self._schema[1]
         with self.journal.hold():
+            self._forget_erased()
             self._record_setup(system, tools, window, model_name)
             budget = Budget(
                 window=window, overhead=estimate(system) + estimate(digest) + overhead, **asdict(self.budget)
@@ -414,6 +416,17 @@ class Session:
     def _take_in(self, event: Event) -> None:
         self.context.add(event)
         self._host.add(event)
+
+    def _forget_erased(self) -> None:
+        """Rebuild the view when something was erased since it was made: it may hold the words."""
+        newest = self.store.log.newest_erasure()
+        if newest == self._erasure:
+            return
+        self._erasure = newest
+        self.context = make_context(str(self.options.context), self.store.log.text)
+        self._host = HostRecord()
+        for event in self.events():
+            self._take_in(event)
 
     def _record_setup(self, system: str, tools: Sequence[ToolSpec], window: int, model_name: str) -> None:
         """Record the constant part of the requests that follow, when it is not the one that was recorded last."""

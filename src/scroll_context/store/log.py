@@ -8,6 +8,7 @@ open session come through its journal (journal.py), which is the only other modu
 """
 
 import datetime as dt
+import logging
 import random
 import sqlite3
 import threading
@@ -19,13 +20,20 @@ from typing import Any, NamedTuple
 import msgspec
 
 from scroll_context.errors import ScrollError, StoreDamaged, StoreError, StoreLocked, UnknownSeq
-from scroll_context.events import EVERYTHING, Draft, Event, Grant
-from scroll_context.store import schema
+from scroll_context.events import EVERYTHING, STORE_SESSION, Draft, Event, Grant, Kind
+from scroll_context.store import schema, secret
 from scroll_context.store.chain import GENESIS, link
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.rows import Row, event_from_row, prepare
 
 Values = Sequence[Any] | Mapping[str, Any]  # for ? and for :name; ?1 is refused by newer versions of sqlite3
+
+NEWEST_ERASURE = (
+    f"SELECT ifnull(max(seq), 0) FROM event WHERE session_id = '{STORE_SESSION}' AND kind = '{Kind.ERASURE}'"
+)
+ERASED_KEY = "erased:"  # how the source key of an erased event begins
+
+_logger = logging.getLogger("scroll_context.store")
 
 PAGE = 500  # rows fetched per read transaction when iterating
 
@@ -314,6 +322,10 @@ class EventLog:
         schema.connect(self.path, writable=True).close()
         return before
 
+    def newest_erasure(self) -> int:
+        """The seq of the newest erasure; 0 when there was none. Who holds text of the log in memory asks for it."""
+        return int(self.query(NEWEST_ERASURE)[0][0])
+
     def last_seq(self) -> int:
         """The newest address; 0 for an empty log."""
         return int(self.query("SELECT ifnull(max(seq), 0) FROM event")[0][0])
@@ -391,6 +403,11 @@ def _head(database: sqlite3.Connection, path: Path) -> tuple[int, bytes]:
     return int(row[0]), bytes(row[1])
 
 
+def erased_key(source_key: str | None) -> str | None:
+    """What an erased event keeps of its source key: enough to recognise it when it is imported again."""
+    return source_key and ERASED_KEY + secret.keyed_hash(secret.make_key(), source_key)
+
+
 def _known_sources(database: sqlite3.Connection, rows: list[Row]) -> dict[str, int]:
     keys = [row.source_key for row in rows if row.source_key]
     known: dict[str, int] = {}
@@ -400,7 +417,23 @@ def _known_sources(database: sqlite3.Connection, rows: list[Row]) -> dict[str, i
         known.update(
             database.execute(f"SELECT source_key, seq FROM event WHERE source_key IN ({marks})", part).fetchall()
         )
+    if len(known) < len(keys):
+        known.update(_erased_sources(database, [key for key in keys if key not in known]))
     return known
+
+
+def _erased_sources(database: sqlite3.Connection, keys: list[str]) -> dict[str, int]:
+    """Those of the keys whose events were erased, with the addresses that these still have."""
+    erased = "source_key >= ? AND source_key < ?"  # which SQLite finds in the index of source keys
+    bounds = [ERASED_KEY, ERASED_KEY + "g"]
+    if not database.execute(f"SELECT 1 FROM event WHERE {erased} LIMIT 1", bounds).fetchone():
+        return {}
+    if (key := secret.read_key()) is None:
+        _logger.warning("no key in %s: events that were erased are not recognised when imported", secret.key_file())
+        return {}
+    hashed = {ERASED_KEY + secret.keyed_hash(key, one): one for one in keys}
+    known = database.execute(f"SELECT source_key, seq FROM event WHERE {erased}", bounds)
+    return {hashed[one]: seq for one, seq in known if one in hashed}
 
 
 def conditions(

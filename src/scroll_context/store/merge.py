@@ -25,7 +25,7 @@ from scroll_context.store import schema
 from scroll_context.store.chain import GENESIS, expected
 from scroll_context.store.log import INSERT, PAGE, EventLog
 from scroll_context.store.payloads import PayloadStore
-from scroll_context.store.rows import event_from_row
+from scroll_context.store.rows import event_from_row, is_blank
 from scroll_context.store.transfer import EXPORT_VERSION
 
 _Number = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
@@ -80,7 +80,7 @@ def merge_export(
 ) -> MergeReport:
     """Add the events of an export, which came from `source`, to a log. A second time adds nothing.
 
-    A declaration of what a salvage lost, in addresses of the other log, is left out when addresses change.
+    What a salvage or an erasure says of addresses of the other log is left out when addresses change.
     """
     reader = _ExportReader(lines, log.payloads, progress)
     if trust and log.last_seq() == 0 and (seqs := _fill_vacant(reader, log)) is not None:
@@ -110,7 +110,7 @@ class _Merge:
         return {there: here for there, here in self._names.items() if there != here}
 
     def take(self, event: Event) -> None:
-        if event.kind != Kind.SALVAGE:
+        if event.kind not in (Kind.SALVAGE, Kind.ERASURE):
             self._pending[event.seq] = event
         if len(self._pending) == PAGE:
             self.flush()
@@ -244,7 +244,7 @@ def _readdressed(event: AnyEvent, address: Address, text: Callable[[AnyEvent], s
         values["metadata"] = {name: value for name, value in metadata.items() if value is not None}
     if event.kind == Kind.SNAPSHOT:
         # what is no snapshot stays as it is: nobody can restore it
-        with contextlib.suppress(msgspec.MsgspecError, KeyError, TypeError, AttributeError, PayloadMissing):
+        with contextlib.suppress(msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError, PayloadMissing):
             values |= {"content": _snapshot(msgspec.json.decode(text(event)), address), "payload": None}
     return replace(event, **values)
 
@@ -253,7 +253,12 @@ def _snapshot(change: dict[str, Any], address: Address) -> str:
     """The content of a snapshot event, with the cells and events that its variables come from."""
     for variable in change.get("saved", ()):
         variable["cell"] = address(variable.get("cell", 0)) or 0
-        variable["seqs"] = _known(address(seq) for seq in variable.get("seqs", ()))
+        for field in ("seqs", "cells"):
+            if field in variable:
+                variable[field] = _known(map(address, variable[field]))
+    if "sources" in change:
+        sources = {address(int(cell)): _known(map(address, seqs)) for cell, seqs in change["sources"].items()}
+        change["sources"] = {str(cell): seqs for cell, seqs in sources.items() if cell is not None}
     return msgspec.json.encode({**change, "cell": address(change["cell"]) or 0}).decode()
 
 
@@ -296,6 +301,8 @@ class _Links:
 
     def check(self, row: tuple[Any, ...]) -> None:
         if row[0] == self._seq + 1 and expected(self._chain, row) != row[21]:
+            self._altered.add(row[0])
+        if row[23] is not None and not is_blank(row):
             self._altered.add(row[0])
         if row[4] == Kind.SALVAGE:
             self._altered.difference_update(event_from_row(row).metadata.get("altered", ()))

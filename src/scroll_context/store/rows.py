@@ -21,6 +21,8 @@ from scroll_context.store.schema import ALL_COLUMNS
 INLINE_LIMIT = 32 * 1024  # bytes of UTF-8 a row may hold
 PREVIEW = 2_000  # characters of an externalised body that stay in the row
 METADATA_LIMIT = 8 << 20  # bytes of JSON
+ERASED = "[erased]"  # the content of an erased row
+ERASED_METADATA = '{"erased":true}'
 
 _LABELS = (
     "kind", "session_id", "agent_id", "task_id", "role", "name",
@@ -87,6 +89,13 @@ def prepare(
 def whole(row: tuple[Any, ...]) -> tuple[Any, ...]:
     """A row with all columns, also when it comes from a file of format 1, which has no nonce and no leaf."""
     return row if len(row) == len(ALL_COLUMNS) else (*row, *(None,) * (len(ALL_COLUMNS) - len(row)))
+
+
+def is_blank(row: tuple[Any, ...]) -> bool:
+    """Whether an erased row holds nothing but what it may keep."""
+    return (row[6], row[7], row[8:11], row[13], row[17], row[22]) == (
+        "", ERASED, (None, None, None), "", ERASED_METADATA, None,
+    )  # fmt: skip
 
 
 def event_from_row(row: tuple[Any, ...]) -> Event:

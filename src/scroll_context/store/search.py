@@ -135,6 +135,10 @@ class SearchIndex:
         """Index what is new in the log; False when time ran out first."""
         return self._indexer.catch_up(timeout, progress)
 
+    def discard(self, timeout: float | None = None) -> bool:
+        """Throw the index away; the next search builds it anew. False when another process held it too long."""
+        return self._indexer.discard(timeout)
+
     def rebuild(self, progress: Progress | None = None) -> None:
         """Build the index anew from the log."""
         self._indexer.discard()

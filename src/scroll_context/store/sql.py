@@ -35,6 +35,7 @@ import msgspec
 from scroll_context.errors import QueryLimit, QueryRefused, StoreError
 from scroll_context.events import BOOKKEEPING, EVERYTHING, Grant
 from scroll_context.store import schema
+from scroll_context.store.log import NEWEST_ERASURE
 
 COLUMNS = tuple(column for column in schema.COLUMNS if column != "chain")
 MAX_SQL = 100_000  # characters
@@ -213,6 +214,7 @@ class GuardedSql:
             "uri": self._uri(),
             "columns": COLUMNS,
             "granted": "" if self.grant == EVERYTHING else _granted(self.grant),
+            "newest_erasure": NEWEST_ERASURE,
             "bookkeeping": ", ".join(f"'{kind}'" for kind in sorted(BOOKKEEPING)),
             "functions": sorted(FUNCTIONS),
             "limits": self.limits,

@@ -45,6 +45,7 @@ class Window:
         self._deadline = math.inf
         self._trusted = True  # while statements of our own run
         self._copied_to = 0  # the seq up to which granted rows were copied
+        self._erasure = 0  # the newest erasure that the copy knows of
         self._checked_to = 0  # the seq up to which the log has no other rows
         self._in_place = True
         # no cache of statements: one of our own must never be run again on behalf of a query
@@ -104,6 +105,10 @@ class Window:
                 self._trusted = True
                 self._database.execute("ROLLBACK")
             self._begin_copy()
+        (erasure,) = self._log.execute(self._config["newest_erasure"]).fetchone()
+        if erasure > self._erasure:  # what was copied may be what was erased
+            self._database.execute("DELETE FROM main.granted_rows")
+            self._copied_to, self._erasure = 0, erasure
         (last,) = self._log.execute("SELECT ifnull(max(seq), 0) FROM event").fetchone()
         if last > self._copied_to:
             self._copy(last)

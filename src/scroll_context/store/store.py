@@ -4,13 +4,17 @@ The log is the truth; the index is derived from it and can be deleted at any tim
 any size: nothing is checked, counted or indexed until somebody asks.
 """
 
+import contextlib
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from types import TracebackType
 
 import msgspec
 
-from scroll_context.events import EVERYTHING, Draft, Event, Grant
+from scroll_context.errors import StoreLocked, StoreReadOnly
+from scroll_context.events import EVERYTHING, Draft, Event, Grant, Progress
 from scroll_context.store import schema
+from scroll_context.store.erase import ErasureReport, Reason, erase, finish, has_chores, select
 from scroll_context.store.log import EventLog
 from scroll_context.store.payloads import ArtifactRef, PayloadStore, ToolResultRef, ref
 from scroll_context.store.search import SearchIndex
@@ -43,6 +47,9 @@ class Store:
         self.index = SearchIndex(self.folder / "index", self.log, self.payloads)
         self.log.on_append = self.index.notify
         self.payloads.sweep()
+        if has_chores(self.log):  # a process was killed while it erased something
+            with contextlib.suppress(StoreReadOnly, StoreLocked):
+                finish(self, patience=5.0)
 
     def __enter__(self) -> "Store":
         return self
@@ -62,6 +69,29 @@ class Store:
     def sql(self, grant: Grant = EVERYTHING, limits: SqlLimits | None = None) -> GuardedSql:
         """A window for model-written SQL that ends where the grant ends."""
         return GuardedSql(self.log.path, grant, limits)
+
+    def erase(
+        self,
+        *,
+        seqs: Iterable[int] = (),
+        session_id: str | None = None,
+        agent_id: str | None = None,
+        task_id: str | None = None,
+        source: str | None = None,
+        words: Collection[str] = (),
+        reason: Reason = "request",
+        by: str = "",
+        copies: bool = False,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> ErasureReport:
+        """Erase events: their words leave every file of the store, their addresses and the chain stay (see erase.py).
+
+        With `copies`, events that repeat their words, or any of `words`, go too; without, the report names them. A
+        dry run changes nothing. `by` is who asked for it; without it, the user of this process.
+        """
+        chosen = select(self.log, seqs=seqs, session_id=session_id, agent_id=agent_id, task_id=task_id, source=source)
+        return erase(self, chosen, reason=reason, by=by, words=words, copies=copies, dry_run=dry_run, progress=progress)
 
     def stats(self) -> Stats:
         kinds = dict(self.log.query("SELECT kind, count(*) FROM event GROUP BY kind ORDER BY kind"))

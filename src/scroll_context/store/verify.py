@@ -12,7 +12,7 @@ from scroll_context.errors import PayloadDamaged, PayloadMissing
 from scroll_context.events import Kind, Progress
 from scroll_context.store.chain import GENESIS, expected
 from scroll_context.store.log import PAGE, EventLog
-from scroll_context.store.rows import whole
+from scroll_context.store.rows import is_blank, whole
 from scroll_context.store.schema import ALL_COLUMNS
 
 
@@ -35,6 +35,7 @@ def verify(log: EventLog, progress: Progress | None = None) -> Verdict:
     total = log.last_seq()
     checked: dict[str, str] = {}  # payload digest -> what is wrong with it
     faults = _Faults(_declared(log))
+    erasures = [tuple(span) for event in log.iterate(kind=Kind.ERASURE) for span in event.metadata.get("spans", ())]
     seq, chain, events = 0, GENESIS, 0
     while page := log.query(f"SELECT * FROM event WHERE seq > ? ORDER BY seq LIMIT {PAGE}", [seq]):
         for row in page if len(page[0]) == len(ALL_COLUMNS) else map(whole, page):
@@ -42,6 +43,8 @@ def verify(log: EventLog, progress: Progress | None = None) -> Verdict:
                 faults.add_gap(seq + 1, row[0] - 1)
             elif expected(chain, row) != row[21]:
                 faults.add(row[0], "altered: the row does not match its hash")
+            if row[23] is not None and not (is_blank(row) and any(lo <= row[0] <= hi for lo, hi in erasures)):
+                faults.add(row[0], "altered: the row of an erased event holds more than it may, or no erasure names it")
             if row[8] is not None or row[4] == "snapshot":
                 for digest in _named(log, row):
                     if digest not in checked:

@@ -42,7 +42,6 @@ ENOUGH = 3  # rows with all words of a query, below which rows with most of the 
 MOST_SIMILAR = 100  # rows of one similar()
 MOST_COMPARED = 50_000  # newest turns among which similar ones are looked for
 COMPARED_CHARS = 1_000  # of each of them
-FEW_STANDING = 12  # instructions and preferences that are listed whatever the topic
 LEAST_CLOSE = 0.15  # closeness below which a turn is not similar
 TITLE_TURNS, TITLE_FROM, TITLE_CHARS = 6, 2_000, 60  # turns, characters of each to look at, characters of a title
 
@@ -291,7 +290,7 @@ class Recall:
             for seq, sentence in standing(((seq, one) for seq, turn in told.items() for one in turn.sentences), least=1)
         ]  # fmt: skip
         note = "" if rows else "no standing instruction or preference was found"
-        if topic and len(rows) > FEW_STANDING:
+        if topic and rows:
             about = content_stems(topic)
             chosen = [
                 row for row in rows

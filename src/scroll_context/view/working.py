@@ -36,7 +36,7 @@ import msgspec
 from msgspec.structs import replace
 
 from scroll_context.errors import BadInput
-from scroll_context.events import Event, Kind, Payload
+from scroll_context.events import BOOKKEEPING, Event, Kind, Payload
 from scroll_context.view.entries import MARK, Entry, Form, Notice, Step, UserTurn, passage, passages, step, succeeded
 from scroll_context.view.headline import TASK_CHARS, cut
 from scroll_context.view.index import EarlierWork, EntryTerms, EvictionIndex, IndexLine, Standing, line_for
@@ -165,6 +165,9 @@ class WorkingView:
                 f"event {event.seq} came after event {self.last_seq}: a view takes events in the order of their seqs. "
                 "Nothing was changed; rebuild the view with WorkingView.replay(log)."
             )
+        if event.is_erased and event.kind in BOOKKEEPING:  # a plan or a setting that nobody can read any more
+            self.last_seq = event.seq
+            return
         if self.version >= 2 and event.payload is not None and _is_whole(event.content, event.payload):
             event = replace(event, payload=None)
         match event.kind:

@@ -1,0 +1,480 @@
+"""Erasing events on purpose: their words leave every file of the store, their addresses and the chain stay.
+
+An erased event keeps its seq, whose it was, its kind, its times and the hash of what it was (`leaf`); content,
+headline, name, metadata and payload are gone. An event of kind `erasure` records what was erased, when, by whom and
+why, never the content. A hash of the source key stays, keyed with a secret that lies outside the store, so that
+importing the same file again does not bring the event back and nobody who has the store can guess at it.
+
+The rows change in one transaction, with the guards of the log lifted inside it, together with a list of what is left
+to do (`chore`): remove payload files, throw the search index away, rebuild the log file without its free pages, empty
+the write-ahead log. A process that is killed leaves the old state, or the new one with chores that the next opening of
+the store finishes. The log stays the same file throughout, so other processes simply go on.
+
+What erasing cannot reach: backups and exports, variables in running kernels, and names of sessions, agents and tasks.
+"""
+
+import contextlib
+import getpass
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing, StoreLocked, UnknownSeq
+from scroll_context.events import STORE_SESSION, Draft, Event, Kind, Progress
+from scroll_context.store import schema
+from scroll_context.store.chain import leaf_of, link, new_nonce
+from scroll_context.store.log import INSERT, PAGE, EventLog, erased_key, utc_now
+from scroll_context.store.rows import ERASED, ERASED_METADATA, event_from_row, prepare
+
+if TYPE_CHECKING:
+    from scroll_context.store.store import Store
+
+Reason = Literal["request", "secret", "retention", "mistake", "other"]
+REASONS = ("request", "secret", "retention", "mistake", "other")
+
+NEVER = frozenset({Kind.SALVAGE, Kind.ERASURE})
+"""Kinds that are not erased: what they say is needed to read the rest of the log, and is not about anybody."""
+
+_PLAIN_ROLES = ("user", "assistant", "tool", "system", "developer", "function", "")
+_SHORTEST = 8  # characters of a text that can be told from a coincidence
+_LONGEST = 2_000  # characters of a text that is looked for as a whole; of longer ones, each line is
+_LINE = 20  # characters of such a line
+_NEEDLES = 200  # texts that are looked for inside other texts; with more, only whole lines are compared
+
+
+class ErasureReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What was erased, or with a dry run what would be, and what remains."""
+
+    asked: tuple[int, ...]  # the events that were asked for
+    copies: tuple[int, ...]  # events that repeat their words, or were made from them
+    snapshots: tuple[int, ...]  # saved variables of the sessions concerned
+    variables: tuple[str, ...]  # the names of those variables
+    sessions: tuple[str, ...]
+    payloads: int = 0  # files that no other event needs
+    payload_bytes: int = 0
+    rechained: int = 0  # rows of format 1 that were chained anew as format 2
+    seq: int | None = None  # of the event that records the erasure; None for a dry run
+    remaining: tuple[int, ...] = ()  # copies that were not erased
+    unfinished: str = ""  # why some cleaning is left to the next opening of the store
+
+    @property
+    def events(self) -> int:
+        """How many events the erasure is about."""
+        return len(self.asked) + len(self.snapshots) + len(self.copies) - len(self.remaining)
+
+
+def select(
+    log: EventLog,
+    *,
+    seqs: Iterable[int] = (),
+    session_id: str | None = None,
+    agent_id: str | None = None,
+    task_id: str | None = None,
+    source: str | None = None,
+) -> list[int]:
+    """The addresses that a request for erasure means. Several conditions together mean events that meet all of them.
+
+    `source` is the beginning of a source key, or the name of an import as `metadata.imported` has it.
+    """
+    wanted = sorted(set(seqs))
+    is_filtered = any(one is not None for one in (session_id, agent_id, task_id, source))
+    if not wanted and not is_filtered:
+        raise BadInput("say which events are to be erased: by seqs, session_id, agent_id, task_id or source")
+    if not is_filtered:
+        known = {event.seq for event in log.get_many(wanted)}
+        if unknown := [seq for seq in wanted if seq not in known]:
+            raise UnknownSeq(f"no event has seq {unknown[0]}; nothing was erased")
+        return wanted
+    found = []
+    among = set(wanted)
+    for event in log.iterate(session_id=session_id, agent_id=agent_id, task_id=task_id):
+        if among and event.seq not in among:
+            continue
+        if source is not None and event.metadata.get("imported") != source and not event.source_key.startswith(source):
+            continue
+        found.append(event.seq)
+    return found
+
+
+def erase(
+    store: "Store",
+    seqs: Sequence[int],
+    *,
+    reason: Reason = "request",
+    by: str = "",
+    words: Collection[str] = (),
+    copies: bool = False,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> ErasureReport:
+    """Erase these events, and with `copies` also those that repeat their words. `words` are looked for besides."""
+    if reason not in REASONS:
+        raise BadInput(f"a reason is one of {', '.join(REASONS)}, not {reason!r:.40}: the log keeps no free text here")
+    if any(len(word.strip()) < 3 for word in words):
+        raise BadInput("words to look for must have at least 3 characters")
+    plan = _Plan(store, seqs, words, progress)
+    chosen = [*plan.asked, *plan.snapshots, *(plan.copies if copies else ())]
+    names = plan.variables()
+    report = ErasureReport(
+        asked=tuple(plan.asked),
+        copies=tuple(plan.copies),
+        snapshots=tuple(plan.snapshots),
+        variables=tuple(names),
+        sessions=tuple(sorted(plan.sessions)),
+        remaining=() if copies else tuple(plan.copies),
+    )
+    gone = _unshared_payloads(store.log, set(chosen))
+    sizes = [store.payloads.path(digest).stat().st_size for digest in gone if store.payloads.path(digest).exists()]
+    report = msgspec.structs.replace(report, payloads=len(gone), payload_bytes=sum(sizes))
+    if dry_run or not chosen:
+        return report
+    seq, rechained = _erase_rows(store.log, sorted(chosen), gone, reason, by or getpass.getuser())
+    unfinished = finish(store, progress)
+    return msgspec.structs.replace(report, seq=seq, rechained=rechained, unfinished=unfinished)
+
+
+# what is concerned --------------------------------------------------------------------------------------
+
+
+class _Plan:
+    """Which events an erasure concerns: those asked for, their copies, and the snapshots of their sessions."""
+
+    def __init__(self, store: "Store", seqs: Sequence[int], words: Collection[str], progress: Progress | None) -> None:
+        self._store = store
+        asked = [event for event in _events(store.log, seqs) if event.kind not in NEVER and not event.is_erased]
+        self.asked = [event.seq for event in asked]
+        self.sessions = {event.session_id for event in asked}
+        known = set(self.asked)
+        needles = _Needles(words)
+        for event in asked:
+            needles.add(_text(store.log, event))
+            needles.add(event.headline)
+        self.copies: list[int] = []
+        snapshots: list[Event] = []
+        made_from = set(known)
+        forks: list[tuple[str, str]] = []  # a session, and the one that it continues
+        last = store.log.last_seq()
+        for event in store.log.iterate():
+            if progress and event.seq % 1000 == 0:
+                progress(event.seq, last)
+            if event.is_erased or event.kind in NEVER or event.seq in known:
+                continue
+            if event.kind == Kind.FORK and isinstance(parent := event.metadata.get("session_id"), str):
+                forks.append((event.session_id, parent))
+            if event.kind == Kind.SNAPSHOT:
+                snapshots.append(event)
+            elif self._is_copy(event, made_from, needles):
+                self.copies.append(event.seq)
+                if event.name == "ask":
+                    made_from.add(event.seq)  # the answer to a question about erased words
+        self.sessions |= {event.session_id for event in _events(store.log, self.copies)}
+        while more := {child for child, parent in forks if parent in self.sessions} - self.sessions:
+            self.sessions |= more
+        self._snapshots = [
+            event
+            for event in snapshots
+            if event.session_id in self.sessions or known & _seqs_of_variables(store, event)
+        ]
+        self.snapshots = [event.seq for event in self._snapshots]
+
+    def _is_copy(self, event: Event, made_from: set[int], needles: "_Needles") -> bool:
+        seqs = event.metadata.get("seqs")
+        if isinstance(seqs, list) and not made_from.isdisjoint(seq for seq in seqs if isinstance(seq, int)):
+            return True
+        if event.metadata.get("inside_cell") in made_from:
+            return True
+        if event.reply_to in made_from and (event.name == "ask" or event.kind in (Kind.OBSERVATION, Kind.TOOL_RESULT)):
+            return True
+        if needles.is_empty:
+            return False
+        fields = (event.headline, event.name, json.dumps(event.metadata, ensure_ascii=False) if event.metadata else "")
+        return any(map(needles.match, fields)) or needles.match(_text(self._store.log, event))
+
+    def variables(self) -> list[str]:
+        names: dict[str, None] = {}
+        for event in self._snapshots:
+            with contextlib.suppress(TypeError, AttributeError):
+                names.update(
+                    dict.fromkeys(str(one.get("name")) for one in _change(self._store, event).get("saved", ()))
+                )
+        return [name for name in names if name.isidentifier()]
+
+
+class _Needles:
+    """Texts that must not remain: short ones as parts of other texts, long ones line by line."""
+
+    def __init__(self, words: Collection[str]) -> None:
+        self._parts = {form for word in words for form in _forms(word.strip())}
+        self._lines: set[str] = set()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._parts and not self._lines
+
+    def add(self, text: str) -> None:
+        text = text.strip()
+        if len(text) < _SHORTEST:
+            return
+        if len(text) <= _LONGEST and len(self._parts) < _NEEDLES:
+            self._parts.update(_forms(text))
+        self._lines.update(line for line in map(str.strip, text.splitlines()) if len(line) >= _LINE)
+
+    def match(self, text: str) -> bool:
+        if not text:
+            return False
+        if any(part in text for part in self._parts):
+            return True
+        return bool(self._lines) and not self._lines.isdisjoint(map(str.strip, text.splitlines()))
+
+
+def _forms(text: str) -> set[str]:
+    """A text as it is, and as it stands inside JSON."""
+    return {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
+
+
+def _events(log: EventLog, seqs: Sequence[int]) -> Iterator[Event]:
+    for at in range(0, len(seqs), PAGE):
+        yield from log.get_many(seqs[at : at + PAGE])
+
+
+def _text(log: EventLog, event: Event) -> str:
+    try:
+        return log.text(event)
+    except (PayloadMissing, PayloadDamaged):
+        return event.content
+
+
+def _change(store: "Store", event: Event) -> dict[str, Any]:
+    """What a snapshot event says: its variables (`saved`), and the events that its cells were given (`sources`)."""
+    try:
+        change = json.loads(_text(store.log, event))
+    except ValueError:
+        return {}
+    return change if isinstance(change, dict) else {}
+
+
+def _seqs_of_variables(store: "Store", event: Event) -> set[int]:
+    change = _change(store, event)
+    seqs: set[int] = set()
+    with contextlib.suppress(TypeError, AttributeError):  # no snapshot of ours
+        seqs.update(*(one.get("seqs", ()) for one in change.get("saved", ())), *change.get("sources", {}).values())
+    return seqs
+
+
+def _unshared_payloads(log: EventLog, chosen: set[int]) -> list[str]:
+    """The payload files that these events need and no other event does."""
+    gone: dict[str, None] = {}
+    kept: set[str] = set()
+    rows = log.query("SELECT seq, kind, content, payload FROM event WHERE payload IS NOT NULL OR kind = 'snapshot'")
+    for seq, kind, content, digest in rows:
+        named = ([digest] if digest else []) + (log.payloads.of_snapshot(content, digest) if kind == "snapshot" else [])
+        if seq in chosen:
+            gone.update(dict.fromkeys(named))
+        else:
+            kept.update(named)
+    return [digest for digest in gone if digest not in kept]
+
+
+# changing the rows --------------------------------------------------------------------------------------
+
+
+def _erase_rows(log: EventLog, seqs: list[int], payloads: list[str], reason: str, by: str) -> tuple[int, int]:
+    """Erase the rows and record it, all or nothing; the seq of the record and how many rows were chained anew."""
+    with schema.Translated(log.path), contextlib.closing(schema.connect(log.path, writable=True)) as database:
+        database.execute("PRAGMA secure_delete = ON")
+        _begin(database, log)
+        try:
+            guards = database.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+            for name, _ in guards:
+                database.execute(f"DROP TRIGGER {name}")
+            (old_head,) = database.execute("SELECT chain FROM event ORDER BY seq DESC LIMIT 1").fetchone()
+            first_old = _blank(database, seqs)
+            rechained, head = _chain_anew(database, first_old) if first_old is not None else (0, old_head)
+            for _, statement in guards:
+                database.execute(statement)
+            database.executemany(
+                "INSERT OR REPLACE INTO chore VALUES (?, '')",
+                [("clean",), *((f"payload {digest}",) for digest in payloads)],
+            )
+            draft = Draft(
+                kind=Kind.ERASURE,
+                session_id=STORE_SESSION,
+                content=f"{len(seqs)} events were erased",
+                metadata={"spans": _spans(seqs), "reason": reason, "by": by, "rechained": rechained}
+                | ({"old_head": old_head.hex(), "new_head": head.hex()} if rechained else {}),
+            )
+            (last,) = database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'event'").fetchone()
+            row = prepare(draft, utc_now(), log.payloads).placed(last + 1, head)
+            database.execute(INSERT, row)
+            database.execute("COMMIT")
+        except BaseException:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            raise
+    if log.on_append is not None:
+        log.on_append()
+    return int(last) + 1, rechained
+
+
+def _begin(database: sqlite3.Connection, log: EventLog) -> None:
+    try:
+        database.execute(f"PRAGMA busy_timeout = {int(log.lock_timeout * 1000)}")
+        database.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+            raise
+        raise StoreLocked(
+            f"another process has held the write lock of {log.path} for {log.lock_timeout:g} s; nothing was erased. "
+            "Try again when it is done."
+        ) from error
+
+
+def _blank(database: sqlite3.Connection, seqs: list[int]) -> int | None:
+    """Take everything out of the rows but what an erased event keeps; the first of them that is of format 1."""
+    first_old: int | None = None
+    for at in range(0, len(seqs), PAGE):
+        part = seqs[at : at + PAGE]
+        rows = database.execute(f"SELECT * FROM event WHERE seq IN ({', '.join('?' * len(part))})", part).fetchall()
+        for row in sorted(rows):
+            seq, nonce, leaf = row[0], row[22], row[23]
+            if leaf is not None:
+                continue
+            if nonce is None:
+                first_old = seq if first_old is None else first_old
+                nonce = new_nonce()
+            leaf = leaf_of(nonce, row[1:21])
+            is_foreign = event_from_row(row).is_foreign
+            database.execute(
+                """UPDATE event SET content = ?, name = '', headline = '', metadata = ?, payload = NULL,
+                payload_size = NULL, payload_type = NULL, role = ?, tool_call_id = ?, tool_state = ?, source_key = ?,
+                nonce = NULL, leaf = ? WHERE seq = ?""",
+                (
+                    ERASED, ERASED_METADATA, row[5] if row[5] in _PLAIN_ROLES else "",
+                    "" if is_foreign else row[11], "" if is_foreign else row[12], erased_key(row[20]), leaf, seq,
+                ),
+            )  # fmt: skip
+    return first_old
+
+
+def _chain_anew(database: sqlite3.Connection, first: int) -> tuple[int, bytes]:
+    """Chain the log from a row on, as format 2; how many rows that were, and the new head."""
+    before = database.execute("SELECT chain FROM event WHERE seq < ? ORDER BY seq DESC LIMIT 1", [first]).fetchone()
+    chain, seq, count = before[0] if before else bytes(32), first - 1, 0
+    while rows := database.execute(
+        f"SELECT * FROM event WHERE seq > ? ORDER BY seq LIMIT {10 * PAGE}", [seq]
+    ).fetchall():
+        changed = []
+        for row in rows:
+            nonce, leaf = row[22], row[23]
+            if leaf is None and nonce is None:
+                nonce = new_nonce()
+            chain = link(chain, row[0], leaf if leaf is not None else leaf_of(nonce, row[1:21]))
+            changed.append((chain, nonce, row[0]))
+        database.executemany("UPDATE event SET chain = ?, nonce = ? WHERE seq = ?", changed)
+        seq, count = rows[-1][0], count + len(rows)
+    return count, chain
+
+
+def _spans(seqs: list[int]) -> list[list[int]]:
+    spans: list[list[int]] = []
+    for seq in seqs:
+        if spans and spans[-1][1] == seq - 1:
+            spans[-1][1] = seq
+        else:
+            spans.append([seq, seq])
+    return spans
+
+
+# cleaning up --------------------------------------------------------------------------------------------
+
+
+def finish(store: "Store", progress: Progress | None = None, *, patience: float = 60.0) -> str:
+    """Do what an erasure has left to do; why some of it must wait, or "" when the words are gone from every file."""
+    if not has_chores(store.log):
+        return ""
+    with _alone(store.folder) as alone:
+        return _clean(store, progress, patience) if alone else "another process is cleaning the store"
+
+
+def _clean(store: "Store", progress: Progress | None, patience: float) -> str:
+    log = store.log
+    chores = [name for (name,) in log.query("SELECT name FROM chore")]
+    for name in chores:
+        if name.startswith("payload ") and not _is_named(log, digest := name.removeprefix("payload ")):
+            store.payloads.path(digest).unlink(missing_ok=True)
+    for leftover in (*store.folder.glob("log.db.damaged-*"), *store.folder.glob(".creating-*")):
+        leftover.unlink(missing_ok=True)  # what a salvage or a killed process left holds the words too
+    if not store.index.discard(patience):
+        return "another process holds the search index; the next opening of the store removes it"
+    with schema.Translated(log.path), contextlib.closing(schema.connect(log.path, writable=True)) as database:
+        database.execute("PRAGMA secure_delete = ON")
+        steps: list[tuple[str, Callable[[], bool]]] = [
+            ("VACUUM", lambda: _vacuum(database)),
+            ("checkpoint", lambda: _empty_wal(database)),
+        ]
+        for done, (_, step) in enumerate(steps):
+            if progress:
+                progress(done, len(steps))
+            if not _until(step, patience):
+                return "other processes are reading or writing; the next opening of the store cleans the log file"
+        database.executemany("DELETE FROM chore WHERE name = ?", [(name,) for name in chores])
+        _until(lambda: _empty_wal(database), patience)
+    return ""
+
+
+def has_chores(log: EventLog) -> bool:
+    """Whether an erasure was cut short."""
+    return log.format() >= 2 and bool(log.query("SELECT 1 FROM chore LIMIT 1"))
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[bool]:
+    """Keep other processes from cleaning the same store; False when one does already."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield schema.try_lock(handle)
+    finally:
+        os.close(handle)
+
+
+def _is_named(log: EventLog, digest: str) -> bool:
+    """Whether an event names the payload after all: it may have been recorded again since."""
+    return bool(log.query("SELECT 1 FROM event WHERE payload = ? LIMIT 1", [digest]))
+
+
+def _vacuum(database: sqlite3.Connection) -> bool:
+    try:
+        database.execute("VACUUM")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return False
+        raise
+    return True
+
+
+def _empty_wal(database: sqlite3.Connection) -> bool:
+    busy, _, _ = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    return not busy
+
+
+def _until(step: Callable[[], bool], patience: float) -> bool:
+    deadline = time.monotonic() + patience
+    while not step():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def unreachable(folder: Path) -> str:
+    """What erasing cannot reach, as a sentence for the person who asked for it."""
+    return (
+        f"Backups and exports of {folder} still hold the words, and so do variables of sessions that are open now. "
+        "Names of sessions, agents and tasks were not changed."
+    )

@@ -1,0 +1,369 @@
+"""Erasing on purpose: the words leave every file, addresses and the chain stay, whatever happens meanwhile."""
+
+import io
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scroll_context.errors import BadInput, PayloadMissing, UnknownSeq
+from scroll_context.events import Draft, Kind
+from scroll_context.importers import import_file
+from scroll_context.store.rows import ERASED
+from scroll_context.store.salvage import salvage
+from scroll_context.store.store import Store
+from scroll_context.store.transfer import backup, export
+from scroll_context.store.verify import verify
+
+SECRET = "heron-4711-zebra"
+
+
+@pytest.fixture(autouse=True)
+def key_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The secret that keys hashes lies outside the store, and outside the home of whoever runs the tests."""
+    path = tmp_path / "elsewhere" / "key"
+    monkeypatch.setenv("SCROLL_KEY_FILE", str(path))
+    return path
+
+
+@pytest.fixture
+def store(folder: Path) -> Iterator[Store]:
+    with Store(folder, create=True) as store:
+        yield store
+
+
+def holding(folder: Path, *words: str) -> list[str]:
+    """The files of a store in which any of the words occurs, in UTF-8 or UTF-16."""
+    forms = [word.encode(encoding) for word in words for encoding in ("utf-8", "utf-16-le")]
+    return [
+        str(file.relative_to(folder))
+        for file in folder.rglob("*")
+        if file.is_file() and any(form in file.read_bytes() for form in forms)
+    ]
+
+
+def fill(store: Store) -> int:
+    """A history in which one event holds the secret, with neighbours before and behind; its seq."""
+    store.log.append_many(Draft(content=f"before {n}", source_key=f"b{n}") for n in range(20))
+    seq = store.append(
+        Draft(
+            session_id="s", role="user", name="alice", headline=f"about {SECRET}", content=f"the code is {SECRET}",
+            metadata={"note": SECRET}, source_key=f"import:{SECRET}:0",
+        )
+    )  # fmt: skip
+    store.log.append_many(Draft(content=f"behind {n}") for n in range(20))
+    store.index.catch_up()
+    return seq
+
+
+def test_an_erased_event_is_gone_from_every_file_and_keeps_its_address(store: Store, folder: Path) -> None:
+    seq = fill(store)
+    head, before = verify(store.log).head, store.log.get(seq)
+    assert holding(folder, SECRET)
+    report = store.erase(seqs=[seq], reason="secret", by="the operator")
+    assert (report.asked, report.copies, report.unfinished) == ((seq,), (), "")
+    assert holding(folder, SECRET, "alice") == []
+    after = store.log.get(seq)
+    assert after.is_erased and after.content == ERASED and not after.is_searchable
+    kept = ("seq", "session_id", "kind", "role", "created_at", "recorded_at", "chain")
+    assert [getattr(after, name) for name in kept] == [getattr(before, name) for name in kept]
+    assert (after.name, after.headline, after.payload) == ("", "", None)
+    record = store.log.get(report.seq or 0)
+    assert record.kind == Kind.ERASURE and record.metadata["spans"] == [[seq, seq]]
+    assert (record.metadata["reason"], record.metadata["by"]) == ("secret", "the operator")
+    verdict = verify(store.log)
+    assert verdict.ok and store.log.get(seq + 20).chain.hex() == head
+    assert not store.index.search("heron") and len(store.index.search("behind", k=50)) == 20
+    assert store.append(Draft(content="life goes on")) == (report.seq or 0) + 1
+    assert store.log.newest_erasure() == report.seq
+
+
+def test_the_guards_stand_again_and_a_tampered_leaf_is_found(store: Store, folder: Path) -> None:
+    seq = fill(store)
+    store.erase(seqs=[seq])
+    store.close()
+
+    def tampered(statement: str) -> list[int]:
+        copy = folder.parent / f"copy-{abs(hash(statement))}"
+        with Store(folder) as source:
+            backup(source.log, copy)
+        database = sqlite3.connect(copy / "log.db", isolation_level=None)
+        with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+            database.execute(statement)
+        database.execute("DROP TRIGGER event_no_update")
+        database.execute(statement)
+        database.close()
+        with Store(copy) as changed:
+            return [seq for seq, _ in verify(changed.log).bad]
+
+    assert tampered(f"UPDATE event SET leaf = randomblob(32) WHERE seq = {seq}") == [seq]
+    assert tampered(f"UPDATE event SET leaf = CAST(leaf || x'00' AS BLOB) WHERE seq = {seq}") == [seq]
+    assert tampered(f"UPDATE event SET content = 'planted' WHERE seq = {seq}") == [seq]
+    by_hand = "content = '[erased]', metadata = '{\"erased\":true}', nonce = NULL, leaf = chain"
+    assert tampered(f"UPDATE event SET {by_hand} WHERE seq = {seq - 1}")[0] == seq - 1
+
+
+def test_copies_are_named_and_erased_when_asked(store: Store, folder: Path) -> None:
+    seq = fill(store)
+    cell = store.append(Draft(kind=Kind.CELL, content="print(ms.search('code'))"))
+    printed = store.append(Draft(kind=Kind.OBSERVATION, reply_to=cell, content=SECRET, metadata={"seqs": [seq]}))
+    question = store.append(
+        Draft(kind=Kind.TOOL_CALL, name="ask", content=json.dumps({"prompt": "?", "context": f"the code is {SECRET}"}))
+    )
+    answer = store.append(
+        Draft(kind=Kind.TOOL_RESULT, name="ask", reply_to=question, content="a bird", source_key="ask:1")
+    )
+    long = store.append(Draft(role="assistant", content=f"You said:\nthe code is {SECRET}\n" + "padding " * 9_000))
+    word = store.append(Draft(role="assistant", content=f"I wrote {SECRET} down"))
+    plain = store.append(Draft(content="nothing of the kind"))
+    dry = store.erase(seqs=[seq], dry_run=True)
+    assert dry.copies == dry.remaining == (printed, question, answer, long) and dry.seq is None and dry.payloads == 0
+    assert store.erase(seqs=[seq], words=[SECRET], dry_run=True).copies == (printed, question, answer, long, word)
+    assert not store.log.get(seq).is_erased and has_words(folder)
+    left = store.erase(seqs=[seq], words=[SECRET])
+    assert left.remaining == (printed, question, answer, long, word) and has_words(folder)
+    done = store.erase(seqs=[seq, printed], words=[SECRET], copies=True)
+    assert done.asked == (printed,) and done.copies == (question, answer, long, word)
+    assert not has_words(folder) and verify(store.log).ok
+    assert store.log.get(plain).content == "nothing of the kind"
+    with pytest.raises(PayloadMissing):
+        store.payloads.read("0" * 64)
+    assert not list(store.payloads.digests())
+
+
+def has_words(folder: Path) -> bool:
+    return bool(holding(folder, SECRET))
+
+
+def test_a_payload_that_another_event_needs_stays(store: Store) -> None:
+    body = "shared words " * 9_000
+    one, two = store.append(Draft(content=body)), store.append(Draft(content=body))
+    report = store.erase(seqs=[one])
+    assert (report.payloads, report.copies) == (0, (two,))
+    assert store.log.text(store.log.get(two)) == body
+    assert store.erase(seqs=[two]).payloads == 1
+    assert not list(store.payloads.digests())
+
+
+def test_snapshots_of_the_session_and_of_its_forks_go_too(store: Store, folder: Path) -> None:
+    seq = store.append(Draft(session_id="s", content=f"the code is {SECRET}"))
+    blob = store.payloads.put(b"pickled " * 500, "application/octet-stream").digest
+    saved: dict[str, Any] = {"name": "code", "group": 1, "digest": blob, "seqs": [seq]}
+    mine = store.append(Draft(session_id="s", kind=Kind.SNAPSHOT, content=json.dumps({"cell": 1, "saved": [saved]})))
+    store.append(Draft(session_id="f", kind=Kind.FORK, metadata={"session_id": "s", "at_seq": mine}))
+    forked = store.append(Draft(session_id="f", kind=Kind.SNAPSHOT, content='{"cell": 2, "saved": [{"name": "x"}]}'))
+    derived = store.append(Draft(session_id="d", kind=Kind.SNAPSHOT, content=json.dumps({"cell": 3, "saved": [saved]})))
+    other = store.append(Draft(session_id="o", kind=Kind.SNAPSHOT, content='{"cell": 4, "saved": [{"name": "y"}]}'))
+    report = store.erase(seqs=[seq])
+    assert report.snapshots == (mine, forked, derived)
+    assert report.variables == ("code", "x") and report.payloads == 1
+    assert not list(store.payloads.digests()) and not store.log.get(other).is_erased
+    assert verify(store.log).ok
+
+
+def test_what_was_erased_does_not_come_back_with_its_file(store: Store, tmp_path: Path, key_file: Path) -> None:
+    path = tmp_path / "chat.jsonl"
+    messages = [
+        {"role": "user", "content": "hi"},
+        {"role": "user", "content": SECRET},
+        {"role": "user", "content": "ok"},
+    ]
+    path.write_text("".join(json.dumps(one) + "\n" for one in messages))
+    import_file(store, path)
+    store.erase(seqs=[2])
+    assert import_file(store, path).added == 0
+    assert [event.content for event in store.log.iterate(session_id="chat")] == ["hi", ERASED, "ok"]
+    assert not holding(store.folder, SECRET, "import:" + SECRET)
+    assert key_file.stat().st_mode & 0o777 == 0o600 and not holding(store.folder, key_file.read_text().strip())
+
+
+def test_selections(store: Store) -> None:
+    for agent, task, session, key in (("a", "t", "s1", "x:1"), ("a", "u", "s2", "x:2"), ("b", "t", "s2", "y:1")):
+        store.append(Draft(agent_id=agent, task_id=task, session_id=session, source_key=key, content=f"{agent}{task}"))
+    dry = {"dry_run": True}
+    assert store.erase(agent_id="a", **dry).asked == (1, 2)
+    assert store.erase(task_id="t", agent_id="b", **dry).asked == (3,)
+    assert store.erase(session_id="s2", **dry).asked == (2, 3)
+    assert store.erase(source="x:", **dry).asked == (1, 2)
+    assert store.erase(source="x:", seqs=[2, 3], **dry).asked == (2,)
+    with pytest.raises(BadInput, match="say which"):
+        store.erase()
+    with pytest.raises(UnknownSeq, match="seq 9"):
+        store.erase(seqs=[1, 9])
+    with pytest.raises(BadInput, match="a reason is one of"):
+        store.erase(seqs=[1], reason="because of Bob")  # type: ignore[arg-type]
+    assert store.erase(session_id="nobody").seq is None
+    record = store.erase(seqs=[1]).seq
+    assert store.erase(seqs=[1, record or 0]).asked == ()  # neither what is erased nor the record of it
+
+
+def old_format(folder: Path, contents: list[str]) -> None:
+    from test_chain import old_store
+
+    old_store(folder, contents)
+
+
+def test_rows_of_format_1_are_chained_anew_from_the_first_that_is_erased(folder: Path, tmp_path: Path) -> None:
+    old_format(folder, ["one", "two", f"code {SECRET}", "four", "five"])
+    with Store(folder) as store:
+        before = [event.chain for event in store.log.iterate()]
+        report = store.erase(seqs=[3])
+        assert report.rechained == 3 and not has_words(folder)
+        after = [event.chain for event in store.log.iterate(until=5)]
+        assert after[:2] == before[:2] and all(x != y for x, y in zip(after[2:], before[2:], strict=True))
+        record = store.log.get(report.seq or 0).metadata
+        assert (record["old_head"], record["new_head"]) == (before[-1].hex(), after[-1].hex())
+        assert verify(store.log).ok
+        assert [event.content for event in store.log.iterate(until=5)] == ["one", "two", ERASED, "four", "five"]
+
+
+def test_an_erased_log_is_copied_exported_salvaged_and_merged(store: Store, folder: Path, tmp_path: Path) -> None:
+    seq = fill(store)
+    store.erase(seqs=[seq])
+    events = list(store.log.iterate())
+    backup(store.log, tmp_path / "backup")
+    out = io.BytesIO()
+    export(store.log, out)
+    for trust in (True, False):
+        with Store(tmp_path / f"import-{trust}", create=True) as copy:
+            import_file(copy, io.BytesIO(out.getvalue()), trust=trust)
+            assert copy.log.get(seq).is_erased and verify(copy.log).ok
+            assert not trust or list(copy.log.iterate()) == events
+    store.close()
+    salvage(folder)
+    for name in ("backup", "store"):
+        with Store(tmp_path / name) as copy:
+            assert list(copy.log.iterate(until=len(events))) == events and verify(copy.log).ok
+
+
+def test_a_planted_content_in_an_erased_row_of_an_export_is_refused(store: Store, tmp_path: Path) -> None:
+    store.append(Draft(content="x"))
+    store.erase(seqs=[1])
+    out = io.BytesIO()
+    export(store.log, out)
+    data = out.getvalue().replace(b'"[erased]"', b'"planted!"')
+    with Store(tmp_path / "other", create=True) as other, pytest.raises(BadInput, match="does not match its hash"):
+        import_file(other, io.BytesIO(data), trust=True)
+
+
+def test_others_go_on_reading_writing_and_searching_meanwhile(store: Store, folder: Path) -> None:
+    seq = fill(store)
+    stop, failures, written = threading.Event(), [], []
+
+    def work(what: str) -> None:
+        try:
+            with Store(folder) as other:
+                while not stop.is_set():
+                    if what == "write":
+                        written.append(other.append(Draft(content="meanwhile")))
+                    elif what == "read":
+                        assert len(list(other.log.iterate(until=41))) == 41
+                    else:
+                        other.index.search("behind", k=50)
+        except Exception as error:
+            failures.append((what, error))
+
+    threads = [threading.Thread(target=work, args=(what,)) for what in ("write", "read", "search")]
+    for thread in threads:
+        thread.start()
+    try:
+        reports = [store.erase(seqs=[seq]), *(store.erase(seqs=[n]) for n in (3, 30))]
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert not failures and written
+    assert verify(store.log).ok and all(report.seq for report in reports)
+    store.close()
+    with Store(folder):  # finishes whatever a reader was in the way of
+        pass
+    assert not has_words(folder)
+
+
+KILLED = """
+import sys, threading, os, time
+from scroll_context.store.store import Store
+store = Store(sys.argv[1])
+def end():
+    sys.stdin.readline()
+    time.sleep(float(sys.argv[2]))
+    os.kill(os.getpid(), 9)
+threading.Thread(target=end, daemon=True).start()
+print("ready", flush=True)
+store.erase(seqs=[int(sys.argv[3])], words=[sys.argv[4]], copies=True)
+store.close()
+"""
+
+
+def test_a_kill_at_any_moment_leaves_the_old_state_or_the_new_one(tmp_path: Path) -> None:
+    kills = int(os.environ.get("ERASE_KILLS") or 8)
+    outcomes = set()
+    for number in range(kills):
+        folder = tmp_path / str(number)
+        with Store(folder, create=True) as store:
+            seq = fill(store)
+            store.log.append_many(Draft(content=f"copy of the code is {SECRET} {n} " * 20) for n in range(300))
+            store.append(Draft(content=f"the code is {SECRET}\n" * 5_000))
+            last = store.log.last_seq()
+        delay = 0.2 * number / kills
+        child = subprocess.Popen(
+            [sys.executable, "-c", KILLED, str(folder), str(delay), str(seq), SECRET],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        assert child.stdout is not None and child.stdin is not None
+        child.stdout.readline()
+        child.stdin.write(b"go\n")
+        child.stdin.close()
+        ended = child.wait(60)
+        child.stdout.close()
+        assert ended in (0, -signal.SIGKILL)
+        with Store(folder) as store:
+            assert verify(store.log).ok
+            assert [event.seq for event in store.log.iterate(until=last)] == list(range(1, last + 1))
+            is_new = store.log.get(seq).is_erased
+            assert is_new == bool(store.log.newest_erasure())
+            outcomes.add(is_new)
+            assert has_words(folder) is not is_new
+            assert len(store.index.search("behind", k=50)) == 20
+            assert store.append(Draft(content="goes on")) > last
+    assert outcomes
+
+
+words = st.sampled_from(["alpha-one-bird", "beta-two-fish", "gamma-three-frog", "delta-four-newt"])
+event = st.tuples(st.sampled_from("stu"), words, st.booleans())
+
+
+@settings(max_examples=25)
+@given(st.lists(event, min_size=1, max_size=12), st.lists(words, min_size=1, max_size=2), st.booleans())
+def test_no_erased_word_is_left_whatever_the_history(
+    tmp_path_factory: pytest.TempPathFactory, history: list[tuple[str, str, bool]], gone: list[str], reopen: bool
+) -> None:
+    folder = tmp_path_factory.mktemp("erase") / "store"
+    store = Store(folder, create=True)
+    for session, word, is_long in history:
+        store.append(Draft(session_id=session, content=f"a {word} was here " * (3_000 if is_long else 1)))
+    store.index.catch_up()
+    if reopen:
+        store.close()
+        store = Store(folder)
+    chosen = [event.seq for event in store.log.iterate() if any(word in event.content for word in gone)]
+    if chosen:
+        report = store.erase(seqs=chosen[:1], words=gone, copies=True)
+        assert report.unfinished == ""
+        assert {*report.asked, *report.copies} == set(chosen)
+    assert holding(folder, *gone) == []
+    assert [event.seq for event in store.log.iterate(until=len(history))] == list(range(1, len(history) + 1))
+    assert verify(store.log).ok
+    kept = {word for _, word, _ in history} - set(gone)
+    assert all(holding(folder, word) for word in kept)
+    store.close()
