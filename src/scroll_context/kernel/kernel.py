@@ -17,7 +17,7 @@ import msgspec
 from scroll_context.errors import KernelDied, KernelError, KernelUnavailable
 from scroll_context.kernel.jail import Enforcement, JailSpec, default_read_only, site_packages
 from scroll_context.kernel.jail.entry import offered
-from scroll_context.kernel.jail.paths import ScratchFolder
+from scroll_context.kernel.jail.paths import ScratchFolder, package_paths
 from scroll_context.kernel.launcher import ForkServer, spawn_from, spawn_shared
 from scroll_context.kernel.protocol import (
     Binding,
@@ -63,6 +63,7 @@ class KernelOptions(msgspec.Struct, frozen=True, kw_only=True):
     output_bytes: int = 64 << 20  # of a cell's output that is kept; a cell that prints more is stopped
     call_seconds: float = 60.0  # for each capability call
     blob_bytes: int = 256 << 20  # for the pickle of one variable
+    packages: tuple[str, ...] = ()  # that cells can import: names or paths, as in `JailSpec.packages`
     share_fork_server: bool = True  # workers of one fork server start fast and share hash seed and address layout
 
 
@@ -305,12 +306,15 @@ class Kernel:
         return worker
 
     def _full_spec(self) -> JailSpec:
-        if self._spec is not None and self._spec.scratch:
-            return self._spec
+        """The spec with everything filled in: a scratch folder, and packages as readable paths."""
+        spec = self._spec or JailSpec(read_only=(*default_read_only(), *site_packages()), scratch="")
+        packages = package_paths((*spec.packages, *self._options.packages))
+        readable = [path for path in packages if path not in spec.read_only]
+        spec = msgspec.structs.replace(spec, read_only=(*spec.read_only, *readable), packages=packages)
+        if spec.scratch:
+            return spec
         self._scratch = self._scratch or ScratchFolder()
-        if self._spec is not None:
-            return msgspec.structs.replace(self._spec, scratch=self._scratch.path)
-        return JailSpec(read_only=(*default_read_only(), *site_packages()), scratch=self._scratch.path)
+        return msgspec.structs.replace(spec, scratch=self._scratch.path)
 
     def _look(self) -> bool:
         """Refresh the facts about the variables; False when the worker did not give them."""

@@ -24,6 +24,7 @@ from scroll_context.kernel.channel import Channel
 from scroll_context.kernel.describe import describe
 from scroll_context.kernel.interrupts import Interrupts
 from scroll_context.kernel.jail import JailSpec, enter
+from scroll_context.kernel.jail.paths import make_importable
 from scroll_context.kernel.jail.process import clean_environment
 from scroll_context.kernel.launcher import report_process
 from scroll_context.kernel.protocol import (
@@ -80,6 +81,8 @@ def _tidy(spec: JailSpec) -> None:
         readable = tuple(f"{path}/" for path in spec.read_only)
         sys.path[:] = [path for path in sys.path if f"{path}/".startswith(readable)]
     sys.argv[:] = sys.orig_argv[:] = [""]
+    if spec.packages:
+        make_importable(spec.packages)
     site.setquit()
     site.sethelper()
 

@@ -2,7 +2,7 @@
 
 `default_read_only` names the standard library, the shared libraries and the few files and devices that the
 interpreter opens while it works, for system, pyenv and container installations and for virtual environments.
-`site_packages` names the folders of installed packages.
+`site_packages` names the folders of installed packages, `package_paths` where single ones lie.
 
 The scratch folder is filled by hostile code: what counts and removes it follows no symbolic link, does not recurse
 and trusts no mode, because folders may be nested thousands deep and closed to their owner. A living host holds a lock
@@ -20,6 +20,12 @@ import stat
 import sys
 import time
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from scroll_context.kernel.jail.spec import refuse
+
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
 
 _SYSTEM = (
     "/lib64",
@@ -55,6 +61,54 @@ def site_packages() -> tuple[str, ...]:
     if site.ENABLE_USER_SITE:
         known.add(site.getusersitepackages())
     return _existing({path for path in known if path in sys.path})
+
+
+def package_paths(packages: Iterable[str]) -> tuple[str, ...]:
+    """Where these packages lie: names are looked up as this interpreter would, without importing them.
+
+    Raises KernelUnavailable for one that is not there.
+    """
+    import importlib.util  # only here: workers import this module too, and start faster without it
+
+    found: list[str] = []
+    for package in packages:
+        paths = [os.path.abspath(package)] if "/" in package else []
+        if not paths and package.partition(".")[0].isidentifier():
+            spec = importlib.util.find_spec(package.partition(".")[0])
+            if spec is not None:
+                paths = [*(spec.submodule_search_locations or ())] or [spec.origin or ""]
+        if not paths or not all(os.path.exists(path) for path in paths):
+            raise refuse(
+                "packages", f"{package!r} is neither importable here nor a path", "Install it, or name its path."
+            )
+        for path in paths:
+            found += [real for real in (path, f"{path}.libs") if os.path.exists(real)]  # wheels keep libraries there
+    return tuple(dict.fromkeys(found))
+
+
+def make_importable(packages: Iterable[str]) -> None:
+    """Let this process import each of these paths by its own name. The folder around it need not be readable."""
+    import importlib.util
+
+    modules: dict[str, str] = {}
+    for path in packages:
+        if os.path.isfile(path):
+            modules[os.path.basename(path).partition(".")[0]] = path
+        elif os.path.isfile(f"{path}/__init__.py"):
+            modules[os.path.basename(path)] = f"{path}/__init__.py"
+        elif not path.endswith(".libs"):
+            sys.path.append(path)
+
+    class PackageFinder:
+        @staticmethod
+        def find_spec(name: str, *_: object) -> ModuleSpec | None:
+            file = modules.get(name)
+            within = [os.path.dirname(file)] if file and file.endswith("/__init__.py") else None
+            return (
+                importlib.util.spec_from_file_location(name, file, submodule_search_locations=within) if file else None
+            )
+
+    sys.meta_path.append(PackageFinder)
 
 
 def lies_in(path: str, trees: Iterable[str]) -> bool:

@@ -36,13 +36,16 @@ class JailSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What the jailed process may reach: `read_only` paths, one `scratch` folder, and nothing else.
 
     `scratch` is an absolute path. In tier `full` a private tmpfs appears there, and the host's folder of that
-    name is neither needed nor visible; in the other tiers it is a folder of the host that must exist.
+    name is neither needed nor visible; in the other tiers it is a folder of the host that must exist. `packages` are
+    modules that cells can import besides those of the readable paths: names that the host can import, or absolute
+    paths of a package, a module file, or a folder of modules. A kernel makes them readable.
     """
 
     tier: RequiredTier = "auto"
     read_only: tuple[str, ...]
     scratch: str
     limits: JailLimits = JailLimits()
+    packages: tuple[str, ...] = ()
 
 
 class Guarantee(msgspec.Struct, frozen=True):
