@@ -15,6 +15,7 @@ from wire_values import to_host
 
 from scroll_context.errors import KernelDied
 from scroll_context.kernel.codec import MAX_FRAME, encode_frame
+from scroll_context.kernel.jail import JailLimits
 from scroll_context.kernel.kernel import Kernel, KernelOptions
 from scroll_context.kernel.protocol import (
     Binding,
@@ -29,7 +30,7 @@ from scroll_context.kernel.protocol import (
     Printed,
     Saved,
 )
-from scroll_context.kernel.results import CellResult
+from scroll_context.kernel.results import CellResult, MemoryBlobs
 
 FORGE = """
 import os, stat, time
@@ -253,6 +254,27 @@ def test_a_forged_save_ends_the_kernel_and_keeps_the_last_one(make_kernel, what:
     with pytest.raises(KernelDied):
         kernel.save()
     assert kernel.execute("print(kept)").stdout == "safe\n"
+
+
+def test_a_save_cannot_fill_the_store_beyond_what_fits_into_its_memory(make_kernel) -> None:
+    class Counting(MemoryBlobs):
+        total = 0
+
+        def put(self, data: bytes, /) -> str:
+            self.total += len(data)
+            return str(self.total)
+
+    blobs = Counting()
+    kernel = make_kernel(blobs=blobs, limits=JailLimits(memory_bytes=256 << 20))
+    kernel.execute(FORGE)
+    piece, kept = encode_frame(Blob(b"x" * (16 << 20))), encode_frame(Kept(("a",), "bytes", True, 1, "", ""))
+    kernel.execute(
+        f"piece = {bytes(piece)[:20]!r} + b'x' * {len(piece) - 20}\n"
+        f"class Evil:\n    def __reduce__(self):\n        while True: send(piece); send({bytes(kept)!r})\nevil = Evil()"
+    )
+    with pytest.raises(KernelDied, match="larger pickles than it may"):
+        kernel.save()
+    assert blobs.total <= 1 << 30
 
 
 @pytest.mark.parametrize("how", ["os.close(wire)", "os.dup2(os.open('f', os.O_CREAT | os.O_RDWR), wire)"])

@@ -184,6 +184,10 @@ class NamesUsed(msgspec.Struct, frozen=True):
     bound: frozenset[str]
 
 
+_NO_NAMES = NamesUsed(frozenset(), frozenset())
+_NOT_COMPILED = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
+
+
 def names_used(source: str, filename: str, existing: Container[str]) -> NamesUsed:
     """What `source` reads of the values that are there before it runs, and what it binds.
 
@@ -261,9 +265,12 @@ class CellRunner:
         linecache.cache.pop(f"{_PREFIX}{cell - _SOURCES_KEPT}>", None)
         try:
             code = compile(source, filename, "exec", _FLAGS, dont_inherit=True)
+        except _NOT_COMPILED as error:
+            return fault_of(error), _NO_NAMES
+        try:
             used = names_used(source, filename, self._namespace)
-        except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError) as error:
-            return fault_of(error), NamesUsed(frozenset(), frozenset())
+        except _NOT_COMPILED:  # too large to look at, but not to run
+            used = _NO_NAMES
         return self._execute(code), used
 
     def _execute(self, code: CodeType) -> CellFault | None:

@@ -52,6 +52,7 @@ _SETUP_SECONDS = 30.0
 _DESCRIBE_SECONDS = 5.0
 _SAVE_SECONDS = 60.0
 _NAMES_TOLD = 500  # of those that a cell bound, changed, deleted or read, in its result
+_PICKLES = 4  # times the memory of a worker: what the pickles of one save may take together
 _AGAIN_SECONDS = 0.05  # between two requests to let go, when closing
 _NOT_RUNNING = "the kernel is not running: call start(), or use it in a with statement"
 
@@ -165,7 +166,9 @@ class Kernel:
         with self._turn:
             begun = time.monotonic()
             worker = self._ready()
-            pieces = SavedPieces(self._manifest, self._blobs, self._options.blob_bytes)
+            # Names may share parts, which are pickled with each; more than this does not fit into one memory.
+            everything = _PICKLES * worker.memory_bytes
+            pieces = SavedPieces(self._manifest, self._blobs, self._options.blob_bytes, everything)
             request = Save(full, self._send_again, self._options.blob_bytes)
             try:
                 answer = worker.ask(request, Saved, _SAVE_SECONDS, pieces.take, answers_calls=True)

@@ -41,8 +41,8 @@ _INLINE_BYTES = 1024
 _PIECE = 4 << 20
 _LOAD_SECONDS = 60.0
 _ATTEMPTS = 3
-_LOOP = re.compile(r"\bfor\s([\w\s,()*]{1,120}?)\sin\b")
-_SOURCE_CHARS = 20_000  # of a cell that are searched for loops
+_LOOP = re.compile(r"\bfor\s([\w\s,()*]{1,60}?)\sin\b")
+_SOURCE_CHARS = 10_000  # of a cell that are searched for loops
 
 _ENDED_RESTORING = "the kernel process ended while it was being restored"
 _UNREADABLE = "its saved bytes cannot be read"
@@ -302,11 +302,12 @@ def _rest(count: int) -> str:
 class SavedPieces:
     """Collects what one save sends, on top of the manifest before it."""
 
-    def __init__(self, before: Manifest, blobs: BlobStore, limit: int) -> None:
+    def __init__(self, before: Manifest, blobs: BlobStore, limit: int, limit_of_all: int) -> None:
         self.entries = {variable.name: variable for variable in before.variables}
         self._next_group = 1 + max((variable.group for variable in before.variables), default=0)
         self._blobs = blobs
         self._limit = limit
+        self._left = limit_of_all
         self._data = bytearray()
         self._named = 0
         self.changed: list[str] = []
@@ -316,8 +317,9 @@ class SavedPieces:
         """One message of a save. Raises KernelDied on what does not belong to one."""
         if isinstance(message, Blob):
             self._data += message.piece
-            if len(self._data) > self._limit:
-                raise KernelDied("the kernel process sent a larger pickle than it may")
+            self._left -= len(message.piece)
+            if len(self._data) > self._limit or self._left < 0:
+                raise KernelDied("the kernel process sent larger pickles than it may")
         elif isinstance(message, Kept):
             self._keep(message)
         else:

@@ -48,6 +48,7 @@ class WorkerProcess:
         self._connection = Connection(sock)
         self._broker = Broker(dispatch, self._connection, process, call_seconds)
         self._cpu_seconds = spec.limits.cpu_seconds
+        self.memory_bytes = spec.limits.memory_bytes
         self._wish = ""  # why the current request should stop
         self._busy = False
         self._prepared = False

@@ -195,6 +195,22 @@ evidence = len(maps) == 50
 """,
 }
 
+_LOCKS = {
+    "take locks without end": """
+for number in range(4):
+    file = os.open(f'file{number}', os.O_RDWR | os.O_CREAT)
+    for byte in range(2500):
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 2 * byte)
+hold()
+evidence = True
+""",
+    "take a lock without an owner": """
+file = os.open('file', os.O_RDWR | os.O_CREAT)
+fcntl.fcntl(file, 37, struct.pack('=hhqqi', fcntl.F_WRLCK, 0, 0, 1, 0) + bytes(8))
+evidence = True
+""",
+}
+
 _FAULT_13 = {
     "fault 13, use up the signals that a user may queue": """
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGRTMIN})
@@ -208,6 +224,7 @@ evidence = count > 100
 }
 
 ATTACKS = [
+    *attacks(_LOCKS),
     *attacks(_FAULT_08),
     *attacks(_FAULT_13),
     *attacks(_MEMORY),

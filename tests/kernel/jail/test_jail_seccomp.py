@@ -139,6 +139,8 @@ _CASES = [
     ("openat", (-100, 64, 0o101, 0o2755), False),
     ("fcntl", (3, 2, 1), True),
     ("fcntl", (3, 1030, 0), True),
+    ("fcntl", (3, 6, 64), True),  # F_SETLK
+    ("fcntl", (3, 37, 64), False),  # F_OFD_SETLK: a lock that has no owner
     ("fcntl", (3, 8, 1), False),  # F_SETOWN
     ("fcntl", (3, 10, 9), False),  # F_SETSIG
     ("fcntl", (3, 15, 64), False),  # F_SETOWN_EX

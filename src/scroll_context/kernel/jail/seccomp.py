@@ -55,7 +55,7 @@ _IOCTLS = (
     0x5450,  # FIONCLEX
     0x5451,  # FIOCLEX
 )
-_FCNTLS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032)  # dup, flags, locks; never F_SETOWN or F_SETSIG
+_FCNTLS = (0, 1, 2, 3, 4, 5, 6, 7, 1030, 1032)  # dup, flags, locks with an owner; never F_SETOWN or F_SETSIG
 _SOCKET_OPTIONS = (3, 4, 7, 8, 30, 38, 39)  # type, error, buffers, accepting, protocol, domain; never the peer
 _RENAME_FLAGS = (0, 1, 2)  # not RENAME_WHITEOUT, which leaves a device behind
 _CLOCKS_OF_OTHERS = 0xFFFFFFF0  # a negative number names a process, a thread or a descriptor

@@ -36,6 +36,7 @@ _ANSWER = struct.Struct("=QqiI")  # struct seccomp_notif_resp: id, value, error,
 _RECEIVE, _SEND, _CONTINUE = 0xC0502100, 0xC0182101, 1
 _BIRTH_SECONDS = 0.01
 _OVERFLOW = 2
+_LOCKS = 5_000
 _STATUS_OF_A_BROKEN_SENTINEL = 70
 
 
@@ -167,6 +168,8 @@ class _Watch:
         memory = self._memory()
         if memory is None or memory > self._limits.memory_bytes + _MEMORY_SLACK:
             os.kill(self._child, signal.SIGKILL)
+        if self._locks() > _LOCKS:
+            os.kill(self._child, signal.SIGKILL)
         if self._scratch is not None:
             self._bound(self._scratch)
 
@@ -181,6 +184,12 @@ class _Watch:
         with open(f"/proc/{self._child}/status", "rb") as status:
             held = [int(line.split()[1]) << 10 for line in status if line.startswith((b"RssAnon:", b"VmSwap:"))]
         return sum(held) if held else None
+
+    def _locks(self) -> int:
+        """Locks on parts of files: each is memory of the system that no limit counts."""
+        with contextlib.suppress(FileNotFoundError), open("/proc/locks", "rb") as locks:
+            return locks.read().count(b" %d " % self._child)
+        return 0
 
     def _bound(self, scratch: str) -> None:
         """No file may grow once the folder is full; one that overflows all the same costs the kernel its life."""
