@@ -130,7 +130,8 @@ def main() -> None:
     total = {name: sum(row[name] for row in rows.values()) for name in ("input tokens", "not cached")}
     print(f"all {len(rows)}: input tokens {total['input tokens']:,}, not cached {total['not cached']:,}")
     if chosen.json:
-        chosen.json.write_text(json.dumps({"questions": rows, "all": total}, indent=1))
+        turns = sum(1 for _ in trials[0]._history.drafts())
+        chosen.json.write_text(json.dumps({"turns": turns, "questions": rows, "all": total}, indent=1))
 
 
 if __name__ == "__main__":
