@@ -11,10 +11,10 @@ from scroll_context.events import Draft, Event, Kind
 from scroll_context.messages import canonical
 from scroll_context.models import Request, ScriptedModel, exec_cell
 from scroll_context.models.scripted import Answer, Entry
-from scroll_context.session.accounts import accounts
 from scroll_context.session.context import WindowedContext, make_context
 from scroll_context.session.explain import explain
 from scroll_context.session.session import Session
+from scroll_context.session.summary import accounts
 from scroll_context.store.store import Store
 from scroll_context.view.working import RENDERER_VERSION
 

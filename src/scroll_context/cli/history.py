@@ -237,7 +237,7 @@ def trajectory(session: str, out: Path | None, store: Path, as_json: bool) -> No
       scroll trajectory s-1f2e3d4c --out steps.json
     """
     from scroll_context.session.history import lineage
-    from scroll_context.session.trajectory import trajectory as steps_of
+    from scroll_context.session.summary import trajectory as steps_of
 
     with open_store(store) as opened:
         first = next(lineage(opened, session), None)

@@ -29,10 +29,10 @@ from scroll_context.events import Event, Kind
 from scroll_context.importers import import_file
 from scroll_context.messages import canonical
 from scroll_context.models.scripted import quarter_of_characters
-from scroll_context.session.accounts import accounts
 from scroll_context.session.explain import explain
 from scroll_context.session.history import lineage
 from scroll_context.session.session import Session, SessionOptions
+from scroll_context.session.summary import accounts
 from scroll_context.store.store import Store
 from scroll_context.store.verify import verify
 from scroll_context.surface.toolbox import ToolUse
