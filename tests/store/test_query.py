@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scroll_context.store.query import MAX_TERMS, All, AnyOf, Field, Term, Words, parse, terms_of
+from scroll_context.store.query import MAX_TERMS, All, AnyOf, Field, Term, Words, parse, relaxed, terms_of
 
 
 def word(*tokens: str, prefix: bool = False) -> Term:
@@ -43,7 +43,11 @@ def question(*terms: Term) -> Words:
         ("main() f(x)", bare(word("main"), word("f", "x"))),
         ("a OR b", AnyOf((word("a"), word("b")))),
         ("x AND y z", All((word("x"), word("y"), word("z")))),
-        ("x y OR z", AnyOf((All((word("x"), word("y"))), word("z")))),
+        ("x y OR z", AnyOf((All((word("x"), word("y")), loose=True), word("z")))),
+        ("x y OR z (v OR w)", AnyOf((
+            All((word("x"), word("y")), loose=True), All((word("z"), AnyOf((word("v"), word("w")))), loose=True),
+        ))),
+        ("79% of 16gb", bare(Term(("79%",), Field.SIGNS), word("16gb"))),
         ("x NOT y", All((word("x"),), (word("y"),))),
         ("x AND NOT (y OR z)", All((word("x"),), (AnyOf((word("y"), word("z"))),))),
         ("(x OR y) AND z", All((AnyOf((word("x"), word("y"))), word("z")))),
@@ -69,8 +73,18 @@ def test_a_question_keeps_the_words_of_its_subject() -> None:
 
 def test_the_paper_s_disjunction() -> None:
     tree = parse("Pamela misunderstanding OR correction OR didn't OR wasn't")
-    first = All((word("pamela"), word("misunderstanding")))
+    first = All((word("pamela"), word("misunderstanding")), loose=True)
     assert tree == AnyOf((first, word("correction"), word("didn", "t"), word("wasn", "t")))
+
+
+def test_words_side_by_side_are_relaxed_and_nothing_else_is() -> None:
+    assert relaxed(parse("a b OR c")) == AnyOf((All((AnyOf((word("a"), word("b"))),)), word("c")))
+    for strict in ("a AND b", "a NOT b", "a OR b", "(a OR b) AND c"):
+        assert relaxed(parse(strict)) == parse(strict)
+    assert relaxed(parse('"a b" c d OR e')) == AnyOf(
+        (All((phrase("a", "b"), AnyOf((word("c"), word("d"))))), word("e"))
+    )
+    assert relaxed(parse("a b NOT c")) == All((AnyOf((word("a"), word("b"))),), (word("c"),))
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,7 @@ class Writer:
 
     def __init__(self, numbers: list[int]) -> None:
         self._numbers = iter(numbers)
+        self.loose = False  # whether words stand side by side, of which some will do when all find little
 
     def pick(self, ways: Sequence[str]) -> str:
         return ways[next(self._numbers, 0) % len(ways)]
@@ -100,7 +101,7 @@ class Writer:
     def all_of(self, depth: int) -> tuple[str, Holds]:
         """Operands joined by AND or by nothing, some of them negated, at least one of them not."""
         first, holds = self.operand(depth)
-        text, wanted, unwanted = first, [holds], list[Holds]()
+        text, wanted, unwanted, strict = first, [holds], list[Holds](), False
         while more := self.pick(["", "", " ", " AND ", " NOT ", " AND NOT "]):
             written, holds = self.operand(depth)
             if self.pick(["", "", "", "in front"]) and more == " NOT ":
@@ -108,6 +109,8 @@ class Writer:
             else:
                 text += more + written
             (unwanted if "NOT" in more else wanted).append(holds)
+            strict |= "AND" in more
+        self.loose |= len(wanted) > 1 and not strict
         return (
             text,
             lambda one, exact: (
@@ -151,12 +154,14 @@ numbers = st.lists(st.integers(0, 719), max_size=40)
 @given(numbers)
 def test_an_expression_finds_exactly_what_it_says(corpus: tuple[Store, list[Text]], drawn: list[int]) -> None:
     store, texts = corpus
-    query, holds = Writer(drawn).any_of()
+    writer = Writer(drawn)
+    query, holds = writer.any_of()
     if not any(f" {operator} " in f" {query} ".replace("(", " ") for operator in ("AND", "OR", "NOT")):
         query = f"{query} OR {query}"
     expected = meant(texts, lambda text: holds(text, False))
     event("none" if not expected else "all" if len(expected) == EVENTS else "some")
-    assert found(store, query) == expected, query
+    hits = found(store, query)
+    assert hits >= expected if writer.loose else hits == expected, query
 
 
 @settings(max_examples=200)

@@ -50,6 +50,11 @@ def found(store: Store, query: str, **options: object) -> list[int]:
         ("naïve", "a naive approach"),
         ("ｗｉｄｅ", "wide letters"),
         ("wide", "ｗｉｄｅ letters"),
+        ("79%", "it reached 79% in May"),
+        ("79%", "it reached 79 percent"),
+        ("79 percent", "it reached 79%"),
+        ("16gb", "with 16 GB of memory"),
+        ("16 gb", "with 16GB of memory"),
         ("FAILED", "\x1b[31mFAILED\x1b[0m tests"),  # fault 23
         ("\x1b[1mfailed", "it FAILED"),
         ("report", "\x1b]8;;https://x.org\x1b\\report\x1b]8;;\x1b\\ ready"),
@@ -81,13 +86,14 @@ def test_finds(store: Store, query: str, text: str) -> None:
     ("query", "text"),
     [
         ("C++", "vitamin C is good"),
+        ("79%", "79 apples"),
         ("2024-11-05", "2024 05 11"),
         ("call_9f3a", "9f3a call"),
         ('"brief the vendors"', "the vendors brief"),
         ("vend*", "a lavender vest"),
         ("alpha AND beta", "alpha"),
         ("alpha NOT beta", "alpha beta"),
-        ("(alpha OR beta) gamma", "alpha beta"),
+        ("(alpha OR beta) AND gamma", "alpha beta"),
         ('"alpha beta" gamma', "gamma beta alpha"),
         ("東京", "京東"),
         ("東京 AND 大阪", "東京だけ"),
@@ -111,9 +117,10 @@ def test_not_takes_away_what_was_named_and_no_more(store: Store) -> None:
 
 
 def test_events_with_all_words_come_first_and_others_follow(store: Store) -> None:
-    say(store, "alpha alpha alpha", "beta", "something of alpha and then, much later in the text, of beta", "neither")
+    say(store, "alpha is here", "beta is here", "alpha then, and beta", "neither", "another beta")
     assert found(store, "alpha beta")[0] == 3
-    assert sorted(found(store, "alpha beta")) == [1, 2, 3]
+    assert sorted(found(store, "alpha beta")) == [1, 2, 3, 5]
+    assert store.index.search("alpha beta").note == "all words: 1 event; any word: 4."
 
 
 def test_the_form_asked_for_comes_first(store: Store) -> None:
@@ -221,6 +228,77 @@ def test_k_is_checked(store: Store) -> None:
     with pytest.raises(BadInput):
         store.index.search("x", k=0)
     assert found(store, "x", k=10**12) == []
+
+
+# what was asked for ---------------------------------------------------------------------------------------
+
+
+def test_a_mixed_query_falls_back_to_any_word_and_says_so(store: Store) -> None:
+    say(store, "orchard plan and harvest", "orchard alone", "harvest alone", "pruning shears", "nothing of it")
+    hits = store.index.search("orchard harvest OR pruning saw")
+    assert hits[0].seq == 1, "what has all words comes first"
+    assert {hit.seq for hit in hits} == {1, 2, 3, 4}
+    assert hits.note == "all words: 1 event; any word: 4. no row contains: saw."
+    assert found(store, "orchard AND harvest OR pruning AND saw") == [1], "AND holds"
+    assert set(found(store, "(orchard OR pruning) (harvest OR shears)", k=2)) == {1, 4}
+
+
+def test_words_without_a_row_are_named(store: Store) -> None:
+    say(store, "we mixed the compound", session_id="mine")
+    say(store, "synthesizing it took days", session_id="other")
+    assert store.index.search("synthesizing compound").note == "all words: 0 events; any word: 2."
+    hits = store.index.search("synthesizing compound", grant=Grant(session_id="mine"))
+    assert hits.missing == ("synthesizing",) and "no row contains: synthesizing." in hits.note
+    assert store.index.search("synthesizing", exclude=[2]).only_excluded == ("synthesizing",)
+    assert store.index.search('"mixed compound" compound').missing == ("mixed compound",)
+    assert store.index.search("zzz* comp*").missing == ("zzz*",)
+
+
+@pytest.mark.parametrize(
+    ("query", "meant", "not_meant"),
+    [
+        ("integrate", "how do I integrate the two services", "the integral of the integral over the integral"),
+        ("subscription", "cancel the subscription please", "a subscript and another subscript in the subscript"),
+        ("transformer", "the transformer has two layers", "transformation after transformation, transformations"),
+        ("preference", "state a preference for the date", "they prefer it, preferred it, preferring it"),
+    ],
+)
+def test_a_word_as_written_wins_over_its_stem(store: Store, query: str, meant: str, not_meant: str) -> None:
+    say(store, not_meant, meant)
+    hits = store.index.search(query)
+    assert [hit.seq for hit in hits] == [2, 1]
+    assert hits[0].score > 1.2 * hits[1].score
+
+
+def test_near_duplicates_do_not_fill_the_places(store: Store) -> None:
+    again = "The ferry to the island leaves at nine from the northern pier, and the ticket office opens at eight"
+    say(store, *[f"{again}{end}" for end in (".", "!", " .", "!!", "…")])
+    say(store, "no ferry on Sundays", "the ferry costs 12 francs", "The ferry to the island leaves at ten")
+    assert set(found(store, "ferry", k=4)) >= {6, 7, 8}
+    assert sorted(found(store, "ferry", k=20)) == list(range(1, 9)), "they are found when there is room"
+
+
+def test_sessions_can_take_turns(store: Store) -> None:
+    for name in ("a", "b", "c"):
+        say(store, *[f"budget {name} {number}" for number in range(6)], session_id=name)
+    hits = store.index.search("budget", k=10, per_session=1)
+    assert sorted(hit.event.session_id for hit in hits) == ["a", "b", "c"]
+    assert len(store.index.search("budget", k=10, per_session=2)) == 6
+
+
+def test_standing_instructions_weigh_more(store: Store) -> None:
+    say(store, "I wonder about the invoices in the currency of the client", role="user")
+    say(store, *["something else"] * NEAR)
+    say(store, "Always show the invoices in the currency of the client", role="user")
+    assert found(store, "invoices currency client") == [NEAR + 2, 1]
+
+
+def test_a_reply_of_calls_alone_is_not_found_by_their_arguments(store: Store) -> None:
+    calls = {"tool_calls": [{"id": "1", "name": "exec", "arguments": {"headline": "look for the zebra"}}]}
+    say(store, "", headline="look for the zebra | nothing yet", metadata=calls)
+    assert found(store, "zebra") == []
+    say(store, "I look for the zebra now.", headline="look for the zebra", metadata=calls)
+    assert found(store, "zebra") == [2]
 
 
 # snippets -------------------------------------------------------------------------------------------------
@@ -354,7 +432,8 @@ def test_a_query_without_a_word_to_search_for_says_so(store: Store) -> None:
     say(store, "what is it that you do")
     assert "no word to search for" in store.index.search("what is it").note
     assert found(store, '"what is it"') == [1]
-    assert store.index.search("nothing such").note == ""
+    assert store.index.search("nothing such").note == "no row contains: nothing."
+    assert store.index.search("do").note != ""
 
 
 def test_a_date_that_is_none_is_refused(store: Store) -> None:

@@ -117,6 +117,51 @@ def test_numbers_come_as_text_too_and_rows_are_announced_beside_the_rows(store: 
     assert [row["seq"] for row in answer["rows"]] == seqs[:1] and "999" in answer["note"]
 
 
+# what was asked for -----------------------------------------------------------------------------------------
+
+
+def test_the_running_task_is_no_evidence_about_the_past(store: Store) -> None:
+    old = said(store, "the heron nested at the weir")
+    folded = said(store, "where did the heron nest?")  # an earlier step of the running task, folded since
+    request = said(store, "where did the heron and the ibis nest?")
+    reply = said(store, "I look for the heron and the ibis.", role="assistant")  # newer than what the view shows
+    cell = said(store, "print('ibis')", role="assistant", kind=Kind.CELL)
+    result = said(store, "ibis: none", role="tool", kind=Kind.TOOL_RESULT)  # of a tool called inside the cell
+    memory = MemorySurface(store, Scope("own", agent_id="me"), "all", View(request))
+    assert found(memory, "heron") == [old, folded]
+    answer = memory.search("ibis").value
+    assert [row["seq"] for row in answer["rows"]] == [result]
+    asked = "SELECT seq FROM hist.{} ORDER BY seq"
+    seen = [row["seq"] for row in memory.sql_query(asked.format("conversation_history")).value["rows"]]
+    assert seen == [old, folded, result]
+    seen = [row["seq"] for row in memory.sql_query(asked.format("events")).value["rows"]]
+    assert seen == [old, folded, request, reply, cell, result]
+    memory.facts = View(request, reply, cell)
+    later = said(store, "and the stork?")
+    assert memory.running() == {later}
+    memory.close()
+
+
+def test_a_search_by_date_names_sessions_that_may_be_misdated(store: Store) -> None:
+    days = ["2025-03-31", "2024-07-02", "2024-07-09", "2024-07-20", "2024-08-02", "2024-08-11"]
+    for number, day in enumerate(days, 1):
+        said(store, f"rain {number}", session_id=f"s{number}", created_at=f"{day}T10:00:00+00:00")
+    memory = surface(store)
+    note = memory.search("rain", created_to="2024-12-31").value["note"]
+    assert "session 's1' is dated 2025-03-31" in note and "misdated" in note
+    assert "misdated" not in memory.search("rain").value["note"]
+
+
+def test_sessions_take_turns_on_request(store: Store) -> None:
+    for name in ("a", "b"):
+        for number in range(5):
+            said(store, f"tea {number}", session_id=name)
+    rows = surface(store).search("tea", per_session="1").value["rows"]
+    assert sorted(row["session_id"] for row in rows) == ["a", "b"]
+    with pytest.raises(BadInput, match="per_session"):
+        surface(store).search("tea", per_session=0)
+
+
 # faults -----------------------------------------------------------------------------------------------------
 
 
@@ -197,7 +242,7 @@ def test_fault_15_hits_that_are_in_view_are_named(store: Store) -> None:
     memory = MemorySurface(store, Scope("own", agent_id="me"), "all", View(one, two))
     note = memory.search("zebra").value["note"]
     assert f"already shows match: seq {one}, {two}" in note
-    assert memory.empty_searches == 0 and note in memory.notes[0]
+    assert memory.empty_searches == 0 and note in memory.notes[0] and "no row contains" not in note
     assert "nothing within reach" in memory.search("giraffe").value["note"]
     assert memory.empty_searches == 1
 

@@ -284,6 +284,15 @@ class EventLog:
             found.update((e.seq, e) for e in self._select(f"seq IN ({marks})", part))
         return [event for seq in seqs if (event := found.get(seq)) is not None and grant.permits(event)]
 
+    def sessions_of(self, seqs: Sequence[int]) -> dict[int, str]:
+        """The session of each of these events."""
+        found: dict[int, str] = {}
+        for at in range(0, len(seqs), PAGE):
+            part = seqs[at : at + PAGE]
+            marks = ", ".join("?" * len(part))
+            found.update(self.query(f"SELECT seq, session_id FROM event WHERE seq IN ({marks})", part))
+        return found
+
     def find_source(self, source_key: str) -> Event | None:
         """The event that was recorded under a source key."""
         return next(iter(self._select("source_key = ?", [source_key])), None)

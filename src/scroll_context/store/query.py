@@ -1,11 +1,15 @@
-"""The query language, as a pure function from text to a tree.
+"""The query language, as a pure function from text to a tree, and the part of a text that a query matched.
 
 Bare words ask for events with all of them, or with as many as possible when that finds too little; of a whole question,
-words that say nothing of its subject are left out. Uppercase AND, OR and NOT with parentheses make an expression that
-holds strictly (AND binds tighter than OR, and words side by side are joined by AND). "Quotes" make a phrase, which is
-always required; word* finds the words that begin so. Whatever is malformed (a dangling operator, an unclosed bracket,
-nothing but NOT) is read as bare words. No text is an error, and none asks for more than the events that hold one of
-its words: a query of stop words alone finds nothing.
+words that say nothing of its subject are left out. "Quotes" make a phrase, which is always required; word* finds the
+words that begin so.
+
+Uppercase AND, OR and NOT make an expression. From tight to loose: parentheses, NOT, words side by side and AND, OR. So
+`a b OR c d` is `(a b) OR (c d)`. What AND, NOT and quotes say holds strictly. Words side by side are wanted together;
+when that finds too little, any of them will do (`relaxed`), as with bare words, and the answer says so.
+
+Whatever is malformed (a dangling operator, an unclosed bracket, nothing but NOT) is read as bare words. No text is an
+error, and none asks for more than the events that hold one of its words: a query of stop words alone finds nothing.
 """
 
 import re
@@ -29,6 +33,7 @@ _QUOTES = str.maketrans("“”„‟«»", '""""""')
 _ENDINGS = frozenset({"d", "ll", "m", "re", "s", "t", "ve"})  # what follows the apostrophe of a contraction
 _POSSESSIVE = re.compile(r"['’]s\Z", re.IGNORECASE)
 _SIGNED = re.compile(r"[^\W_]+(?:\+\+|#)")
+_PERCENT = re.compile(r"\d+(?:[.,]\d+)*%")
 
 
 LENGTH = 300
@@ -44,6 +49,7 @@ class Field(StrEnum):
     """The fields of the index that hold words."""
 
     TEXT = "text"
+    STEMS = "stems"
     SIGNS = "signs"
     PAIRS = "pairs"
 
@@ -63,10 +69,11 @@ class Term(msgspec.Struct, frozen=True):
 
 
 class All(msgspec.Struct, frozen=True):
-    """Every part, and none of `without`."""
+    """Every part, and none of `without`. `loose` parts stood side by side: without more, some of them will do."""
 
     parts: tuple["Node", ...]
     without: tuple["Node", ...] = ()
+    loose: bool = False
 
 
 class AnyOf(msgspec.Struct, frozen=True):
@@ -113,6 +120,21 @@ def terms_of(query: Words | Node) -> list[Term]:
             return [term for part in parts for term in terms_of(part)]
 
 
+def relaxed(query: Node) -> Node:
+    """The same query, in which any of the words that stand side by side will do; quoted ones stay required."""
+    match query:
+        case Term():
+            return query
+        case AnyOf(parts):
+            return AnyOf(tuple(relaxed(part) for part in parts))
+        case All(parts, without, loose):
+            if not loose:
+                return All(tuple(relaxed(part) for part in parts), without)
+            quoted = tuple(part for part in parts if isinstance(part, Term) and part.quoted)
+            others = tuple(relaxed(part) for part in parts if part not in quoted)
+            return All((*quoted, AnyOf(others)) if others else quoted, without)
+
+
 def _bare(lexemes: list[tuple[str, str, str]]) -> Words:
     found: dict[Term, None] = {}
     for phrase, _, word in lexemes:
@@ -155,7 +177,7 @@ def _word(word: str, *, spread: bool) -> tuple[Term, ...]:
         else:
             terms.append(_run(run))
     bare = word.strip(".,;:!?()[]{}<>\"'`")
-    if _SIGNED.fullmatch(bare):
+    if _SIGNED.fullmatch(bare) or _PERCENT.fullmatch(bare):
         return (*terms, Term((bare.lower(),), Field.SIGNS))
     prefix = bare.endswith("*") and bare.rstrip("*")[-1:].isalnum()
     tokens = tokenize.words(_POSSESSIVE.sub("", bare))
@@ -195,17 +217,21 @@ class _Expression:
     def _all(self, depth: int) -> Node:
         parts: list[Node] = []
         without: list[Node] = []
+        strict = False
         while True:
             negated = self._take("NOT")
             operand = self._operand(depth)
             if operand is not None:
                 (without if negated else parts).append(operand)
             joined = self._take("AND")
+            strict |= joined
             if not joined and not self._starts_operand():
                 break
         if not parts:
             raise _Malformed
-        return parts[0] if len(parts) == 1 and not without else All(tuple(parts), tuple(without))
+        if len(parts) == 1 and not without:
+            return parts[0]
+        return All(tuple(parts), tuple(without), loose=len(parts) > 1 and not strict)
 
     def _operand(self, depth: int) -> Node | None:
         """A term or a group; None for a word of punctuation only."""

@@ -6,6 +6,7 @@ damaged or gone: the index is derived and is built again. Echoes, notices and bo
 are never hits.
 """
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -19,10 +20,14 @@ from scroll_context.store.indexer import Commit, EngineFaults, Indexer, Progress
 from scroll_context.store.log import EventLog
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.query import Needle, Node, Words, snippet
-from scroll_context.store.ranking import Filters, Match, Ranking, find
+from scroll_context.store.ranking import Filters, Found, Match, Ranking, find
+from scroll_context.text.similar import Repeats
 
 PATIENCE = 2.0  # seconds that a search waits for the index to catch up
 MOST_HITS = 10_000
+MOST_REPEATS = 100  # further matches looked at, in place of those that repeat a better one
+ONE_PER_SESSION = 600  # matches looked at when sessions are to take turns
+MOST_NAMED = 20  # words without a row that a note names
 GLANCE = 256  # new events that a search looks at to see whether any of them matters to it
 
 _Several = str | Sequence[str] | None
@@ -47,17 +52,25 @@ class Hits(list[Hit]):
     trouble: str = ""  # why the index could not catch up, when it could not
     asked_nothing: bool = False  # the query has no word that says anything
     excluded: tuple[int, ...] = ()  # events that matched and were left out because the caller excluded them
+    missing: tuple[str, ...] = ()  # words of the query that no event within reach has
+    only_excluded: tuple[str, ...] = ()  # words that only excluded events have
+    spread: str = ""  # how many events have all words, and how many any, when not all hits have all
 
     @property
     def note(self) -> str:
-        """What to tell the reader about the answer; empty when it is complete."""
+        """What to tell the reader about the answer; empty when there is nothing to say."""
         if self.asked_nothing:
             return "The query has no word to search for: words such as 'the' or 'what' count only within \"quotes\"."
-        if not self.behind:
-            return ""
-        why = f" ({self.trouble})" if self.trouble else ""
-        which = "newest event is" if self.behind == 1 else f"newest {self.behind:,} events are"
-        return f"The {which} not searchable yet{why}; search again, or read by seq."
+        notes = [self.spread] if self.spread else []
+        if self.missing:
+            notes.append(f"no row contains: {', '.join(self.missing[:MOST_NAMED])}.")
+        if self.only_excluded:
+            notes.append(f"besides what the view shows, no row contains: {', '.join(self.only_excluded[:MOST_NAMED])}.")
+        if self.behind:
+            why = f" ({self.trouble})" if self.trouble else ""
+            which = "newest event is" if self.behind == 1 else f"newest {self.behind:,} events are"
+            notes.append(f"The {which} not searchable yet{why}; search again, or read by seq.")
+        return " ".join(notes)
 
 
 class IndexStats(msgspec.Struct, frozen=True):
@@ -92,15 +105,16 @@ class SearchIndex:
         created_from: str | None = None,
         created_to: str | None = None,
         exclude: Collection[int] = (),
+        per_session: int | None = None,
         user_weight: float = 2.0,
-        flow: float = 0.5,
+        flow: float = 0.25,
         patience: float = PATIENCE,
     ) -> Hits:
         """The k best events for a query (see query.py for the language), best first.
 
         Filters take a text or several. `seq_range` and the two dates are inclusive, and a date stands for the whole
-        of it. `exclude` names events that are no use to the caller. A user turn weighs `user_weight` times as much,
-        and gets `flow` of the score of the reply to it.
+        of it. `exclude` names events that are no use to the caller. `per_session` is the most hits that one session
+        may have. A user turn weighs `user_weight` times as much, and gets `flow` of the score of the reply to it.
         """
         if k < 1:
             raise BadInput(f"k must be at least 1, not {k}")
@@ -113,15 +127,16 @@ class SearchIndex:
             hits.asked_nothing = True
             return hits
         exclude = frozenset(exclude)
-        ranking = Ranking(k, exclude, user_weight, flow)
+        pool = ONE_PER_SESSION if per_session else k + min(2 * k, MOST_REPEATS)
+        ranking = Ranking(min(pool, MOST_HITS), k, exclude, user_weight, flow)
         hits.behind = self._freshen(grant, exclude, patience)
         hits.trouble = self._indexer.trouble
         try:
-            self._find(hits, parsed, filters, ranking)
+            self._find(hits, parsed, filters, ranking, per_session)
         except IndexUnavailable:  # damage that only reading brought to light
             self._indexer.discard(patience)
             hits.behind = self._freshen(grant, exclude, patience)
-            self._find(hits, parsed, filters, ranking)
+            self._find(hits, parsed, filters, ranking, per_session)
         return hits
 
     # currency -------------------------------------------------------------------------------------------
@@ -195,23 +210,64 @@ class SearchIndex:
             commit.current_until = max(commit.current_until, last)
         return all(event.seq in exclude or not grant.permits(event) for event in new)
 
-    def _find(self, hits: Hits, parsed: Words | Node, filters: Filters, ranking: Ranking) -> None:
+    def _find(
+        self, hits: Hits, parsed: Words | Node, filters: Filters, ranking: Ranking, per_session: int | None
+    ) -> None:
         commit = self._indexer.newest()
         if commit is None:
             return
         with EngineFaults("searching the index"):
-            found, hits.excluded = find(commit.searcher, commit.counts, parsed, filters, ranking)
+            found = find(commit.searcher, commit.counts, parsed, filters, ranking)
             needles = [Needle.of(term) for term in language.terms_of(parsed)]
-            events = self._log.get_many([match.seq for match in found], filters.grant)
-            known = {event.seq: event for event in events if event.is_searchable}
-            hits.extend(_hit(known[match.seq], match, commit, needles) for match in found if match.seq in known)
+            matches = found.matches if per_session is None else self._spread_out(found.matches, per_session)
+            for event, match in self._without_repeats(matches, filters.grant, ranking.enough):
+                score = match.score if filters.grant == EVERYTHING else 1 / (len(hits) + 1)
+                hits.append(_hit(event, score, match, commit, needles))
+        hits.excluded, hits.spread = found.excluded, _spread(found, len(hits))
+        hits.missing, hits.only_excluded = found.missing, found.only_excluded
+
+    def _spread_out(self, matches: Sequence[Match], most: int) -> list[Match]:
+        """The best matches of each session."""
+        taken: Counter[str] = Counter()
+        sessions = self._log.sessions_of([match.seq for match in matches])
+        kept = []
+        for match in matches:
+            if (session := sessions.get(match.seq)) is not None and taken[session] < most:
+                taken[session] += 1
+                kept.append(match)
+        return kept
+
+    def _without_repeats(self, matches: Sequence[Match], grant: Grant, k: int) -> list[tuple[Event, Match]]:
+        """The k best that say different things; those that nearly repeat a better one fill the places that are left."""
+        seen = Repeats()
+        kept: list[tuple[Event, Match]] = []
+        repeats: list[tuple[Event, Match]] = []
+        for at in range(0, len(matches), k):
+            part = matches[at : at + k]
+            events = {event.seq: event for event in self._log.get_many([match.seq for match in part], grant)}
+            for match in part:
+                event = events.get(match.seq)
+                if event is None or not event.is_searchable:
+                    continue
+                (repeats if seen.is_repeat(event.content) else kept).append((event, match))
+                if len(kept) == k:
+                    return kept
+        return [*kept, *repeats][:k]
 
 
-def _hit(event: Event, match: Match, commit: Commit, needles: Sequence[Needle]) -> Hit:
+def _spread(found: Found, shown: int) -> str:
+    """How many events have all words, and how many any; empty when those shown have all of them."""
+    if found.all_words is None or found.any_word is None or shown <= found.all_words:
+        return ""
+    events = "event" if found.all_words == 1 else "events"
+    return f"all words: {found.all_words} {events}; any word: {'over ' * found.capped}{found.any_word:,}."
+
+
+def _hit(event: Event, score: float, match: Match, commit: Commit, needles: Sequence[Needle]) -> Hit:
     # a reply that only made calls has no other words than its headline
     shown = snippet(tokenize.without_colours(event.content or event.headline), needles)
     if event.payload is not None and (passage := commit.searcher.doc(match.address).get_first("passage")):
         text = bytes(passage).decode()
         from_start = text.startswith(event.content[:1_000])
         shown = snippet(tokenize.without_colours(text), needles, from_start=from_start)
-    return Hit(event, match.score, shown)
+    return Hit(event, score, shown)

@@ -21,8 +21,9 @@ import tantivy
 from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
 from scroll_context.events import Event, Kind
 from scroll_context.store.payloads import PayloadStore
+from scroll_context.text.stance import stance
 
-VERSION = 3
+VERSION = 4
 
 PASSAGE = 64_000  # characters of a large body that make one document
 OVERLAP = 200  # characters shared by neighbouring passages, so that a phrase across the cut is found
@@ -48,6 +49,8 @@ _ESCAPES = re.compile(
     "|\x1b[ -/]*+[0-Z\\\\^-~]"
 )
 _SIGN = re.compile(r"\+\+|#")
+_UNIT = re.compile(r"[0-9](%| %| percent\b|[A-Za-z]{1,4}\b)")  # begins with the last digit, so that it is found fast
+_NUMBER_BEFORE = re.compile(r"(?:\A|[^\w.,])([0-9]+(?:[.,][0-9]+)*)\Z")
 _WORD_BEFORE = re.compile(r"[^\W_]{1,20}\Z")
 
 STOP_WORDS = frozenset(
@@ -97,6 +100,7 @@ def schema() -> tantivy.Schema:
     builder.add_unsigned_field("seq", indexed=True, fast=True)
     builder.add_unsigned_field("answers", fast=True)  # the user turn that this replies to; its own seq for a user turn
     builder.add_unsigned_field("created", fast=True)
+    builder.add_unsigned_field("stance", fast=True)  # of a user turn: 2 a standing instruction, 1 a preference
     builder.add_text_field("mark", tokenizer_name="raw", index_option="basic")
     builder.add_unsigned_field("upto", fast=True)
     builder.add_bytes_field("chain", stored=True)
@@ -155,6 +159,20 @@ def signs(text: str) -> list[str]:
             if before is not None:
                 found.append((before[0] + match[0]).lower())
     return found
+
+
+def quantities(text: str) -> tuple[list[str], list[str]]:
+    """Numbers with a unit as words side by side (16gb: "16 gb"), and percentages as signs (79 percent: "79%")."""
+    units, percentages = [], []
+    for match in _UNIT.finditer(text):
+        end = match.start() + 1
+        number, unit = _NUMBER_BEFORE.search(text, max(0, end - 20), end), match[1].strip()
+        if number is not None and unit in ("%", "percent"):
+            units.append(f"{number[1]} percent")
+            percentages.append(f"{number[1]}%")
+        elif number is not None:
+            units.append(f"{number[1]} {unit}")
+    return units, percentages
 
 
 @lru_cache(maxsize=1 << 16)
@@ -216,7 +234,12 @@ def is_reply(event: Event) -> bool:
 
 
 def documents(event: Event, answers: int, payloads: PayloadStore) -> Iterator[tantivy.Document]:
-    """The documents that make an event findable: one, or one a passage for a large body."""
+    """The documents that make an event findable: one, or one a passage for a large body.
+
+    A reply that only makes calls has none: its headline repeats the arguments of a call, which has an event of its own.
+    """
+    if not event.content and is_reply(event) and event.metadata.get("tool_calls"):
+        return
     if event.payload is None or not event.payload.is_text:
         yield _document(event, answers, event.content, event.name, event.headline)
         return
@@ -242,6 +265,7 @@ def _document(event: Event, answers: int, *texts: str) -> tantivy.Document:
     document.add_unsigned("seq", event.seq)
     document.add_unsigned("answers", answers)
     document.add_unsigned("created", created_key(event.created_at))
+    document.add_unsigned("stance", stance(event.content) if is_user_turn(event) else 0)
     for name in FILTERS:
         document.add_text(name, exact(getattr(event, name)))
     for text in texts:
@@ -257,7 +281,10 @@ def _add_text(document: tantivy.Document, text: str) -> None:
         text = _RUN.sub(" ", text)
     document.add_text("text", text)
     document.add_text("stems", text)
-    if found := signs(text):
+    units, percentages = quantities(text)
+    if units:
+        document.add_text("text", " ".join(units))
+    if found := signs(text) + percentages:
         document.add_text("signs", " ".join(found))
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from scroll_context.errors import BadInput, UnknownSeq
-from scroll_context.events import Event, Scope
+from scroll_context.events import Event, Kind, Scope
 from scroll_context.kernel.protocol import Prelude
 from scroll_context.kernel.results import CapabilityResult
 from scroll_context.store.search import Hit
@@ -22,6 +22,7 @@ from scroll_context.store.store import Store
 from scroll_context.surface.arguments import bindable, filters_of, places_of, whole_number
 from scroll_context.surface.recall import Recall
 from scroll_context.surface.tool_results import ResultRef
+from scroll_context.text.dates import misdated
 
 MAX_HITS = 200
 MAX_NOTES = 5
@@ -29,6 +30,8 @@ WHOLE_TEXT = 1 << 20  # bytes; a larger body stays behind its handle
 PIECE = 4 << 20  # bytes of a body sent to the kernel at once
 EXPAND_BYTES = 16 << 20  # text that one expand returns
 REMEMBERED = 1_000  # searches and verified bodies that a session remembers
+
+_OWN_WORDS = ", ".join(f"'{kind}'" for kind in (Kind.CONVERSATION, Kind.TOOL_CALL, Kind.CELL, Kind.OBSERVATION))
 
 
 class SessionFacts(Protocol):
@@ -75,22 +78,30 @@ class MemorySurface:
             **self.recall.methods(),
         }
 
-    def search(self, query: str, k: Any = 10, **filters: Any) -> CapabilityResult:
-        """Ranked hits, each with its address and whole text."""
+    def search(self, query: str, k: Any = 10, per_session: Any = None, **filters: Any) -> CapabilityResult:
+        """Ranked hits, each with its address and whole text; `per_session` is the most that one session may have."""
         if not isinstance(query, str):
             raise BadInput(f"ms.search takes a text as query, not {type(query).__name__}")
         count = whole_number(k, "k", 1, MAX_HITS)
+        most = None if per_session is None else whole_number(per_session, "per_session", 1)
         wanted = filters_of("ms.search", filters, self.scope)
-        found = self.store.index.search(query, k=count, grant=self.grant, exclude=self.facts.visible_seqs(), **wanted)
+        found = self.store.index.search(
+            query,
+            k=count,
+            grant=self.grant,
+            exclude=self.running().union(self.facts.visible_seqs()),
+            per_session=most,
+            **wanted,
+        )
         rows = [_row_of_hit(hit) for hit in found]
         notes = [found.note, self._repeated(query, count, filters)]
-        self.note(f"ms.search({query!r:.60}): ", *notes)
+        if "created_from" in wanted or "created_to" in wanted:
+            notes.append(self._misdated())
         if not rows and found.excluded:
             shown = ", ".join(map(str, sorted(found.excluded)[:20]))
-            seen = f"only events that the working view already shows match: seq {shown}. Read them there."
-            self.note(f"ms.search({query!r:.60}): ", seen)
-            notes.append(seen)
-        elif not rows:
+            notes[0] = f"only events that the working view already shows match: seq {shown}. Read them there."
+        self.note(f"ms.search({query!r:.60}): ", *notes)
+        if not rows and not found.excluded:
             self.empty_searches += 1
             if not found.asked_nothing:
                 notes.append(
@@ -100,6 +111,23 @@ class MemorySurface:
         return CapabilityResult(
             {"rows": rows, "note": " ".join(filter(None, notes))}, tuple(row["seq"] for row in rows)
         )
+
+    def running(self) -> frozenset[int]:
+        """The events of the running task that the view shows, or will show next: no evidence about the past.
+
+        These are the newest request of the user, the replies to it, and their calls and cells. What was folded or
+        evicted is not among them, nor is the result of a tool that was called inside a cell: the view shows neither.
+        """
+        visible, session = self.facts.visible_seqs(), self.scope.session_id
+        request = self.store.log.tail(1, session_id=session, role="user", kind=Kind.CONVERSATION) if visible else []
+        if not request:
+            return frozenset()
+        first = request[0].seq
+        not_yet_shown = self.store.log.query(
+            f"SELECT seq FROM event WHERE session_id = ? AND seq > ? AND kind IN ({_OWN_WORDS})",
+            [session, max(first - 1, *visible)],
+        )
+        return frozenset([*(seq for seq in visible if seq >= first), *(row[0] for row in not_yet_shown)])
 
     def expand(self, *places: Any) -> CapabilityResult:
         """The exact events at one seq, at several, or from one to another."""
@@ -139,7 +167,7 @@ class MemorySurface:
         if self._sql is None:
             self._sql = self.store.sql(self.grant)
         bound = params if isinstance(params, Mapping | list | tuple) else (params,)
-        result = self._sql.query(sql, bindable(bound))
+        result = self._sql.query(sql, bindable(bound), hidden=self.running())
         self.note("ms.sql_query: ", result.note)
         answer = {"rows": result.rows, "note": result.note, "truncated": result.truncated}
         return CapabilityResult(answer, result.seqs or (), unknown=result.seqs is None)
@@ -186,6 +214,13 @@ class MemorySurface:
     def close(self) -> None:
         if self._sql is not None:
             self._sql.close()
+
+    def _misdated(self) -> str:
+        """What to say about sessions whose date contradicts the order in which they happened."""
+        sessions = self.store.log.sessions(self.grant)
+        suspect = misdated([info.first_at for info in sessions])
+        said = [f"session {sessions[at].session_id!r:.60} is {why}" for at, why in list(suspect.items())[:3]]
+        return "; ".join(said) + "." if said else ""
 
     def _verify(self, digest: str) -> None:
         """Read a body for its digest, the first time that a piece of it is wanted."""

@@ -40,7 +40,10 @@ def _rows(answer: dict[str, Any]) -> Rows:
 
 
 def search(query: str, k: int = 10, **filters: Any) -> Rows:
-    """Ranked hits. Filters: scope, kind, role, session_id, agent_id, all_agents, seq_range, created_on/_from/_to."""
+    """Ranked hits; per_session=1 gives the best of each session.
+
+    Filters: scope, kind, role, session_id, agent_id, all_agents, seq_range, created_on/_from/_to.
+    """
     return _rows(call("ms.search", query, k, **filters))
 
 

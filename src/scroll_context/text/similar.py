@@ -9,12 +9,14 @@ import math
 import re
 import zlib
 from collections.abc import Iterable
+from functools import cached_property
 
 from scroll_context.text.words import STOP_WORDS, stem, words
 
 SHINGLE = 3  # words
 SAME = 0.85  # share of common shingles from which two texts are near-duplicates
 BANDS = 6  # least hashes by which near-duplicates find each other
+GLANCE = 400  # characters that tell most different texts apart
 READ = 4_000  # characters of a text that are compared
 COMMON, FEW = 0.2, 20  # share of the texts, and their number, above which a word says nothing
 
@@ -58,6 +60,46 @@ def fold(texts: Iterable[str]) -> list[list[int]]:
         else:
             groups[group].append(position)
     return groups
+
+
+class Repeats:
+    """Which of several texts nearly repeat an earlier one. Most texts differ in length or in their first words."""
+
+    def __init__(self) -> None:
+        self._by_length: dict[int, list[_Text]] = {}
+
+    def is_repeat(self, text: str) -> bool:
+        """Whether an earlier text was nearly the same; else this one is remembered."""
+        new = _Text(text)
+        place = int(math.log(len(text) + 1) / -math.log(SAME))
+        for near in (place - 1, place, place + 1):
+            if any(new.repeats(other) for other in self._by_length.get(near, ())):
+                return True
+        self._by_length.setdefault(place, []).append(new)
+        return False
+
+
+class _Text:
+    """A text, and what it is compared by, made when it is first needed."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @cached_property
+    def first_words(self) -> frozenset[str]:
+        return frozenset(self.text[:GLANCE].lower().split())
+
+    @cached_property
+    def wording(self) -> tuple[frozenset[int], tuple[str, ...]]:
+        return _shingles(words(self.text[:READ])), tuple(_NUMBER.findall(self.text[:READ]))
+
+    def repeats(self, other: "_Text") -> bool:
+        if self.text == other.text:
+            return True
+        if 2 * len(self.first_words & other.first_words) < len(self.first_words | other.first_words):
+            return False
+        (ours, numbers), (theirs, their_numbers) = self.wording, other.wording
+        return numbers == their_numbers and len(ours & theirs) >= SAME * len(ours | theirs)
 
 
 def content_stems(text: str) -> frozenset[str]:
