@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from scroll_context.errors import BadInput, PayloadMissing, UnknownSeq
 from scroll_context.events import Draft, Kind
 from scroll_context.importers import import_file
-from scroll_context.store.rows import ERASED
+from scroll_context.store.chain import leaf_of
+from scroll_context.store.rows import ERASED, ERASED_METADATA
 from scroll_context.store.salvage import salvage
 from scroll_context.store.store import Store
 from scroll_context.store.transfer import backup, export
@@ -111,6 +112,25 @@ def test_the_guards_stand_again_and_a_tampered_leaf_is_found(store: Store, folde
     assert tampered(f"UPDATE event SET content = 'planted' WHERE seq = {seq}") == [seq]
     by_hand = "content = '[erased]', metadata = '{\"erased\":true}', nonce = NULL, leaf = chain"
     assert tampered(f"UPDATE event SET {by_hand} WHERE seq = {seq - 1}")[0] == seq - 1
+
+
+def test_erasing_neither_hides_an_alteration_nor_passes_without_a_record(store: Store, folder: Path) -> None:
+    fill(store)
+    store.close()
+    database = sqlite3.connect(folder / "log.db", isolation_level=None)
+    guards = [sql for (sql,) in database.execute("SELECT sql FROM sqlite_master WHERE type = 'trigger'")]
+    database.executescript("DROP TRIGGER event_no_update; UPDATE event SET content = 'forged' WHERE seq = 5")
+    row = database.execute("SELECT * FROM event WHERE seq = 7").fetchone()
+    database.execute(  # as an erasure would do it, but by hand
+        "UPDATE event SET content = ?, metadata = ?, leaf = ?, nonce = NULL WHERE seq = 7",
+        [ERASED, ERASED_METADATA, leaf_of(row[22], row[1:21])],
+    )
+    database.execute(next(sql for sql in guards if "event_no_update" in sql))
+    database.close()
+    with Store(folder) as again:
+        assert [seq for seq, _ in verify(again.log).bad] == [5, 7]
+        again.erase(seqs=[5])
+        assert [seq for seq, _ in verify(again.log).bad] == [5, 7]
 
 
 def test_copies_are_named_and_erased_when_asked(store: Store, folder: Path) -> None:

@@ -1,6 +1,7 @@
-"""Commands that forget on purpose: erase."""
+"""Commands that forget on purpose: erase, retention, scan."""
 
 import contextlib
+import datetime as dt
 import sys
 import termios
 from pathlib import Path
@@ -129,3 +130,95 @@ def _ask(events: int) -> None:
 def _listed(seqs: tuple[int, ...]) -> str:
     shown = ", ".join(map(str, seqs[:LISTED]))
     return shown if len(seqs) <= LISTED else f"{shown} and {len(seqs) - LISTED:,} more"
+
+
+@click.command(cls=Command)
+@click.option("--older-than", "age", metavar="AGE", required=True, help="As 90d, 12h or 4w, since it was recorded.")
+@click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Only this kind; may be repeated.")
+@session_option
+@agent_option
+@task_option
+@click.option("--apply", is_flag=True, help="Erase it; without this, it is only shown.")
+@click.option("--by", metavar="NAME", default="", help="Who asked for it; kept in the log.", show_default="you")
+@store_option
+@json_option
+def retention(
+    age: str, kinds: tuple[str, ...], session: str | None, agent: str | None, task: str | None, apply: bool, by: str,
+    store: Path, as_json: bool,
+) -> None:  # fmt: skip
+    """Erase what was recorded long ago.
+
+    Age is the time of recording, so imported history is as old as its import. Each run with --apply is an event in the
+    log. Variables that were saved later stay.
+
+    \b
+    Examples:
+      scroll retention --older-than 365d
+      scroll retention --older-than 30d --kind tool_result --kind artifact --apply
+    """
+    period = _age(age)
+    with open_store(store) as opened, progress("erasing") as bar:
+        report = opened.expire(
+            period, kinds=kinds, session_id=session, agent_id=agent, task_id=task, by=utf8(by), dry_run=not apply,
+            progress=bar,
+        )  # fmt: skip
+    if as_json:
+        print_document(report)
+    elif apply:
+        echo(f"{report.events:,} events erased; seq {report.seq} records it")
+    else:
+        echo(
+            f"{report.events:,} events in {len(report.sessions):,} sessions are due, {report.payloads:,} payloads "
+            f"({report.payload_bytes:,} bytes); --apply erases them"
+        )
+    if report.unfinished:
+        note(f"not every file is clean yet: {report.unfinished}")
+
+
+def _age(text: str) -> dt.timedelta:
+    units = {"h": "hours", "d": "days", "w": "weeks"}
+    if not text[:-1].isdecimal() or text[-1:] not in units:
+        raise click.BadParameter(f"{text!r} is not an age; write 90d, 12h or 4w", param_hint="--older-than")
+    return dt.timedelta(**{units[text[-1]]: int(text[:-1])})
+
+
+@click.command(cls=Command)
+@click.option("--erase", "erasing", is_flag=True, help="Erase the events that hold them, and copies.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@store_option
+@json_option
+def scan(erasing: bool, yes: bool, store: Path, as_json: bool) -> None:
+    """Find keys, tokens and private keys in what was recorded.
+
+    Shows where they are and a fingerprint of each, never the secret. Passwords in sentences are not found. Revoke what
+    is found before you erase it. Status 1 when something was found and not erased.
+
+    \b
+    Examples:
+      scroll scan
+      scroll scan --erase
+    """
+    from scroll_context.store.redact import scan as find
+
+    with open_store(store) as opened:
+        with progress("scanning") as bar:
+            found = list(find(opened.log, bar))
+        rows = [{"seq": one.seq, "kind": one.kind, "fingerprint": one.fingerprint} for one in found]
+        if as_json:
+            print_document(rows)
+        else:
+            for row in rows:
+                echo(f"seq {row['seq']}  {row['kind']}  {row['fingerprint']}")
+            echo(f"{len({one.fingerprint for one in found}):,} secrets in {len({one.seq for one in found}):,} events")
+        if not found:
+            return
+        if not erasing:
+            note("Revoke them first; then `scroll scan --erase` removes the events that hold them.")
+            raise SystemExit(1)
+        seqs, words = sorted({one.seq for one in found}), {one.value for one in found}
+        if not yes:
+            _ask(len(seqs))
+        with progress("erasing") as bar:
+            report = opened.erase(seqs=seqs, words=words, copies=True, reason="secret", progress=bar)
+    note(f"{report.events:,} events erased; seq {report.seq} records it")
+    note(unreachable(store))

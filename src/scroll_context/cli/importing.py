@@ -35,13 +35,14 @@ if TYPE_CHECKING:
 @click.option(
     "--into", metavar="ID", default="", help="As --session, and add to a session that another source has begun."
 )
+@click.option("--redact", is_flag=True, help="Replace keys and tokens in messages by markers.")
 @click.option("--trust", is_flag=True, help="Restore an export of your own: its snapshots and forks take effect.")
 @store_option
 @lock_timeout_option
 @json_option
 def import_(
     files: tuple[Path, ...], session: str, agent: str, task: str, kind: str, layout: str | None, skip_bad: bool,
-    into: str, trust: bool, store: Path, lock_timeout: float, as_json: bool,
+    into: str, redact: bool, trust: bool, store: Path, lock_timeout: float, as_json: bool,
 ) -> None:  # fmt: skip
     """Add messages to a store; creates the store if there is none.
 
@@ -68,7 +69,7 @@ def import_(
         raise click.BadParameter("name the session with one of --session and --into", param_hint="--into")
     options = ImportOptions(
         session_id=into or session, agent_id=agent, task_id=task, kind=kind,
-        layout=Format(layout) if layout else None, skip_bad=skip_bad, join=bool(into), trust=trust,
+        layout=Format(layout) if layout else None, skip_bad=skip_bad, join=bool(into), trust=trust, redact=redact,
     )  # fmt: skip
     run = _Run(store, options, lock_timeout)
     try:

@@ -30,6 +30,8 @@ COMMANDS = {  # name: (module and object, the first line of its help)
     "salvage": ("scroll_context.cli.upkeep:salvage", "Make a new log from whatever is legible in a damaged one."),
     "reindex": ("scroll_context.cli.upkeep:reindex", "Build the search index anew from the log."),
     "erase": ("scroll_context.cli.forgetting:erase", "Erase events: what they said leaves every file of the store."),
+    "retention": ("scroll_context.cli.forgetting:retention", "Erase what was recorded long ago."),
+    "scan": ("scroll_context.cli.forgetting:scan", "Find keys, tokens and private keys in what was recorded."),
     "upgrade": ("scroll_context.cli.upkeep:upgrade", "Bring the log file to the newest format."),
     "backup": ("scroll_context.cli.upkeep:backup", "Copy the store to a new folder."),
     "export": ("scroll_context.cli.upkeep:export", "Write everything as JSON Lines: events, hashes and payloads."),

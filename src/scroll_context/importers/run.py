@@ -29,6 +29,7 @@ from scroll_context.importers.formats import detect, read
 from scroll_context.importers.messages import RESERVED, Fault, Format, Imported, Labels, Piece
 from scroll_context.store.log import EventLog
 from scroll_context.store.merge import check_export, merge_export
+from scroll_context.store.redact import Redactor
 from scroll_context.store.store import Store
 
 STDIN = Path("-")
@@ -49,6 +50,7 @@ class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
     layout: Format | None = None  # None: found out
     skip_bad: bool = False  # import the good messages of a file with bad ones
     join: bool = False  # add to sessions of the same name, whoever began them
+    redact: bool = False  # replace secrets in messages by markers
     trust: bool = False  # of an export: restore it as one's own, with snapshots, forks and plans that take effect
 
 
@@ -78,6 +80,7 @@ def import_file(
     skip_bad: bool = False,
     join: bool = False,
     trust: bool = False,
+    redact: bool = False,
     progress: Progress | None = None,
 ) -> ImportReport:
     """Import a file of messages, or an export of another store. Raises BadInput when nothing of it was imported.
@@ -87,7 +90,7 @@ def import_file(
     """
     options = ImportOptions(
         session_id=session_id, agent_id=agent_id, task_id=task_id, kind=kind, layout=layout, skip_bad=skip_bad,
-        join=join, trust=trust,
+        join=join, trust=trust, redact=redact,
     )  # fmt: skip
     with ImportFile(path, options) as file:
         file.check(progress)
@@ -118,6 +121,7 @@ class ImportFile:
         except BaseException:
             self._cleanup.close()
             raise
+        self._redactor = Redactor() if options.redact else None
         self._sessions: set[str] = set()
         self._messages = 0
         self._bad = 0
@@ -134,6 +138,8 @@ class ImportFile:
     def check(self, progress: Progress | None = None) -> None:
         """Read all of it and write nothing. Raises BadInput when it cannot be imported."""
         if self._layout is Format.EXPORT:
+            if self._options.redact:
+                raise BadInput("an export is imported as it is: only messages can be redacted")
             if self._labels != Labels():
                 raise BadInput("an export names the session, agent, task and kind of each event; leave those out")
             with self._path.open("rb") as lines:
@@ -161,13 +167,21 @@ class ImportFile:
         added = known = 0
         for batch in self._batches(progress, renamed):
             last = store.log.last_seq()
-            seqs = store.log.append_many([_with_payload(piece, store) for piece in batch])
+            seqs = store.log.append_many([self._draft(piece, store) for piece in batch])
             new = sum(seq > last for seq in seqs)
             added, known = added + new, known + len(seqs) - new
         return ImportReport(
             file=self.label, messages=self._messages, added=added, known=known, bad=self._bad,
             faults=tuple(self._faults), renamed={name: f"{name}-{n}" for name, n in renamed.items()},
         )  # fmt: skip
+
+    def _draft(self, piece: Piece, store: Store) -> Draft:
+        """The draft, its attachment stored as its payload."""
+        draft = piece.draft if self._redactor is None else self._redactor.draft(piece.draft)
+        if piece.attachment is None:
+            return draft
+        payload = store.payloads.put(piece.attachment.body, piece.attachment.media_type)
+        return msgspec.structs.replace(draft, payload=payload)
 
     def _write_export(self, store: Store, progress: Progress | None) -> ImportReport:
         last = store.log.last_seq()
@@ -279,11 +293,3 @@ def _stem(path: Path) -> str:
 def _utf8(text: str) -> str:
     """A file name or label without bytes that are not UTF-8, which the log could not store."""
     return text.encode("utf-8", "replace").decode()
-
-
-def _with_payload(piece: Piece, store: Store) -> Draft:
-    """The draft, its attachment stored as its payload."""
-    if piece.attachment is None:
-        return piece.draft
-    payload = store.payloads.put(piece.attachment.body, piece.attachment.media_type)
-    return msgspec.structs.replace(piece.draft, payload=payload)

@@ -14,6 +14,7 @@ What erasing cannot reach: backups and exports, variables in running kernels, an
 """
 
 import contextlib
+import datetime as dt
 import getpass
 import json
 import os
@@ -29,7 +30,7 @@ from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing, Stor
 from scroll_context.events import STORE_SESSION, Draft, Event, Kind, Progress
 from scroll_context.store import schema
 from scroll_context.store.chain import leaf_of, link, new_nonce
-from scroll_context.store.log import INSERT, PAGE, EventLog, erased_key, utc_now
+from scroll_context.store.log import INSERT, PAGE, EventLog, conditions, erased_key, head_of, utc_now
 from scroll_context.store.rows import ERASED, ERASED_METADATA, event_from_row, prepare
 
 if TYPE_CHECKING:
@@ -102,6 +103,31 @@ def select(
     return found
 
 
+def due(
+    log: EventLog,
+    older_than: dt.timedelta,
+    *,
+    kinds: Collection[str] = (),
+    session_id: str | None = None,
+    agent_id: str | None = None,
+    task_id: str | None = None,
+) -> list[int]:
+    """The events that were *recorded* longer ago than this: imported dates never make imported history old."""
+    if older_than <= dt.timedelta(0):
+        raise BadInput("a retention period must be longer than nothing")
+    before = (dt.datetime.now(dt.UTC) - older_than).isoformat(timespec="microseconds")
+    where, values = conditions(
+        session_id=session_id, agent_id=agent_id, task_id=task_id, kind=[str(kind) for kind in kinds] or None
+    )
+    never = ", ".join(f"'{kind}'" for kind in sorted(NEVER))
+    rows = log.query(
+        f"SELECT seq FROM event WHERE {where} AND recorded_at < ? AND metadata <> ? AND kind NOT IN ({never}) "
+        "ORDER BY seq",
+        [*values, before, ERASED_METADATA],
+    )
+    return [seq for (seq,) in rows]
+
+
 def erase(
     store: "Store",
     seqs: Sequence[int],
@@ -111,14 +137,20 @@ def erase(
     words: Collection[str] = (),
     copies: bool = False,
     dry_run: bool = False,
+    related: bool = True,
     progress: Progress | None = None,
 ) -> ErasureReport:
-    """Erase these events, and with `copies` also those that repeat their words. `words` are looked for besides."""
+    """Erase these events, and with `copies` also those that repeat their words. `words` are looked for besides.
+
+    Without `related`, nothing but these events: neither copies nor saved variables are looked for.
+    """
     if reason not in REASONS:
         raise BadInput(f"a reason is one of {', '.join(REASONS)}, not {reason!r:.40}: the log keeps no free text here")
     if any(len(word.strip()) < 3 for word in words):
         raise BadInput("words to look for must have at least 3 characters")
-    plan = _Plan(store, seqs, words, progress)
+    plan = _Plan(store, seqs)
+    if related:
+        plan.look_around(words, progress)
     chosen = [*plan.asked, *plan.snapshots, *(plan.copies if copies else ())]
     names = plan.variables()
     report = ErasureReport(
@@ -132,7 +164,7 @@ def erase(
     gone = _unshared_payloads(store.log, set(chosen))
     sizes = [store.payloads.path(digest).stat().st_size for digest in gone if store.payloads.path(digest).exists()]
     report = msgspec.structs.replace(report, payloads=len(gone), payload_bytes=sum(sizes))
-    if dry_run or not chosen:
+    if dry_run or (not chosen and reason != "retention"):  # each run of a retention is recorded
         return report
     seq, rechained = _erase_rows(store.log, sorted(chosen), gone, reason, by or getpass.getuser())
     unfinished = finish(store, progress)
@@ -145,17 +177,25 @@ def erase(
 class _Plan:
     """Which events an erasure concerns: those asked for, their copies, and the snapshots of their sessions."""
 
-    def __init__(self, store: "Store", seqs: Sequence[int], words: Collection[str], progress: Progress | None) -> None:
+    def __init__(self, store: "Store", seqs: Sequence[int]) -> None:
         self._store = store
-        asked = [event for event in _events(store.log, seqs) if event.kind not in NEVER and not event.is_erased]
-        self.asked = [event.seq for event in asked]
-        self.sessions = {event.session_id for event in asked}
-        known = set(self.asked)
+        self.asked: list[int] = []
+        self.copies: list[int] = []
+        self.snapshots: list[int] = []
+        self.sessions: set[str] = set()
+        self._snapshots: list[Event] = []
+        for event in _events(store.log, seqs):
+            if event.kind not in NEVER and not event.is_erased:
+                self.asked.append(event.seq)
+                self.sessions.add(event.session_id)
+
+    def look_around(self, words: Collection[str], progress: Progress | None) -> None:
+        """Read the whole log for events that repeat the words, and for variables that were made from them."""
+        store, known = self._store, set(self.asked)
         needles = _Needles(words)
-        for event in asked:
+        for event in _events(store.log, self.asked):
             needles.add(_text(store.log, event))
             needles.add(event.headline)
-        self.copies: list[int] = []
         snapshots: list[Event] = []
         made_from = set(known)
         forks: list[tuple[str, str]] = []  # a session, and the one that it continues
@@ -293,7 +333,7 @@ def _erase_rows(log: EventLog, seqs: list[int], payloads: list[str], reason: str
             guards = database.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
             for name, _ in guards:
                 database.execute(f"DROP TRIGGER {name}")
-            (old_head,) = database.execute("SELECT chain FROM event ORDER BY seq DESC LIMIT 1").fetchone()
+            last, old_head = head_of(database, log.path)
             first_old = _blank(database, seqs)
             rechained, head = _chain_anew(database, first_old) if first_old is not None else (0, old_head)
             for _, statement in guards:
@@ -309,7 +349,6 @@ def _erase_rows(log: EventLog, seqs: list[int], payloads: list[str], reason: str
                 metadata={"spans": _spans(seqs), "reason": reason, "by": by, "rechained": rechained}
                 | ({"old_head": old_head.hex(), "new_head": head.hex()} if rechained else {}),
             )
-            (last,) = database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'event'").fetchone()
             row = prepare(draft, utc_now(), log.payloads).placed(last + 1, head)
             database.execute(INSERT, row)
             database.execute("COMMIT")
@@ -319,7 +358,7 @@ def _erase_rows(log: EventLog, seqs: list[int], payloads: list[str], reason: str
             raise
     if log.on_append is not None:
         log.on_append()
-    return int(last) + 1, rechained
+    return last + 1, rechained
 
 
 def _begin(database: sqlite3.Connection, log: EventLog) -> None:

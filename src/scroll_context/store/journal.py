@@ -26,6 +26,7 @@ from scroll_context.events import Draft, Event, Kind, Scope
 from scroll_context.store import lease
 from scroll_context.store.log import EventLog, utc_now
 from scroll_context.store.payloads import TEXT
+from scroll_context.store.redact import Redactor
 from scroll_context.store.rows import Row, event_from_row, prepare
 
 LEASES = "leases"  # the folder of a store that holds them
@@ -103,6 +104,7 @@ class Journal:
         self.scope = scope
         self.session_id = scope.session_id
         self.quota = quota or Quota()
+        self.redact: Redactor | None = None  # set it, and secrets are replaced before they are recorded
         self.used = Used()
         self._lock = threading.RLock()
         self._waiting: deque[_Waiting] = deque()
@@ -122,6 +124,9 @@ class Journal:
     def append(self, draft: Draft, *, body: bytes | str | None = None, media_type: str = TEXT) -> Event:
         """Record one event. `body` is what its payload holds; without one, long content becomes its own payload."""
         self._check_owner(draft)
+        draft = self._redacted(draft)
+        if self.redact is not None and isinstance(body, str):
+            body = self.redact.text(body)
         row = prepare(draft, utc_now(), self.log.payloads, body, media_type)
         return self._record([row])[0][0]
 
@@ -131,14 +136,18 @@ class Journal:
         rows = []
         for draft in drafts:
             self._check_owner(draft)
-            rows.append(prepare(draft, now, self.log.payloads))
+            rows.append(prepare(self._redacted(draft), now, self.log.payloads))
         return [event for event, _ in self._record(rows)] if rows else []
 
     def append_once(self, source_key: str, draft: Draft) -> tuple[Event, bool]:
         """Record an event under a key of its source, unless that is known: the event, and whether it is new."""
         self._check_owner(draft)
+        draft = self._redacted(draft)
         row = prepare(replace(draft, source_key=source_key), utc_now(), self.log.payloads)
         return self._record([row])[0]
+
+    def _redacted(self, draft: Draft) -> Draft:
+        return draft if self.redact is None else self.redact.draft(draft)
 
     def _check_owner(self, draft: Draft) -> None:
         if draft.session_id != self.session_id:

@@ -247,7 +247,7 @@ class EventLog:
 
     def _insert(self, database: sqlite3.Connection, rows: list[Row]) -> list[Written]:
         known = _known_sources(database, rows)
-        seq, chain = _head(database, self.path)
+        seq, chain = head_of(database, self.path)
         written: list[Written] = []
         new: list[tuple[Any, ...]] = []
         for row in rows:
@@ -397,7 +397,7 @@ def utc_now() -> str:
     return dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")
 
 
-def _head(database: sqlite3.Connection, path: Path) -> tuple[int, bytes]:
+def head_of(database: sqlite3.Connection, path: Path) -> tuple[int, bytes]:
     """The newest address ever given out, and the chain value at it."""
     row = database.execute(
         "SELECT s.seq, e.chain FROM sqlite_sequence s LEFT JOIN event e ON e.seq = s.seq WHERE s.name = 'event'"

@@ -5,6 +5,7 @@ any size: nothing is checked, counted or indexed until somebody asks.
 """
 
 import contextlib
+import datetime as dt
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from types import TracebackType
@@ -14,7 +15,7 @@ import msgspec
 from scroll_context.errors import StoreLocked, StoreReadOnly
 from scroll_context.events import EVERYTHING, Draft, Event, Grant, Progress
 from scroll_context.store import schema
-from scroll_context.store.erase import ErasureReport, Reason, erase, finish, has_chores, select
+from scroll_context.store.erase import ErasureReport, Reason, due, erase, finish, has_chores, select
 from scroll_context.store.log import EventLog
 from scroll_context.store.payloads import ArtifactRef, PayloadStore, ToolResultRef, ref
 from scroll_context.store.search import SearchIndex
@@ -92,6 +93,22 @@ class Store:
         """
         chosen = select(self.log, seqs=seqs, session_id=session_id, agent_id=agent_id, task_id=task_id, source=source)
         return erase(self, chosen, reason=reason, by=by, words=words, copies=copies, dry_run=dry_run, progress=progress)
+
+    def expire(
+        self,
+        older_than: dt.timedelta,
+        *,
+        kinds: Collection[str] = (),
+        session_id: str | None = None,
+        agent_id: str | None = None,
+        task_id: str | None = None,
+        by: str = "",
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> ErasureReport:
+        """Erase what was recorded longer ago than this; each run is an event. Copies and variables are left alone."""
+        seqs = due(self.log, older_than, kinds=kinds, session_id=session_id, agent_id=agent_id, task_id=task_id)
+        return erase(self, seqs, reason="retention", by=by, dry_run=dry_run, related=False, progress=progress)
 
     def stats(self) -> Stats:
         kinds = dict(self.log.query("SELECT kind, count(*) FROM event GROUP BY kind ORDER BY kind"))
