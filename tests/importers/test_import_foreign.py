@@ -12,7 +12,7 @@ from scroll_context.events import BOOKKEEPING, Draft, Kind
 from scroll_context.importers import import_file
 from scroll_context.models import ScriptedModel, exec_cell
 from scroll_context.session.explain import explain
-from scroll_context.session.session import Session, lineage
+from scroll_context.session.session import Session, SessionOptions, lineage
 from scroll_context.store.store import Store
 from scroll_context.store.transfer import backup, export
 from scroll_context.store.verify import verify
@@ -120,6 +120,35 @@ def test_fault_22_explain_verifies_requests_of_a_merged_export(theirs: Store, mi
     assert len(requests) == 14
     explained = [explain(mine, request.seq) for request in requests]
     assert [one.doubt for one in explained if not one.verified] == []
+
+
+def test_fault_22_what_a_session_started_from_is_renumbered_too(tmp_path: Path, mine: Store) -> None:
+    with Store(tmp_path / "theirs", create=True) as theirs:
+        for n, subject in enumerate(("the heat equation", "sourdough starters")):
+            said = [f"Tell me about {subject}, part {part}. Always use metric units." for part in range(5)]
+            theirs.log.append_many([Draft(session_id=f"talk{n}", role="user", content=text) for text in said])
+        with Session.open(theirs, session_id="late", options=SessionOptions(reach="all")) as session:
+            Agent(session, ScriptedModel(["noted " * 200] * 8, window=3_000)).run("Never use feet. " + "go " * 900)
+            for _ in range(7):
+                Agent(session, ScriptedModel(["noted " * 200], window=3_000)).run("on " * 700)
+        import_file(mine, exported(theirs), trust=True)
+        old, new = (
+            [event for event in store.log.iterate(session_id="late") if {"earlier", "plan"} & set(event.metadata)]
+            for store in (theirs, mine)
+        )
+    moved = {event.metadata["moved_from"]: event.seq for event in mine.log.iterate(after=2)}
+    begun, *plans = (event.metadata for event in new)
+    assert [topic["spans"] for topic in begun["earlier"]["topics"]] == [[[3, 7]], [[8, 12]]]
+    assert begun["earlier"]["standing"][0]["seq"] == moved[old[0].metadata["earlier"]["standing"][0]["seq"]]
+    told = [
+        (there["plan"]["about"], here["plan"]["about"])
+        for there, here in zip((e.metadata for e in old[1:]), plans, strict=True)
+    ]
+    assert any(before for before, _ in told)
+    assert all([[moved[seq], *rest] for seq, *rest in before] == after for before, after in told)
+    assert any(plan["plan"]["standing"] for plan in plans)
+    for request in mine.log.iterate(session_id="late", kind=Kind.REQUEST):
+        assert explain(mine, request.seq).doubt == ""
 
 
 def test_fault_22_a_backup_and_an_export_go_on_without_a_payload_that_is_gone(theirs: Store, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from view_histories import SYSTEM, Scribe
 
 from scroll_context.events import Event, Kind, Payload
+from scroll_context.view.index import EarlierWork, Standing, Topic, outline
 from scroll_context.view.tokens import estimate
 from scroll_context.view.working import RENDERER_VERSION
 
@@ -94,7 +95,38 @@ def payloads(scribe: Scribe) -> None:
         scribe.ask()
 
 
-SHAPES = ((cells, 3_000), (native_calls, 6_000), (turns, 4_000), (tiers, 2_500), (payloads, 2_600))
+def chat(scribe: Scribe) -> None:
+    """Turns without notes, whose lines are made of terms, and standing instructions that leave the view."""
+    for n in range(40):
+        subject = ("the heat equation", "a ferry to Naxos", "sourdough starters")[n // 14]
+        rule = "Always answer in metric units. " if n == 3 else "Never answer in metric units. " if n == 20 else ""
+        scribe.user(f"{rule}I'm trying to understand {subject}, part {n}. How does {subject} behave?")
+        scribe.ask("")
+        scribe.reply(f"Sure! Let me explain {subject} once more, part {n}. " * 4)
+    scribe.ask("")
+
+
+def opened(scribe: Scribe) -> None:
+    """A session that starts from earlier ones, more than its index can hold for long."""
+    topics = [
+        Topic(((n, n),), 1, 1, "2024-07-01", "2024-07-02", "kettle" if n % 9 == 0 else "", (f"term {n}", f"{CJK} {n}"))
+        for n in range(1, 30)
+    ]
+    standing = (Standing(3, "Always use metric units."), Standing(4, "Never fly.", imported=True))
+    earlier = EarlierWork(outline(topics, 600), standing, 7)
+    scribe.write(Kind.SESSION, earlier.summary(), metadata={"earlier": msgspec.to_builtins(earlier)})
+    turns(scribe)
+
+
+SHAPES = (
+    (cells, 3_000),
+    (native_calls, 6_000),
+    (turns, 4_000),
+    (tiers, 2_500),
+    (payloads, 2_600),
+    (chat, 2_500),
+    (opened, 4_000),
+)
 """Each shape, and the window that it is worked on with."""
 
 

@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import msgspec
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from view_histories import DIGEST, SYSTEM, Scribe, check_reachable
 
 from scroll_context.events import Event, Kind, Payload
 from scroll_context.view.entries import Step
+from scroll_context.view.index import EarlierWork, Standing, Topic, outline
 from scroll_context.view.render import Rendered, render
 from scroll_context.view.tokens import MESSAGE_TOKENS, estimate
 from scroll_context.view.working import RENDERER_VERSION, WorkingView
@@ -46,6 +48,16 @@ class Replayed(Scribe):
         check_reachable(self.shown, self.view, sent)
         return sent
 
+    def start(self, sessions: int) -> None:
+        """Start from earlier sessions, whose seqs come before."""
+        self._seq = 10 * sessions
+        topics = [Topic(((10 * n + 1, 10 * n + 9),), 9, terms=(f"term {n}",)) for n in range(sessions)]
+        standing = tuple(Standing(10 * n + 2, text(5 * n + 1)) for n in range(min(sessions, 5)))
+        work = EarlierWork(outline(topics, self.budget.window // 20), standing)
+        self.write(Kind.SESSION, work.summary(), metadata={"earlier": msgspec.to_builtins(work)})
+        if self.view.version >= 2:
+            self.shown |= {span[0] for topic in topics for span in topic.spans}
+
     def fork(self, at: int) -> None:
         """Go on from an earlier moment, as a session does that was forked there."""
         self.log = self.log[: at + 1]
@@ -53,7 +65,7 @@ class Replayed(Scribe):
         kept = {one.seq for one in self.log}
         self.replies = [one for one in self.replies if one.seq in kept]
         self.started = [one for one in self.started if one.seq in kept]
-        self.shown &= kept
+        self.shown = {seq for seq in self.shown if seq in kept or seq < self.log[0].seq}
 
 
 def text(n: int) -> str:
@@ -106,11 +118,18 @@ def perform(scribe: Replayed, kind: str, a: int, b: int) -> None:
 
 
 @settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
-@given(operations, st.sampled_from([1_800, 3_000, 12_000]), st.integers(1, RENDERER_VERSION))
+@given(
+    operations,
+    st.sampled_from([1_800, 3_000, 12_000]),
+    st.integers(1, RENDERER_VERSION),
+    st.sampled_from([0, 0, 3, 40]),
+)
 def test_a_rebuilt_view_is_the_live_one_after_every_event(
-    drawn: list[tuple[str, int, int]], window: int, version: int
+    drawn: list[tuple[str, int, int]], window: int, version: int, earlier: int
 ) -> None:
     scribe = Replayed(window, version)
+    if earlier:
+        scribe.start(earlier)
     for kind, a, b in drawn:
         perform(scribe, kind, a, b)
     scribe.ask()

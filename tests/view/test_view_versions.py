@@ -17,8 +17,7 @@ FROZEN = [
         id=f"version {version}, {history['name']}",
     )
     for version in range(1, RENDERER_VERSION + 1)
-    if (path := DATA / f"version{version}.json").exists()
-    for frozen in (msgspec.json.decode(path.read_bytes()),)
+    for frozen in (msgspec.json.decode((DATA / f"version{version}.json").read_bytes()),)
     for history in frozen["histories"]
 ]
 

@@ -35,6 +35,7 @@ _CELLS_ALONE = Actions(ms=False, prompts=("scroll_evals:codeact", "tools", "ask"
 _RETURNS = re.compile(
     r"(\[scroll: (?:folded|clipped) seq \d+ [^\]\\]{1,160}) · ms\.(expand\(\d+\) returns (?:it|all))\]"
 )
+_STANDING = re.compile(r" \d+ older ones: ms\.standing\(topic\)\.")
 _MOVED = re.compile(r"(\[scroll: \d+ steps? of work on this, seq [\d-]+, )moved to the index;")
 
 
@@ -209,6 +210,8 @@ def _reworded(rendered: Rendered, *, ms: str, moved: str = "moved to the index")
     wire = msgspec.json.encode(rendered.messages).decode()
     wire = _RETURNS.sub(rf"\1 · {ms}\2]" if ms else r"\1]", wire)
     wire = _MOVED.sub(rf"\1{moved};", wire).replace(HEADER, HEADER.replace("ms.", ms))
+    if ms != "ms.":
+        wire = _STANDING.sub("", wire)
     messages = msgspec.json.decode(wire, type=tuple[Message, ...])
     return replace(rendered, messages=messages, hash=hashlib.sha256(canonical(messages)).hexdigest())
 

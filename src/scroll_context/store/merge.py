@@ -13,7 +13,7 @@ import base64
 import contextlib
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -183,6 +183,8 @@ def _key(event: Event) -> str:
 
 # addresses inside events --------------------------------------------------------------------------------
 
+NAMED_THERE = "named_there"
+"""Where a merged event keeps what names events of other sessions, with the addresses that they had when recorded."""
 Address = Callable[[int], int | None]
 """From an address to another; None for one that is not known."""
 AnyEvent = TypeVar("AnyEvent", Draft, Event)
@@ -194,6 +196,10 @@ def renumbered(event: AnyEvent, addresses: Mapping[int, int], text: Callable[[An
     An address that is not known is left out. `text` gives the whole text of a snapshot.
     """
     changed = _readdressed(event, addresses.get, text)
+    named = {"earlier": event.metadata.get("earlier"), "standing": (event.metadata.get("plan") or {}).get("standing")}
+    kept = {name: value for name, value in named.items() if value} | event.metadata.get(NAMED_THERE, {})
+    if kept:
+        changed = replace(changed, metadata={**changed.metadata, NAMED_THERE: kept})
     upto = event.metadata.get("upto")
     if isinstance(upto, int) and upto not in addresses:  # the last event that a model had read; any before it will do
         nearest = max((seq for seq in addresses if seq < upto), default=None)
@@ -205,7 +211,15 @@ def renumbered(event: AnyEvent, addresses: Mapping[int, int], text: Callable[[An
 def as_recorded(events: list[Event], text: Callable[[Event], str]) -> list[Event]:
     """Events of a merged export with the addresses that they had in the store where they were recorded."""
     there = {event.seq: int(event.metadata.get("moved_from", event.seq)) for event in events}
-    return [replace(renumbered(event, there, text), seq=there[event.seq]) for event in events]
+    found = []
+    for event in events:
+        old = replace(renumbered(event, there, text), seq=there[event.seq])
+        kept = event.metadata.get(NAMED_THERE, {})
+        metadata = {**old.metadata, **{name: value for name, value in kept.items() if name == "earlier"}}
+        if "standing" in kept:
+            metadata["plan"] = {**metadata["plan"], "standing": kept["standing"]}
+        found.append(replace(old, metadata=metadata))
+    return found
 
 
 def _named_seqs(event: Draft, text: Callable[[Draft], str]) -> set[int]:
@@ -239,6 +253,16 @@ def _readdressed(event: AnyEvent, address: Address, text: Callable[[AnyEvent], s
                 for lo, hi in plan.get("evicted", ())
                 if address(lo) is not None
             ],
+            "about": [[new, *told] for old, *told in plan.get("about", ()) if (new := address(old)) is not None],
+        }
+        if plan.get("standing"):
+            metadata["plan"]["standing"] = _standing(plan["standing"], address)
+    if event.kind == Kind.SESSION and isinstance(earlier := metadata.get("earlier"), dict):
+        spans = ({**one, "spans": _spans(one["spans"], address)} for one in earlier.get("topics", ()))
+        metadata["earlier"] = {
+            **earlier,
+            "topics": [one for one in spans if one["spans"]],
+            "standing": _standing(earlier.get("standing", ()), address),
         }
     if metadata != event.metadata:
         values["metadata"] = {name: value for name, value in metadata.items() if value is not None}
@@ -260,6 +284,15 @@ def _snapshot(change: dict[str, Any], address: Address) -> str:
         sources = {address(int(cell)): _known(map(address, seqs)) for cell, seqs in change["sources"].items()}
         change["sources"] = {str(cell): seqs for cell, seqs in sources.items() if cell is not None}
     return msgspec.json.encode({**change, "cell": address(change["cell"]) or 0}).decode()
+
+
+def _standing(standing: Iterable[dict[str, Any]], address: Address) -> list[dict[str, Any]]:
+    return [{**one, "seq": new} for one in standing if (new := address(one["seq"])) is not None]
+
+
+def _spans(spans: Iterable[Sequence[int]], address: Address) -> list[list[int]]:
+    moved = ((address(lo), address(hi)) for lo, hi in spans)
+    return [[lo, hi] for lo, hi in moved if lo is not None and hi is not None]
 
 
 def _known(seqs: Iterable[int | None]) -> list[int]:
