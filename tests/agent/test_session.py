@@ -50,6 +50,16 @@ def test_variables_and_their_origin_survive(store: Store, opened: Opened) -> Non
     again.close()
 
 
+def test_fault_20_a_variable_made_from_events_that_cannot_be_named_says_so(store: Store) -> None:
+    with Session.open(store, session_id="s") as session:
+        session.say("one word")
+        cell(session, "top = ms.sql_query('SELECT max(content) AS c FROM hist.events')\nmade_up = 4")
+        cell(session, "rows = ms.sql_query('SELECT content FROM hist.events LIMIT 1')")
+        assert cell(session, "print(ms.provenance('top')['unknown'], ms.provenance('top')['seqs'])") == "True []"
+        assert cell(session, "print(ms.provenance('rows')['unknown'], ms.provenance('rows')['seqs'])") == "False [1]"
+        assert "unknown events" in session.environment.digest()
+
+
 def test_what_cannot_be_saved_is_told(store: Store, opened: Opened) -> None:
     session = opened()
     cell(session, "import threading\nlock = threading.Lock()\nkeep = [1, 2]\nalias = keep")

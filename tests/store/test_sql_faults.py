@@ -157,6 +157,16 @@ def test_fault_09_a_killed_worker_is_replaced(sql: GuardedSql) -> None:
     assert sql.query("SELECT 2 AS two").rows == [{"two": 2}]
 
 
+def test_fault_09_an_idle_worker_ends_and_the_next_query_gets_another(history: EventLog) -> None:
+    window = GuardedSql(history.path, Grant(session_id="mine"), SqlLimits(idle=0.05))
+    assert window._worker is None, "none is started before the first query"
+    for _ in range(2):
+        assert window.query("SELECT count(*) AS n FROM hist.events").rows == [{"n": 5}]
+        assert window._worker is not None
+        window._worker._process.wait(60)
+    window.close()
+
+
 def test_fault_09_the_worker_ends_with_the_window_and_holds_nothing_of_the_host(
     sql: GuardedSql, tmp_path: Path
 ) -> None:

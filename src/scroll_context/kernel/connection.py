@@ -36,7 +36,7 @@ from scroll_context.kernel.codec import (
 )
 from scroll_context.kernel.launcher import Process
 from scroll_context.kernel.protocol import CallRefusal, CallReply, CallRequest, ToHost, WireMessage
-from scroll_context.kernel.results import MAX_SEQS, CapabilityCall, CapabilityResult, Dispatch
+from scroll_context.kernel.results import MAX_SEQS, UNKNOWN_SEQ, CapabilityCall, CapabilityResult, Dispatch
 
 STALL_SECONDS = 10.0
 """How long a worker may leave the socket full before it counts as dead."""
@@ -238,7 +238,8 @@ class Broker:
         try:
             value = self._dispatch(call)
             if isinstance(value, CapabilityResult):
-                value, seqs = value.value, value.seqs
+                seqs = (*value.seqs, UNKNOWN_SEQ) if value.unknown else value.seqs
+                value = value.value
             answer = CallReply(ident, portable(value))
         except BaseException as error:  # noqa: BLE001 - the border to tools
             answer, seqs = _refusal(ident, error), ()

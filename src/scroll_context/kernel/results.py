@@ -161,12 +161,16 @@ class CapabilityCall(msgspec.Struct, frozen=True):
     deadline: float  # on time.monotonic(); an answer after that is dropped
 
 
+UNKNOWN_SEQ = 0
+"""Among the seqs that a cell was given, and that a variable derives from: events that cannot be named."""
+
+
 class CapabilityResult(msgspec.Struct, frozen=True):
     """What a dispatch may return instead of a bare value: the value, and the events that it was made from."""
 
     value: Any
     seqs: tuple[int, ...] = ()
-    unknown: bool = False  # it was also made from events that cannot be named
+    unknown: bool = False  # it was also made from events that cannot be named; recorded as UNKNOWN_SEQ
 
 
 Dispatch = Callable[[CapabilityCall], Any]

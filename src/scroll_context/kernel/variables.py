@@ -21,6 +21,7 @@ from scroll_context.errors import KernelDied, KernelUnavailable
 from scroll_context.kernel.protocol import Blob, Import, Kept, Load, Loaded
 from scroll_context.kernel.results import (
     MAX_SEQS,
+    UNKNOWN_SEQ,
     BlobStore,
     Loss,
     Manifest,
@@ -210,7 +211,7 @@ class Namespace:
         common = _most_common(data)
         lines = [heading] if heading else []
         if common:
-            lines.append(f"(from seq {spans(common, _SPANS_SHOWN)} where no other origin is told)")
+            lines.append(f"(from {_origin(common, _SPANS_SHOWN)} where no other origin is told)")
         functions = _functions_line(callables, min(_FUNCTIONS_CHARS, limit // 3))
         room = limit - sum(len(line) + 1 for line in (*lines, functions) if line)
         for position, variable in enumerate(data):
@@ -264,7 +265,15 @@ def describe_line(variable: Variable, common: tuple[int, ...] = ()) -> str:
         text = "".join(character if character.isprintable() else "?" for character in text)
     if variable.seqs == common:
         return text
-    return f"{text}  [{f'seq {spans(variable.seqs, _SPANS_SHOWN)}' if variable.seqs else 'no events'}]"
+    return f"{text}  [{_origin(variable.seqs, _SPANS_SHOWN)}]"
+
+
+def _origin(seqs: Sequence[int], most: int) -> str:
+    """The events that something derives from, in words."""
+    named = [seq for seq in seqs if seq != UNKNOWN_SEQ]
+    known = f"seq {spans(named, most)}" if named else ""
+    unknown = "unknown events" if len(named) < len(seqs) else ""
+    return ", ".join(filter(None, (known, unknown))) or "no events"
 
 
 def _type_shown(name: str) -> str:

@@ -23,7 +23,7 @@ from scroll_context.events import Event, Kind, Scope
 from scroll_context.kernel.jail import JailSpec
 from scroll_context.kernel.kernel import KernelOptions
 from scroll_context.kernel.observation import observation, restored
-from scroll_context.kernel.results import RestoreReport
+from scroll_context.kernel.results import UNKNOWN_SEQ, RestoreReport
 from scroll_context.messages import Message, ToolCall, ToolSpec
 from scroll_context.models import DEFAULT_WINDOW, Model, Reply, Request
 from scroll_context.session.context import Context, make_context
@@ -360,7 +360,10 @@ class Session:
         elif len(text) > INLINE_LIMIT // 4 and len(text.encode()) > INLINE_LIMIT:
             body = text  # shown whole, and too long for a row alone
         bound = [*result.bound, *result.changed][:MAX_LISTED]
-        metadata: dict[str, Any] = {"bound": bound, "seqs": list(result.seqs[:MAX_LISTED])}
+        given = [seq for seq in result.seqs if seq != UNKNOWN_SEQ][:MAX_LISTED]
+        metadata: dict[str, Any] = {"bound": bound, "seqs": given}
+        if UNKNOWN_SEQ in result.seqs:
+            metadata["unknown"] = True  # it was given events that cannot be named, too
         if memory.calls:
             metadata["echo"] = True
         draft = self.journal.draft(
@@ -452,7 +455,8 @@ class Session:
             if variable.name == name:
                 return {
                     "name": name, "type": variable.type, "detail": variable.detail, "cell": variable.cell,
-                    "seqs": list(variable.seqs),
+                    "seqs": [seq for seq in variable.seqs if seq != UNKNOWN_SEQ],
+                    "unknown": UNKNOWN_SEQ in variable.seqs,
                 }  # fmt: skip
         raise BadInput(f"no variable {name!r} was bound by an earlier cell")
 

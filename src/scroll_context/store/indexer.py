@@ -35,11 +35,12 @@ from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.tokenize import SCHEMA
 
 Progress = Callable[[int, int], None]
-"""Told the newest indexed seq and the seq to reach."""
+"""Told the newest seq that was read for the index, now and then and after each commit, and the seq to reach."""
 
 BATCH_EVENTS = 50_000  # a commit at the latest after so many events,
 BATCH_CHARS = 100_000_000  # or so much text
 HEAP = 128_000_000  # bytes that one writer may fill before it begins a new segment
+SIGN_OF_LIFE = 1_000  # events between two reports of progress
 LOOK_BACK = 10_000  # seqs between a reply and the user turn that it can answer
 SETTLE = 0.05  # seconds to wait for more events before indexing
 PAUSE = 0.5  # seconds to rest after a commit
@@ -279,7 +280,9 @@ class Indexer:
         with self._writer(index) as writer:
             upto = start
             while upto < target and not self._stopped.is_set() and not _is_past(deadline):
-                upto = self._write_batch(writer, upto, target, deadline)
+                upto = self._write_batch(writer, upto, target, deadline, progress)
+                if self._stopped.is_set() and self._commit is None:  # closed by what was told of the progress
+                    break
                 self._make_private()
                 self._open(_stamp(self._meta) or (0, 0)).current_until = upto
                 if progress is not None:
@@ -325,7 +328,9 @@ class Indexer:
             schema.private_folder(self.folder)
             return self._engine(self.folder), 0
 
-    def _write_batch(self, writer: tantivy.IndexWriter, after: int, target: int, deadline: float | None) -> int:
+    def _write_batch(
+        self, writer: tantivy.IndexWriter, after: int, target: int, deadline: float | None, progress: Progress | None
+    ) -> int:
         """Index and commit the next events; the seq of the last one. Without anything searchable nothing is written."""
         turns = _Turns(self._log)
         last: Event | None = None
@@ -336,6 +341,8 @@ class Indexer:
                 break
             if count % 64 == 63 and (self._stopped.is_set() or _is_past(deadline)):
                 break
+            if progress is not None and count % SIGN_OF_LIFE == SIGN_OF_LIFE - 1:
+                progress(event.seq, target)
             if event.is_searchable:
                 for document in tokenize.documents(event, turns.answered_by(event), self._payloads):
                     if held is not None:

@@ -41,6 +41,7 @@ COLUMNS = tuple(column for column in schema.COLUMNS if column != "chain")
 MAX_SQL = 100_000  # characters
 MAX_PARAMS = 16 << 20  # bytes
 START_SECONDS = 60.0  # for a worker to start and to copy the rows of its grant, on a busy machine
+IDLE = 300.0  # seconds without a query after which a worker ends
 GRACE = 0.5  # seconds after its deadline until a query is killed
 
 FUNCTIONS = frozenset(
@@ -94,6 +95,7 @@ class SqlLimits(msgspec.Struct, frozen=True):
     value_bytes: int = 16 << 20  # the largest text or blob that may exist while the query runs
     memory_bytes: int = 512 << 20  # address space of the worker
     file_bytes: int = 256 << 20  # of a temporary file, beyond the granted rows
+    idle: float = IDLE
 
 
 class SqlResult(msgspec.Struct, frozen=True):
@@ -199,7 +201,7 @@ class GuardedSql:
                 raise schema.closed(self._path, "read")
             if self._worker is not None:
                 return self._worker, False
-            self._worker = _Worker(self._config())
+            self._worker = _Worker(self._config(), 1_000_000 + 8 * self.limits.result_bytes)
             return self._worker, True
 
     def _drop(self, worker: "_Worker") -> None:
@@ -304,7 +306,8 @@ class GuardedSql:
 class _Worker:
     """A running worker process and the socket to it."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, Any], most_bytes: int) -> None:
+        self._most_bytes = most_bytes  # of an answer
         ours, theirs = socket.socketpair()
         self.accepted = False  # whether it has answered anything to the request under way
         self._channel = ours
@@ -337,6 +340,8 @@ class _Worker:
     def read(self, deadline: float) -> _Answer:
         """The next frame; TimeoutError when there is none in time."""
         length = int.from_bytes(self._exactly(4, deadline), "big")
+        if length > self._most_bytes:
+            raise _Gone("it sent too much")
         body = self._exactly(length, deadline)
         self.accepted = True
         try:

@@ -25,7 +25,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-IDLE = 300.0  # seconds without a query after which the process ends
 SYNC_SECONDS = 120.0  # for copying the rows of a grant
 COUNT_SECONDS = 0.5  # spent on counting the rows beyond the limit
 CACHE = 16 << 20  # bytes of pages that SQLite keeps in memory
@@ -284,9 +283,9 @@ def _value(value: Any) -> Any:
     return value
 
 
-def _receive(channel: socket.socket) -> dict[str, Any] | None:
-    """The next request; None when the host is gone or nothing came for long."""
-    channel.settimeout(IDLE)
+def _receive(channel: socket.socket, seconds: float) -> dict[str, Any] | None:
+    """The next request; None when the host is gone or nothing came for so long."""
+    channel.settimeout(seconds)
     try:
         request: dict[str, Any] = json.loads(_exactly(channel, int.from_bytes(_exactly(channel, 4), "big")))
     except (OSError, EOFError):
@@ -340,12 +339,12 @@ def answer(window: Window, request: Mapping[str, Any], config: Mapping[str, Any]
 
 def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
-    config = _receive(channel)
+    config = _receive(channel, SYNC_SECONDS)
     if config is None:
         return
     limit_process(config["limits"]["memory_bytes"])
     window: Window | None = None
-    while (request := _receive(channel)) is not None:
+    while (request := _receive(channel, config["limits"]["idle"])) is not None:
         try:
             if window is None:
                 window = Window(config)
