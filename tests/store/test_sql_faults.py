@@ -13,6 +13,7 @@ from scroll_context.errors import QueryLimit, QueryRefused, StoreClosed
 from scroll_context.events import Draft, Grant
 from scroll_context.store.log import EventLog
 from scroll_context.store.sql import MAX_SQL, GuardedSql, SqlLimits, _rewrite
+from scroll_context.store.store import Store
 
 SECRET = "zanzibar"
 QUICK = SqlLimits(seconds=1.0)
@@ -91,6 +92,18 @@ def test_fault_01_a_grant_of_every_row_is_read_in_place_until_a_foreign_row_appe
     with pytest.raises(QueryRefused, match="no such table"):
         window.query("SELECT content FROM log.event")
     window.close()
+
+
+def test_rows_that_are_erased_leave_the_copy_too(folder: Path) -> None:
+    with Store(folder, create=True) as store:
+        seqs = [store.append(Draft(session_id="mine", content=text)) for text in ("keep this", "forget heron_4711")]
+        store.append(Draft(session_id="other", content="foreign"))
+        window = store.sql(Grant(session_id="mine"))
+        asked = "SELECT group_concat(content, '|') AS c FROM hist.events"
+        assert window.query(asked).rows == [{"c": "keep this|forget heron_4711"}]
+        store.erase(seqs=seqs[1:])
+        assert "heron" not in f"{window.query(asked).rows}"
+        window.close()
 
 
 # the host ---------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from typing import Any
 import msgspec
 
 from scroll_context.errors import QueryLimit, QueryRefused, StoreError
-from scroll_context.events import BOOKKEEPING, EVERYTHING, Grant
+from scroll_context.events import BOOKKEEPING, EVERYTHING, Grant, Kind
 from scroll_context.store import schema
 from scroll_context.store.log import NEWEST_ERASURE
 
@@ -217,6 +217,7 @@ class GuardedSql:
             "columns": COLUMNS,
             "granted": "" if self.grant == EVERYTHING else _granted(self.grant),
             "newest_erasure": NEWEST_ERASURE,
+            "erasure": Kind.ERASURE,
             "bookkeeping": ", ".join(f"'{kind}'" for kind in sorted(BOOKKEEPING)),
             "functions": sorted(FUNCTIONS),
             "limits": self.limits,

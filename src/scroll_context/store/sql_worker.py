@@ -58,6 +58,7 @@ class Window:
         run("PRAGMA busy_timeout = 2000")
         run("PRAGMA journal_mode = OFF")
         run("PRAGMA synchronous = OFF")
+        run("PRAGMA secure_delete = ON")
         run(f"PRAGMA cache_size = -{CACHE >> 10}")
         run("CREATE TEMP TABLE hidden_rows (seq INTEGER PRIMARY KEY)")
         for table in sorted(_TABLE_FUNCTIONS):  # declares them, which the authorizer would not allow later
@@ -135,6 +136,10 @@ class Window:
         columns = ", ".join(self._config["columns"])
         self._attach()
         try:
+            erased = "SELECT 1 FROM log.event WHERE seq > ? AND kind = ? LIMIT 1"
+            if self._database.execute(erased, (self._copied_to, self._config["erasure"])).fetchone():
+                self._database.execute("DELETE FROM main.granted_rows")  # what was copied may have been erased
+                self._copied_to = 0
             self._database.execute(
                 f"INSERT INTO main.granted_rows SELECT {columns} FROM log.event "
                 f"WHERE seq > ? AND seq <= ? AND {self._config['granted']} ORDER BY seq",
