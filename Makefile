@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint types unit bench bench-large compare tokens soak fuzz clean
+.PHONY: help demo test lint types unit bench bench-large compare tokens soak fuzz mutants clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## ?/  make \1\t/' | expand -t 22
@@ -48,6 +48,9 @@ soak: $(READY)   ## everything goes wrong for SOAK_MINUTES (10); SOAK_SEED repea
 
 fuzz: $(READY)   ## every property test tries new examples for FUZZ_MINUTES (1); FUZZ_ONLY chooses by name
 	FUZZ_MINUTES=$(or $(FUZZ_MINUTES),1) $(BIN)/pytest -m fuzz -n 2 $(if $(FUZZ_ONLY),-k "$(FUZZ_ONLY)")
+
+mutants: $(READY)  ## change the parts that must not be wrong, and see whether a test notices; AREA chooses
+	$(BIN)/python benchmarks/mutants.py $(AREA)
 
 clean:           ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -271,7 +271,10 @@ def stats(store: Path, as_json: bool) -> None:
         ("log", f"{found.log_bytes:,} bytes"),
         ("payloads", f"{found.payloads:,} in {found.payload_bytes:,} bytes"),
         ("index", f"{found.index_bytes:,} bytes, up to seq {found.indexed_seq:,}"),
+        ("bytes of", ", ".join(f"{kind} {size:,}" for kind, size in found.kind_bytes.items()) or "–"),
     ]
+    if found.leftover_bytes:
+        rows.append(("may go", f"{found.leftover_bytes:,} bytes: damaged logs, and payloads that no event names"))
     for name, value in rows:
         echo(f"{name:<10}{one_line(value)}")
 

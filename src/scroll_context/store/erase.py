@@ -309,16 +309,22 @@ def _seqs_of_variables(store: "Store", event: Event) -> set[int]:
 
 def _unshared_payloads(log: EventLog, chosen: set[int]) -> list[str]:
     """The payload files that these events need and no other event does."""
-    gone: dict[str, None] = {}
-    kept: set[str] = set()
+    by_event = list(_payloads_by_event(log))
+    kept = {digest for seq, named in by_event if seq not in chosen for digest in named}
+    gone = dict.fromkeys(digest for seq, named in by_event if seq in chosen for digest in named)
+    return [digest for digest in gone if digest not in kept]
+
+
+def named_payloads(log: EventLog) -> set[str]:
+    """Every payload that an event names, in its row or in the text of a snapshot."""
+    return {digest for _, named in _payloads_by_event(log) for digest in named}
+
+
+def _payloads_by_event(log: EventLog) -> Iterator[tuple[int, list[str]]]:
     rows = log.query("SELECT seq, kind, content, payload FROM event WHERE payload IS NOT NULL OR kind = 'snapshot'")
     for seq, kind, content, digest in rows:
-        named = ([digest] if digest else []) + (log.payloads.of_snapshot(content, digest) if kind == "snapshot" else [])
-        if seq in chosen:
-            gone.update(dict.fromkeys(named))
-        else:
-            kept.update(named)
-    return [digest for digest in gone if digest not in kept]
+        own = [digest] if digest else []
+        yield seq, own + (log.payloads.of_snapshot(content, digest) if kind == Kind.SNAPSHOT else [])
 
 
 # changing the rows --------------------------------------------------------------------------------------
@@ -446,7 +452,7 @@ def _clean(store: "Store", progress: Progress | None, patience: float) -> str:
     chores = [name for (name,) in log.query("SELECT name FROM chore")]
     for name in chores:
         if name.startswith("payload ") and not _is_named(log, digest := name.removeprefix("payload ")):
-            store.payloads.path(digest).unlink(missing_ok=True)
+            store.payloads.remove(digest)
     for leftover in (*store.folder.glob("log.db.damaged-*"), *store.folder.glob(".creating-*")):
         leftover.unlink(missing_ok=True)  # what a salvage or a killed process left holds the words too
     if not store.index.discard(patience):

@@ -9,6 +9,7 @@ open session come through its journal (journal.py), which is the only other modu
 
 import datetime as dt
 import logging
+import os
 import random
 import sqlite3
 import threading
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from scroll_context.errors import ScrollError, StoreDamaged, StoreError, StoreLocked, UnknownSeq
+from scroll_context.errors import ScrollError, StoreDamaged, StoreError, StoreFull, StoreLocked, UnknownSeq
 from scroll_context.events import EVERYTHING, STORE_SESSION, Draft, Event, Grant, Kind
 from scroll_context.store import schema, secret
 from scroll_context.store.chain import GENESIS, link
@@ -108,17 +109,31 @@ class _Reader:
             self._connection = None
 
 
+class StoreLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How large a store may get. What would go beyond is refused before it is written; everything else goes on."""
+
+    max_bytes: int | None = None  # log and payloads together; None for as much as there is
+    min_free: int = 8 << 20  # bytes that stay free on the device
+
+
 class EventLog:
     """Append to and read one log file. Share one instance between threads."""
 
     def __init__(
-        self, folder: Path, payloads: PayloadStore, *, create: bool = False, lock_timeout: float = 30.0
+        self,
+        folder: Path,
+        payloads: PayloadStore,
+        *,
+        create: bool = False,
+        lock_timeout: float = 30.0,
+        limits: StoreLimits | None = None,
     ) -> None:
         if create and schema.is_vacant(folder):
             schema.create(folder)
         self.path = schema.locate(folder)
         self.payloads = payloads
         self.lock_timeout = lock_timeout
+        self.limits = limits or StoreLimits()
         self.on_append: Callable[[], None] | None = None  # told after each commit of this process
         self._closed = False
         self._readers: list[_Reader] = []  # as many as there ever were queries at once
@@ -216,6 +231,7 @@ class EventLog:
         if self._writer is None:
             self._writer = schema.connect(self.path, writable=True)
             self._writer.execute("PRAGMA busy_timeout = 0")  # waiting is done in _take_lock, with jitter
+        self._check_room()
         database = self._writer
         if database.in_transaction:  # a second Ctrl-C, during the rollback after the first
             database.execute("ROLLBACK")
@@ -228,6 +244,24 @@ class EventLog:
                 database.execute("ROLLBACK")
             raise
         return written
+
+    def _check_room(self) -> None:
+        """Refuse an append that would go beyond the limits of the store, or leave nothing on the device."""
+        device = os.statvfs(self.path.parent)
+        free = device.f_bavail * device.f_frsize
+        if free < self.limits.min_free and device.f_blocks:  # some file systems do not say
+            raise self._full(f"only {free:,} bytes are free on the device of {self.path}")
+        if self.limits.max_bytes is not None:
+            log = sum(_size(self.path.with_name(self.path.name + suffix)) for suffix in ("", "-wal"))
+            used = log + self.payloads.bytes_used()
+            if used >= self.limits.max_bytes:
+                raise self._full(f"{self.path.parent} holds {used:,} bytes and may hold {self.limits.max_bytes:,}")
+
+    def _full(self, what: str) -> StoreFull:
+        return StoreFull(
+            f"{what}: this append was refused, all earlier ones are safe. {schema.command('stats', self.path)} shows "
+            "where the bytes are; docs/FORGETTING.md says what can go."
+        )
 
     def _take_lock(self, database: sqlite3.Connection) -> None:
         deadline = time.monotonic() + self.lock_timeout
@@ -390,6 +424,13 @@ class EventLog:
                 raise schema.closed(self.path, "read")
             self._readers.append(reader)
         return reader
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def utc_now() -> str:

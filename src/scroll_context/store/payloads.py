@@ -37,6 +37,7 @@ class PayloadStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._bytes: int | None = None  # in all files, as far as this process knows
         self._durable: set[Path] = set()  # folders whose own entry is known to be synced
 
     def sweep(self) -> None:
@@ -125,6 +126,17 @@ class PayloadStore:
             return []
         return [variable.digest for variable in saved if is_digest(variable.digest)]
 
+    def remove(self, digest: str) -> None:
+        """Delete a body that no event needs any more."""
+        self.path(digest).unlink(missing_ok=True)
+        self._bytes = None
+
+    def bytes_used(self) -> int:
+        """The size of all files: counted once, and from then on by what this process adds."""
+        if self._bytes is None:
+            self._bytes = sum(self.path(digest).stat().st_size for digest in self.digests())
+        return self._bytes
+
     def digests(self) -> Iterator[str]:
         """Every payload file that is there."""
         for file in sorted(self.folder.glob("??/*")):
@@ -176,6 +188,8 @@ class PayloadStore:
                 target = self.path(payload.digest)
                 self._make_durable(target.parent)
                 os.replace(name, target)
+                if self._bytes is not None:
+                    self._bytes += size
             return self._kept(payload)
         except BaseException:
             Path(name).unlink(missing_ok=True)

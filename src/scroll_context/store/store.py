@@ -15,8 +15,8 @@ import msgspec
 from scroll_context.errors import StoreLocked, StoreReadOnly
 from scroll_context.events import EVERYTHING, Draft, Event, Grant, Progress
 from scroll_context.store import schema
-from scroll_context.store.erase import ErasureReport, Reason, due, erase, finish, has_chores, select
-from scroll_context.store.log import EventLog
+from scroll_context.store.erase import ErasureReport, Reason, due, erase, finish, has_chores, named_payloads, select
+from scroll_context.store.log import EventLog, StoreLimits
 from scroll_context.store.payloads import ArtifactRef, PayloadStore, ToolResultRef, ref
 from scroll_context.store.search import SearchIndex
 from scroll_context.store.sql import GuardedSql, SqlLimits
@@ -34,15 +34,25 @@ class Stats(msgspec.Struct, frozen=True):
     index_bytes: int
     indexed_seq: int
     kinds: dict[str, int]
+    kind_bytes: dict[str, int]  # text, metadata and payloads of each kind, largest first
+    unused_payloads: int  # files that no event names, from processes that were killed
+    leftover_bytes: int  # of them, and of damaged logs that a salvage kept: these may be deleted
 
 
 class Store:
     """Owns the three parts of a store. Use as a context manager, or call close()."""
 
-    def __init__(self, folder: str | Path, *, create: bool = False, lock_timeout: float = 30.0) -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        create: bool = False,
+        lock_timeout: float = 30.0,
+        limits: StoreLimits | None = None,
+    ) -> None:
         self.folder = Path(folder)
         self.payloads = PayloadStore(self.folder / "payloads")
-        self.log = EventLog(self.folder, self.payloads, create=create, lock_timeout=lock_timeout)
+        self.log = EventLog(self.folder, self.payloads, create=create, lock_timeout=lock_timeout, limits=limits)
         for part in ("", "log.db", "log.db-wal", "log.db-shm", "payloads", "index"):
             schema.make_private(self.folder / part)  # a store of an earlier version was as open as the umask let it be
         self.index = SearchIndex(self.folder / "index", self.log, self.payloads)
@@ -113,17 +123,26 @@ class Store:
     def stats(self) -> Stats:
         kinds = dict(self.log.query("SELECT kind, count(*) FROM event GROUP BY kind ORDER BY kind"))
         head = self.log.query("SELECT chain FROM event ORDER BY seq DESC LIMIT 1")
-        bodies = [self.payloads.path(digest).stat().st_size for digest in self.payloads.digests()]
+        bodies = {digest: _size(self.payloads.path(digest)) for digest in self.payloads.digests()}
+        sizes = self.log.query(
+            """SELECT kind, sum(length(CAST(content AS BLOB)) + length(metadata) + ifnull(payload_size, 0)) n
+            FROM event GROUP BY kind ORDER BY n DESC"""
+        )
+        unused = bodies.keys() - named_payloads(self.log)
+        leftovers = sum(map(_size, self.folder.glob("log.db.damaged-*"))) + sum(bodies[digest] for digest in unused)
         return Stats(
             events=sum(kinds.values()),
             sessions=int(self.log.query("SELECT count(DISTINCT session_id) FROM event")[0][0]),
             head=head[0][0].hex() if head else "",
             log_bytes=_size(self.log.path) + _size(self.log.path.with_name("log.db-wal")),
             payloads=len(bodies),
-            payload_bytes=sum(bodies),
+            payload_bytes=sum(bodies.values()),
             index_bytes=sum(_size(file) for file in (self.folder / "index").rglob("*")),
             indexed_seq=self.index.indexed_seq,
             kinds=kinds,
+            kind_bytes=dict(sizes),
+            unused_payloads=len(unused),
+            leftover_bytes=leftovers,
         )
 
     def close(self) -> None:
