@@ -41,6 +41,7 @@ def imported_layers(file: Path) -> set[str]:
             modules = [f"scroll_context.{n}" for n in names] if node.module == "scroll_context" else [node.module]
         elif isinstance(node, ast.Import):
             modules = [alias.name for alias in node.names]
+        assert not any(m and m.startswith("scroll_evals") for m in modules), f"{file}: evaluations build on the core"
         layers |= {m.split(".")[1] for m in modules if m and m.startswith("scroll_context.")}
     return layers - {"__version__"}
 

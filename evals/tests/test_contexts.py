@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from scroll_context.errors import BadInput
 from scroll_context.events import Kind
 from scroll_context.models import Reply, Request, ScriptedModel, answer, exec_cell
 from scroll_context.models.protocol import well_formed
-from scroll_context.session.context import make_context
+from scroll_context.session.context import GROUP, context_class, make_context
 from scroll_context.session.explain import explain
 from scroll_context.store.store import Store
 from scroll_evals.contexts import CONTEXTS
@@ -31,6 +32,8 @@ def store(folder: Path) -> Iterator[Store]:
 def test_the_contexts_are_those_of_the_comparison() -> None:
     baselines = {"react", "codeact", "retrieval", "summarize"}
     assert set(CONTEXTS) == {"scroll", "scroll-no-repl", "scroll-no-index", "scroll-lossy"} | baselines
+    assert set(entry_points(group=GROUP).names) == set(CONTEXTS) - {"scroll"}, "an installed package offers them"
+    assert all(context_class(name) is CONTEXTS[name] for name in CONTEXTS)
     with pytest.raises(BadInput, match="there is no context 'amnesia'; choose one of codeact, "):
         make_context("amnesia", lambda event: event.content)
 

@@ -19,7 +19,7 @@ from scroll_context.models.scripted import Entry, ScriptedModel, exec_cell
 from scroll_evals import loca_client, loca_sandbox
 from scroll_evals.contexts import CONTEXTS
 from scroll_evals.loca import LocaSuite, LocaTrial
-from scroll_evals.loca_warden import descendants
+from scroll_evals.loca_supervisor import descendants
 from scroll_evals.protocols import Attempt, Result, Setup, Stop, Stopped, TrialOutcome, VerifierScoring
 from scroll_evals.results import RunConfig, RunFolder, Summary
 from scroll_evals.runner import Runner

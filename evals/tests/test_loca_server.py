@@ -17,7 +17,7 @@ from scroll_context.errors import BadInput, ToolFailed
 from scroll_evals.loca_client import LocaClient
 from scroll_evals.loca_environment import PINS, InstallStep, existing, install, prepared, requirements_of, steps
 from scroll_evals.loca_server import LocaServer, free_port, listening
-from scroll_evals.loca_warden import descendants
+from scroll_evals.loca_supervisor import descendants
 
 
 @pytest.fixture
@@ -87,8 +87,8 @@ def test_it_is_stopped_when_its_warden_is_killed(checkout: Path, tmp_path: Path)
     before = descendants(os.getpid())
     server = start(checkout, tmp_path)
     below = descendants(os.getpid()) - before
-    (warden,) = (pid for pid in below if not listening_itself(pid))
-    os.kill(warden, signal.SIGKILL)
+    (supervisor,) = (pid for pid in below if not listening_itself(pid))
+    os.kill(supervisor, signal.SIGKILL)
     assert gone(below)
     assert server.has_died()
     server.stop()
@@ -99,11 +99,11 @@ def test_a_server_whose_warden_is_slow_has_died_all_the_same(checkout: Path, tmp
     with start(checkout, tmp_path) as server:
         assert not server.has_died()
         below = descendants(os.getpid()) - before
-        (warden,) = (pid for pid in below if not listening_itself(pid))
-        os.kill(warden, signal.SIGSTOP)
-        for pid in below - {warden}:
+        (supervisor,) = (pid for pid in below if not listening_itself(pid))
+        os.kill(supervisor, signal.SIGSTOP)
+        for pid in below - {supervisor}:
             os.kill(pid, signal.SIGKILL)
-        threading.Timer(1.0, os.kill, (warden, signal.SIGCONT)).start()
+        threading.Timer(1.0, os.kill, (supervisor, signal.SIGCONT)).start()
         assert server.has_died()
 
 

@@ -89,7 +89,7 @@ def _report_on(done: Sequence[tuple[RunFolder, Summary]], as_json: bool, stopped
         _print_tables(read_runs([folder.path for folder, _ in done]))
     for folder, summary in done:
         faults = folder.faults()
-        _tell_faults(faults[:5])
+        _print_faults(faults[:5])
         if len(faults) > 5:
             note(f"{len(faults) - 5} more in {folder.path / 'faults.json'}")
         note(f"{summary.scored} of {summary.trials} tasks scored; the run is in {folder.path}")
@@ -115,7 +115,7 @@ def measure_retrieval(data: Path, splits: Sequence[str], as_json: bool) -> None:
         print_document(report)
     elif report.overall.questions:
         _print_retrieval(msgspec.to_builtins(report))
-    _tell_faults(report.faults)
+    _print_faults(report.faults)
     if not report.overall.questions:
         raise BadInput("there was nothing to measure; see above what is wrong with the data")
 
@@ -167,7 +167,7 @@ def _read_report(file: Path) -> "RetrievalReport":
         raise BadInput(f"{file} is no report of `scroll eval retrieval --json` ({error})") from error
 
 
-def _tell_faults(faults: Sequence[DataFault]) -> None:
+def _print_faults(faults: Sequence[DataFault]) -> None:
     for fault in faults:
         note(f"{fault.outcome}: {visible(fault.where)}: {visible(fault.text)[:300]}")
 
@@ -243,7 +243,7 @@ def display(label: str) -> Iterator[Callable[[Progress], None]]:
             nonlocal last
             if time.monotonic() - last >= QUIET_SECONDS:
                 last = time.monotonic()
-                note(f"{label}: {told(now)}")
+                note(f"{label}: {progress_line(now)}")
 
         yield tell
         return
@@ -251,13 +251,13 @@ def display(label: str) -> Iterator[Callable[[Progress], None]]:
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bars
 
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[told]}"))
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[status]}"))
     with live(Bars(*columns, console=Console(stderr=True, highlight=False, markup=False), transient=True)) as bars:
-        task = bars.add_task(label, total=None, told="reading the data")
-        yield lambda now: bars.update(task, completed=now.done, total=now.total, told=told(now))
+        task = bars.add_task(label, total=None, status="reading the data")
+        yield lambda now: bars.update(task, completed=now.done, total=now.total, status=progress_line(now))
 
 
-def told(now: Progress) -> str:
+def progress_line(now: Progress) -> str:
     """Progress in one line."""
     spent = now.spending
     parts = [f"{now.done}/{now.total} done"]

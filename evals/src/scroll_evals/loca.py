@@ -29,7 +29,7 @@ from scroll_evals.loca_environment import ServerEnvironment, existing, prepared
 from scroll_evals.loca_sandbox import LocaTask, Sandbox, generation_log, last_line
 from scroll_evals.loca_server import SCRIPT, LocaServer
 from scroll_evals.protocols import Attempt, Metrics, Setup, Stop, TrialOutcome, VerifierScoring, slug
-from scroll_evals.replay import left, recorded, seen
+from scroll_evals.replay import limits_left, metrics_and_steps, requests_seen
 from scroll_evals.tasks import DataFault, rubric
 
 T = TypeVar("T")
@@ -66,8 +66,8 @@ class LocaSuite:
         tell_seconds: float = TELL_SECONDS,
     ) -> None:
         """`only` names families of tasks, and `limit` takes the first tasks of each size; with `python`, no environment
-        is made for the server. `progress` is told every `tell_seconds` how far an environment is that is being
-        generated, which may take `generation_seconds`.
+        is made for the server. While an environment is being generated, which may take `generation_seconds`,
+        `progress` gets a line about it every `tell_seconds`.
         """
         unknown = [size for size in sizes if size not in SIZES]
         if unknown or not sizes:
@@ -104,7 +104,7 @@ class LocaSuite:
 
 
 class Generation(msgspec.Struct, frozen=True):
-    """How environments are generated: how long that may take, and who is told how often how far one is."""
+    """How environments are generated: how long that may take, and how often `tell` gets a line about its progress."""
 
     seconds: float
     tell_seconds: float
@@ -151,11 +151,11 @@ class LocaTrial:
                     said = f"{_cause(server, 'environment-failed')}: {fault}"
                 return self._attempt(TrialOutcome.ENVIRONMENT, said)
             with contextlib.closing(sandbox):
-                return self._played(setup, server, sandbox, folder, stop)
+                return self._worked_on(setup, server, sandbox, folder, stop)
 
     def requests(self, work: Path) -> list[dict[str, Any]]:
         with Store(self._folder(work) / "store") as store:
-            return seen(store, list(lineage(store, SESSION)))
+            return requests_seen(store, list(lineage(store, SESSION)))
 
     def discard(self, work: Path) -> None:
         shutil.rmtree(self._folder(work), ignore_errors=True)
@@ -175,7 +175,7 @@ class LocaTrial:
 
         return _awaited(lambda: Sandbox.open(server.client, self._config, folder, generation.seconds), stop, waiting)
 
-    def _played(self, setup: Setup, server: LocaServer, sandbox: Sandbox, folder: Path, stop: Stop) -> Attempt:
+    def _worked_on(self, setup: Setup, server: LocaServer, sandbox: Sandbox, folder: Path, stop: Stop) -> Attempt:
         """Let the agent work, and have what it did verified."""
         seconds = setup.limits.seconds
         options = SessionOptions(
@@ -195,7 +195,7 @@ class LocaTrial:
                 outcome, detail = TrialOutcome.OVERFLOW, str(error)
             except ModelRefused as error:
                 outcome, detail = TrialOutcome.REFUSED, str(error)
-            metrics, steps = recorded(list(session.events()), store.log.text)
+            metrics, steps = metrics_and_steps(list(session.events()), store.log.text)
         fields: dict[str, Any] = {"metrics": metrics, "steps": steps, "prompt": sandbox.instructions}
         if outcome in (TrialOutcome.ENVIRONMENT, TrialOutcome.REFUSED):
             return self._attempt(outcome, detail, **fields)
@@ -299,14 +299,14 @@ def _worked(
         if server.has_died():
             return (
                 TrialOutcome.ENVIRONMENT,
-                f"server-died: the sandbox server ended while it was in use.{server.last_words()}",
+                f"server-died: the sandbox server ended while it was in use.{server.log_tail()}",
             )
         if run.state == "silent":
             return TrialOutcome.NO_ANSWER, "only empty replies"
         if run.state != "answered":
             return TrialOutcome.LIMIT, run.state
         session.notice(_UNCLAIMED.format(claim=claim.name))
-        agent.limits = left(setup.limits, recorded(list(session.events()), session.store.log.text)[0])
+        agent.limits = limits_left(setup.limits, metrics_and_steps(list(session.events()), session.store.log.text)[0])
         message = None
     return TrialOutcome.NO_ANSWER, f"it never called {claim.name}, however often it was reminded"
 

@@ -68,7 +68,7 @@ class Sandbox:
         opened = client.init(config.name, config.whole, str(task), str(workspace), seconds)
         sandbox = cls(client, opened, workspace)
         try:
-            sandbox._must_be_whole(config, generation_log(folder))
+            sandbox._check_complete(config, generation_log(folder))
         except ToolFailed:
             sandbox.close()
             raise
@@ -91,7 +91,7 @@ class Sandbox:
         made: dict[str, Tool[..., Any]] = {}
         for function in self.functions:
             if CLAIM not in function.name:
-                name = _spelt(function.name, made)
+                name = _tool_name(function.name, made)
                 made[name] = self._tool(name, function, self._caller(function.name, in_cells))
         return tuple(made.values())
 
@@ -99,7 +99,7 @@ class Sandbox:
     def finish(self) -> ToolSpec:
         """The tool that ends the task, for native calls."""
         found = next(function for function in self.functions if CLAIM in function.name)
-        return ToolSpec(_spelt(found.name), found.description or found.name, found.parameters)
+        return ToolSpec(_tool_name(found.name), found.description or found.name, found.parameters)
 
     def _tool(self, name: str, function: Function, work: Callable[[dict[str, Any]], Any]) -> Tool[..., Any]:
         signature, aliases = signature_of(function.parameters, None)
@@ -136,7 +136,7 @@ class Sandbox:
 
         return call
 
-    def _must_be_whole(self, config: LocaTask, log: Path) -> None:
+    def _check_complete(self, config: LocaTask, log: Path) -> None:
         """Raise unless the environment is all there."""
         names = [function.name for function in self.functions]
         missing = [one for one in config.servers if not any(name.startswith(one) for name in names)]
@@ -187,5 +187,5 @@ def generation_fault(log: Path) -> str:
     return f"Its log says:\n{words}" if words else "Its log is empty."
 
 
-def _spelt(name: str, taken: dict[str, Tool[..., Any]] | None = None) -> str:
+def _tool_name(name: str, taken: dict[str, Tool[..., Any]] | None = None) -> str:
     return identifier(name, taken={*RESERVED, *(taken or ())})

@@ -1,7 +1,7 @@
 """One sandbox server of a LOCA-bench checkout: started on a free port of 127.0.0.1, watched, and always stopped.
 
-Each trial has a server of its own, as in the benchmark, so that one that dies takes no other trial with it. It
-runs behind a warden (loca_warden.py), which ends it and all that it started when this process lets go of it or dies.
+Each trial has a server of its own, as in the benchmark, so that one that dies takes no other trial with it. It runs
+behind a supervisor (loca_supervisor.py), which ends it and all that it started when this process lets go of it or dies.
 It gets an environment with nothing of ours in it: no keys, and a home folder of its own. Once it answers, it is
 verified that it is this server that answers, and that it listens on 127.0.0.1 and nowhere else.
 
@@ -19,17 +19,17 @@ from pathlib import Path
 from types import TracebackType
 
 from scroll_context.errors import ToolFailed
-from scroll_evals import loca_warden
+from scroll_evals import loca_supervisor
 from scroll_evals.loca_client import LocaClient
 from scroll_evals.loca_environment import ServerEnvironment
-from scroll_evals.loca_warden import GRACE, descendants
+from scroll_evals.loca_supervisor import GRACE, descendants
 
 SCRIPT = Path("gem", "server", "http_server.py")  # in a checkout
 HEALTHY_SECONDS = 180.0  # it imports much, and several may be starting at once
 POLL = 0.2
 DYING_SECONDS = 10.0  # between a server's last answer and its end, on a busy machine
 PORTS = 3  # tries, when somebody takes the port that was free a moment ago
-LAST_WORDS = 2_000  # bytes of the log that an error repeats
+LOG_TAIL = 2_000  # bytes of the log that an error repeats
 _PASSED_ON = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL", "SSL_CERT_FILE")
 _LISTENING = "0A"  # a state in /proc/net/tcp
 _LOOPBACK = "0100007F"
@@ -38,8 +38,8 @@ _LOOPBACK = "0100007F"
 class LocaServer:
     """A server that answers. Make one with start(); use it in a with statement, or call stop()."""
 
-    def __init__(self, warden: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
-        self._warden = warden
+    def __init__(self, supervisor: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
+        self._supervisor = supervisor
         self._log = log
         self.client = LocaClient(port)
 
@@ -88,44 +88,44 @@ class LocaServer:
 
     @property
     def is_alive(self) -> bool:
-        return self._warden.poll() is None
+        return self._supervisor.poll() is None
 
     def has_died(self) -> bool:
         """Whether it ended by itself. One that does not answer may be about to, and is waited for."""
         try:
-            self._warden.wait(0 if self.client.is_healthy() else DYING_SECONDS)
+            self._supervisor.wait(0 if self.client.is_healthy() else DYING_SECONDS)
         except subprocess.TimeoutExpired:
             return False
         return True
 
     def stop(self) -> None:
-        """End the server and whatever it started."""
-        assert self._warden.stdin is not None
-        self._warden.stdin.close()
+        """End the server and all processes that it started."""
+        assert self._supervisor.stdin is not None
+        self._supervisor.stdin.close()
         try:
-            self._warden.wait(3 * GRACE)
+            self._supervisor.wait(3 * GRACE)
         except subprocess.TimeoutExpired:
-            self._warden.kill()  # the kernel ends the server with it
-            self._warden.wait()
+            self._supervisor.kill()  # the kernel ends the server with it
+            self._supervisor.wait()
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """The end of the server's log, for an error."""
         with self._log.open("rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - LAST_WORDS))
+            log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL))
             said = log.read().decode(errors="replace").strip()
         return f" It last wrote: {said}" if said else ""
 
     def _await_health(self, until: float, check: Callable[[], None]) -> None:
         while not self._answers():
             check()
-            self._must_live()
+            self._check_alive()
             if time.monotonic() > until:
-                raise ToolFailed(f"the sandbox server does not get healthy.{self.last_words()}", state="timeout")
+                raise ToolFailed(f"the sandbox server does not get healthy.{self.log_tail()}", state="timeout")
             time.sleep(POLL)
 
     def _answers(self) -> bool:
-        """Whether it answers. As long as it does not listen, whoever answers on its port is somebody else."""
-        found = listening(self._warden.pid)
+        """Whether it answers. While it does not listen itself, an answer on its port comes from another process."""
+        found = listening(self._supervisor.pid)
         if found is not None and found != {("127.0.0.1", self.client.port)}:
             if not found:
                 return False
@@ -133,10 +133,10 @@ class LocaServer:
             raise ToolFailed(f"the sandbox server listens on {where} instead of 127.0.0.1:{self.client.port} alone")
         return self.client.is_healthy()
 
-    def _must_live(self) -> None:
+    def _check_alive(self) -> None:
         if not self.is_alive:
-            status = self._warden.returncode
-            raise ToolFailed(f"the sandbox server ended with status {status}.{self.last_words()}")
+            status = self._supervisor.returncode
+            raise ToolFailed(f"the sandbox server ended with status {status}.{self.log_tail()}")
 
 
 def free_port() -> int:
@@ -190,7 +190,7 @@ def _spawn(
         "PYTHONDONTWRITEBYTECODE": "1",  # the checkout stays as it is
     }
     server = [environment.python, checkout / SCRIPT, "--host", "127.0.0.1", "--port", str(port)]
-    command = [sys.executable, "-I", loca_warden.__file__, *server, "--workspace-base", folder]
+    command = [sys.executable, "-I", loca_supervisor.__file__, *server, "--workspace-base", folder]
     with log.open("ab") as said:
         return subprocess.Popen(
             [str(part) for part in command],

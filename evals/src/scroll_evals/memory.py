@@ -46,7 +46,7 @@ from scroll_evals.protocols import (
     TrialOutcome,
     slug,
 )
-from scroll_evals.replay import SUBMIT, Timely, given_answer, left, recorded, seen
+from scroll_evals.replay import SUBMIT, DeadlineModel, given_answer, limits_left, metrics_and_steps, requests_seen
 from scroll_evals.tasks import Benchmark, DataFault, History, Question
 
 _READY = "ingested"  # a file in the folder of a history whose ingestion is complete
@@ -145,31 +145,31 @@ class MemoryTrial:
             closing(ProbeSession.begin(store, options, self._context(store, setup.context, work))) as session,
         ):
             try:
-                outcome, detail, answer = self._play(session, setup, stop)
+                outcome, detail, answer = self._answered(session, setup, stop)
             except ContextOverflow as error:
                 outcome, detail, answer = TrialOutcome.OVERFLOW, str(error), ""
             except ModelRefused as error:
                 outcome, detail, answer = TrialOutcome.REFUSED, str(error), ""
-            metrics, steps = recorded(list(session.own_events()), store.log.text)
+            metrics, steps = metrics_and_steps(list(session.own_events()), store.log.text)
         return self._attempt(outcome, detail, answer=answer, metrics=metrics, steps=steps)
 
     def requests(self, work: Path) -> list[dict[str, Any]]:
         with Store(self._folder(work)) as store:
             events = list(lineage(store, PROBE))
             names = [str(event.metadata["context"]) for event in events if "context" in event.metadata]
-            return seen(store, events, self._context(store, names[0], work)) if names else []
+            return requests_seen(store, events, self._context(store, names[0], work)) if names else []
 
     def discard(self, work: Path) -> None:
         shutil.rmtree(self._folder(work), ignore_errors=True)
 
-    def _play(self, session: ProbeSession, setup: Setup, stop: Stop) -> tuple[TrialOutcome, str, str]:
+    def _answered(self, session: ProbeSession, setup: Setup, stop: Stop) -> tuple[TrialOutcome, str, str]:
         """Let the agent work until it ends; how it ended, with a detail, and its answer."""
         text = session.store.log.text
         events = list(session.own_events())
         given = given_answer(events, text)  # in a process that was killed before it could say so
         if given is None:
-            limits = left(setup.limits, recorded(events, text)[0])
-            model = Timely(setup.model, limits.seconds)
+            limits = limits_left(setup.limits, metrics_and_steps(events, text)[0])
+            model = DeadlineModel(setup.model, limits.seconds)
             agent = Agent(
                 session,
                 model,

@@ -1,6 +1,6 @@
 """What the log tells of a trial: its numbers, its steps, its answer, and exactly what the model saw at each step.
 
-All of it is computed from events, so a trial that went on in a second process is told as one.
+All of it is computed from events, so a trial that was continued by a second process counts as one.
 """
 
 import datetime as dt
@@ -37,7 +37,7 @@ ROW_CHARS = 1_000  # of each
 _CUT_OFF = frozenset({"killed", "unknown"})  # states that a resuming process gives to what was under way
 
 
-def recorded(events: Sequence[Event], text: Callable[[Event], str]) -> tuple[Metrics, list[dict[str, Any]]]:
+def metrics_and_steps(events: Sequence[Event], text: Callable[[Event], str]) -> tuple[Metrics, list[dict[str, Any]]]:
     """The numbers and the steps of a session."""
     found = trajectory(events, text)
     usages = [event.metadata.get("usage", {}) for event in events if event.kind == Kind.EVICTION]  # of summaries
@@ -53,7 +53,7 @@ def recorded(events: Sequence[Event], text: Callable[[Event], str]) -> tuple[Met
     return metrics, found["steps"]
 
 
-def left(limits: Limits, used: Metrics) -> Limits:
+def limits_left(limits: Limits, used: Metrics) -> Limits:
     """What a trial that was interrupted may still use."""
 
     def less(limit: float | None, spent: float) -> float | None:
@@ -67,7 +67,7 @@ def left(limits: Limits, used: Metrics) -> Limits:
     )
 
 
-class Timely:
+class DeadlineModel:
     """A model that is asked for no longer than a task has time left; a reply that takes longer is given up."""
 
     def __init__(self, model: Model, seconds: float | None) -> None:
@@ -113,7 +113,7 @@ def given_answer(events: Iterable[Event], text: Callable[[Event], str]) -> tuple
     return (TrialOutcome.UNSUBMITTED if said else TrialOutcome.EMPTY_ANSWER), said
 
 
-def seen(store: Store, events: Sequence[Event], context: Context | None = None) -> list[dict[str, Any]]:
+def requests_seen(store: Store, events: Sequence[Event], context: Context | None = None) -> list[dict[str, Any]]:
     """What the model saw at each step, rebuilt from the log: the messages that differ from the step before.
 
     Each record has `step_index`, `keep` (how many messages of the step before begin this request too) and `messages`
