@@ -20,7 +20,7 @@ from scroll_evals.contexts import CONTEXTS
 from scroll_evals.ingested_view import PROBE, inherited_by
 from scroll_evals.protocols import TrialOutcome
 from scroll_evals.results import RunFolder
-from scroll_evals.runner import Progress, Runner
+from scroll_evals.runner import Runner, RunProgress
 from scroll_evals.tasks import DataFault
 from small import (
     FACTS,
@@ -39,7 +39,7 @@ TASKS = [f"small/{history}/{thing}" for history, facts in FACTS.items() for thin
 
 
 def test_a_run_and_its_folder(tmp_path: Path) -> None:
-    seen: list[Progress] = []
+    seen: list[RunProgress] = []
     agent, judge = agent_model(), judge_model()
     summary = runner(tmp_path / "run", agent, judge, on_progress=seen.append).run()
 

@@ -19,7 +19,7 @@ from scroll_evals.options import EvalOptions
 from scroll_evals.protocols import Setup, Suite, slug
 from scroll_evals.report import ReportedRun, Table, percent, read_runs, tables
 from scroll_evals.results import RunConfig, RunFolder, Start, Summary, runs_below, versions
-from scroll_evals.runner import Progress, Runner
+from scroll_evals.runner import Runner, RunProgress
 from scroll_evals.sft import Exported, examples
 from scroll_evals.summary import rescored
 from scroll_evals.tasks import DataFault
@@ -234,12 +234,12 @@ def score_again(paths: Sequence[Path], as_json: bool) -> None:
 
 
 @contextlib.contextmanager
-def display(label: str) -> Iterator[Callable[[Progress], None]]:
+def display(label: str) -> Iterator[Callable[[RunProgress], None]]:
     """Where a run stands, on stderr: one line that is kept up to date, or now and then a new one in a file."""
     if not sys.stderr.isatty():
         last = time.monotonic()
 
-        def tell(now: Progress) -> None:
+        def tell(now: RunProgress) -> None:
             nonlocal last
             if time.monotonic() - last >= QUIET_SECONDS:
                 last = time.monotonic()
@@ -257,7 +257,7 @@ def display(label: str) -> Iterator[Callable[[Progress], None]]:
         yield lambda now: bars.update(task, completed=now.done, total=now.total, status=progress_line(now))
 
 
-def progress_line(now: Progress) -> str:
+def progress_line(now: RunProgress) -> str:
     """Progress in one line."""
     spent = now.spending
     parts = [f"{now.done}/{now.total} done"]

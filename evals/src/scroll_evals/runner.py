@@ -26,7 +26,7 @@ from scroll_evals.tasks import DataFault
 POLL = 0.5  # seconds between two looks at the workers
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Where a run stands."""
 
     total: int
@@ -50,7 +50,7 @@ class Runner:
         jobs: int = 4,
         attempts: int = 6,
         keep_stores: bool = False,
-        on_progress: Callable[[Progress], None] | None = None,
+        on_progress: Callable[[RunProgress], None] | None = None,
     ) -> None:
         self.suite = suite
         self.folder = folder
@@ -111,13 +111,13 @@ class Runner:
             self.stop()
             _, pending = wait(pending, timeout=POLL)
 
-    def _progress(self, total: int, elapsed: float, already: int) -> Progress:
+    def _progress(self, total: int, elapsed: float, already: int) -> RunProgress:
         with self._lock:
             results = list(self._results.values())
             spending = replace(self._spending)
         counted = [result for result in results if result.counts]
         now = len(results) - already
-        return Progress(
+        return RunProgress(
             total=total,
             done=len(results),
             failed=sum(result.judged is None for result in results),
