@@ -65,7 +65,7 @@ class Screen:
         """Lines of Python behind a gutter."""
         python = Syntax("", "python", theme="ansi_dark", background_color="default")
         for line in python.highlight(visible(source)).split():
-            self.show(Text(gutter, style="cyan") + line, fit=True)
+            self.show(Text.assemble((gutter, "cyan"), line), fit=True)
 
     def show(self, made: Text | Markdown, *, end: str = "\n", fit: bool = False, copy: bool = False) -> None:
         """Print what rich has made of a text that is safe."""
