@@ -93,27 +93,22 @@ def commands() -> dict[str, tuple[str, str]]:
         except OSError:
             continue  # not a folder
         for package in packages:
-            inside = False
-            for line in _lines(f"{folder or '.'}/{package}/entry_points.txt"):
-                if line.startswith("["):
-                    inside = line.strip() == f"[{GROUP}]"
-                elif inside and "=" in line:
-                    name, _, where = line.partition("=")
-                    summary = _summary(f"{folder or '.'}/{package}/METADATA")
-                    found.setdefault(name.strip(), (where.partition("[")[0].strip(), summary))
+            where = f"{folder or '.'}/{package}"
+            declared = _contents(f"{where}/entry_points.txt").partition(f"[{GROUP}]")[2].partition("\n[")[0]
+            for line in declared.splitlines():
+                name, _, target = line.partition("=")
+                if target:
+                    summary = _contents(f"{where}/METADATA").partition("\nSummary:")[2].partition("\n")[0]
+                    found.setdefault(name.strip(), (target.partition("[")[0].strip(), summary.strip()))
     return found
 
 
-def _summary(file: str) -> str:
-    return next((line.partition(":")[2].strip() for line in _lines(file) if line.startswith("Summary:")), "")
-
-
-def _lines(file: str) -> list[str]:
+def _contents(file: str) -> str:
     try:
-        with open(file, encoding="utf-8", errors="replace") as opened:
-            return opened.readlines()
+        with open(file, "rb") as opened:
+            return opened.read().decode("utf-8", "replace")
     except OSError:
-        return []  # not every package has such a file
+        return ""  # not every package has such a file
 
 
 def main() -> None:
