@@ -11,6 +11,7 @@ from open_journals import journal_of
 from scroll_context.errors import BadInput, ToolFailed
 from scroll_context.events import Event, Kind, Scope
 from scroll_context.store.log import EventLog
+from scroll_context.surface.json_schema import doc_of
 from scroll_context.surface.toolbox import Toolbox
 from scroll_context.surface.tools import Tool, tool
 
@@ -150,3 +151,25 @@ def test_fault_26_only_what_has_effects_is_not_to_be_repeated(log: EventLog) -> 
         assert "has effects; the same call again changes nothing more" in told["sets"]
     assert log.tail(1) == []
     assert [log.get(box.call("sends", (1,)).call_seq).kind] == [Kind.TOOL_CALL]
+
+
+# relatives --------------------------------------------------------------------------------------------------
+
+
+def test_a_coroutine_that_exits_does_not_end_the_loop_of_all_others(log: EventLog) -> None:
+    @tool
+    async def leave() -> None:
+        raise SystemExit("enough")
+
+    @tool
+    async def stay() -> str:
+        return "here"
+
+    box = toolbox(log, leave, stay, default_timeout=20.0)
+    with pytest.raises(ToolFailed, match="SystemExit: enough"):
+        box.call("leave")
+    assert box.call("stay").value == "here"
+
+
+def test_a_server_cannot_fill_the_prompt_with_one_description() -> None:
+    assert len(doc_of("word " * 1_000_000, {})) < 21_000
