@@ -340,15 +340,19 @@ class Session:
             metadata={name: value for name, value in metadata.items() if value},
         )
 
-    def run(self, source: str, call_id: str = "", *, name: str = "exec") -> Event:
-        """Run a cell of the model and record what it showed; the observation is returned."""
+    def run(self, source: str, call_id: str = "", *, name: str = "exec", echo: bool = False) -> Event:
+        """Run a cell of the model and record what it showed; the observation is returned.
+
+        A search never finds a cell that uses `ms`, nor what that shows. `echo` says the same of one that does not,
+        for sessions that do nothing but recall.
+        """
         source = str(source)
         try:
             self.journal.require_room()
         except QuotaReached as error:
             return self.answer(ToolCall(call_id, name), f"not run: {error}", "refused")
-        echo = {"echo": True} if recalls(source) else {}
-        cell = self.record(Kind.CELL, role="assistant", name=name, tool_call_id=call_id, content=source, metadata=echo)
+        marks = {"echo": True} if echo or recalls(source) else {}
+        cell = self.record(Kind.CELL, role="assistant", name=name, tool_call_id=call_id, content=source, metadata=marks)
         result = self.environment.run(source, cell, self.cell_timeout)
         memory = self.environment.memory
         text = observation(result) + "".join(f"\n[note] {note}" for note in memory.notes)
@@ -364,7 +368,7 @@ class Session:
         metadata: dict[str, Any] = {"bound": bound, "seqs": given}
         if UNKNOWN_SEQ in result.seqs:
             metadata["unknown"] = True  # it was given events that cannot be named, too
-        if memory.calls:
+        if memory.calls or echo:
             metadata["echo"] = True
         draft = self.journal.draft(
             Kind.OBSERVATION, role="tool", name=name, tool_call_id=call_id, reply_to=cell.seq, content=text,

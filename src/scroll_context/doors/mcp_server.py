@@ -1,0 +1,449 @@
+"""Scroll as an MCP server: a coding assistant searches, expands, computes over and adds to what a store remembers.
+
+Four tools, because every schema costs tokens in each request of the assistant: `search` and `expand` read, `exec` runs
+a cell in a jailed kernel with `ms`, `note` keeps something. Answers are compact texts with seqs; what goes wrong is a
+text with a remedy. The server reaches one task (the project that it was started for) unless it is told to reach all.
+
+Searches and expansions are not recorded: they change nothing, and the assistant's own transcript has them. Cells are
+recorded in a session of their client, as echoes, so that no recall finds itself. Each client has a kernel of its own.
+Over standard streams, and over HTTP where the protocol has sessions, the connection tells clients apart; the newer
+protocol has no sessions, so there a client names its kernel, as the answer before told it to. An idle kernel is closed
+and comes back with its variables.
+
+This module needs the `mcp` extra; its HTTP half speaks only to holders of a token who name an expected host.
+"""
+
+import asyncio
+import contextlib
+import hmac
+import inspect
+import logging
+import re
+import socket
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar
+
+from anyio import CancelScope, to_thread
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ResourceError
+from mcp.server.transport_security import TransportSecuritySettings
+from mcp.types import CallToolResult, TextContent, ToolAnnotations
+from pydantic import Field, WithJsonSchema
+
+from scroll_context import __version__
+from scroll_context.background import in_thread
+from scroll_context.errors import BadInput, KernelError, ScrollError, UnknownSeq
+from scroll_context.events import Event, Kind, Scope
+from scroll_context.kernel.kernel import KernelOptions
+from scroll_context.session.session import Session, SessionOptions
+from scroll_context.store.journal import Journal
+from scroll_context.store.store import Store
+from scroll_context.surface.memory import MemorySurface, NoSession
+from scroll_context.text.printable import printable
+
+T = TypeVar("T")
+Reach = Literal["task", "all"]
+
+SNIPPET_CHARS = 300  # of a hit
+PAGE_CHARS = 12_000  # of one answer of expand
+PRINTED_CHARS = 16_000  # of a cell's output
+MAX_SEQS = 200  # of one expand
+MAX_HITS = 50
+MAX_LINES = 200  # of a session
+MAX_NOTE = 20_000  # characters
+MAX_KERNELS = 16  # that are open at once; the one that was used longest ago makes room
+IDLE_SECONDS = 900.0
+PROGRESS_SECONDS = 2.0
+LEASE_SECONDS = 10.0
+AGENT = "mcp"
+SHOWN = {"anthropic/alwaysLoad": True}  # not behind Claude Code's search for tools: a tool that is not seen is not used
+NOTE = "note"  # the kind of what `note` appends
+
+_logger = logging.getLogger("scroll_context.mcp")
+
+INSTRUCTIONS = (
+    "The whole history of this user's work, searchable. Search before you say that something was never said or done, "
+    "and after a compaction to find what you no longer see. Answers carry seqs; `expand` returns the exact texts. For "
+    "counting, comparing or reading much use `exec`, which shows only what it prints."
+)
+
+Seqs = Annotated[
+    Any,
+    WithJsonSchema({"type": "string"}),
+    Field(description='such as "12", "12,15" or "12-20"'),
+]
+
+
+class RecallServer:
+    """The four tools and two resources, on one store. `close` ends the kernels."""
+
+    def __init__(self, store: Store, *, task: str, reach: Reach = "task", max_kernels: int = MAX_KERNELS) -> None:
+        self.store = store
+        self.task = task
+        self.reach = reach
+        self.grant = Scope("", AGENT, task).grant(reach)
+        self._memory = MemorySurface(store, Scope("", AGENT, task), reach, NoSession())
+        self._kernels = _Kernels(store, task, reach, max_kernels)
+        self._own_kernel = f"k-{uuid.uuid4().hex[:12]}"  # of the client over standard streams
+        self._noting = asyncio.Lock()
+        self.mcp = MCPServer("scroll", version=__version__, instructions=INSTRUCTIONS, log_level="ERROR")
+        reads, writes = ToolAnnotations(read_only_hint=True), ToolAnnotations(read_only_hint=False)
+        for function, hints in ((self.search, reads), (self.expand, reads), (self.exec, writes), (self.note, writes)):
+            said = inspect.getdoc(function)
+            self.mcp.add_tool(function, description=said, annotations=hints, meta=SHOWN, structured_output=False)
+        self.mcp.resource("scroll://event/{seq}", mime_type="text/plain")(self.event)
+        self.mcp.resource("scroll://session/{session_id}", mime_type="text/plain")(self.session)
+
+    async def close(self) -> None:
+        await self._kernels.close()
+        self._memory.close()
+
+    # tools; their docstrings are what the model reads -----------------------------------------------------
+
+    async def search(
+        self,
+        query: Annotated[str, Field(description='words; OR, AND, NOT, "phrases" and prefix* work')],
+        k: Annotated[int, Field(description="most hits")] = 10,
+        role: Annotated[str, Field(description="user, assistant or tool")] = "",
+        session_id: str = "",
+        created_from: Annotated[str, Field(description="a date")] = "",
+        created_to: Annotated[str, Field(description="a date, included")] = "",
+    ) -> CallToolResult:
+        """Find past messages, calls and results by words, best first. A hit has its seq; `expand` gives the whole."""
+
+        def work() -> str:
+            given = {
+                "role": role, "session_id": session_id, "created_from": created_from, "created_to": created_to
+            }  # fmt: skip
+            filters = {name: value for name, value in given.items() if value}
+            found = self._memory.search(query, min(k, MAX_HITS), **filters).value
+            lines = [_heading(row) + "\n  " + _on_one_line(_shown(row), SNIPPET_CHARS) for row in found["rows"]]
+            return "\n".join([*lines, *([f"({found['note']})"] if found["note"] else []), *self._nothing_here(lines)])
+
+        return await _answer(lambda: _in_thread(work))
+
+    async def expand(
+        self,
+        seqs: Seqs,
+        start: Annotated[int, Field(description="where in a long text to begin, in characters")] = 0,
+    ) -> CallToolResult:
+        """The exact texts at seqs. A long text comes in pages; the end of a page says how to go on."""
+        return await _answer(lambda: _in_thread(lambda: self._pages(_seqs_of(seqs), max(0, start))))
+
+    async def exec(
+        self,
+        source: Annotated[str, Field(description="Python; only what it prints is shown")],
+        ctx: Context[Any, Any],
+        kernel: Annotated[str, Field(description="whose variables to use, if an answer named one")] = "",
+    ) -> CallToolResult:
+        """Run a cell in a sandboxed Python kernel that keeps its variables.
+
+        In it, `ms.search(query, k=10)`, `ms.grep(text)` (every occurrence, counted) and `ms.expand(seq)` return rows
+        (seq, role, created_at, session_id, content), `ms.outline()` one row a session, `ms.sql_query(sql)` reads
+        hist.conversation_history; help(ms) tells the rest.
+        """
+        name = kernel or _kernel_of(ctx, self._own_kernel)
+        fresh = f"k-{uuid.uuid4().hex[:12]}"
+
+        async def work() -> str:
+            try:
+                async with self._kernels.use(name or fresh) as session:
+                    text = await self._run(session, source, ctx)
+            except KernelError as error:
+                raise KernelError(f"exec is not possible: {error} `search` and `expand` still work.") from error
+            return text if name else f'{text}\n[pass kernel="{fresh}" to keep these variables]'
+
+        return await _answer(work)
+
+    async def note(
+        self,
+        text: Annotated[str, Field(description="a decision, fact or instruction, in whole sentences")],
+    ) -> CallToolResult:
+        """Keep something worth finding later. It is searchable at once, in every later session of this project."""
+
+        def work() -> str:
+            if not text.strip() or len(text) > MAX_NOTE:
+                raise BadInput(f"a note has 1 to {MAX_NOTE:,} characters, not {len(text.strip()):,}; shorten it")
+            journal = Journal(self.store.log, Scope(f"notes-{self.task}", AGENT, self.task), wait=LEASE_SECONDS)
+            try:
+                event = journal.append(journal.draft(NOTE, role="assistant", content=text))
+            finally:
+                journal.close()
+            return f"kept as seq {event.seq}"
+
+        async with self._noting:
+            return await _answer(lambda: to_thread.run_sync(work))
+
+    # resources ------------------------------------------------------------------------------------------
+
+    async def event(self, seq: str) -> str:
+        """One event: where it belongs, and its text."""
+        return await _read(lambda: self._pages(_seqs_of(seq), 0))
+
+    async def session(self, session_id: str) -> str:
+        """A session: one line for each of its messages."""
+
+        def work() -> str:
+            events = self.store.log.iterate(session_id=session_id, kind=[Kind.CONVERSATION, NOTE])
+            lines = [
+                f"{_heading(_facts(event))}: {_on_one_line(event.headline or event.content, 120)}"
+                for event in events
+                if self.grant.permits(event)
+            ]
+            if not lines:
+                raise UnknownSeq(f"no session {session_id!r} within reach; hits of `search` name sessions")
+            if (more := len(lines) - MAX_LINES) > 0:
+                lines[MAX_LINES:] = [f"({more:,} more; `expand` takes ranges of seqs)"]
+            return "\n".join(lines)
+
+        return await _read(work)
+
+    # work ---------------------------------------------------------------------------------------------
+
+    def _nothing_here(self, lines: Sequence[str]) -> list[str]:
+        """What to say of an empty answer when the reach itself is empty."""
+        if lines or self.reach == "all" or self.store.log.sessions(self.grant):
+            return []
+        said = (
+            f"(nothing is recorded for this project yet, which is task {self.task!r} of the store. The user can import "
+            "its past with `scroll import`, or start the server with --reach all)"
+        )
+        return [said]
+
+    def _pages(self, seqs: Sequence[int], start: int) -> str:
+        events = self.store.log.get_many(seqs, self.grant)
+        if not events:
+            raise UnknownSeq(
+                f"nothing within reach at seq {', '.join(map(str, seqs[:10]))}. Take seqs from the hits of `search`."
+            )
+        parts: list[str] = []
+        room = PAGE_CHARS
+        for place, event in enumerate(events):
+            if room <= 0:
+                parts.append(f'(the page is full; expand(seqs="{_span(events[place:])}") goes on)')
+                break
+            if event.payload is None or event.payload.is_text:
+                text = printable(self.store.log.text(event))
+            else:
+                text = f"{event.content} (`scroll get {event.seq}` writes the bytes)"
+            begin = start if place == 0 else 0
+            shown = text[begin : begin + room]
+            room -= len(shown) + 100
+            parts.append(f"{_heading(_facts(event))}\n{shown}")
+            if (end := begin + len(shown)) < len(text):
+                parts.append(f'({end:,} of {len(text):,} characters; expand(seqs="{event.seq}", start={end}) goes on)')
+                room = 0
+        return "\n\n".join(parts)
+
+    async def _run(self, session: Session, source: str, ctx: Context[Any, Any]) -> str:
+        """Run a cell, with signs of life for the client. When the client cancels, the cell is interrupted."""
+        began = time.monotonic()
+        call_id = f"mcp-{uuid.uuid4().hex}"
+        cell = asyncio.wrap_future(in_thread(lambda: session.run(source, call_id, echo=True), "mcp-cell"))
+        try:
+            while not (await asyncio.wait([cell], timeout=PROGRESS_SECONDS))[0]:
+                seconds = time.monotonic() - began
+                calls = session.environment.memory.calls
+                await ctx.report_progress(
+                    seconds, session.cell_timeout, f"running for {seconds:.0f} s, {calls} recalls"
+                )
+        except BaseException:
+            with CancelScope(shield=True):
+                while not cell.done():
+                    session.interrupt()  # again until it has ended: at first it may not have begun
+                    await asyncio.wait([cell], timeout=0.05)
+            raise
+        return cell.result().content
+
+
+class _Kernels:
+    """The sessions of clients, opened when they first run a cell; one that is idle is closed when another is used."""
+
+    def __init__(self, store: Store, task: str, reach: Reach, most: int) -> None:
+        self._store = store
+        self._task = task
+        self._reach = reach
+        self._most = most
+        self._clients: dict[str, _Client] = {}  # the one that was used longest ago first
+        self._changing = asyncio.Lock()
+
+    @contextlib.asynccontextmanager
+    async def use(self, name: str) -> AsyncIterator[Session]:
+        """The session of a client, for one cell at a time."""
+        if not re.fullmatch(r"[\w.-]{1,80}", name, re.ASCII):
+            raise BadInput(f"there is no kernel {name[:80]!r}; leave `kernel` out to get one")
+        async with self._changing:
+            client = self._clients.pop(name, None) or _Client()
+            self._clients[name] = client
+            client.users += 1
+        try:
+            async with client.running:
+                if client.session is None:
+                    await self._make_room()
+                    client.session = await to_thread.run_sync(self._open, name)
+                yield client.session
+        finally:
+            client.users -= 1
+            client.used = time.monotonic()
+
+    async def _make_room(self) -> None:
+        async with self._changing:
+            idle = [client for client in self._clients.values() if client.session is not None and not client.users]
+            open_now = sum(client.session is not None for client in self._clients.values())
+            for client in idle:
+                if open_now >= self._most or time.monotonic() - client.used > IDLE_SECONDS:
+                    session, client.session = client.session, None
+                    open_now -= 1
+                    assert session is not None
+                    await to_thread.run_sync(session.close)
+            self._clients = {name: one for name, one in self._clients.items() if one.session or one.users}
+
+    def _open(self, name: str) -> Session:
+        options = SessionOptions(reach=self._reach, kernel=KernelOptions(output_chars=PRINTED_CHARS))
+        session_id = f"{AGENT}-{self._task}-{name}"  # with the task, so that a name leads into no other project
+        return Session.open_or_resume(
+            self._store, session_id, agent_id=AGENT, task_id=self._task, options=options, wait=LEASE_SECONDS
+        )
+
+    async def close(self) -> None:
+        for client in self._clients.values():
+            if client.session is not None:
+                await to_thread.run_sync(client.session.close)
+        self._clients.clear()
+
+
+class _Client:
+    """One client's session, and whether it is in use."""
+
+    def __init__(self) -> None:
+        self.session: Session | None = None
+        self.running = asyncio.Lock()
+        self.users = 0  # cells that run or wait
+        self.used = time.monotonic()
+
+
+# serving ------------------------------------------------------------------------------------------------
+
+
+async def serve_stdio(server: RecallServer) -> None:
+    """Serve one client over standard input and output, until it leaves."""
+    try:
+        await server.mcp.run_stdio_async()
+    finally:
+        with CancelScope(shield=True):
+            await server.close()
+
+
+async def serve_http(server: RecallServer, listening: socket.socket, token: str, hosts: Iterable[str] = ()) -> None:
+    """Serve clients that hold the token over streamable HTTP, at /mcp. `hosts` are names besides those of loopback."""
+    import uvicorn
+
+    port = listening.getsockname()[1]
+    names = [f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]", *hosts)]
+    security = TransportSecuritySettings(allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names])
+    app = server.mcp.streamable_http_app(transport_security=security)
+    config = uvicorn.Config(_TokenRequired(app, token), log_level="error", timeout_graceful_shutdown=2)
+    try:
+        await uvicorn.Server(config).serve(sockets=[listening])
+    finally:
+        with CancelScope(shield=True):
+            await server.close()
+
+
+class _TokenRequired:
+    """Answers 401 to a request that does not bear the token, before anything else looks at it."""
+
+    def __init__(self, app: Any, token: str) -> None:
+        self._app = app
+        self._expected = f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+            if not hmac.compare_digest(given, self._expected):
+                headers = [(b"content-type", b"text/plain"), (b"www-authenticate", b"Bearer")]
+                body = b"this server needs its token: send the header 'Authorization: Bearer TOKEN'"
+                await send({"type": "http.response.start", "status": 401, "headers": headers})
+                await send({"type": "http.response.body", "body": body})
+                return
+        await self._app(scope, receive, send)
+
+
+# texts --------------------------------------------------------------------------------------------------
+
+
+async def _answer(work: Callable[[], Awaitable[str]]) -> CallToolResult:
+    """What the work says; what goes wrong is an answer that the model can act on."""
+    try:
+        return _result(await work())
+    except ScrollError as error:
+        return _result(str(error), is_error=True)
+    except Exception as error:  # a fault of ours: the SDK would only say that there was one
+        _logger.exception("a tool failed")
+        said = f"{type(error).__name__}: {error}. This is a fault of the server, which has logged it; try another way."
+        return _result(said, is_error=True)
+
+
+async def _read(work: Callable[[], str]) -> str:
+    """The text of a resource."""
+    try:
+        return await _in_thread(work)
+    except ScrollError as error:
+        raise ResourceError(str(error)) from error
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    return await to_thread.run_sync(work, abandon_on_cancel=True)
+
+
+def _result(text: str, *, is_error: bool = False) -> CallToolResult:
+    return CallToolResult(content=[TextContent(text=text)], is_error=is_error)
+
+
+def _kernel_of(ctx: Context[Any, Any], own: str) -> str:
+    """The kernel of the client that this request comes from; "" where the protocol cannot tell clients apart."""
+    if ctx.headers is None:
+        return own  # standard streams: the process has one client
+    session = ctx.headers.get("mcp-session-id", "")
+    return f"h-{session}" if session else ""
+
+
+def _seqs_of(given: Any) -> list[int]:
+    """The seqs in "12", "12,15", "12-20"; models also send numbers and lists."""
+    parts = given if isinstance(given, list | tuple) else str(given).strip("[]() ").split(",")
+    seqs: dict[int, None] = {}
+    for part in parts:
+        span = re.fullmatch(r"\s*(?:seq\s*)?(\d{1,18})(?:\s*(?:-|\u2013|to)\s*(\d{1,18}))?\s*", str(part))
+        if span is None:
+            raise BadInput(f'seqs are written "12", "12,15" or "12-20", not {str(part)[:80]!r}')
+        first, last = int(span[1]), int(span[2] or span[1])
+        if len(seqs) + last - first >= MAX_SEQS:
+            raise BadInput(f"expand takes at most {MAX_SEQS} seqs at once; take a part, or use `exec` with ms.expand")
+        seqs.update(dict.fromkeys(range(first, last + 1)))
+    return list(seqs)
+
+
+def _span(events: Sequence[Event]) -> str:
+    seqs = [event.seq for event in events]
+    whole = seqs == list(range(seqs[0], seqs[-1] + 1)) and len(seqs) > 2
+    return f"{seqs[0]}-{seqs[-1]}" if whole else ",".join(map(str, seqs))
+
+
+def _facts(event: Event) -> dict[str, Any]:
+    return {name: getattr(event, name) for name in ("seq", "created_at", "role", "kind", "name", "session_id")}
+
+
+def _heading(row: Mapping[str, Any]) -> str:
+    who = " ".join(filter(None, (row["role"] or row["kind"], row.get("name", ""))))
+    return printable(f"[{row['seq']}] {row['created_at'][:16].replace('T', ' ')} {who} (session {row['session_id']})")
+
+
+def _shown(row: Mapping[str, Any]) -> str:
+    return str(row["content"] if len(row["content"]) <= SNIPPET_CHARS else row["snippet"])
+
+
+def _on_one_line(text: str, chars: int) -> str:
+    line = " ".join(printable(text).split())
+    return line if len(line) <= chars else line[: chars - 1] + "…"

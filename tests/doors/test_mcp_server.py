@@ -1,0 +1,390 @@
+"""The MCP server, driven by the real client: in process, over standard streams and over HTTP."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+pytest.importorskip("mcp")
+
+import httpx2
+from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from mcp.types import CallToolResult
+
+from scroll_context.doors import mcp_server
+from scroll_context.doors.mcp_server import RecallServer
+from scroll_context.doors.project import project_task
+from scroll_context.events import Draft
+from scroll_context.store.store import Store
+from scroll_context.view.tokens import estimate
+
+SCROLL = [sys.executable, "-c", "from scroll_context.cli.main import main; main()"]
+TOKEN = "a-token-of-the-tests"
+LONG = "A long report. " + "0123456789 " * 3_000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with the past of two projects; the first five events are of `shop-1`."""
+    folder: Path = tmp_path_factory.mktemp("mcp") / "store"
+    said = [
+        ("user", "shop-1", "The heron stands at the weir, and the port is 8443."),
+        ("assistant", "shop-1", "Noted: the port is 8443."),
+        ("tool", "shop-1", LONG),
+        ("user", "shop-1", "Use \x1b[31mtabs\x1b[0m, never spaces."),
+        ("user", "shop-1", "The deadline moved to March."),
+        ("user", "other-2", "The heron of another project has the password tulip."),
+    ]
+    with Store(folder, create=True) as store:
+        for role, task, text in said:
+            store.append(Draft(role=role, task_id=task, session_id=f"chat-{task}", content=text))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def store(folder: Path) -> Iterator[Store]:
+    with Store(folder) as store:
+        yield store
+
+
+def in_process(store: Store, work: Callable[[Client], Awaitable[None]], **options: Any) -> None:
+    """Run `work` with a client that is connected to a server in this process."""
+
+    async def main() -> None:
+        server = RecallServer(store, **{"task": "shop-1", **options})
+        try:
+            async with Client(server.mcp, cache=None) as client:
+                await work(client)
+        finally:
+            await server.close()
+
+    anyio.run(main)
+
+
+def text_of(result: CallToolResult) -> str:
+    (block,) = result.content
+    assert block.type == "text"
+    return block.text
+
+
+async def said(client: Client, tool: str, **arguments: Any) -> str:
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, text_of(result)
+    assert result.structured_content is None, "everything would be sent twice"
+    return text_of(result)
+
+
+async def refused(client: Client, tool: str, **arguments: Any) -> str:
+    result = await client.call_tool(tool, arguments)
+    assert result.is_error
+    return text_of(result)
+
+
+# what it offers -----------------------------------------------------------------------------------------------
+
+
+def test_four_tools_cost_less_than_1500_tokens(store: Store) -> None:
+    async def work(client: Client) -> None:
+        tools = (await client.list_tools()).tools
+        assert [tool.name for tool in tools] == ["search", "expand", "exec", "note"]
+        sent = json.dumps([tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in tools])
+        assert estimate(sent) + estimate(client.instructions or "") < 1_500
+        assert len(sent) < 4_500
+        hints = {tool.name: tool.annotations.read_only_hint for tool in tools if tool.annotations}
+        assert hints == {"search": True, "expand": True, "exec": False, "note": False}
+
+    in_process(store, work)
+
+
+def test_search_gives_compact_hits_of_this_project_only(store: Store) -> None:
+    async def work(client: Client) -> None:
+        found = await said(client, "search", query="heron")
+        assert re.search(r"^\[1\] \d{4}-\d\d-\d\d \d\d:\d\d user \(session chat-shop-1\)\n  The heron stands", found)
+        assert "tulip" not in found
+        assert "[6]" not in await said(client, "search", query="password tulip")
+        long = await said(client, "search", query="report", k="3")
+        assert len(long) < 600
+        tabs = await said(client, "search", query="spaces", role="user")
+        assert "Use tabs, never spaces." in tabs and "\x1b" not in tabs
+        assert "[4]" not in await said(client, "search", query="spaces", role="assistant")
+        assert "created_from" not in await said(client, "search", query="heron", created_from="2020-01-01")
+
+    in_process(store, work)
+
+
+def test_reach_all_is_the_whole_store_and_an_empty_project_says_so(store: Store) -> None:
+    async def everything(client: Client) -> None:
+        assert "tulip" in await said(client, "search", query="password tulip")
+
+    async def nothing(client: Client) -> None:
+        found = await said(client, "search", query="heron")
+        assert "nothing is recorded for this project yet, which is task 'empty-3'" in found
+        assert "--reach all" in found
+
+    in_process(store, everything, reach="all")
+    in_process(store, nothing, task="empty-3")
+
+
+def test_expand_pages_through_long_texts_and_stays_within_reach(store: Store) -> None:
+    async def work(client: Client) -> None:
+        assert (await said(client, "expand", seqs="1")).endswith(
+            "\nThe heron stands at the weir, and the port is 8443."
+        )
+        assert (await said(client, "expand", seqs=[1, 5])).count("(session chat-shop-1)") == 2
+        page, read = await said(client, "expand", seqs="3-5"), ""
+        while goes_on := re.search(r"\((.*) of (.*) characters; expand\(seqs=\"3\", start=(\d+)\) goes on\)", page):
+            read += page.split("\n", 1)[1].split("\n\n(")[0]
+            page = await said(client, "expand", seqs="3", start=int(goes_on[3]))
+        assert read + page.split("\n", 1)[1] == LONG
+        assert "The page is full" not in read
+        assert "Take seqs from the hits" in await refused(client, "expand", seqs="6")
+        assert 'seqs are written "12"' in await refused(client, "expand", seqs="the first")
+        assert "at most 200" in await refused(client, "expand", seqs="1-100000")
+
+    in_process(store, work)
+
+
+def test_a_page_that_is_full_says_where_to_go_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp_server, "PAGE_CHARS", 60)
+
+    async def work(client: Client) -> None:
+        assert '(the page is full; expand(seqs="2,4") goes on)' in await said(client, "expand", seqs="1,2,4")
+
+    in_process(store, work)
+
+
+def test_resources_are_events_and_sessions(store: Store) -> None:
+    async def work(client: Client) -> None:
+        templates = (await client.list_resource_templates()).resource_templates
+        assert {one.uri_template for one in templates} == {"scroll://event/{seq}", "scroll://session/{session_id}"}
+        (event,) = (await client.read_resource("scroll://event/5")).contents
+        assert getattr(event, "text", "").endswith("The deadline moved to March.")
+        (session,) = (await client.read_resource("scroll://session/chat-shop-1")).contents
+        assert "[2] " in getattr(session, "text", "")
+        with pytest.raises(MCPError, match="within reach"):
+            await client.read_resource("scroll://event/6")
+        with pytest.raises(MCPError, match="within reach"):
+            await client.read_resource("scroll://session/chat-other-2")
+
+    in_process(store, work)
+
+
+def test_a_note_is_found_later(store: Store) -> None:
+    async def work(client: Client) -> None:
+        kept = await said(client, "note", text="Decision: releases are cut on Thursdays, called ospreys.")
+        seq = re.fullmatch(r"kept as seq (\d+)", kept)
+        assert seq is not None
+        assert f"[{seq[1]}]" in await said(client, "search", query="ospreys")
+        assert "shorten it" in await refused(client, "note", text="x" * 30_000)
+        assert "1 to" in await refused(client, "note", text="  ")
+
+    in_process(store, work)
+
+
+# cells --------------------------------------------------------------------------------------------------------
+
+
+def test_cells_keep_variables_reach_the_history_and_are_never_found(store: Store) -> None:
+    async def work(client: Client) -> None:
+        assert await said(client, "exec", source="hits = ms.search('weir')\nprint(len(hits), hits[0]['seq'])") == "1 1"
+        assert await said(client, "exec", source="print(hits[0]['content'][:9])") == "The heron"
+        assert "[1]" in await said(client, "search", query="weir")
+        found = await said(client, "search", query="weir hits content")
+        assert re.findall(r"^\[(\d+)\]", found, re.MULTILINE) == ["1"]
+        assert (await said(client, "exec", source="print(len(ms.search('tulip')))")).split("\n")[0] == "0"
+        assert "ZeroDivisionError" in await said(client, "exec", source="1 / 0")
+        assert "leave `kernel` out" in await refused(client, "exec", source="1", kernel="../x")
+
+    in_process(store, work)
+
+
+def test_progress_is_reported_while_a_cell_runs(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp_server, "PROGRESS_SECONDS", 0.05)
+    told: list[tuple[float, str | None]] = []
+    enough = anyio.Event
+
+    async def work(client: Client) -> None:
+        seen = enough()
+
+        async def progress(done: float, total: float | None, message: str | None) -> None:
+            told.append((done, message))
+            if len(told) >= 3:
+                seen.set()
+
+        async with anyio.create_task_group() as group:
+
+            async def run() -> None:
+                source = "import time\nwhile True: time.sleep(0.01)"
+                await client.call_tool("exec", {"source": source}, progress_callback=progress)
+
+            group.start_soon(run)
+            with anyio.fail_after(60):
+                await seen.wait()
+            group.cancel_scope.cancel()
+
+    in_process(store, work)
+    assert told[0][0] <= told[1][0] <= told[2][0]
+    assert "recalls" in str(told[0][1])
+
+
+async def cancel_a_cell(client: Client, kernel: dict[str, str]) -> None:
+    """Start an endless cell, cancel it, and find the variables that it had bound."""
+    await said(client, "exec", source="seen = 1", **kernel)
+    with anyio.move_on_after(1.5) as scope:
+        await client.call_tool("exec", {"source": "seen = 2\nwhile True: pass", **kernel})
+    assert scope.cancelled_caught
+    with anyio.fail_after(30):
+        assert await said(client, "exec", source="print(seen)", **kernel) == "2"
+
+
+def test_cancelling_interrupts_the_cell_and_keeps_its_variables(store: Store) -> None:
+    async def work(client: Client) -> None:
+        await cancel_a_cell(client, {})
+
+    in_process(store, work)
+
+
+def test_a_kernel_that_made_room_comes_back_with_its_variables(store: Store) -> None:
+    async def work(client: Client) -> None:
+        await said(client, "exec", source="mine = 'a'", kernel="one")
+        await said(client, "exec", source="mine = 'b'", kernel="two")
+        assert await said(client, "exec", source="print(mine)", kernel="one") == "a"
+
+    async def elsewhere(client: Client) -> None:
+        assert "NameError" in await said(client, "exec", source="print(mine)", kernel="one")
+
+    in_process(store, work, max_kernels=1)
+    in_process(store, elsewhere, task="other-2")
+
+
+def test_a_project_is_its_folder_and_not_only_its_name(tmp_path: Path) -> None:
+    one, other = tmp_path / "a" / "api", tmp_path / "b" / "api"
+    assert project_task(one) != project_task(other)
+    assert re.fullmatch(r"api-[0-9a-f]{8}", project_task(one))
+    assert project_task(tmp_path / "a b\n") == project_task(tmp_path / "x" / ".." / "a b\n")
+
+
+# over standard streams ----------------------------------------------------------------------------------------
+
+
+def test_over_standard_streams(folder: Path) -> None:
+    arguments = [*SCROLL[1:], "mcp", "--store", str(folder), "--task", "shop-1"]
+    parameters = StdioServerParameters(command=SCROLL[0], args=arguments)
+
+    async def main() -> None:
+        for mode in ("auto", "legacy"):
+            async with Client(parameters, cache=None, mode=mode) as client:
+                assert "[1]" in await said(client, "search", query="heron")
+                assert "8443" in await said(client, "expand", seqs="1")
+                await said(client, "exec", source="x = 41")
+                assert await said(client, "exec", source="print(x + 1)") == "42"
+                await cancel_a_cell(client, {})
+
+    anyio.run(main)
+
+
+# over HTTP ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def url(folder: Path) -> Iterator[str]:
+    """A server over HTTP, in a process of its own."""
+    command = [*SCROLL, "mcp", "--store", str(folder), "--task", "shop-1", "--http", "--port", "0"]
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env={**os.environ, "SCROLL_MCP_TOKEN": TOKEN}
+    )
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    where = re.search(r"http://\S+/mcp", line)
+    assert where is not None, line + process.stderr.read()
+    assert TOKEN not in line
+    yield where[0]
+    process.send_signal(signal.SIGINT)
+    process.wait(timeout=60)
+    process.stderr.close()
+
+
+@contextlib.asynccontextmanager
+async def connected(url: str, mode: Any = "auto", token: str = TOKEN, **headers: str) -> AsyncIterator[Client]:
+    waits = httpx2.Timeout(120)
+    given = {"authorization": f"Bearer {token}", **headers}
+    async with (
+        httpx2.AsyncClient(headers=given, timeout=waits) as http,
+        Client(streamable_http_client(url, http_client=http), cache=None, mode=mode) as client,
+    ):
+        yield client
+
+
+def test_over_http_with_sessions_a_client_has_a_kernel(url: str) -> None:
+    async def main() -> None:
+        async with connected(url, "legacy") as one, connected(url, "legacy") as other:
+            assert "[1]" in await said(one, "search", query="heron")
+            await said(one, "exec", source="x = 1")
+            await said(other, "exec", source="x = 2")
+            assert await said(one, "exec", source="print(x)") == "1"
+            assert await said(other, "exec", source="print(x)") == "2"
+            await cancel_a_cell(one, {})
+
+    anyio.run(main)
+
+
+def test_over_http_without_sessions_a_client_names_its_kernel(url: str) -> None:
+    async def main() -> None:
+        async with connected(url) as client:
+            first = await said(client, "exec", source="x = 7\nprint('ok')")
+            named = re.fullmatch(r'ok\n\[pass kernel="(\S+)" to keep these variables\]', first)
+            assert named is not None, first
+            assert await said(client, "exec", source="print(x)", kernel=named[1]) == "7"
+            assert "NameError" in await said(client, "exec", source="print(x)")
+            await cancel_a_cell(client, {"kernel": named[1]})
+
+    anyio.run(main)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        ({"authorization": "Bearer wrong"}, 401),
+        ({"authorization": f"Basic {TOKEN}"}, 401),
+        ({"authorization": f"Bearer {TOKEN}", "host": "evil.example"}, 421),
+        ({"authorization": f"Bearer {TOKEN}", "origin": "http://evil.example"}, 403),
+    ],
+)
+def test_strangers_are_refused(url: str, headers: dict[str, str], status: int) -> None:
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    accept = {"accept": "application/json, text/event-stream"}
+    answer = httpx2.post(url, json=body, headers={**accept, **headers})
+    assert answer.status_code == status
+    assert "search" not in answer.text
+
+
+def test_fifty_clients_at_once(url: str) -> None:
+    async def client(number: int, answers: dict[int, str]) -> None:
+        async with connected(url, "legacy" if number % 2 else "auto") as client:
+            kept = await said(client, "note", text=f"Client number {number} was here, quail{number:02}.")
+            found = await said(client, "search", query=f"quail{number:02}")
+            assert f"[{kept.split()[-1]}]" in found
+            answers[number] = await said(client, "expand", seqs=kept.split()[-1])
+
+    async def main() -> dict[int, str]:
+        answers: dict[int, str] = {}
+        with anyio.fail_after(120):
+            async with anyio.create_task_group() as group:
+                for number in range(50):
+                    group.start_soon(client, number, answers)
+        return answers
+
+    answers = anyio.run(main)
+    assert len(answers) == 50
+    assert all(answers[number].endswith(f"quail{number:02}.") for number in range(50))
