@@ -9,7 +9,7 @@ from scroll_context.agent.agent import Agent
 from scroll_context.events import Grant, Kind
 from scroll_context.models import ScriptedModel, exec_cell
 from scroll_context.session.explain import explain
-from scroll_context.session.session import Session
+from scroll_context.session.session import Session, SessionOptions
 from scroll_context.store.store import Store
 from scroll_context.store.verify import verify
 
@@ -116,3 +116,21 @@ def test_an_open_session_drops_erased_text_before_its_next_request(store: Store)
         agent.run("and now?")
         seen = agent.model.requests[-1]
         assert not any(SECRET in message.text for message in seen.messages)
+
+
+def test_the_index_keeps_no_words_of_an_erased_turn(store: Store, folder: Path) -> None:
+    """Standing instructions, titles and terms are parts of a text: they are found by the seq that they came from."""
+    with Session.open(store, session_id="first") as session:
+        told = session.say(f"Hello. Always end with {SECRET}, please, when I ask for the code of the day.")
+        for n in range(12):
+            Agent(session, ScriptedModel(["noted " * 150], window=2_500)).run(f"Go on with part {n}. " + "on " * 300)
+    with Session.open(store, session_id="second", options=SessionOptions(reach="all")) as session:
+        Agent(session, ScriptedModel(["noted"], window=8_000)).run("And now?")
+    carrying = [event.kind for event in store.log.iterate() if SECRET in str(event.metadata)]
+    assert Kind.EVICTION in carrying and Kind.SESSION in carrying
+    report = store.erase(seqs=[told.seq], copies=True, reason="request")
+    assert len(report.copies) >= 2 and held(folder) == []
+    for name in ("first", "second"):
+        with Session.resume(store, name) as session:
+            assert Agent(session, ScriptedModel(["fine"], window=8_000)).run("Well?").answer == "fine"
+    assert held(folder) == []

@@ -224,6 +224,8 @@ class _Plan:
         self.snapshots = [event.seq for event in self._snapshots]
 
     def _is_copy(self, event: Event, made_from: set[int], needles: "_Needles") -> bool:
+        if event.kind in (Kind.EVICTION, Kind.SESSION) and not made_from.isdisjoint(_told_seqs(event, made_from)):
+            return True
         seqs = event.metadata.get("seqs")
         if isinstance(seqs, list) and not made_from.isdisjoint(seq for seq in seqs if isinstance(seq, int)):
             return True
@@ -244,6 +246,16 @@ class _Plan:
                     dict.fromkeys(str(one.get("name")) for one in _change(self._store, event).get("saved", ()))
                 )
         return [name for name in names if name.isidentifier()]
+
+
+def _told_seqs(event: Event, erased: Collection[int]) -> Iterator[int]:
+    """The events whose words an index carries: titles, terms and standing instructions in plans and settings."""
+    with contextlib.suppress(TypeError, KeyError, ValueError, AttributeError):  # what has another shape carries none
+        plan, earlier = event.metadata.get("plan") or {}, event.metadata.get("earlier") or {}
+        yield from (seq for seq, *_ in plan.get("about") or ())
+        yield from (one["seq"] for told in (plan, earlier) for one in told.get("standing") or ())
+        spans = [span for topic in earlier.get("topics") or () for span in topic["spans"]]
+        yield from (seq for seq in erased if any(lo <= seq <= hi for lo, hi in spans)) if spans else ()
 
 
 class _Needles:

@@ -17,7 +17,7 @@ What was not read is never folded or evicted, only clipped. A request of the run
 on a copy of the view and changes nothing; it needs no model, no disk and no clock.
 
 A plan also says what the leaving turns are about for which the model wrote no notes, and which standing instructions
-leave with them. Both are made of their words here, once; whoever applies the plan takes them as recorded.
+leave with them. Both are made of their words here, once; every view that the plan is applied to takes them as recorded.
 """
 
 from collections.abc import Callable, Iterable, Sequence

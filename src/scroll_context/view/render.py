@@ -45,7 +45,7 @@ class Rendered(msgspec.Struct, frozen=True):
 def render(view: WorkingView, system: str = "", digest: str = "", *, preface: str | None = None) -> Rendered:
     """The messages for the next call. Costs what the view is long, whatever the session was.
 
-    A `preface` stands in the place of index and seam; whoever gives one keeps room for it in the budget.
+    A `preface` stands in the place of index and seam; a caller that gives one keeps room for it in the budget.
     """
     messages = [Message(role="system", text=system)] if system.strip() else []
     body = view.tokens if preface is None else view.entry_tokens + estimate(preface)
