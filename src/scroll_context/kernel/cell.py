@@ -10,12 +10,12 @@ Lines of standard error are marked. The first lines of a cell leave at once, so 
 shows how far it came; after those, text leaves in batches. A cell that prints without end is stopped at a limit.
 """
 
+import _symtable  # type: ignore[import-not-found]  # `symtable` wraps this in objects, which are slow
 import ast
 import io
 import linecache
 import re
 from collections.abc import Callable, Container
-from symtable import symtable
 from sys import setprofile, settrace
 from threading import RLock
 from time import monotonic
@@ -173,6 +173,8 @@ _TRACEBACK_CHARS = 8_000
 _MESSAGE_CHARS = 4_000
 _PREFIX = "<cell "
 _SOURCES_KEPT = 1000  # of the newest cells, for the lines in tracebacks
+_GLOBAL = (_symtable.GLOBAL_EXPLICIT, _symtable.GLOBAL_IMPLICIT)
+_ASSIGNED = _symtable.DEF_LOCAL | _symtable.DEF_IMPORT
 _AUGMENTED = re.compile(r"[-+*/%&|^@<>]=")  # which the symbol tables do not count as reading
 _OWN_NAMES = re.compile(r"\bscroll_context\.kernel\.\w+\.(?=[A-Z])")  # of exceptions that the worker defines
 
@@ -196,17 +198,17 @@ def names_used(source: str, filename: str, existing: Container[str]) -> NamesUse
     """
     read: set[str] = set()
     bound: set[str] = set()
-    tables = [symtable(source, filename, "exec")]
+    module = _symtable.symtable(source, filename, "exec")
+    tables = [module]
     while tables:
         table = tables.pop()
-        tables += table.get_children()
-        of_module = table.get_type() == "module"
-        for symbol in table.get_symbols():
-            if of_module or symbol.is_global():
-                if symbol.is_referenced():
-                    read.add(symbol.get_name())
-                if symbol.is_assigned() or symbol.is_imported():
-                    bound.add(symbol.get_name())
+        tables += table.children
+        for name, flags in table.symbols.items():
+            if table is module or (flags >> _symtable.SCOPE_OFF) & _symtable.SCOPE_MASK in _GLOBAL:
+                if flags & _symtable.USE:
+                    read.add(name)
+                if flags & _ASSIGNED:
+                    bound.add(name)
     old = {name for name in bound if name in existing}
     if old & read or (old and _AUGMENTED.search(source)):
         tree = compile(source, filename, "exec", _FLAGS | ast.PyCF_ONLY_AST, dont_inherit=True)

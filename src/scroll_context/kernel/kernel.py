@@ -52,6 +52,7 @@ _SETUP_SECONDS = 30.0
 _DESCRIBE_SECONDS = 5.0
 _SAVE_SECONDS = 60.0
 _NAMES_TOLD = 500  # of those that a cell bound, changed, deleted or read, in its result
+_NOTHING = Done(0, None, (), (), (), (), ())
 _PICKLES = 4  # times the memory of a worker: what the pickles of one save may take together
 _AGAIN_SECONDS = 0.05  # between two requests to let go, when closing
 _NOT_RUNNING = "the kernel is not running: call start(), or use it in a with statement"
@@ -236,7 +237,7 @@ class Kernel:
         except BaseException:
             self._discard()  # the caller was interrupted in the middle of the conversation
             raise
-        result = self._finished(worker, done, begun, timeout, restore)
+        result = self._result(worker, begun, *_outcome(done, worker.stopped_for, timeout), done, restore)
         written = (*done.bound, *done.changed)
         self._names.record_cell(self._cell, written, done.deleted, done.read, result.seqs, source)
         return result
@@ -330,28 +331,11 @@ class Kernel:
             return False
         return True
 
-    def _finished(
-        self, worker: WorkerProcess, done: Done, begun: float, timeout: float, restore: RestoreReport | None
-    ) -> CellResult:
-        result = self._result(worker, begun, *_outcome(done, worker.stopped_for, timeout), restore)
-        names = [_bounded(one) for one in (done.bound, done.changed, done.deleted, done.read)]
-        left_out = sum(map(len, (done.bound, done.changed, done.deleted, done.read))) - sum(map(len, names))
-        bound, changed, deleted, read = names
-        return msgspec.structs.replace(
-            result,
-            bound=bound,
-            changed=changed,
-            deleted=deleted,
-            read=read,
-            rebound=done.rebound,
-            left_out=result.left_out + left_out,
-        )
-
     def _killed(self, worker: WorkerProcess, reason: str, begun: float, timeout: float) -> CellResult:
         """The cell cost the worker its life: keep what it printed, and bring back what was saved."""
         if worker.stopped_for == "timeout":
             reason = f"the cell ran for more than {timeout:g} s; {reason}"
-        result = self._result(worker, begun, "killed", CellError("KernelDied", reason), None)
+        result = self._result(worker, begun, "killed", CellError("KernelDied", reason), _NOTHING, None)
         self._discard()
         return msgspec.structs.replace(result, restore=self._revive_or_report())
 
@@ -361,11 +345,14 @@ class Kernel:
         begun: float,
         ended: Ended,
         error: CellError | None,
+        done: Done,
         restore: RestoreReport | None,
     ) -> CellResult:
-        """What is known of a cell on this side, however it ended."""
+        """What is known of a cell, however it ended."""
         duration = time.monotonic() - begun
-        seqs, seqs_left_out, calls = worker.take_seqs()
+        seqs, left_out, calls = worker.take_seqs()
+        for names in (done.bound, done.changed, done.deleted, done.read):
+            left_out += max(0, len(names) - _NAMES_TOLD)
         printed = worker.take_printed()
         text = printed.decode("utf-8", "replace")
         shown, hidden = _head_and_tail(text, self._options.output_chars)
@@ -377,8 +364,13 @@ class Kernel:
             printed_chars=len(text),
             hidden_chars=hidden,
             error=error,
+            bound=done.bound[:_NAMES_TOLD],
+            changed=done.changed[:_NAMES_TOLD],
+            deleted=done.deleted[:_NAMES_TOLD],
+            read=done.read[:_NAMES_TOLD],
+            rebound=done.rebound,
             seqs=seqs,
-            left_out=seqs_left_out,
+            left_out=left_out,
             calls=calls,
             duration=duration,
             restore=restore,
@@ -404,10 +396,6 @@ class Kernel:
         if self._scratch is not None:  # the next process gets a folder of its own: this one may be full
             self._scratch.close()
             self._scratch = None
-
-
-def _bounded(names: tuple[str, ...]) -> tuple[str, ...]:
-    return names if len(names) <= _NAMES_TOLD else names[:_NAMES_TOLD]
 
 
 def _head_and_tail(text: str, limit: int) -> tuple[str, int]:

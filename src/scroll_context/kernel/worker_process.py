@@ -29,6 +29,7 @@ START_SECONDS = 30.0
 GRACE_SECONDS = 2.0
 _REPEAT_SECONDS = 0.1
 _SLICE_SECONDS = 0.1
+_LOOK_AGAIN_SECONDS = 1.0
 _CORES = os.cpu_count() or 1
 _BUDGET_ERROR = 0.01  # the part of its processor time that a cell may be short of
 _PRINTED_SLACK = 1 << 20  # marks and the like, which the worker does not count
@@ -51,7 +52,7 @@ class WorkerProcess:
         self.memory_bytes = spec.limits.memory_bytes
         self._wish = ""  # why the current request should stop
         self._busy = False
-        self._prepared = False
+        self._prepared = self._is_watched = False
         self._cell = 0
         self._answers_calls = False
         self._cell_deadline = 0.0
@@ -70,7 +71,6 @@ class WorkerProcess:
             raise
         self.enforcement: Enforcement = ready.enforcement
         self.python: str = ready.python
-        self._tasks = f"/proc/{ready.enforcement.pid}/task"
 
     def prepare(self, setup: Prepare, seconds: float) -> None:
         """Bind names and run preludes. The last moment at which a worker can fail to become a kernel."""
@@ -79,6 +79,7 @@ class WorkerProcess:
         except KernelDied as error:
             raise KernelUnavailable(f"{error} while it was being prepared. No model code has run.") from error
         self._prepared = True
+        self._is_watched = self.enforcement.tier in ("full", "kernel-only")
 
     def interrupt(self) -> bool:
         """Ask the request under way to stop; False when there is none. Any thread."""
@@ -125,16 +126,16 @@ class WorkerProcess:
     def _end(self) -> None:
         """The request is over. Threads that a cell has left running have until its deadline."""
         self._busy = self._answers_calls = False
-        if self._prepared and self.enforcement.tier in ("full", "kernel-only"):
-            with contextlib.suppress(OSError):  # it has ended
-                if os.stat(self._tasks).st_nlink > 3:  # more than one thread, each a folder
-                    self._idle_watch.resume(self._cell_deadline)
+        if self._is_watched:
+            self._idle_watch.resume(self._cell_deadline)
 
     def _stop_idle_threads(self) -> None:
         """Tell threads to stop; one that goes on all the same uses up what is left of the budget, and is killed."""
-        self._process.signal(signal.SIGINT)
-        self._set_cpu_budget(0.0)
-        self._budget_at = -math.inf
+        with contextlib.suppress(OSError):  # it has ended
+            if os.stat(f"/proc/{self.enforcement.pid}/task").st_nlink > 3:  # more than one thread, each a folder
+                self._process.signal(signal.SIGINT)
+                self._set_cpu_budget(0.0)
+                self._budget_at = -math.inf
 
     def _set_cpu_budget(self, seconds: float) -> None:
         if self.enforcement.tier != "none" and not self._process.has_ended():
@@ -220,28 +221,35 @@ class WorkerProcess:
 
 
 class _IdleWatch:
-    """Calls a function when a deadline passes while no request is under way. Its thread starts when it is needed."""
+    """Calls a function when a deadline passes while no request is under way.
+
+    Its thread starts with the first deadline. It is woken only for a deadline that is earlier than the one it waits
+    for, so that a cell costs it nothing.
+    """
 
     def __init__(self, at_deadline: Callable[[], None]) -> None:
         self._at_deadline = at_deadline
         self._changed = threading.Condition()
-        self._deadline = math.inf
+        self._deadline = math.inf  # while a request is under way
+        self._wakes_at = math.inf
         self._thread: threading.Thread | None = None
         self._closed = False
 
     def resume(self, deadline: float) -> None:
         with self._changed:
             self._deadline = deadline
-            if self._thread is None and not self._closed:
+            if deadline >= self._wakes_at or self._closed:
+                return
+            if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="scroll-idle-watch", daemon=True)
                 self._thread.start()
+            self._wakes_at = deadline
             self._changed.notify()
 
     def pause(self) -> None:
         """From here on the function is not called."""
-        if self._thread is not None:
-            with self._changed:
-                self._deadline = math.inf
+        with self._changed:
+            self._deadline = math.inf
 
     def close(self) -> None:
         with self._changed:
@@ -253,12 +261,14 @@ class _IdleWatch:
     def _run(self) -> None:
         with self._changed:
             while not self._closed:
-                left = self._deadline - time.monotonic()
-                if left <= 0:
+                now = time.monotonic()
+                if self._deadline <= now:
                     self._deadline = math.inf
                     self._at_deadline()
-                else:
-                    self._changed.wait(min(left, threading.TIMEOUT_MAX))
+                    self._wakes_at = math.inf
+                elif self._wakes_at <= now:  # a request is under way, or a later one has moved the deadline
+                    self._wakes_at = min(self._deadline, now + _LOOK_AGAIN_SECONDS)
+                self._changed.wait(min(self._wakes_at - now, threading.TIMEOUT_MAX))
 
 
 def _check(enforcement: Enforcement, spec: JailSpec) -> None:
