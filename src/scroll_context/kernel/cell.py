@@ -254,8 +254,9 @@ def _is_store(node: ast.Name) -> bool:
 class CellRunner:
     """Executes sources in one namespace."""
 
-    def __init__(self, namespace: dict[str, Any], interrupts: Interrupts) -> None:
+    def __init__(self, namespace: dict[str, Any], host_names: dict[str, Any], interrupts: Interrupts) -> None:
         self._namespace = namespace
+        self._host_names = host_names
         self._interrupts = interrupts
         self._loop: AbstractEventLoop | None = None
         interrupts.protect(globals())
@@ -269,11 +270,24 @@ class CellRunner:
             code = compile(source, filename, "exec", _FLAGS, dont_inherit=True)
         except _NOT_COMPILED as error:
             return fault_of(error), _NO_NAMES
+        used = _NO_NAMES
         try:
-            used = names_used(source, filename, self._namespace)
+            if self._names_a_variable(code):
+                used = names_used(source, filename, self._namespace)
         except _NOT_COMPILED:  # too large to look at, but not to run
-            used = _NO_NAMES
+            pass
         return self._execute(code), used
+
+    def _names_a_variable(self, code: CodeType) -> bool:
+        """Whether a name in `code` may be that of a variable which is there already; most cells need no closer look."""
+        pending = [code]
+        while pending:
+            part = pending.pop()
+            for name in part.co_names:
+                if name in self._namespace and self._host_names.get(name) is not self._namespace[name]:
+                    return True
+            pending += [constant for constant in part.co_consts if type(constant) is CodeType]
+        return False
 
     def _execute(self, code: CodeType) -> CellFault | None:
         self._interrupts.arm()

@@ -46,9 +46,6 @@ class Process:
     def __init__(self, pid: int, pidfd: int | None) -> None:
         self.pid = pid
         self._pidfd = pidfd
-        self._poll = select.poll()  # unlike `select`, it takes a descriptor above 1023
-        if pidfd is not None:
-            self._poll.register(pidfd, select.POLLIN)
         self._signalling = threading.Lock()  # a pidfd that was closed may be another one's by now
 
     def signal(self, number: int) -> None:
@@ -67,7 +64,9 @@ class Process:
     def has_ended(self, within: float = 0.0) -> bool:
         """Whether it has ended, or ends within that many seconds."""
         if self._pidfd is not None:
-            return bool(self._poll.poll(within * 1000))
+            poll = select.poll()  # unlike `select`, it takes a descriptor above 1023; one for each thread that asks
+            poll.register(self._pidfd, select.POLLIN)
+            return bool(poll.poll(within * 1000))
         deadline = time.monotonic() + within
         while True:
             try:

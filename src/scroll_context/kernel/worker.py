@@ -98,9 +98,9 @@ class Worker:
         self._interrupts = interrupts
         self._output = Output(lambda data: channel.send(Printed(cast(bytes, data))), interrupts)  # any buffer will do
         self._streams = Streams(self._output)
-        self._runner = CellRunner(self._namespace, interrupts)
-        self._snapshots = Snapshots(self._namespace, interrupts)
         self._host_names: dict[str, Any] = {}
+        self._runner = CellRunner(self._namespace, self._host_names, interrupts)
+        self._snapshots = Snapshots(self._namespace, interrupts)
         self._pieces: list[bytes] = []
         self._reserve: bytes | None = bytes(_RESERVE_BYTES)  # counts for the limit, but touches no memory
         self._rebound: tuple[str, ...] = ()  # names of the host that were put back after the last cell
