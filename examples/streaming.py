@@ -1,4 +1,4 @@
-"""A run as a stream of typed happenings: pieces of text, cells, calls, results, evictions, and the answer at the end."""
+"""A run as a stream of typed happenings: pieces of text, cells, calls, results, evictions, and at last the answer."""
 
 import tempfile
 
