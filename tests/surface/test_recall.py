@@ -364,7 +364,10 @@ def test_standing_lists_instructions_and_preferences_newest_last(store: Store) -
     told = rows(memory, "standing")
     assert [row["seq"] for row in told] == [price, seat, new] and old < price
     assert [row["kind"] for row in told] == ["instruction", "preference", "instruction"]
-    assert [row["seq"] for row in rows(memory, "standing", "cheap flights")] == [price, new], "one always holds"
+    assert seqs(memory, "standing", "cheap flights") == [price, seat, new], "a few are listed whatever the topic"
+    for thing in ("hotels", "trains", "bikes", "boats", "cars", "taxis", "ferries", "buses", "trams", "skates"):
+        said(store, f"Always mention the colour when I ask about {thing}.")
+    assert seqs(memory, "standing", "cheap flights") == [price, new], "one always holds"
     later = said(store, "From now on, call me Sam.")
     assert seqs(memory, "standing")[-1] == later
 

@@ -53,6 +53,7 @@ I really love hiking in the Alps, can you suggest a tour?
 Could you suggest a book, since I prefer short ones?
 I hate long meetings.
 I usually avoid red meat.
+I prioritize recipes that can be frozen, do you know any?
 I don't like horror films.
 I'm allergic to peanuts.
 My preference is for aisle seats.
@@ -109,6 +110,7 @@ I'd love to hear more about it.
 I would like to know more.
 I'd like a table of the results.
 How do I avoid null pointers?
+How do I prioritize my tasks?
 What if I prefer the other one?
 it looks like rain
 Make sure the tests pass.
@@ -167,6 +169,13 @@ def test_the_newest_of_two_that_conflict_stands_and_the_list_is_in_order() -> No
     ]
     assert [seq for seq, _ in standing(turns)] == [4, 6, 7, 8]
     assert [seq for seq, _ in standing(turns, least=1)] == [4, 6, 7, 8, 9]
+
+
+def test_the_same_wish_for_two_things_is_two_instructions() -> None:
+    turns = [
+        (n, f"Always mention the colour when I ask about {thing}.") for n, thing in enumerate(("hotels", "trains"))
+    ]
+    assert len(standing(turns)) == 2
 
 
 def test_a_long_sentence_is_shown_by_its_beginning() -> None:

@@ -17,6 +17,7 @@ from scroll_context.events import EVERYTHING, Draft, Event, Grant, Progress
 from scroll_context.store import schema
 from scroll_context.store.erase import ErasureReport, Reason, due, erase, finish, has_chores, named_payloads, select
 from scroll_context.store.log import EventLog, StoreLimits
+from scroll_context.store.meaning import Embedder, MeaningIndex
 from scroll_context.store.payloads import ArtifactRef, PayloadStore, ToolResultRef, ref
 from scroll_context.store.search import SearchIndex
 from scroll_context.store.sql import GuardedSql, SqlLimits
@@ -49,6 +50,7 @@ class Store:
         create: bool = False,
         lock_timeout: float = 30.0,
         limits: StoreLimits | None = None,
+        embedder: Embedder | None = None,
     ) -> None:
         self.folder = Path(folder)
         self.payloads = PayloadStore(self.folder / "payloads")
@@ -56,6 +58,7 @@ class Store:
         for part in ("", "log.db", "log.db-wal", "log.db-shm", "payloads", "index"):
             schema.make_private(self.folder / part)  # a store of an earlier version was as open as the umask let it be
         self.index = SearchIndex(self.folder / "index", self.log, self.payloads)
+        self.meaning = MeaningIndex(self.folder / "meaning", self.log, embedder) if embedder else None
         self.log.on_append = self.index.notify
         self.payloads.sweep()
         if has_chores(self.log):  # a process was killed while it erased something

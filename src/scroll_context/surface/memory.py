@@ -6,7 +6,7 @@ that a caller names can only narrow the grant. Rows go back as plain dicts; what
 a note, never among them.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import resources
 from typing import Any, Protocol
 
@@ -20,7 +20,7 @@ from scroll_context.store.search import Hit
 from scroll_context.store.sql import GuardedSql
 from scroll_context.store.store import Store
 from scroll_context.surface.arguments import bindable, filters_of, places_of, whole_number
-from scroll_context.surface.recall import Recall
+from scroll_context.surface.recall import FUSED, Recall
 from scroll_context.surface.tool_results import ResultRef
 from scroll_context.text.dates import misdated
 
@@ -78,23 +78,34 @@ class MemorySurface:
             **self.recall.methods(),
         }
 
-    def search(self, query: str, k: Any = 10, per_session: Any = None, **filters: Any) -> CapabilityResult:
-        """Ranked hits, each with its address and whole text; `per_session` is the most that one session may have."""
+    def search(
+        self, query: str, k: Any = 10, per_session: Any = None, by: Any = "words", **filters: Any
+    ) -> CapabilityResult:
+        """Ranked hits, each with its address and whole text; `per_session` is the most that one session may have.
+
+        With by="meaning", turns that say it in other words are joined in, where the store has an embedder.
+        """
         if not isinstance(query, str):
             raise BadInput(f"ms.search takes a text as query, not {type(query).__name__}")
         count = whole_number(k, "k", 1, MAX_HITS)
         most = None if per_session is None else whole_number(per_session, "per_session", 1)
         wanted = filters_of("ms.search", filters, self.scope)
+        if by not in ("words", "meaning"):
+            raise BadInput(f"by is 'words' or 'meaning', not {by!r:.80}")
         found = self.store.index.search(
             query,
-            k=count,
+            k=count if by == "words" else max(count, FUSED),
             grant=self.grant,
             exclude=self.running().union(self.facts.visible_seqs()),
             per_session=most,
             **wanted,
         )
-        rows = [_row_of_hit(hit) for hit in found]
         notes = [found.note, self._repeated(query, count, filters)]
+        hits: Sequence[Hit] = found
+        if by == "meaning":
+            hits, said = self.recall.with_meaning(query, count, found, wanted)
+            notes.append(said)
+        rows = [_row_of_hit(hit) for hit in hits]
         if "created_from" in wanted or "created_to" in wanted:
             notes.append(self._misdated())
         if not rows and found.excluded:

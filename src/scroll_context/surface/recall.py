@@ -21,6 +21,8 @@ from scroll_context.events import Event, Grant, Kind, Scope
 from scroll_context.kernel.results import CapabilityResult
 from scroll_context.store.grep import Found, Scan, pattern, query_patterns
 from scroll_context.store.log import SessionInfo
+from scroll_context.store.meaning import fused
+from scroll_context.store.search import Hit
 from scroll_context.store.store import Store
 from scroll_context.surface.arguments import bounds, filters_of, iso, whole_number
 from scroll_context.text.dates import misdated
@@ -42,10 +44,11 @@ ENOUGH = 3  # rows with all words of a query, below which rows with most of the 
 MOST_SIMILAR = 100  # rows of one similar()
 MOST_COMPARED = 50_000  # newest turns among which similar ones are looked for
 COMPARED_CHARS = 1_000  # of each of them
+FUSED = 50  # hits by words and by meaning that are joined
+FEW_STANDING = 12  # instructions and preferences that are listed whatever the topic
 LEAST_CLOSE = 0.15  # closeness below which a turn is not similar
 TITLE_TURNS, TITLE_FROM, TITLE_CHARS = 6, 2_000, 60  # turns, characters of each to look at, characters of a title
 
-_FILTERS = ("kind", "role", "session_id", "seq_range", "created_on", "created_from", "created_to")
 _SPOKEN = ("user", "assistant")
 _NOT_SAID = frozenset({Kind.TOOL_CALL, Kind.TOOL_RESULT, Kind.CELL, Kind.OBSERVATION})
 _CUT_TAG = re.compile(r"\A…[^\[\]\n]{0,80}\] ?(?:user|assistant): ")  # the rest of the tag of an imported message
@@ -72,6 +75,8 @@ class Memory(Protocol):
     def facts(self) -> SessionFacts: ...
 
     def note(self, where: str, *notes: str) -> None: ...
+
+    def running(self) -> frozenset[int]: ...
 
 
 class Recall:
@@ -112,7 +117,7 @@ class Recall:
         folder = Folder()
         rows: Rows = []
         total = folded = upto = 0
-        for found in scan.rows([sought], grant=self._grant, exclude=self._running(), **wanted):
+        for found in scan.rows([sought], grant=self._grant, exclude=self._memory.running(), **wanted):
             total += 1
             if upto:
                 continue
@@ -290,7 +295,7 @@ class Recall:
             for seq, sentence in standing(((seq, one) for seq, turn in told.items() for one in turn.sentences), least=1)
         ]  # fmt: skip
         note = "" if rows else "no standing instruction or preference was found"
-        if topic and rows:
+        if topic and len(rows) > FEW_STANDING:
             about = content_stems(topic)
             chosen = [
                 row for row in rows
@@ -300,6 +305,29 @@ class Recall:
             note = f"{len(chosen)} of {len(rows)} are about {clip(topic, 60)!r} or always hold; ms.standing() lists all"
             rows = chosen
         return self._answer(rows, note)
+
+    # other words ----------------------------------------------------------------------------------------
+
+    def with_meaning(
+        self, query: str, count: int, by_words: Sequence[Hit], filters: dict[str, Any]
+    ) -> tuple[list[Hit], str]:
+        """The hits of a search by words, joined with the turns that are near in meaning; and what to say about them."""
+        meaning = self._memory.store.meaning
+        if meaning is None:
+            raise BadInput(
+                "this store has no embedder, so there is no search by meaning; leave out by= to search by words"
+            )
+        hidden = self._memory.facts.visible_seqs()
+        try:
+            near = meaning.search(query, k=max(count, FUSED), grant=self._grant, exclude=hidden, **filters)
+        except Exception as error:  # noqa: BLE001 - the embedder is foreign code, and words still work
+            return list(by_words[:count]), f"search by meaning failed ({error!r:.200}); these are the hits by words"
+        hits = {hit.seq: hit for hit in by_words}
+        events = self._log.get_many([seq for seq in near.seqs if seq not in hits], self._grant)
+        hits |= {event.seq: Hit(event, 0.0, clip(body(event.content), 300)) for event in events}
+        order = [seq for seq in fused([hit.seq for hit in by_words], near.seqs) if seq in hits]
+        note = f"{near.missing:,} turns of the user have no vector yet" if near.missing else ""
+        return [hits[seq] for seq in order[:count]], note
 
     # shared ---------------------------------------------------------------------------------------------
 
@@ -311,7 +339,7 @@ class Recall:
         named = {name: value for name, value in given.items() if value is not None}
         if "session_id" in named and not isinstance(named["session_id"], list | tuple):
             named["session_id"] = self._session(named["session_id"])
-        return filters_of(method, named, self._memory.scope, _FILTERS)
+        return filters_of(method, named, self._memory.scope)
 
     def _session(self, named: Any) -> str:
         """The id of a session that was named by its id, or by its number in the outline."""
@@ -329,24 +357,9 @@ class Recall:
     def _sessions(self) -> list[SessionInfo]:
         return self._log.sessions(self._grant)
 
-    def _running(self) -> frozenset[int]:
-        """The rows of the running task that the view still shows."""
-        visible = self._memory.facts.visible_seqs()
-        if not visible:
-            return frozenset()
-        since = self._newest_request()
-        return frozenset(seq for seq in visible if seq >= since)
-
-    def _newest_request(self) -> int:
-        [[newest]] = self._log.query(
-            "SELECT ifnull(max(seq), 0) FROM event WHERE session_id = ? AND role = 'user' AND kind = ?",
-            [self._memory.scope.session_id, str(Kind.CONVERSATION)],
-        )
-        return int(newest)
-
     def _before_running(self) -> int:
         """The last seq before the running task."""
-        running = self._running()
+        running = self._memory.running()
         return min(running) - 1 if running else self._log.last_seq()
 
     def _user_turns(self, after: int, until: int) -> Iterator[Event]:
@@ -354,7 +367,7 @@ class Recall:
 
     def _said(self, role: Any, **wanted: Any) -> Iterator[Event]:
         """What was said by these roles, the running task left out."""
-        running = self._running()
+        running = self._memory.running()
         for event in self._log.iterate(grant=self._grant, role=role, **wanted):
             if event.is_searchable and event.content and event.seq not in running and event.kind not in _NOT_SAID:
                 yield event
@@ -364,7 +377,7 @@ class Recall:
         if not isinstance(query, str):
             raise BadInput(f"a query is a text, not {type(query).__name__}")
         hits = self._memory.store.index.search(
-            query, k=max(1, count), grant=self._grant, exclude=self._running(), **filters
+            query, k=max(1, count), grant=self._grant, exclude=self._memory.running(), **filters
         )
         return sorted((hit.event for hit in hits if hit.event.content), key=lambda event: event.seq), hits.note
 
@@ -388,7 +401,7 @@ class Recall:
             raise BadInput(f"a query is a text, not {type(query).__name__}")
         rows: dict[int, Found] = {}
         told = []
-        running = self._running()
+        running = self._memory.running()
         for part in re.split(r"\s+OR\s+", query):
             wanted, unwanted = query_patterns(part)
             if not wanted:

@@ -200,7 +200,10 @@ _LIKING_CUES = ("i like", "ly like", "o like", "n't like", "not like", "i love",
 
 _PREFERENCES: _Rules = [  # each is looked for anywhere in a sentence
     _rule(("prefer",), rf"{_CLAUSE}i(?:'d|'ll)? {_SOMEWHAT}prefer\b(?! (?:it|that|this)\b)|\bmy (?:\w+ )?prefer"),
-    _rule(("avoid", "dislike"), rf"{_CLAUSE}i {_SOMEWHAT}(?:avoid|dislike) (?!(?:it|that|this)\b)\w"),
+    _rule(
+        ("avoid", "dislike", "prioriti"),
+        rf"{_CLAUSE}i {_SOMEWHAT}(?:avoid|dislike|prioriti[sz]e) (?!(?:it|that|this)\b)\w",
+    ),
     _rule(("rather",), rf"{_CLAUSE}i(?: would|'d) (?:much )?rather \w"),
     _rule(
         _LIKING_CUES,
@@ -219,7 +222,7 @@ _PREFERENCES: _Rules = [  # each is looked for anywhere in a sentence
 _CUES = (
     "always", "ever ", "now on", "here on", "henceforth", "forward", "future", "default", "when i", "if i ", " time i",
     "when we", "if we ", " time we", "at all times", "remember", "in mind", "forget", "note that", "prefer", "avoid",
-    "islike", "rather", *_LIKING_CUES, "llerg", "vegetarian", "vegan", "intolerant",
+    "islike", "rather", "prioriti", *_LIKING_CUES, "llerg", "vegetarian", "vegan", "intolerant",
 )  # fmt: skip
 """A text that holds none of these holds nothing that the rules could find: most turns are done with here."""
 
@@ -263,7 +266,8 @@ SAME_SUBJECT = 0.7  # share of common words from which the later of two sentence
 
 _FORM = frozenset(
     """always never ever don't do not no from now on going moving forward in the future by default please must should
-    i you to want make sure remember""".split()
+    i you to want make sure remember when whenever if each every time ask asking say request about a an of for with
+    my me your is are at it and or any all that this""".split()
 )
 _ONE_VALUE = (
     (re.compile(r"\b(?:answer|reply|respond|write|speak|talk)\b[^.,;]{0,30}? in [A-Z]\w+"), "language of answers"),
