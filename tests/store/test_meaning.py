@@ -104,6 +104,17 @@ def test_vectors_of_another_log_or_cut_short_are_made_anew(tmp_path: Path) -> No
         assert embedder.embedded.count("bread") == 2
 
 
+def test_what_is_erased_leaves_no_vector(tmp_path: Path) -> None:
+    embedder = Concepts()
+    with Store(tmp_path / "store", create=True, embedder=embedder) as store:
+        secret, other = said(store, "my automobile is hidden"), said(store, "a loaf of bread")
+        assert store.meaning is not None
+        assert store.meaning.search("car").seqs[0] == secret
+        store.erase(seqs=[secret])
+        assert store.meaning.search("car").seqs == [other]
+        assert embedder.embedded[-2:] == ["a loaf of bread", "car"], "all vectors are made anew"
+
+
 def test_an_embedder_that_fails_leaves_the_words(tmp_path: Path) -> None:
     class Failing(Concepts):
         def embed(self, texts: Sequence[str]) -> list[list[float]]:

@@ -409,6 +409,20 @@ def test_nothing_outside_the_grant_echoed_or_of_the_running_task_is_shown(
     assert set(folded.seqs) <= {1, old, request, reply}, "what has left the view is evidence again"
 
 
+def test_nothing_that_was_erased_is_kept(store: Store) -> None:
+    seq = said(store, "Always mention the secret tunnel, I prefer it dark")
+    other = said(store, "Always mention the open road, and the secret of it")
+    memory = surface(store)
+    for _, call in CALLS:
+        call(memory)
+    store.erase(seqs=[seq])
+    for name, call in CALLS:
+        if name != "similar":
+            assert "tunnel" not in str(call(memory).value), name
+    assert seqs(memory, "standing") == [other]
+    assert "tunnel" not in str(ask(memory, "similar", other).value)
+
+
 def test_no_session_of_others_can_be_named(store: Store) -> None:
     said(store, "tea")
     said(store, "coffee", session_id="other", agent_id="somebody")

@@ -18,6 +18,7 @@ import datetime as dt
 import getpass
 import json
 import os
+import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -467,6 +468,7 @@ def _clean(store: "Store", progress: Progress | None, patience: float) -> str:
             store.payloads.remove(digest)
     for leftover in (*store.folder.glob("log.db.damaged-*"), *store.folder.glob(".creating-*")):
         leftover.unlink(missing_ok=True)  # what a salvage or a killed process left holds the words too
+    shutil.rmtree(store.folder / "meaning", ignore_errors=True)  # vectors tell what was said; they are made anew
     if not store.index.discard(patience):
         return "another process holds the search index; the next opening of the store removes it"
     with schema.Translated(log.path), contextlib.closing(schema.connect(log.path, writable=True)) as database:

@@ -69,7 +69,7 @@ class MeaningIndex:
         self._folder = folder / hashlib.sha256(embedder.name.encode()).hexdigest()[:16]
         self._log = log
         self._lock = threading.RLock()
-        self._loaded: tuple[int, np.ndarray, np.ndarray] | None = None  # bytes of the file, seqs, vectors
+        self._loaded: tuple[_About, np.ndarray, np.ndarray] | None = None  # what the files were of, seqs, vectors
 
     def search(
         self,
@@ -162,10 +162,10 @@ class MeaningIndex:
         about, count = self._about(), self._count()
         if about is None or not count:
             return np.empty(0, np.int64), np.empty((0, 1), np.float32)
-        if self._loaded is None or self._loaded[0] != count:
+        if self._loaded is None or self._loaded[0] != about:
             seqs = np.fromfile(self._folder / "seqs", "<i8", count)
             vectors = np.fromfile(self._folder / "vectors", "<f4", count * about.dimensions)
-            self._loaded = count, seqs, vectors.reshape(count, about.dimensions)
+            self._loaded = about, seqs, vectors.reshape(count, about.dimensions)
         return self._loaded[1], self._loaded[2]
 
     def _about(self) -> _About | None:

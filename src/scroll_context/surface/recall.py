@@ -86,10 +86,7 @@ class Recall:
         self._memory = memory
         self._log = memory.store.log
         self._grant = memory.grant
-        self._map = _Map()
-        self._stances = _Stances()
-        self._compared: dict[str, _Compared] = {}  # by role
-        self._compared_lock = Lock()
+        self._notes = _Notes(0)
 
     def methods(self) -> Mapping[str, Callable[..., CapabilityResult]]:
         """The capabilities, by the name under which the kernel asks for them."""
@@ -181,14 +178,17 @@ class Recall:
             found, how = self._matches(query, {})
             hits.update(one.session_id for one in found)
             notes.append(how)
-        told = self._map.read(self._user_turns, self._before_running())
+        told = self._current_notes().map.read(self._user_turns, self._before_running())
         rows: Rows = []
         for number, info in enumerate(sessions):
             if (first and info.last_at < first) or (last and info.first_at[: len(last)] > last):
                 continue
             if query is not None and not hits[info.session_id]:
                 continue
-            row = _row_of_session(number + 1, info, *told.get(info.session_id) or self._unspoken(info))
+            about = told.get(info.session_id) or self._unspoken(info)
+            if about is None:
+                continue
+            row = _row_of_session(number + 1, info, *about)
             if query is not None:
                 row["hits"] = hits[info.session_id]
             if number in suspect:
@@ -229,8 +229,9 @@ class Recall:
             raise UnknownSeq(f"no event within reach at seq {wanted}. Take seqs from ms.search or ms.grep.")
         [event] = found
         count = whole_number(k, "k", 1, MOST_SIMILAR)
-        with self._compared_lock:
-            compared = self._compared.setdefault(event.role, _Compared())
+        notes = self._current_notes()
+        with notes.lock:
+            compared = notes.compared.setdefault(event.role, _Compared())
             compared.read(lambda after, until: self._said(event.role, after=after, until=until), self._before_running())
             close = compared.wordings.closest(body(self._whole_text(event)), LEAST_CLOSE)
         best = {key: score for score, key in close if key != event.seq}
@@ -286,7 +287,7 @@ class Recall:
         """The user's standing instructions and preferences, newest last; about a topic, if one is named."""
         if not isinstance(topic, str):
             raise BadInput(f"topic is a text, not {type(topic).__name__}")
-        told = self._stances.read(self._user_turns, self._before_running())
+        told = self._current_notes().stances.read(self._user_turns, self._before_running())
         rows: Rows = [
             {
                 "seq": seq, "session_id": told[seq].session_id, "date": told[seq].created_at[:10],
@@ -357,6 +358,12 @@ class Recall:
     def _sessions(self) -> list[SessionInfo]:
         return self._log.sessions(self._grant)
 
+    def _current_notes(self) -> "_Notes":
+        """What was read so far; nothing of what was erased stays in memory."""
+        if (erased := self._log.newest_erasure()) != self._notes.erased:
+            self._notes = _Notes(erased)
+        return self._notes
+
     def _before_running(self) -> int:
         """The last seq before the running task."""
         running = self._memory.running()
@@ -381,14 +388,14 @@ class Recall:
         )
         return sorted((hit.event for hit in hits if hit.event.content), key=lambda event: event.seq), hits.note
 
-    def _unspoken(self, info: SessionInfo) -> tuple[int, tuple[str, ...], str]:
-        """What there is to tell of a session in which no user spoke."""
+    def _unspoken(self, info: SessionInfo) -> tuple[int, tuple[str, ...], str] | None:
+        """What there is to tell of a session in which no user spoke; None when nobody did."""
         some = self._log.iterate(grant=self._grant, session_id=info.session_id)
         texts = [
             event.headline or event.content for _, event in zip(range(40), some, strict=False) if event.is_searchable
         ]
         [terms] = distinctive([texts])
-        return 0, terms, title(texts, terms, TITLE_CHARS)
+        return (0, terms, title(texts, terms, TITLE_CHARS)) if texts else None
 
     def _whole_text(self, event: Event) -> str:
         if event.payload is not None and event.payload.is_text and event.payload.size <= WHOLE_TEXT:
@@ -509,6 +516,17 @@ class _Compared:
         for event in turns(max(self._upto, upto - MOST_COMPARED), upto) if upto > self._upto else ():
             self.wordings.add(event.seq, body(event.content)[:COMPARED_CHARS])
         self._upto = max(upto, self._upto)
+
+
+class _Notes:
+    """All that is kept between calls, since an erasure."""
+
+    def __init__(self, erased: int) -> None:
+        self.erased = erased  # seq of the newest erasure
+        self.map = _Map()
+        self.stances = _Stances()
+        self.compared: dict[str, _Compared] = {}  # by role
+        self.lock = Lock()  # guards what is compared
 
 
 # rows and notes ---------------------------------------------------------------------------------------------
