@@ -1,9 +1,9 @@
 """The toolbox: calls tools for the cells and the model of one session, and records every call and every result.
 
-A call is an event before the tool starts, and its whole result is another event before anyone sees it. So a call
-without a result is one that was running when the process died: `unfinished` finds them, and `settle` gives each a
-result that says so, because a tool with effects must never be called again as if nothing had happened. Whatever keeps
-a tool from starting (wrong arguments, a limit, a refusal) is recorded as well, call and result together.
+A call is an event before the tool starts, and its whole result is another event before it is given to the cell or the
+model. So a call without a result is one that was running when the process died: `unfinished` finds them, and `settle`
+gives each a result that says so, because a tool with effects must never be called again as if nothing had happened. A
+call that never starts (wrong arguments, a limit, a refusal) is recorded as well, call and result together.
 
 Calls come from many threads and run at once; the toolbox holds no lock while a tool runs. A tool that misses its
 deadline is abandoned: what it returns later goes nowhere, and the recorded result says so.
@@ -61,8 +61,8 @@ class ToolOutcome(msgspec.Struct, frozen=True):
 class Toolbox:
     """The tools of one session. Share it between threads.
 
-    `confirm` is asked before a tool with effects runs, one question at a time; without it such tools run unasked,
-    because whoever mounted them chose to.
+    `confirm` is asked before a tool with effects runs, one question at a time. Without it such tools run unasked: the
+    application that gave them chose that.
     """
 
     def __init__(
