@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from typer.main import get_command
 
 from made_runs import make_run
 from scroll_context.cli.app import app
 from scroll_evals.commands import app as eval_app
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = get_command(eval_app).commands  # type: ignore[attr-defined]
+COMMANDS = eval_app.commands
 
 Run = Callable[..., Result]
 

@@ -10,7 +10,7 @@ import click
 import pytest
 
 from scroll_context import __version__
-from scroll_context.cli.app import TyperCommand, app
+from scroll_context.cli.app import app
 from scroll_context.cli.main import COMMANDS, overview
 
 ROOT = Path(__file__).parents[2]
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 def command(name: str) -> Any:
     found = app.get_command(click.Context(app), name)
     assert found is not None
-    return found.typer_command if isinstance(found, TyperCommand) else found
+    return found
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -57,7 +57,7 @@ def test_the_overview_is_the_same_in_both_ways_and_fits_a_terminal(scroll: Any) 
 
 
 PLUGIN = """
-import click, typer
+import click
 from scroll_context.errors import BadInput
 
 @click.command()
@@ -66,19 +66,22 @@ def shout(word):
     \"\"\"Say it loudly.\"\"\"
     click.echo(word.upper())
 
-def count(upto: int):
+@click.command()
+@click.argument("upto", type=int)
+def count(upto):
     \"\"\"Count.\"\"\"
     if upto > 9:
         raise BadInput("that is too far")
-    typer.echo(" ".join(map(str, range(upto))))
+    click.echo(" ".join(map(str, range(upto))))
 
-both = typer.Typer()
-
-@both.command()
-def left(): typer.echo("left")
+@click.group()
+def both(): pass
 
 @both.command()
-def right(): raise typer.Exit(5)
+def left(): click.echo("left")
+
+@both.command()
+def right(): raise click.exceptions.Exit(5)
 """
 
 

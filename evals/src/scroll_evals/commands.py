@@ -1,22 +1,190 @@
-"""Commands under `scroll eval`. What they do is in the modules that they import when they run."""
+"""Commands under `scroll eval`, and the options that those that run a benchmark share.
 
+What the commands do is in the modules that they import when they run.
+"""
+
+import functools
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
+import msgspec
 
-from scroll_context.cli.options import open_store
-from scroll_evals.options import EvalOptions
-from scroll_evals.typer_options import DEFAULT_STORE, AsJson, StoreFolder, spread
+from scroll_context.cli.agent import OPTIONS as AGENT_OPTIONS
+from scroll_context.cli.agent import connected
+from scroll_context.cli.options import FILE, json_option, open_store, store_option
+from scroll_context.errors import BadInput
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    help="""Rerun the paper's benchmarks on your own model.
+if TYPE_CHECKING:
+    from scroll_context.agent.agent import Limits
+    from scroll_context.models import Model, Settings
 
-    Baselines and ablations are contexts to be compared: see --context of beam, longmemeval and loca.
-    A run is a folder. The same command on the same folder goes on where the run stopped, and pays for nothing twice.
+JUDGE_KEY = "SCROLL_JUDGE_API_KEY"
+"""The variable with the key for a server at --judge-url."""
+
+Function = Callable[..., None]
+
+
+# options ----------------------------------------------------------------------------------------------------
+
+
+class EvalOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user asked for on the command line, of the options in OPTIONS."""
+
+    model: str = ""
+    judge: str = ""
+    context: tuple[str, ...] = ()
+    backbone: tuple[str, ...] = ()
+    limit: int | None = None
+    jobs: int = 4
+    out: Path | None = None
+    compat: str | None = None
+    base_url: str | None = None
+    judge_url: str | None = None
+    window: int | None = None
+    thinking: str | None = None
+    temperature: float | None = None
+    steps: int = 100
+    tokens: int | None = None
+    seconds: float = 3600.0
+    dollars: float | None = None
+    keep_stores: bool = False
+    as_json: bool = False
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(model for model in (self.model, *self.backbone) if model))
+
+    @property
+    def contexts(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self.context or ("scroll",)))
+
+    @property
+    def limits(self) -> "Limits":
+        from scroll_context.agent.agent import Limits
+
+        return Limits(steps=self.steps, tokens=self.tokens, seconds=self.seconds, dollars=self.dollars)
+
+    @property
+    def settings(self) -> "Settings":
+        from scroll_context.models import Settings
+
+        thinking = {"on": True, "off": False}.get(self.thinking, self.thinking) if self.thinking else None
+        return Settings(temperature=self.temperature, thinking=thinking)
+
+    def check(self, benchmark: str) -> None:
+        from scroll_evals.contexts import CONTEXTS
+
+        if not self.models:
+            raise BadInput("no model is named; give --model, for example anthropic:NAME, or set SCROLL_MODEL")
+        if benchmark != "loca" and not self.judge:
+            raise BadInput("no judge is named; give --judge, for example openai:NAME, or set SCROLL_JUDGE")
+        for context in self.contexts:
+            if context not in CONTEXTS:
+                raise BadInput(f"there is no context {context!r}; choose from {', '.join(CONTEXTS)}")
+
+    def connect_model(self, spec: str) -> "Model":
+        return connected(spec, self.base_url, self.window)
+
+    def connect_judge(self) -> "Model | None":
+        return connected(self.judge, self.judge_url, key=JUDGE_KEY) if self.judge else None
+
+
+_POSITIVE = click.IntRange(min=1)
+_AMOUNT = click.FloatRange(min=0)
+
+
+def options_of_a_run(
+    *, without: tuple[str, ...] = (), jobs: int = 4, steps: int = 100, seconds: float = 3600.0
+) -> Callable[[Function], Function]:
+    """Give a command the options of a run, as one argument `options`."""
+    offered = {
+        "model": AGENT_OPTIONS["model"],
+        "judge": click.option(
+            "--judge", envvar="SCROLL_JUDGE", metavar="SPEC", default="",
+            help="The model that scores answers, at temperature 0.",
+        ),
+        "context": click.option(
+            "--context", multiple=True, metavar="NAME", show_default="scroll",
+            help="A context to compare; repeatable.",
+        ),
+        "backbone": click.option(
+            "--backbone", multiple=True, metavar="SPEC", help="A further model to compare; repeatable."
+        ),
+        "limit": click.option(
+            "--limit", type=_POSITIVE, metavar="N", show_default="all", help="Only the first N tasks."
+        ),
+        "jobs": click.option(
+            "--jobs", type=click.IntRange(1, 256), metavar="N", default=jobs, show_default=True,
+            help="Tasks at work at once.",
+        ),
+        "out": click.option(
+            "--out", type=FILE, metavar="DIR", show_default="scroll-runs/BENCHMARK-SPLIT", help="Where runs go."
+        ),
+        "compat": click.option(
+            "--compat", type=click.Choice(["official"]), show_default="no", help="Score as the reference code does."
+        ),
+        "base_url": AGENT_OPTIONS["base_url"],
+        "judge_url": click.option(
+            "--judge-url", metavar="URL", show_default="that of its provider", help="The judge's server."
+        ),
+        "window": AGENT_OPTIONS["window"],
+        "thinking": click.option(
+            "--thinking", type=click.Choice(["on", "off", "low", "medium", "high"]), show_default="as it does",
+            help="How much to think.",
+        ),
+        "temperature": click.option(
+            "--temperature", type=click.FloatRange(0, 2), metavar="N", show_default="its provider's",
+            help="Of the agent's model.",
+        ),
+        "steps": click.option(
+            "--steps", type=_POSITIVE, metavar="N", default=steps, show_default=True,
+            help="Replies that a task may take.",
+        ),
+        "tokens": click.option(
+            "--tokens", type=_POSITIVE, metavar="N", show_default="no limit", help="Tokens that a task may take."
+        ),
+        "seconds": click.option(
+            "--seconds", type=click.FloatRange(min=1), metavar="N", default=seconds, show_default=True,
+            help="Time that a task may take.",
+        ),
+        "dollars": click.option(
+            "--dollars", type=_AMOUNT, metavar="N", show_default="no limit", help="What a task may cost."
+        ),
+        "keep_stores": click.option(
+            "--keep-stores", is_flag=True, help="Keep the store of every task, for looking into it."
+        ),
+        "as_json": json_option,
+    }  # fmt: skip
+    names = [name for name in offered if name not in without]
+
+    def decorate(command: Function) -> Function:
+        @functools.wraps(command)
+        def called(**given: Any) -> None:
+            command(options=EvalOptions(**{name: given.pop(name) for name in names}), **given)
+
+        decorated: Function = called
+        for name in reversed(names):
+            decorated = offered[name](decorated)
+        return decorated
+
+    return decorate
+
+
+data_option = click.option("--data", type=FILE, metavar="DIR", required=True, help="The benchmark's own folder.")
+runs_argument = click.argument("runs", type=FILE, nargs=-1, required=True, metavar="RUN...")
+
+
+# running ----------------------------------------------------------------------------------------------------
+
+
+@click.group("eval", no_args_is_help=True)
+def app() -> None:
+    """Rerun the paper's benchmarks on your own model.
+
+    Baselines and ablations are contexts to be compared: see --context of beam, longmemeval and loca. A run is a folder.
+    The same command on the same folder goes on where the run stopped, and pays for nothing twice.
 
     \b
     Begin with:
@@ -24,21 +192,16 @@ app = typer.Typer(
       scroll eval retrieval --data tryout
       scroll eval longmemeval --split s --data tryout --model anthropic:NAME --judge openai:NAME --limit 10
       scroll eval report scroll-runs
-    """,
-)
-
-Data = Annotated[Path, typer.Option(metavar="DIR", help="The benchmark's own folder.")]
-Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, or folders that hold them.")]
+    """
 
 
 @app.command()
-@spread()
-def beam(
-    *,
-    data: Data,
-    split: Annotated[str, typer.Option(metavar="128K|500K|1M|10M", help="The length of the histories.")] = "128K",
-    options: EvalOptions,
-) -> None:
+@data_option
+@click.option(
+    "--split", metavar="128K|500K|1M|10M", default="128K", show_default=True, help="The length of the histories."
+)
+@options_of_a_run()
+def beam(data: Path, split: str, options: EvalOptions) -> None:
     """Run BEAM: questions of ten abilities about long chats.
 
     Ctrl-C stops it; the same command goes on. Status 3: some tasks could not be finished, and the same command tries
@@ -58,13 +221,10 @@ def beam(
 
 
 @app.command()
-@spread(without=("compat",))
-def longmemeval(
-    *,
-    data: Data,
-    split: Annotated[str, typer.Option(metavar="oracle|s|m", help="How much history a question has.")] = "s",
-    options: EvalOptions,
-) -> None:
+@data_option
+@click.option("--split", metavar="oracle|s|m", default="s", show_default=True, help="How much history a question has.")
+@options_of_a_run(without=("compat",))
+def longmemeval(data: Path, split: str, options: EvalOptions) -> None:
     """Run LongMemEval: questions of six types about many sessions.
 
     \b
@@ -80,25 +240,30 @@ def longmemeval(
 
 
 @app.command()
-@spread(without=("judge", "judge_url", "compat", "limit"), jobs=2, steps=300, seconds=7200.0)
+@click.option(
+    "--checkout", type=FILE, metavar="DIR", required=True, help="A checkout of LOCA-bench, branch loca-sandbox."
+)
+@click.option("--sizes", metavar="8k,…,256k", default="128k,256k", show_default=True, help="Sizes of the environment.")
+@click.option("--limit", type=_POSITIVE, metavar="N", show_default="all", help="Only the first N tasks of a size.")
+@click.option(
+    "--only", multiple=True, metavar="NAME", show_default="all", help="Only tasks of this family; repeatable."
+)
+@click.option(
+    "--generation-seconds", type=click.FloatRange(min=1), metavar="N", default=1800.0, show_default=True,
+    help="Time that generating an environment may take.",
+)  # fmt: skip
+@click.option(
+    "--server-python", type=FILE, metavar="FILE", show_default="one is made for it",
+    help="A Python that can run its server.",
+)  # fmt: skip
+@options_of_a_run(without=("judge", "judge_url", "compat", "limit"), jobs=2, steps=300, seconds=7200.0)
 def loca(
-    *,
-    checkout: Annotated[Path, typer.Option(metavar="DIR", help="A checkout of LOCA-bench, branch loca-sandbox.")],
-    sizes: Annotated[str, typer.Option(metavar="8k,…,256k", help="Sizes of the environment.")] = "128k,256k",
-    limit: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Only the first N tasks of a size.", show_default="all")
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Only tasks of this family; repeatable.", show_default="all"),
-    ] = None,
-    generation_seconds: Annotated[
-        float, typer.Option(min=1, metavar="N", help="Time that generating an environment may take.")
-    ] = 1800.0,
-    server_python: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A Python that can run its server.", show_default="one is made for it"),
-    ] = None,
+    checkout: Path,
+    sizes: str,
+    limit: int | None,
+    only: tuple[str, ...],
+    generation_seconds: float,
+    server_python: Path | None,
     options: EvalOptions,
 ) -> None:
     """Run LOCA: tasks in an environment, scored by rules.
@@ -117,12 +282,11 @@ def loca(
     from scroll_evals.console import evaluate
     from scroll_evals.loca import LocaSuite
 
-    names = tuple(size.strip() for size in sizes.split(",") if size.strip())
     suite = LocaSuite(
         checkout=checkout,
-        sizes=names,
+        sizes=tuple(size.strip() for size in sizes.split(",") if size.strip()),
         limit=limit,
-        only=only or (),
+        only=only,
         python=server_python,
         progress=note,
         generation_seconds=generation_seconds,
@@ -130,14 +294,14 @@ def loca(
     evaluate(suite, options, checkout)
 
 
+# without a model --------------------------------------------------------------------------------------------
+
+
 @app.command()
-def retrieval(
-    data: Data,
-    split: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this split; repeatable.", show_default="all")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+@data_option
+@click.option("--split", multiple=True, metavar="NAME", show_default="all", help="Only this split; repeatable.")
+@json_option
+def retrieval(data: Path, split: tuple[str, ...], as_json: bool) -> None:
     """Measure how much evidence search finds, without a model.
 
     \b
@@ -147,19 +311,19 @@ def retrieval(
     """
     from scroll_evals.console import measure_retrieval
 
-    measure_retrieval(data, tuple(split or ()), as_json)
+    measure_retrieval(data, split, as_json)
 
 
 @app.command()
-def compare(
-    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="A report of `scroll eval retrieval --json`.")],
-    after: Annotated[list[Path], typer.Argument(metavar="AFTER...", help="Reports to compare with it.")],
-    as_json: AsJson = False,
-) -> None:
-    """Compare reports of retrieval, ability by ability.
+@click.argument("before", type=FILE)
+@click.argument("after", type=FILE, nargs=-1, required=True, metavar="AFTER...")
+@json_option
+def compare(before: Path, after: tuple[Path, ...], as_json: bool) -> None:
+    """Compare reports of `scroll eval retrieval --json`.
 
-    Intervals are 95 % of a bootstrap over chats. With several reports, for example of several settings, the choice
-    among all of them is cross-validated: each chat is measured under the report that is best on the other chats.
+    Ability by ability; intervals are 95 % of a bootstrap over chats. With several reports, for example of several
+    settings, the choice among all of them is cross-validated: each chat is measured under the report that is best on
+    the other chats.
 
     \b
     Examples:
@@ -173,11 +337,10 @@ def compare(
 
 
 @app.command()
-def generate(
-    benchmark: Annotated[Literal["longmemeval"], typer.Argument(help="Whose schema to write.")],
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write it.")],
-    seed: Annotated[int, typer.Option(help="Another number makes another set.")] = 0,
-) -> None:
+@click.argument("benchmark", type=click.Choice(["longmemeval"]))
+@click.argument("folder", type=FILE, metavar="DIR")
+@click.option("--seed", type=int, default=0, show_default=True, help="Another number makes another set.")
+def generate(benchmark: str, folder: Path, seed: int) -> None:
     """Write a small made-up data set, for trying things out.
 
     \b
@@ -189,19 +352,18 @@ def generate(
 
     del benchmark  # there is one so far
     for file in write(folder, seed=seed):
-        typer.echo(file)
+        click.echo(file)
     note(f"try it: scroll eval retrieval --data {folder}")
 
 
 @app.command()
-def report(
-    runs: Runs,
-    figures: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Draw figures here, as SVG and PNG.", show_default="none")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+@runs_argument
+@click.option("--figures", type=FILE, metavar="DIR", show_default="none", help="Draw figures here, as SVG and PNG.")
+@json_option
+def report(runs: tuple[Path, ...], figures: Path | None, as_json: bool) -> None:
     """Print the paper's tables for runs, and draw its figures.
+
+    A RUN is the folder of a run, or one that holds such folders.
 
     \b
     Examples:
@@ -215,12 +377,14 @@ def report(
 
 
 @app.command("export-sft")
-def export_sft(
-    runs: Runs,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="A new file of JSON Lines; - is stdout.")],
-    threshold: Annotated[float, typer.Option(min=0, max=1, help="The least score of a trajectory.")] = 1.0,
-    as_json: AsJson = False,
-) -> None:
+@runs_argument
+@click.option("--out", type=FILE, metavar="FILE", required=True, help="A new file of JSON Lines; - is stdout.")
+@click.option(
+    "--threshold", type=click.FloatRange(0, 1), metavar="N", default=1.0, show_default=True,
+    help="The least score of a trajectory.",
+)  # fmt: skip
+@json_option
+def export_sft(runs: tuple[Path, ...], out: Path, threshold: float, as_json: bool) -> None:
     """Write successful trajectories as examples for fine-tuning.
 
     One line for each decision: `retrieval` (context in, cell out) and `injection` (records in, what was printed out).
@@ -236,7 +400,9 @@ def export_sft(
 
 
 @app.command()
-def rescore(runs: Runs, as_json: AsJson = False) -> None:
+@runs_argument
+@json_option
+def rescore(runs: tuple[Path, ...], as_json: bool) -> None:
     """Score runs anew from what the judge said; asks no model.
 
     \b
@@ -249,12 +415,11 @@ def rescore(runs: Runs, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def explain(
-    seq: Annotated[int, typer.Argument(metavar="SEQ", min=1, help="A request, or anything after one.")],
-    full: Annotated[bool, typer.Option("--full", help="Print every message whole.")] = False,
-    store: StoreFolder = DEFAULT_STORE,
-    as_json: AsJson = False,
-) -> None:
+@click.argument("seq", type=click.IntRange(min=1), metavar="SEQ")
+@click.option("--full", is_flag=True, help="Print every message whole.")
+@store_option
+@json_option
+def explain(seq: int, full: bool, store: Path, as_json: bool) -> None:
     """Show what a model saw at a request of a trial.
 
     For the stores that --keep-stores keeps. `scroll explain` does not know the history that a trial began with.

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
 import msgspec
-import typer
 
 from scroll_context.cli.main import INTERRUPTED
 from scroll_context.cli.output import live, new_file, note, print_document, print_table, progress, visible
 from scroll_context.errors import BadInput
 from scroll_context.models import Model
 from scroll_context.store.log import utc_now
-from scroll_evals.options import EvalOptions
+from scroll_evals.commands import EvalOptions
 from scroll_evals.protocols import Setup, Suite, slug
 from scroll_evals.report import ReportedRun, Table, percent, read_runs, tables
 from scroll_evals.results import RunConfig, RunFolder, Start, Summary, runs_below, versions
@@ -95,12 +95,12 @@ def _report_on(done: Sequence[tuple[RunFolder, Summary]], as_json: bool, stopped
         note(f"{summary.scored} of {summary.trials} tasks scored; the run is in {folder.path}")
     if stopped:
         note("stopped; the same command goes on where it stopped")
-        raise typer.Exit(INTERRUPTED)
+        raise click.exceptions.Exit(INTERRUPTED)
     if not any(summary.trials for _, summary in done):
         raise BadInput("there was nothing to run; see above what is wrong with the data")
     if any(summary.unfinished for _, summary in done):
         note("some tasks could not be finished; the same command tries them again")
-        raise typer.Exit(UNFINISHED)
+        raise click.exceptions.Exit(UNFINISHED)
 
 
 # what other commands print --------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ def compare_retrieval(before: Path, after: Sequence[Path], as_json: bool) -> Non
         print_document({"comparisons": comparisons, "choice": choice})
         return
     for file, comparison in zip(after, comparisons, strict=True):
-        typer.secho(f"{before} → {file}", bold=True)
+        click.secho(f"{before} → {file}", bold=True)
         rows = [
             (name, measure, str(change.questions), _measured(change.before), _measured(change.after),
              f"{change.after - change.before:+.3f} [{change.low:+.3f}, {change.high:+.3f}]")
@@ -149,7 +149,7 @@ def compare_retrieval(before: Path, after: Sequence[Path], as_json: bool) -> Non
         columns = ("ability", "measure", "questions", "before", "after", "change")
         print_table(columns, rows, numeric=columns[2:])
     if choice is not None:
-        typer.secho(f"cross-validated by {choice.measure}: {choice.held_out:.3f} held out", bold=True)
+        click.secho(f"cross-validated by {choice.measure}: {choice.held_out:.3f} held out", bold=True)
         settings = zip((before, *after), choice.means, choice.chosen, strict=True)
         print_table(
             ("report", "mean", "chats that choose it"),
@@ -195,7 +195,7 @@ def _print_tables(runs: Sequence[ReportedRun]) -> None:
 
 
 def _print_table(table: Table, *, first: bool) -> None:
-    typer.secho(("" if first else "\n") + table.title, bold=True)
+    click.secho(("" if first else "\n") + table.title, bold=True)
     print_table(table.columns, table.rows, numeric=table.columns[1:])
 
 
@@ -223,7 +223,7 @@ def score_again(paths: Sequence[Path], as_json: bool) -> None:
         found.append({"run": str(folder.path), "summary": summary})
         was = percent(before.scores.overall) if before else "–"
         if not as_json:
-            typer.echo(
+            click.echo(
                 f"{folder.path}: {was} → {percent(summary.scores.overall)} ({summary.scored} of {summary.trials})"
             )
     if as_json:

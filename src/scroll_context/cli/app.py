@@ -29,8 +29,8 @@ class Commands(click.Group):
         if known is None:
             return None
         module, _, attribute = known[0].partition(":")
-        found = getattr(importlib.import_module(module), attribute)
-        return found if isinstance(found, click.Command) else TyperCommand(cmd_name, found)
+        found: click.Command = getattr(importlib.import_module(module), attribute)
+        return found
 
     def invoke(self, ctx: click.Context) -> Any:
         with faults_in_one_line():  # of commands that are not ours
@@ -49,46 +49,6 @@ class Commands(click.Group):
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         formatter.write(overview())
-
-
-class TyperCommand(click.Command):
-    """A command written with Typer: an app, or a function whose signature Typer reads.
-
-    Typer carries a click of its own, so the words of the command line are handed over as they are.
-    """
-
-    def __init__(self, name: str, found: Any) -> None:
-        super().__init__(name, add_help_option=False)
-        self._found = found
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.args = list(args)
-        return ctx.args
-
-    @property
-    def typer_command(self) -> Any:
-        """What Typer makes of it: a command or group with `params`, `help` and `commands` of its own."""
-        import typer
-
-        app = self._found
-        if not isinstance(app, typer.Typer):
-            app = typer.Typer(add_completion=False, rich_markup_mode=None)
-            app.command(self.name)(self._found)
-        return typer.main.get_command(app)
-
-    def invoke(self, ctx: click.Context) -> None:
-        import typer
-
-        command = self.typer_command
-        click_error: Any = typer.BadParameter.__mro__[2]  # of Typer's own click; it has no public name
-        try:
-            with command.make_context(ctx.command_path, list(ctx.args), color=ctx.color) as own:
-                command.invoke(own)
-        except click_error as error:
-            error.show()
-            ctx.exit(error.exit_code)
-        except typer.Exit as end:
-            ctx.exit(end.exit_code)
 
 
 @click.group(

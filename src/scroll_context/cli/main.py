@@ -3,7 +3,7 @@
 `scroll --help` is answered from this table, with next to nothing imported. Every other command line goes to app.py,
 which imports the command that is called. To add one, write it with click, its docstring its help, and name it in
 COMMANDS. Any installed package can add commands: an entry point in the group `scroll_context.commands` names one and
-says `module:object`, where the object is a click command, a Typer app or a function that Typer can read.
+says `module:object`, where the object is a click command.
 """
 
 import os
