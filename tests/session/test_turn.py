@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -220,3 +221,15 @@ def test_the_budget_of_the_view_is_a_setting_of_the_session(store: Store) -> Non
         assert evictions and all(e.metadata["plan"]["limit"] <= 1_000 for e in evictions)
     with Session.resume(store, "s") as again:
         assert again.budget == deep
+
+
+def test_cells_import_the_packages_that_a_session_is_given(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "libs" / "ourlib").mkdir(parents=True)
+    (tmp_path / "libs" / "ourlib" / "__init__.py").write_text("ANSWER = 42\n")
+    packages = (str(tmp_path / "libs" / "ourlib"),)
+    with Session.open(store, session_id="s", options=SessionOptions(packages=packages)) as session:
+        assert session.run("import ourlib\nprint(ourlib.ANSWER)").content == "42"
+    with Session.resume(store, "s") as session:
+        assert session.run("import ourlib\nprint(ourlib.ANSWER)").content == "42"
+    with Session.open(store, session_id="other") as session:
+        assert "No module named 'ourlib'" in session.run("import ourlib").content

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import msgspec
+from msgspec.structs import replace
 
 from scroll_context.errors import KernelError, StoreError
 from scroll_context.events import Event, Kind
@@ -86,6 +87,7 @@ class Environment:
         actions: Actions,
         jail: JailSpec | None = None,
         options: KernelOptions | None = None,
+        packages: tuple[str, ...] = (),
     ) -> None:
         self.journal = journal
         self.toolbox = toolbox
@@ -101,12 +103,13 @@ class Environment:
         self._digest: Future[str] | None = None  # None is unknown
         self._saving: Future[None] | None = None
         longest = max([60.0, *(one.limits.timeout or 0.0 for one in toolbox.tools.values())])
+        options = options or KernelOptions(call_seconds=longest + 5)
         self.kernel = Kernel(
             self._dispatch,
             preludes=self._preludes(),
             blobs=self._blobs,
             spec=jail,
-            options=options or KernelOptions(call_seconds=longest + 5),
+            options=replace(options, packages=(*options.packages, *packages)),
         )
 
     def start(self) -> None:

@@ -127,6 +127,7 @@ class Session:
             actions=self.context.actions,
             jail=options.jail,
             options=options.kernel,
+            packages=options.packages or (),
         )
 
     # lifetimes ------------------------------------------------------------------------------------------
