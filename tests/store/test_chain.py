@@ -212,3 +212,10 @@ def test_an_export_of_version_1_is_read(folder: Path, tmp_path: Path) -> None:
     assert verify(copy).head == verify(log).head
     copy.close()
     log.close()
+
+
+@pytest.mark.parametrize("change", [{22: "text"}, {23: 7, 22: None}, {0: "x"}, {0: 1 << 70}, {7: object()}, {21: None}])
+def test_a_row_that_damage_has_given_other_types_matches_no_hash(five: EventLog, change: dict[int, Any]) -> None:
+    row = tuple(change.get(at, value) for at, value in enumerate(five.query("SELECT * FROM event WHERE seq = 3")[0]))
+    assert expected(five.get(2).chain, row) != row[21] or 21 in change
+    assert isinstance(expected(five.get(2).chain, row), bytes)

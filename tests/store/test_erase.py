@@ -363,7 +363,7 @@ words = st.sampled_from(["alpha-one-bird", "beta-two-fish", "gamma-three-frog", 
 event = st.tuples(st.sampled_from("stu"), words, st.booleans())
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(st.lists(event, min_size=1, max_size=12), st.lists(words, min_size=1, max_size=2), st.booleans())
 def test_no_erased_word_is_left_whatever_the_history(
     tmp_path_factory: pytest.TempPathFactory, history: list[tuple[str, str, bool]], gone: list[str], reopen: bool
@@ -386,4 +386,13 @@ def test_no_erased_word_is_left_whatever_the_history(
     assert verify(store.log).ok
     kept = {word for _, word, _ in history} - set(gone)
     assert all(holding(folder, word) for word in kept)
+    out = io.BytesIO()
+    export(store.log, out)
+    for trust in (True, False):
+        with Store(folder.parent / f"copy-{trust}", create=True) as copy:
+            import_file(copy, io.BytesIO(out.getvalue()), trust=trust)
+            assert verify(copy.log).ok and holding(copy.folder, *gone) == []
+            assert [one.content for one in copy.log.iterate(until=len(history))] == [
+                one.content for one in store.log.iterate(until=len(history))
+            ]
     store.close()

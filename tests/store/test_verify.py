@@ -3,9 +3,11 @@
 import json
 import sqlite3
 
-from scroll_context.events import Draft, Kind
+from scroll_context.events import STORE_SESSION, Draft, Kind
+from scroll_context.store.chain import leaf_of
 from scroll_context.store.log import PAGE, EventLog
 from scroll_context.store.payloads import PayloadStore
+from scroll_context.store.rows import ERASED, ERASED_METADATA
 from scroll_context.store.verify import verify
 
 
@@ -81,3 +83,23 @@ def test_a_long_log_is_read_in_pages_and_progress_is_told(log: EventLog) -> None
     verdict = verify(log, lambda done, total: told.append((done, total)))
     assert told == [(PAGE, 2 * PAGE + 3), (2 * PAGE, 2 * PAGE + 3), (2 * PAGE + 3, 2 * PAGE + 3)]
     assert verdict.ok and verdict.events == 2 * PAGE + 3 and verdict.head == log.get(2 * PAGE + 3).chain.hex()
+
+
+def test_an_erased_row_is_in_order_only_within_the_bounds_of_an_erasure(log: EventLog) -> None:
+    log.append_many(Draft(content=f"{n}") for n in range(1, 11))
+    database = sqlite3.connect(log.path, isolation_level=None)
+    guards = database.execute("SELECT sql FROM sqlite_master WHERE name = 'event_no_update'").fetchone()[0]
+    database.execute("DROP TRIGGER event_no_update")
+    for seq in range(2, 10):
+        row = database.execute("SELECT * FROM event WHERE seq = ?", [seq]).fetchone()
+        database.execute(
+            "UPDATE event SET content = ?, metadata = ?, leaf = ?, nonce = NULL WHERE seq = ?",
+            [ERASED, ERASED_METADATA, leaf_of(row[22], row[1:21]), seq],
+        )
+    database.execute(guards)
+    database.close()
+    assert [seq for seq, _ in verify(log).bad] == list(range(2, 10))
+    log.append(Draft(kind=Kind.ERASURE, session_id=STORE_SESSION, metadata={"spans": [[3, 5], [7, 7]]}))
+    assert [seq for seq, _ in verify(log).bad] == [2, 6, 8, 9]
+    log.append(Draft(kind=Kind.ERASURE, session_id=STORE_SESSION, metadata={"spans": [[1, 2], [6, 6], [8, 20]]}))
+    assert verify(log).ok
