@@ -64,7 +64,7 @@ def test_a_session_resumes_and_goes_on_after_all_traces_of_a_secret_were_erased(
         assert not any(SECRET in message.text for message in request.messages)
         assert "NameError" in cell(session, "print(code)")
         assert "[erased]" in cell(session, f"print(ms.expand({told.seq})[0]['content'])")
-        assert cell(session, "print(len(ms.search('heron')))") == "0"
+        assert cell(session, "print(len(ms.search('heron')))").startswith("0")
         rows = f"print(ms.sql('SELECT content FROM hist.events WHERE seq = {told.seq}').rows)"
         assert SECRET not in cell(session, rows)
         run = Agent(session, ScriptedModel([exec_cell("x = 1\nprint(x)"), "still here"], window=3_000)).run("go on")

@@ -16,21 +16,21 @@ What erasing cannot reach: backups and exports, variables in running kernels, an
 import contextlib
 import datetime as dt
 import getpass
-import json
 import os
 import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing, StoreLocked, UnknownSeq
-from scroll_context.events import STORE_SESSION, Draft, Event, Kind, Progress
+from scroll_context.errors import BadInput, StoreLocked, UnknownSeq
+from scroll_context.events import STORE_SESSION, Draft, Kind, Progress
 from scroll_context.store import schema
 from scroll_context.store.chain import leaf_of, link, new_nonce
+from scroll_context.store.copies import NEVER, ErasurePlan, named_payloads, unshared_payloads
 from scroll_context.store.log import INSERT, PAGE, EventLog, conditions, erased_key, head_of, utc_now
 from scroll_context.store.rows import ERASED, ERASED_METADATA, event_from_row, prepare
 
@@ -40,14 +40,7 @@ if TYPE_CHECKING:
 Reason = Literal["request", "secret", "retention", "mistake", "other"]
 REASONS = ("request", "secret", "retention", "mistake", "other")
 
-NEVER = frozenset({Kind.SALVAGE, Kind.ERASURE})
-"""Kinds that are not erased: what they say is needed to read the rest of the log, and is not about anybody."""
-
 _PLAIN_ROLES = ("user", "assistant", "tool", "system", "developer", "function", "")
-_SHORTEST = 8  # characters of a text that can be told from a coincidence
-_LONGEST = 2_000  # characters of a text that is looked for as a whole; of longer ones, each line is
-_LINE = 20  # characters of such a line
-_NEEDLES = 200  # texts that are looked for inside other texts; with more, only whole lines are compared
 
 
 class ErasureReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,9 +142,9 @@ def erase(
         raise BadInput(f"a reason is one of {', '.join(REASONS)}, not {reason!r:.40}: the log keeps no free text here")
     if any(len(word.strip()) < 3 for word in words):
         raise BadInput("words to look for must have at least 3 characters")
-    plan = _Plan(store, seqs)
+    plan = ErasurePlan(store.log, seqs)
     if related:
-        plan.look_around(words, progress)
+        plan.look_around(words, copies, progress)
     chosen = [*plan.asked, *plan.snapshots, *(plan.copies if copies else ())]
     names = plan.variables()
     report = ErasureReport(
@@ -162,7 +155,7 @@ def erase(
         sessions=tuple(sorted(plan.sessions)),
         remaining=() if copies else tuple(plan.copies),
     )
-    gone = _unshared_payloads(store.log, set(chosen))
+    gone = unshared_payloads(store.log, set(chosen))
     sizes = [store.payloads.path(digest).stat().st_size for digest in gone if store.payloads.path(digest).exists()]
     report = msgspec.structs.replace(report, payloads=len(gone), payload_bytes=sum(sizes))
     if dry_run or (not chosen and reason != "retention"):  # each run of a retention is recorded
@@ -170,174 +163,6 @@ def erase(
     seq, rechained = _erase_rows(store.log, sorted(chosen), gone, reason, by or getpass.getuser())
     unfinished = finish(store, progress)
     return msgspec.structs.replace(report, seq=seq, rechained=rechained, unfinished=unfinished)
-
-
-# what is concerned --------------------------------------------------------------------------------------
-
-
-class _Plan:
-    """Which events an erasure concerns: those asked for, their copies, and the snapshots of their sessions."""
-
-    def __init__(self, store: "Store", seqs: Sequence[int]) -> None:
-        self._store = store
-        self.asked: list[int] = []
-        self.copies: list[int] = []
-        self.snapshots: list[int] = []
-        self.sessions: set[str] = set()
-        self._snapshots: list[Event] = []
-        for event in _events(store.log, seqs):
-            if event.kind not in NEVER and not event.is_erased:
-                self.asked.append(event.seq)
-                self.sessions.add(event.session_id)
-
-    def look_around(self, words: Collection[str], progress: Progress | None) -> None:
-        """Read the whole log for events that repeat the words, and for variables that were made from them."""
-        store, known = self._store, set(self.asked)
-        needles = _Needles(words)
-        for event in _events(store.log, self.asked):
-            needles.add(_text(store.log, event))
-            needles.add(event.headline)
-        snapshots: list[Event] = []
-        made_from = set(known)
-        forks: list[tuple[str, str]] = []  # a session, and the one that it continues
-        last = store.log.last_seq()
-        for event in store.log.iterate():
-            if progress and event.seq % 1000 == 0:
-                progress(event.seq, last)
-            if event.is_erased or event.kind in NEVER or event.seq in known:
-                continue
-            if event.kind == Kind.FORK and isinstance(parent := event.metadata.get("session_id"), str):
-                forks.append((event.session_id, parent))
-            if event.kind == Kind.SNAPSHOT:
-                snapshots.append(event)
-            elif self._is_copy(event, made_from, needles):
-                self.copies.append(event.seq)
-                if event.name == "ask":
-                    made_from.add(event.seq)  # the answer to a question about erased words
-        self.sessions |= {event.session_id for event in _events(store.log, self.copies)}
-        while more := {child for child, parent in forks if parent in self.sessions} - self.sessions:
-            self.sessions |= more
-        self._snapshots = [
-            event
-            for event in snapshots
-            if event.session_id in self.sessions or known & _seqs_of_variables(store, event)
-        ]
-        self.snapshots = [event.seq for event in self._snapshots]
-
-    def _is_copy(self, event: Event, made_from: set[int], needles: "_Needles") -> bool:
-        if event.kind in (Kind.EVICTION, Kind.SESSION) and not made_from.isdisjoint(_told_seqs(event, made_from)):
-            return True
-        seqs = event.metadata.get("seqs")
-        if isinstance(seqs, list) and not made_from.isdisjoint(seq for seq in seqs if isinstance(seq, int)):
-            return True
-        if event.metadata.get("inside_cell") in made_from:
-            return True
-        if event.reply_to in made_from and (event.name == "ask" or event.kind in (Kind.OBSERVATION, Kind.TOOL_RESULT)):
-            return True
-        if needles.is_empty:
-            return False
-        fields = (event.headline, event.name, json.dumps(event.metadata, ensure_ascii=False) if event.metadata else "")
-        return any(map(needles.match, fields)) or needles.match(_text(self._store.log, event))
-
-    def variables(self) -> list[str]:
-        names: dict[str, None] = {}
-        for event in self._snapshots:
-            with contextlib.suppress(TypeError, AttributeError):
-                names.update(
-                    dict.fromkeys(str(one.get("name")) for one in _change(self._store, event).get("saved", ()))
-                )
-        return [name for name in names if name.isidentifier()]
-
-
-def _told_seqs(event: Event, erased: Collection[int]) -> Iterator[int]:
-    """The events whose words an index carries: titles, terms and standing instructions in plans and settings."""
-    with contextlib.suppress(TypeError, KeyError, ValueError, AttributeError):  # what has another shape carries none
-        plan, earlier = event.metadata.get("plan") or {}, event.metadata.get("earlier") or {}
-        yield from (seq for seq, *_ in plan.get("about") or ())
-        yield from (one["seq"] for told in (plan, earlier) for one in told.get("standing") or ())
-        spans = [span for topic in earlier.get("topics") or () for span in topic["spans"]]
-        yield from (seq for seq in erased if any(lo <= seq <= hi for lo, hi in spans)) if spans else ()
-
-
-class _Needles:
-    """Texts that must not remain: short ones as parts of other texts, long ones line by line."""
-
-    def __init__(self, words: Collection[str]) -> None:
-        self._parts = {form for word in words for form in _forms(word.strip())}
-        self._lines: set[str] = set()
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._parts and not self._lines
-
-    def add(self, text: str) -> None:
-        text = text.strip()
-        if len(text) < _SHORTEST:
-            return
-        if len(text) <= _LONGEST and len(self._parts) < _NEEDLES:
-            self._parts.update(_forms(text))
-        self._lines.update(line for line in map(str.strip, text.splitlines()) if len(line) >= _LINE)
-
-    def match(self, text: str) -> bool:
-        if not text:
-            return False
-        if any(part in text for part in self._parts):
-            return True
-        return bool(self._lines) and not self._lines.isdisjoint(map(str.strip, text.splitlines()))
-
-
-def _forms(text: str) -> set[str]:
-    """A text as it is, and as it stands inside JSON."""
-    return {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
-
-
-def _events(log: EventLog, seqs: Sequence[int]) -> Iterator[Event]:
-    for at in range(0, len(seqs), PAGE):
-        yield from log.get_many(seqs[at : at + PAGE])
-
-
-def _text(log: EventLog, event: Event) -> str:
-    try:
-        return log.text(event)
-    except (PayloadMissing, PayloadDamaged):
-        return event.content
-
-
-def _change(store: "Store", event: Event) -> dict[str, Any]:
-    """What a snapshot event says: its variables (`saved`), and the events that its cells were given (`sources`)."""
-    try:
-        change = json.loads(_text(store.log, event))
-    except ValueError:
-        return {}
-    return change if isinstance(change, dict) else {}
-
-
-def _seqs_of_variables(store: "Store", event: Event) -> set[int]:
-    change = _change(store, event)
-    seqs: set[int] = set()
-    with contextlib.suppress(TypeError, AttributeError):  # no snapshot of ours
-        seqs.update(*(one.get("seqs", ()) for one in change.get("saved", ())), *change.get("sources", {}).values())
-    return seqs
-
-
-def _unshared_payloads(log: EventLog, chosen: set[int]) -> list[str]:
-    """The payload files that these events need and no other event does."""
-    by_event = list(_payloads_by_event(log))
-    kept = {digest for seq, named in by_event if seq not in chosen for digest in named}
-    gone = dict.fromkeys(digest for seq, named in by_event if seq in chosen for digest in named)
-    return [digest for digest in gone if digest not in kept]
-
-
-def named_payloads(log: EventLog) -> set[str]:
-    """Every payload that an event names, in its row or in the text of a snapshot."""
-    return {digest for _, named in _payloads_by_event(log) for digest in named}
-
-
-def _payloads_by_event(log: EventLog) -> Iterator[tuple[int, list[str]]]:
-    rows = log.query("SELECT seq, kind, content, payload FROM event WHERE payload IS NOT NULL OR kind = 'snapshot'")
-    for seq, kind, content, digest in rows:
-        own = [digest] if digest else []
-        yield seq, own + (log.payloads.of_snapshot(content, digest) if kind == Kind.SNAPSHOT else [])
 
 
 # changing the rows --------------------------------------------------------------------------------------
@@ -463,9 +288,12 @@ def finish(store: "Store", progress: Progress | None = None, *, patience: float 
 def _clean(store: "Store", progress: Progress | None, patience: float) -> str:
     log = store.log
     chores = [name for (name,) in log.query("SELECT name FROM chore")]
-    for name in chores:
-        if name.startswith("payload ") and not _is_named(log, digest := name.removeprefix("payload ")):
+    doomed = [name.removeprefix("payload ") for name in chores if name.startswith("payload ")]
+    named = named_payloads(log) if doomed else set()  # one may have been recorded again since
+    for digest in doomed:
+        if digest not in named:
             store.payloads.remove(digest)
+    store.payloads.sweep()
     for leftover in (*store.folder.glob("log.db.damaged-*"), *store.folder.glob(".creating-*")):
         leftover.unlink(missing_ok=True)  # what a salvage or a killed process left holds the words too
     shutil.rmtree(store.folder / "meaning", ignore_errors=True)  # vectors tell what was said; they are made anew
@@ -500,11 +328,6 @@ def _alone(folder: Path) -> Iterator[bool]:
         yield schema.try_lock(handle)
     finally:
         os.close(handle)
-
-
-def _is_named(log: EventLog, digest: str) -> bool:
-    """Whether an event names the payload after all: it may have been recorded again since."""
-    return bool(log.query("SELECT 1 FROM event WHERE payload = ? LIMIT 1", [digest]))
 
 
 def _vacuum(database: sqlite3.Connection) -> bool:

@@ -15,7 +15,8 @@ import msgspec
 from scroll_context.errors import StoreLocked, StoreReadOnly
 from scroll_context.events import EVERYTHING, Draft, Event, Grant, Progress
 from scroll_context.store import schema
-from scroll_context.store.erase import ErasureReport, Reason, due, erase, finish, has_chores, named_payloads, select
+from scroll_context.store.copies import named_payloads
+from scroll_context.store.erase import ErasureReport, Reason, due, erase, finish, has_chores, select
 from scroll_context.store.log import EventLog, StoreLimits
 from scroll_context.store.meaning import Embedder, MeaningIndex
 from scroll_context.store.payloads import ArtifactRef, PayloadStore, ToolResultRef, ref
