@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from scroll_context.errors import BadInput, NotAStore, UnreadableMessages
-from scroll_context.events import Draft, Kind
+from scroll_context.errors import BadInput, NotAStore, SessionBusy, UnreadableMessages
+from scroll_context.events import Draft, Kind, Scope
 from scroll_context.importers import import_file
+from scroll_context.store.journal import Journal
 from scroll_context.store.store import Store
 from scroll_context.store.transfer import export
 
@@ -141,3 +142,15 @@ def test_fault_24_errors_speak_python(store: Store, tmp_path: Path) -> None:
     with pytest.raises(NotAStore, match=r"Store\('.*nowhere', create=True\) creates one") as nowhere:
         Store(tmp_path / "nowhere")
     assert "scroll " not in str(nowhere.value)
+
+
+def test_an_import_does_not_add_to_a_session_that_is_open(store: Store, tmp_path: Path) -> None:
+    path = write(tmp_path / "chat.jsonl", USER)
+    import_file(store, path)
+    write(path, USER, REPLY)
+    journal = Journal(store.log, Scope("chat"))
+    with pytest.raises(SessionBusy, match="'chat' is open elsewhere"):
+        import_file(store, path)
+    assert store.log.last_seq() == 1
+    journal.close()
+    assert import_file(store, path).added == 1

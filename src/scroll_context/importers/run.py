@@ -27,6 +27,7 @@ from scroll_context.errors import BadInput, UnreadableMessages
 from scroll_context.events import IMPORTED, Draft, Progress
 from scroll_context.importers.formats import detect, read
 from scroll_context.importers.messages import RESERVED, Fault, Format, Imported, Labels, Piece
+from scroll_context.store.journal import require_idle
 from scroll_context.store.log import EventLog
 from scroll_context.store.merge import check_export, merge_export
 from scroll_context.store.redact import Redactor
@@ -163,7 +164,11 @@ class ImportFile:
         """Append what is not there yet. The file must have passed check()."""
         if self._layout is Format.EXPORT:
             return self._write_export(store, progress)
-        renamed = {} if self._options.join else self._names(store.log)
+        renamed: dict[str, int] = {}
+        if store.log.last_seq():
+            renamed = {} if self._options.join else self._names(store.log)
+            for name in self._sessions:
+                require_idle(store.log, f"{name}-{renamed[name]}" if name in renamed else name)
         added = known = 0
         for batch in self._batches(progress, renamed):
             last = store.log.last_seq()

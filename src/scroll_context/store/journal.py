@@ -269,3 +269,9 @@ class Journal:
 
 
 _REMEDY = "what is recorded stays readable. Go on in a new session, or resume with a larger SessionOptions.quota."
+
+
+def require_idle(log: EventLog, session_id: str) -> None:
+    """Refuse to add to a session from outside while it is open: raises SessionBusy, which names the holder."""
+    if log.tail(1, session_id=session_id):
+        lease.take(log.path.parent / LEASES, session_id, utc_now()).release()

@@ -23,6 +23,7 @@ from scroll_context.errors import BadInput, PayloadMissing
 from scroll_context.events import BOOKKEEPING, Draft, Event, Kind, Progress
 from scroll_context.store import schema
 from scroll_context.store.chain import GENESIS, expected
+from scroll_context.store.journal import require_idle
 from scroll_context.store.log import INSERT, PAGE, EventLog
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.rows import event_from_row, is_blank
@@ -159,6 +160,7 @@ class _Merge:
             while not (self._join or self._is_begun_by(event, name)):
                 number += 1
                 name = f"{there}-{number}"
+            require_idle(self._log, name)
             self._names[there] = name
         return self._names[there]
 
