@@ -73,7 +73,7 @@ class Scan:
 
     def __init__(self, log: EventLog, *, detailed: int = 0, width: int = 120, seconds: float = SECONDS) -> None:
         self._log = log
-        self._detailed = detailed
+        self.detailed = detailed  # rows that are still told in detail
         self._width = width
         self._seconds = seconds
         self.stopped_at: int | None = None  # the last seq that was looked at, when time ran out
@@ -132,9 +132,9 @@ class Scan:
         if any(one.occurs(text) for one in without for text in texts):
             return None
         found = Found(seq, session_id, role, kind, name, created_at, matched)
-        if self._detailed <= 0:
+        if self.detailed <= 0:
             return found
-        self._detailed -= 1
+        self.detailed -= 1
         return self._details(found, texts, patterns)
 
     def _details(self, found: Found, texts: list[bytes], patterns: Sequence[Pattern]) -> Found:

@@ -121,6 +121,7 @@ class Recall:
             group, is_first = folder.add(found.excerpt)
             if is_first and len(rows) == most:
                 upto = found.seq - 1
+                scan.detailed = 0  # the rest is only counted
             elif is_first:
                 rows.append(_row_of_match(found))
             else:
