@@ -58,18 +58,28 @@ def test_what_a_salvage_declared_is_known_up_to_its_bounds_and_no_further(log: E
     log.close()
 
 
+def test_a_gap_inside_what_a_salvage_declared_is_known(log: EventLog) -> None:
+    log.append_many(Draft(content=f"{n}") for n in range(1, 11))
+    log.append(Draft(kind=Kind.SALVAGE, metadata={"lost": [[3, 8]]}))
+    log = without(log, 5, 6)
+    verdict = verify(log)
+    assert verdict.ok and verdict.known == ((5, "missing from the log, with all up to seq 6"),)
+    log.close()
+
+
 def test_payloads_are_checked_once_and_named_by_each_event_that_needs_them(log: EventLog) -> None:
     body = log.payloads.put(b"x" * 5_000, "application/octet-stream")
     pickle = log.payloads.put(b"y" * 5_000, "application/octet-stream")
     whole = log.payloads.put(b"z" * 5_000, "application/octet-stream")
     saved = json.dumps({"cell": 1, "saved": [{"name": "a", "digest": pickle.digest}, {"name": "b", "digest": ""}]})
+    told = log.payloads.put(saved.encode(), "application/json")  # names the pickle, and is no snapshot
     log.append_many(
         [
             Draft(payload=body), Draft(payload=whole), Draft(payload=body),
-            Draft(kind=Kind.SNAPSHOT, content=saved), Draft(kind=Kind.CONVERSATION, content=saved),
+            Draft(kind=Kind.SNAPSHOT, content=saved), Draft(kind=Kind.CONVERSATION, payload=told),
         ]
     )  # fmt: skip
-    assert verify(log).ok and verify(log).payloads == 3
+    assert verify(log).ok and verify(log).payloads == 4
     log.payloads.path(body.digest).write_bytes(b"x" * 4_999)
     log.payloads.path(pickle.digest).unlink()
     verdict = verify(log)
