@@ -33,8 +33,8 @@ else:
 
     T = TypeVar("T")
 
-EMPTY_REPLIES = 2  # in a row, after which a run stops
-CUT_REPLIES = 2  # in a row that ended at the limit of output tokens, after which a run stops
+EMPTY_REPLIES = 2  # that are answered with a notice; the next one ends the run
+CUT_REPLIES = 2  # that ended at the limit of output tokens and are answered with a notice; the next one ends the run
 STOPPED = "not run: the user stopped the work before this call"
 FINISHED = "taken as the answer; the task is over"
 TOO_LATE = "not run: the answer had been given before this call"
@@ -116,7 +116,6 @@ class Agent(Generic[T]):
         self.totals = Totals()
         self._prepare()
         self._stop = threading.Event()
-        self._in_cell = threading.Event()
 
     def _prepare(self) -> None:
         """The constant part of every request of a run. Tools may have been added since the last one."""
@@ -130,6 +129,9 @@ class Agent(Generic[T]):
     def run(self, message: str | None = None) -> Run[T]:
         """Work on a message of the user, or, without one, go on where the session stopped."""
         self._stop.clear()
+        return self._run(message)
+
+    def _run(self, message: str | None) -> Run[T]:
         self._prepare()
         self.totals = Totals()
         started = time.monotonic()
@@ -243,28 +245,18 @@ class Agent(Generic[T]):
             self.session.answer(call, f"there is no tool {call.name!r}; nothing was run. Your tools: {names}")
 
     def _run_cell(self, call: ToolCall, source: str) -> None:
-        self._in_cell.set()
-        try:
+        with self.session.cell_under_way():  # before the flag is looked at, so that no stop falls in between
             if self._stop.is_set():
                 self.session.answer(call, STOPPED)
             else:
                 self.session.run(source, call.id, name=call.name)
-        finally:
-            self._in_cell.clear()
 
     # stopping -------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
         """Stop the reply or the cell that is under way, from any thread; the session stays as it is."""
         self._stop.set()
-        in_thread(self._interrupt_cell, "stop")
-
-    def _interrupt_cell(self) -> None:
-        """Interrupt the running cell; one that is about to start is waited for."""
-        while self._stop.is_set() and self._in_cell.is_set():
-            if self.session.interrupt():
-                return
-            time.sleep(0.01)
+        self.session.interrupt_soon()
 
     def _reached_limit(self) -> State | None:
         limits, used = self.limits, self.totals
@@ -289,11 +281,13 @@ class Agent(Generic[T]):
 
     async def arun(self, message: str | None = None) -> Run[T]:
         """As `run`, for asyncio. Cancelling the task stops the reply or the cell; variables and session stay."""
-        return await in_background(lambda: self.run(message), self.stop, "agent")
+        self._stop.clear()  # here, so that a task that is cancelled at once stops the run
+        return await in_background(lambda: self._run(message), self.stop, "agent")
 
     def stream(self, message: str | None = None) -> Iterator[Progress[T]]:
         """As `run`, one happening at a time; the last is the answer. Closing the iterator stops the run."""
         happenings: queue.SimpleQueue[Progress[T] | None] = queue.SimpleQueue()
+        self._stop.clear()
         done = in_thread(lambda: self._feed(message, happenings), "agent")
         try:
             while (one := happenings.get()) is not None:
@@ -333,7 +327,7 @@ class Agent(Generic[T]):
         self.on_text = heard
         unsubscribe = self.session.subscribe(happened)
         try:
-            return self.run(message)
+            return self._run(message)
         finally:
             self.on_text = on_text
             unsubscribe()

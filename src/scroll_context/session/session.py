@@ -8,7 +8,9 @@ another session up to a seq. The session knows nothing of loops or providers.
 """
 
 import ast
+import contextlib
 import logging
+import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from types import TracebackType
@@ -17,7 +19,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import asdict, replace
 
-from scroll_context.background import in_background
+from scroll_context.background import in_background, in_thread
 from scroll_context.errors import BadInput, ContextOverflow, QuotaReached, UnknownSeq
 from scroll_context.events import Event, Kind, Scope
 from scroll_context.kernel.jail import JailSpec
@@ -115,8 +117,9 @@ class Session:
         self.context: Context = make_context(str(self.options.context), store.log.text)
         self._erasure = store.log.newest_erasure()  # that the view knows of
         self._host = HostRecord()
+        self._cells: set[object] = set()  # those under way, or about to begin
         self._setup: tuple[object, ...] = ()  # what the newest `session` event of a run says
-        self._schema: tuple[Sequence[ToolSpec], int] = ((), 0)  # the tools of the last request, and their tokens
+        self._schema: tuple[tuple[ToolSpec, ...], int] = ((), 0)  # the tools of the last request, and their tokens
         memory = MemorySurface(store, self.scope, self.reach, self)
         native = memory_tools(memory, self.context.actions.memory_tools)
         self.environment = Environment(
@@ -153,11 +156,12 @@ class Session:
             _check_new(store, scope.session_id)  # again: another process may have begun it meanwhile
             session = cls(store, journal, options or SessionOptions(), tools, confirm=confirm, ask=ask)
             journal.follow(session._take_in)
-            session._start()
+            with session._closed_on_failure():
+                session._start()
+                session.record(Kind.SESSION, content="opened", metadata={"settings": session.options.settings()})
         except BaseException:
             journal.close()
             raise
-        session.record(Kind.SESSION, content="opened", metadata={"settings": session.options.settings()})
         return session
 
     @classmethod
@@ -194,8 +198,9 @@ class Session:
                 _logger.warning("session %r has no recorded reach; it is resumed with reach 'session'", session_id)
             events = list(session.events())
             journal.follow(session._take_in, events)
-            session._start()
-            session._restore(events, told)
+            with session._closed_on_failure():
+                session._start()
+                session._restore(events, told)
         except BaseException:
             journal.close()
             raise
@@ -215,7 +220,7 @@ class Session:
         ask: AskModel | Callable[[str, str], AskReply] | None = None,
         wait: float = 0.0,
     ) -> "Session":
-        """The session of this name: where it stopped, or a new one."""
+        """The session of this name: where it stopped, or a new one. A known session keeps its agent and task."""
         given: dict[str, Any] = {"options": options, "tools": tools, "confirm": confirm, "ask": ask}
         if store.log.tail(1, session_id=session_id):
             return cls.resume(store, session_id, wait=wait, **given)
@@ -231,7 +236,7 @@ class Session:
         confirm: Callable[[ToolUse], bool] | None = None,
         ask: AskModel | Callable[[str, str], AskReply] | None = None,
     ) -> "Session":
-        """A new session with this one's options and its past up to a seq."""
+        """A new session with this one's options and past up to a seq. Tools, `confirm` and `ask` are given again."""
         self.environment.settle()
         return fork(
             self.store, self.scope.session_id, at_seq, session_id=session_id, options=options or self.options,
@@ -239,7 +244,7 @@ class Session:
         )  # fmt: skip
 
     def close(self) -> None:
-        """Save the variables, end the kernel, give the session back."""
+        """Save the variables, end the kernel, release the lease of the session."""
         try:
             self.environment.close()
         finally:
@@ -299,15 +304,14 @@ class Session:
         ContextOverflow is raised. `model` is for contexts that have their summaries written by one.
         """
         digest = self.environment.digest()  # outside the lock: it may wait for the kernel
-        if tools is not self._schema[0]:
+        tools = tuple(tools)
+        if tools != self._schema[0]:
             self._schema = tools, sum(estimate(msgspec.json.encode(spec).decode()) for spec in tools)
-        overhead = schema_tokens + self._schema[1]
+        schema = schema_tokens + self._schema[1]
         with self.journal.hold():
             self._forget_erased()
             self._record_setup(system, tools, window, model_name)
-            budget = Budget(
-                window=window, overhead=estimate(system) + estimate(digest) + overhead, **asdict(self.budget)
-            )
+            budget = Budget(window=window, overhead=estimate(system) + estimate(digest) + schema, **asdict(self.budget))
             shrank = self.context.fit(self, budget, model, overflowed)
             if overflowed and not shrank:
                 raise ContextOverflow(
@@ -316,9 +320,9 @@ class Session:
                 )
             rendered = self.context.render(system, digest)
             facts = rendered.metadata()
-            facts |= {"tokens": rendered.tokens + overhead, "digest": digest}
+            facts |= {"tokens": rendered.tokens + schema, "digest": digest}
             self.record(Kind.REQUEST, name=model_name, metadata=facts)
-        return Request(rendered.messages, tuple(tools))
+        return Request(rendered.messages, tools)
 
     def replied(self, reply: Reply) -> Event:
         """Record what the model answered, before its calls are carried out. The headline in it is bound to its seq."""
@@ -344,16 +348,19 @@ class Session:
     def run(self, source: str, call_id: str = "", *, name: str = "exec", echo: bool = False) -> Event:
         """Run a cell of the model and record what it showed; the observation is returned.
 
-        A search never finds a cell that uses `ms`, nor what that shows. `echo` says the same of one that does not,
-        for sessions that do nothing but recall.
+        Cells that use `ms`, and their output, are marked as echoes, which search never returns. `echo=True` marks any
+        cell so, for sessions that do nothing but recall.
         """
-        source = str(source)
+        with self.cell_under_way():
+            return self._run(str(source), call_id, name, echo)
+
+    def _run(self, source: str, call_id: str, name: str, echo: bool) -> Event:
         try:
             self.journal.require_room()
         except QuotaReached as error:
             return self.answer(ToolCall(call_id, name), f"not run: {error}", "refused")
-        marks = {"echo": True} if echo or recalls(source) else {}
-        cell = self.record(Kind.CELL, role="assistant", name=name, tool_call_id=call_id, content=source, metadata=marks)
+        said = {"echo": True} if echo or recalls(source) else {}
+        cell = self.record(Kind.CELL, role="assistant", name=name, tool_call_id=call_id, content=source, metadata=said)
         result = self.environment.run(source, cell, self.cell_timeout)
         memory = self.environment.memory
         text = observation(result) + "".join(f"\n[note] {note}" for note in memory.notes)
@@ -379,7 +386,8 @@ class Session:
 
     async def arun(self, source: str, call_id: str = "", *, name: str = "exec") -> Event:
         """As `run`. Cancelling the task interrupts the cell; variables bound before that stay."""
-        return await in_background(lambda: self.run(source, call_id, name=name), self._interrupt_soon, "cell")
+        with self.cell_under_way():  # from here on, so that a task that is cancelled at once stops the cell
+            return await in_background(lambda: self.run(source, call_id, name=name), self.interrupt_soon, "cell")
 
     def call_tool(self, call: ToolCall) -> Event:
         """Carry out a tool that the model called natively; the event of its result is returned."""
@@ -390,7 +398,7 @@ class Session:
             return self.answer(call, f"not run: {error}", "refused")
 
     def answer(self, call: ToolCall, text: str, state: str = "error") -> Event:
-        """Answer a call that nothing is run for, most often because that is not possible."""
+        """Record a result for a call that is not run, most often because that is not possible."""
         return self.record(
             Kind.TOOL_RESULT, role="tool", name=call.name, tool_call_id=call.id, content=text, tool_state=state
         )
@@ -403,8 +411,24 @@ class Session:
         """Stop the cell that is running, as a timeout would; False when none is."""
         return self.environment.kernel.interrupt()
 
-    def _interrupt_soon(self) -> None:
-        self.interrupt()
+    def interrupt_soon(self) -> None:
+        """Stop the cell that is under way, also one that is about to begin. Does not wait."""
+
+        def interrupt() -> None:
+            while self._cells and not self.interrupt():
+                time.sleep(0.01)
+
+        in_thread(interrupt, "interrupt")
+
+    @contextlib.contextmanager
+    def cell_under_way(self) -> Iterator[None]:
+        """A cell is run within this, or is about to: `interrupt_soon` waits for it."""
+        token = object()
+        self._cells.add(token)
+        try:
+            yield
+        finally:
+            self._cells.discard(token)
 
     # recording ------------------------------------------------------------------------------------------
 
@@ -413,7 +437,7 @@ class Session:
         return self.journal.append(self.journal.draft(kind, **fields))
 
     def subscribe(self, observer: Observer) -> Callable[[], None]:
-        """Tell `observer` of each event as it is recorded, calls inside cells too; returns what ends that."""
+        """Tell `observer` of each event, calls inside cells too; returns a function that unsubscribes."""
         return self.journal.subscribe(observer)
 
     def add_tools(self, tools: Iterable[AnyTool]) -> None:
@@ -472,9 +496,14 @@ class Session:
         return lineage(self.store, self.scope.session_id)
 
     def _start(self) -> None:
+        self.store.index.start()
+        self.environment.start()
+
+    @contextlib.contextmanager
+    def _closed_on_failure(self) -> Iterator[None]:
+        """A session that cannot begin leaves no kernel and no lease behind."""
         try:
-            self.store.index.start()
-            self.environment.start()
+            yield
         except BaseException:
             self.close()
             raise
@@ -483,19 +512,15 @@ class Session:
         """Bring back the namespace that the events lead to, and tell the model what is not as it was."""
         report = RestoreReport()
         snapshots = snapshots_of(events)
-        try:
-            if self.context.actions.exec:
-                if snapshots:
-                    report = self.environment.restore(snapshots)
-                    told = [restored(report), *told]
-                if unsaved := bound_since(events, snapshots):
-                    told.append(f"Not saved before the process ended, so lost or out of date: {', '.join(unsaved)}.")
-            facts = {"restored": len(report.restored), "settings": self.options.settings()}
-            self.record(Kind.SESSION, content="resumed", metadata=facts)
-            self.notice("\n".join(["The session was resumed in a new process.", *told]))
-        except BaseException:
-            self.close()
-            raise
+        if self.context.actions.exec:
+            if snapshots:
+                report = self.environment.restore(snapshots)
+                told = [restored(report), *told]
+            if unsaved := bound_since(events, snapshots):
+                told.append(f"Not saved before the process ended, so lost or out of date: {', '.join(unsaved)}.")
+        facts = {"restored": len(report.restored), "settings": self.options.settings()}
+        self.record(Kind.SESSION, content="resumed", metadata=facts)
+        self.notice("\n".join(["The session was resumed in a new process.", *told]))
 
 
 def fork(

@@ -4,7 +4,8 @@ Everything that happens in a session is appended here and nowhere else: what the
 results, cells, snapshots, plans, notices. An append that returned is on disk. Appends come from any thread; they are
 ordered under one lock, threads that wait share a commit, and each event is built from the row that was written. The
 view is given every event in that order, before anybody else, so a view rebuilt from the log is the live one. Then come
-the observers: what one of them raises is logged and changes nothing.
+the observers: what one of them raises is logged and changes nothing. The journal orders the threads of one session; the
+log below it lets several sessions of a process share a commit.
 
 The journal holds the session's lease (lease.py), so no other process and no other journal of this process writes the
 same session. It also counts the session's quota: work that would begin above it is refused, while what has begun may
@@ -97,7 +98,7 @@ class _Waiting:
 
 
 class Journal:
-    """The events of one open session. Use it from any thread; close it to give the session back."""
+    """The events of one open session. Use it from any thread; close it to release the lease of the session."""
 
     def __init__(self, log: EventLog, scope: Scope, *, quota: Quota | None = None, wait: float = 0.0) -> None:
         self.log = log
@@ -109,6 +110,8 @@ class Journal:
         self._lock = threading.RLock()
         self._waiting: deque[_Waiting] = deque()
         self._view: Observer | None = None
+        self._shown = 0  # the newest event that the view was given
+        self._is_behind = False  # an append was interrupted between the log and the view
         self._observers: tuple[Observer, ...] = ()
         self._untold: deque[Event] = deque()
         self._telling = threading.Lock()
@@ -125,8 +128,8 @@ class Journal:
         """Record one event. `body` is what its payload holds; without one, long content becomes its own payload."""
         self._check_owner(draft)
         draft = self._redacted(draft)
-        if self.redact is not None and isinstance(body, str):
-            body = self.redact.text(body)
+        if self.redact is not None and body is not None and media_type == TEXT:
+            body = self.redact.text(body if isinstance(body, str) else body.decode("utf-8", "replace"))
         row = prepare(draft, utc_now(), self.log.payloads, body, media_type)
         return self._record([row])[0][0]
 
@@ -172,9 +175,12 @@ class Journal:
         batch = [self._waiting.popleft() for _ in range(len(self._waiting))]
         try:
             self._check_open()
+            self._catch_up()
+            self._is_behind = True
             written = iter(self.log.write([row for one in batch for row in one.rows]))
             for one in batch:
                 one.events = [self._written(row, *next(written)) for row in one.rows]
+            self._is_behind = False
         except Exception as error:  # noqa: BLE001 - raised again by each caller whose rows these are
             for one in batch:
                 one.error = error
@@ -183,11 +189,22 @@ class Journal:
         if not is_new:
             return self.log.get(seq), False
         event = event_from_row((seq, *row.before, chain))
-        self.used.add(event, row.bytes)
+        self._show(event, row.bytes)
+        return event, True
+
+    def _show(self, event: Event, row_bytes: int) -> None:
         if self._view is not None:
             self._view(event)
+        self._shown = event.seq
+        self.used.add(event, row_bytes)
         self._untold.append(event)
-        return event, True
+
+    def _catch_up(self) -> None:
+        """Show what an append recorded that was interrupted before the view had it."""
+        if self._is_behind and self._view is not None:
+            for event in list(self.log.iterate(after=self._shown, session_id=self.session_id)):
+                self._show(event, _about_bytes(event))
+        self._is_behind = False
 
     def _check_open(self) -> None:
         if self._closed:
@@ -206,21 +223,25 @@ class Journal:
     def hold(self) -> Iterator[None]:
         """Keep all other threads from appending: what is read of the view here is of one moment."""
         with self._lock:
+            self._catch_up()
             yield
 
     def follow(self, view: Observer, past: Iterable[Event] = ()) -> None:
         """Give `view` the past events of the session, and from now on every event before anybody else has it."""
         with self._lock:
+            self.used = Used()
             for event in past:
                 if event.session_id == self.session_id:
-                    self.used.add(event, len(event.content) + len(event.headline) + 200)
+                    self.used.add(event, _about_bytes(event))
                 view(event)
             self._view = view
+            self._shown = self.log.last_seq()
 
     def subscribe(self, observer: Observer) -> Callable[[], None]:
-        """Tell `observer` of each event from now on, in order; returns what ends that.
+        """Tell `observer` of each event from now on, in order; returns a function that unsubscribes.
 
-        It is called in the thread of whoever appended. What it raises is logged and has no other effect.
+        It is called in the thread of some appender, perhaps a little after the append has returned. What it raises is
+        logged and has no other effect. While a request is being made it must not wait for another thread's append.
         """
         with self._lock:
             self._observers = (*self._observers, observer)
@@ -232,7 +253,7 @@ class Journal:
         return unsubscribe
 
     def _tell(self) -> None:
-        """Tell the observers, outside the lock. One thread tells at a time, so that the order holds."""
+        """Tell the observers. One thread tells at a time, so that the order holds."""
         while self._untold:
             if not self._telling.acquire(blocking=False):
                 return  # the thread that is telling sees these events too
@@ -261,7 +282,7 @@ class Journal:
         return self._lease.holder
 
     def close(self) -> None:
-        """Give the session back; what is appended later is refused."""
+        """Release the lease of the session; what is appended later is refused."""
         with self._lock:
             self._closed = True
         self._tell()
@@ -269,6 +290,11 @@ class Journal:
 
 
 _REMEDY = "what is recorded stays readable. Go on in a new session, or resume with a larger SessionOptions.quota."
+
+
+def _about_bytes(event: Event) -> int:
+    """The size of a row that was read, about; only a row that is written is measured."""
+    return len(event.content) + len(event.headline) + 200
 
 
 def require_idle(log: EventLog, session_id: str) -> None:
