@@ -22,6 +22,7 @@ grant that permits every document is searched without this work.
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from operator import itemgetter
 from typing import cast
 
 import msgspec
@@ -174,7 +175,9 @@ class _Run:
         if len(strict) >= self._ranking.candidates:
             return self._found(strict)
         some = self._candidates(self._any_words(query))
-        both = sorted([*((ALL_WORDS * score, place) for score, place in strict), *some], key=lambda hit: -hit[0])
+        both = sorted(
+            [*((ALL_WORDS * score, place) for score, place in strict), *some], key=itemgetter(0), reverse=True
+        )
         return self._counted(self._found(both), strict, some)
 
     def _find_expression(self, query: Node) -> Found:
@@ -190,10 +193,13 @@ class _Run:
         return self._counted(Found(self._by_rank(matches), more.excluded), strict, some)
 
     def _counted(self, found: Found, strict: _Scored, some: _Scored) -> Found:
+        """With the numbers that tell a reader how few events have all words, when they are few."""
+        if len(strict) >= self._ranking.enough + len(self._ranking.exclude):
+            return found
         return msgspec.structs.replace(
             found,
             all_words=len(self._events(strict)),
-            any_word=len(self._events(some)),
+            any_word=len(self._events(some)) if len(some) < self._ranking.candidates else self._ranking.candidates,
             capped=len(some) >= self._ranking.candidates,
         )
 
@@ -237,7 +243,7 @@ class _Run:
             scores = tuple(float(f"{score:.5g}") for score in scores)
         addresses = list(places)
         seqs, turns = self._column("seq", addresses), self._column("answers", addresses)
-        stances = dict(zip(seqs, self._column("stance", addresses), strict=True))
+        stances = {seq: one for seq, one in zip(seqs, self._column("stance", addresses), strict=True) if one}
         best = ranked(seqs, turns, scores, stances, self._ranking)
         exclude = self._ranking.exclude
         excluded = tuple(dict.fromkeys(seq for seq in seqs if seq in exclude)) if exclude else ()
@@ -383,9 +389,8 @@ def ranked(
     for turn in turns:
         own[turn] = (own[turn] + flow * lent.get(turn, 0.0)) * weight
     final = rest | own | _with_neighbours(turns, own)
-    for turn in turns:
-        if stance := stances[turn]:
-            final[turn] *= STANCE[stance]
+    for turn, stance in stances.items():
+        final[turn] *= STANCE[stance]
     for seq in ranking.exclude:
         final.pop(seq, None)
     enough = sorted(final.values(), reverse=True)[: ranking.k][-1:]

@@ -16,7 +16,7 @@ from scroll_context.text.words import STOP_WORDS, stem, words
 SHINGLE = 3  # words
 SAME = 0.85  # share of common shingles from which two texts are near-duplicates
 BANDS = 6  # least hashes by which near-duplicates find each other
-GLANCE = 400  # characters that tell most different texts apart
+GLANCE = 200  # characters that tell most different texts apart
 READ = 4_000  # characters of a text that are compared
 COMMON, FEW = 0.2, 20  # share of the texts, and their number, above which a word says nothing
 
@@ -87,7 +87,7 @@ class _Text:
 
     @cached_property
     def first_words(self) -> frozenset[str]:
-        return frozenset(self.text[:GLANCE].lower().split())
+        return frozenset(self.text[:GLANCE].split())
 
     @cached_property
     def wording(self) -> tuple[frozenset[int], tuple[str, ...]]:
