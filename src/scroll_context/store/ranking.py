@@ -243,7 +243,8 @@ class _Run:
             scores = tuple(float(f"{score:.5g}") for score in scores)
         addresses = list(places)
         seqs, turns = self._column("seq", addresses), self._column("answers", addresses)
-        stances = {seq: one for seq, one in zip(seqs, self._column("stance", addresses), strict=True) if one}
+        column = self._column("stance", addresses)
+        stances = {seq: one for seq, one in zip(seqs, column, strict=True) if one} if any(column) else {}
         best = ranked(seqs, turns, scores, stances, self._ranking)
         exclude = self._ranking.exclude
         excluded = tuple(dict.fromkeys(seq for seq in seqs if seq in exclude)) if exclude else ()
@@ -386,8 +387,7 @@ def ranked(
             rest[seq] = lent[turn] = score
     turns = sorted(own)
     flow, weight = ranking.flow, ranking.user_weight
-    for turn in turns:
-        own[turn] = (own[turn] + flow * lent.get(turn, 0.0)) * weight
+    own = {turn: (own[turn] + flow * lent.get(turn, 0.0)) * weight for turn in turns}
     final = rest | own | _with_neighbours(turns, own)
     for turn, stance in stances.items():
         final[turn] *= STANCE[stance]

@@ -16,7 +16,7 @@ from scroll_context.text.words import STOP_WORDS, stem, words
 SHINGLE = 3  # words
 SAME = 0.85  # share of common shingles from which two texts are near-duplicates
 BANDS = 6  # least hashes by which near-duplicates find each other
-GLANCE = 200  # characters that tell most different texts apart
+GLANCE = 24  # characters of a near-duplicate at its beginning, middle or end, of which the other has some
 READ = 4_000  # characters of a text that are compared
 COMMON, FEW = 0.2, 20  # share of the texts, and their number, above which a word says nothing
 
@@ -63,7 +63,7 @@ def fold(texts: Iterable[str]) -> list[list[int]]:
 
 
 class Repeats:
-    """Which of several texts nearly repeat an earlier one. Most texts differ in length or in their first words."""
+    """Which of several texts nearly repeat an earlier one. Most texts differ at a glance."""
 
     def __init__(self) -> None:
         self._by_length: dict[int, list[_Text]] = {}
@@ -86,17 +86,15 @@ class _Text:
         self.text = text
 
     @cached_property
-    def first_words(self) -> frozenset[str]:
-        return frozenset(self.text[:GLANCE].split())
-
-    @cached_property
     def wording(self) -> tuple[frozenset[int], tuple[str, ...]]:
         return _shingles(words(self.text[:READ])), tuple(_NUMBER.findall(self.text[:READ]))
 
     def repeats(self, other: "_Text") -> bool:
         if self.text == other.text:
             return True
-        if 2 * len(self.first_words & other.first_words) < len(self.first_words | other.first_words):
+        middle = len(self.text) // 2
+        samples = self.text[:GLANCE], self.text[middle : middle + GLANCE], self.text[-GLANCE:]
+        if not any(sample in other.text for sample in samples):
             return False
         (ours, numbers), (theirs, their_numbers) = self.wording, other.wording
         return numbers == their_numbers and len(ours & theirs) >= SAME * len(ours | theirs)
