@@ -195,6 +195,7 @@ def test_the_same_queries_would_succeed_without_the_guard(history: EventLog) -> 
         (Grant(agent_id="you"), 1),
         (Grant(task_id="trip", agent_id="you"), 0),
         (Grant(session_id="x' OR '1'='1"), 0),
+        (Grant(session_id="mine\0"), 0),
     ],
 )
 def test_each_grant_has_its_window(history: EventLog, grant: Grant, rows: int) -> None:

@@ -489,7 +489,9 @@ def _granted(grant: Grant) -> str:
         value: str | None = getattr(grant, column)
         if value is not None:
             quoted = value.replace("'", "''")
-            terms.append(f"{column} = '{quoted}'")
+            # SQL ends at a NUL; a name that has one is written in hexadecimal digits
+            text = f"CAST(x'{value.encode().hex()}' AS TEXT)" if "\0" in value else f"'{quoted}'"
+            terms.append(f"{column} = {text}")
     if grant.task_id:
         terms.append("task_id <> ''")  # what lets SQLite use the partial index
     return " AND ".join(terms)
