@@ -244,7 +244,7 @@ class Chat:
                 self.screen.print(found, "bold")
                 self.screen.print(f"    {one_line(hit.snippet, 2 * RECALLED)}")
             if not hits:
-                self._tell(hits.note or f"nothing found for {words!r}")
+                self._tell(f"nothing found for {words!r}")
 
     def _show(self, seq: int) -> None:
         with _told():
