@@ -28,8 +28,8 @@ lint: $(READY)   ## ruff, rules and format
 types: $(READY)  ## mypy --strict on both packages
 	$(BIN)/mypy
 
-unit: $(READY)   ## the tests, on both cores; what fails is run once more, alone, since machines can be slow
-	$(BIN)/pytest -n 2 || { echo "Running the failed tests again, one at a time:"; $(BIN)/pytest --last-failed; }
+unit: $(READY)   ## the tests, on both cores
+	$(BIN)/pytest -n 2
 
 bench: $(READY)  ## every benchmark beside its peers; fills the README's numbers
 	$(BIN)/python benchmarks/run.py $(if $(DATA),--data $(DATA))

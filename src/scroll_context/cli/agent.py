@@ -328,6 +328,8 @@ def _work(
         except ModelError:
             note(f"nothing is lost: {go_on}")
             raise
+        finally:
+            screen.busy("")
     _report(done, called, go_on, options.as_json)
 
 

@@ -13,7 +13,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -63,8 +63,14 @@ def echo(
     click.echo(shown + end, nl=False, err=err)
 
 
+erasers: list[Callable[[], None]] = []
+"""What erases a line that is being drawn on the terminal, before a note is printed there."""
+
+
 def note(text: str) -> None:
     """Something the reader should know that is not data."""
+    for erase in erasers:
+        erase()
     echo(f"scroll: {with_options(text)}", err=True)
 
 

@@ -21,7 +21,7 @@ from rich.markdown import Markdown
 from rich.syntax import Syntax
 from rich.text import Text
 
-from scroll_context.cli.output import one_line, visible
+from scroll_context.cli.output import erasers, one_line, visible
 from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
 from scroll_context.surface.toolbox import ToolUse
@@ -83,7 +83,9 @@ class Screen:
             if not doing:
                 self._idle.set()
                 self._erase()
+                erasers.remove(self._erase)
             elif not started:
+                erasers.append(self._erase)
                 self._idle = threading.Event()
                 threading.Thread(target=self._draw, args=(self._idle,), daemon=True).start()
 
@@ -102,9 +104,11 @@ class Screen:
             idle.wait(TICK)
 
     def _erase(self) -> None:
-        if self._drawn:
-            self.console.file.write(ERASE)
-            self._drawn = False
+        with self._lock:
+            if self._drawn:
+                self.console.file.write(ERASE)
+                self.console.file.flush()
+                self._drawn = False
 
 
 class Watch:
