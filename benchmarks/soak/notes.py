@@ -57,7 +57,7 @@ class Ledger:
 
         def noting(rows: list[Row]) -> list[Written]:
             written = write(rows)
-            events = [event_from_row((*row.columns(at.seq), at.chain)) for row, at in zip(rows, written, strict=True)]
+            events = [event_from_row((at.seq, *row.before, at.chain)) for row, at in zip(rows, written, strict=True)]
             lines = (
                 f"{event.seq} {event.payload.digest if event.payload else '-'} {_hash(event, event.content)}\n"
                 for event in events

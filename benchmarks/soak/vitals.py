@@ -37,6 +37,8 @@ class Vitals:
         with contextlib.suppress(OSError):  # it has just ended
             proc = Path(f"/proc/{pid}")
             status = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines())
+            if "RssAnon" not in status:
+                return  # it has ended, and nobody has waited for it yet
             memory = int(status["RssAnon"].split()[0]) << 10
             self.samples.append(Sample(time.monotonic(), memory, len(list((proc / "fd").iterdir()))))
 
