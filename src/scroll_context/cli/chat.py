@@ -129,6 +129,7 @@ class Chat:
         self._said = [event.content for event in past if event.kind == Kind.CONVERSATION and event.role == "user"]
         session.subscribe(self._on_event)
         self.agent = self._agent(model)
+        self._toolbar = ""  # the status line, as it was when the prompt appeared
 
     def _agent(self, model: Model) -> Agent:
         return Agent(self.session, model, on_text=self.watch.text, instructions=self.options.instructions)
@@ -194,8 +195,8 @@ class Chat:
                 self._tell(f"{command} {COMMANDS[command]}")
             case _ if command.startswith("/") and command[1:].isalpha() and not rest:
                 close = difflib.get_close_matches(command, COMMANDS, n=1)
-                meant = f"; did you mean {close[0]}?" if close else ""
-                self._tell(f"there is no {command}{meant} /help lists what there is")
+                guess = f"did you mean {close[0]}? " if close else ""
+                self._tell(f"there is no {command}; {guess}/help lists what there is")
             case _:
                 self._answer(message)
 
@@ -296,8 +297,6 @@ class Chat:
             return lines.prompt(mark)
 
         return read
-
-    _toolbar = ""
 
     def _words(self) -> list[str]:
         """What the Tab key completes: commands, variables, tools."""
