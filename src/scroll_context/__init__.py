@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scroll_context.agent.agent import Agent, Limits, Progress, Run, Totals
+    from scroll_context.agent.agent import Agent, Limits, Run, RunEvent, Totals
     from scroll_context.errors import QuotaReached, ScrollError, SessionBusy
     from scroll_context.events import Draft, Event, Grant, Kind, Payload, Scope
     from scroll_context.importers import import_file
@@ -50,7 +50,7 @@ _HOME = {
     "Model": "models",
     "Payload": "events",
     "PayloadStore": "store.payloads",
-    "Progress": "agent.agent",
+    "RunEvent": "agent.agent",
     "Quota": "store.journal",
     "QuotaReached": "errors",
     "Reply": "models",
@@ -102,12 +102,12 @@ __all__ = [
     "Model",
     "Payload",
     "PayloadStore",
-    "Progress",
     "Quota",
     "QuotaReached",
     "Reply",
     "Request",
     "Run",
+    "RunEvent",
     "Scope",
     "ScriptedModel",
     "ScrollError",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from scroll_context.agent.agent import Agent, Progress
+from scroll_context.agent.agent import Agent, RunEvent
 from scroll_context.errors import BadInput
 from scroll_context.events import Kind
 from scroll_context.messages import ToolCall, ToolSpec
@@ -66,7 +66,7 @@ def test_what_a_run_raises_a_stream_raises(opened: Opened) -> None:
 def test_a_run_and_a_stream_for_asyncio(opened: Opened) -> None:
     session = opened(tools=[double])
 
-    async def work() -> list[Progress]:
+    async def work() -> list[RunEvent]:
         run = await Agent(session, ScriptedModel(list(SCRIPT))).arun("What is twice 21?")
         assert run.answer == "It is ⟦about⟧ 42."
         return [one async for one in Agent(session, ScriptedModel(list(SCRIPT))).astream("Again?")]

@@ -77,7 +77,7 @@ class Run(msgspec.Struct, Generic[T], frozen=True):
     value: T | None = None  # the answer as the type that the agent was asked for
 
 
-class Progress(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+class RunEvent(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """One thing that happened in a streamed run."""
 
     kind: Literal["text", "cell", "call", "result", "observation", "eviction", "notice", "answer"]
@@ -284,21 +284,21 @@ class Agent(Generic[T]):
         self._stop.clear()  # here, so that a task that is cancelled at once stops the run
         return await in_background(lambda: self._run(message), self.stop, "agent")
 
-    def stream(self, message: str | None = None) -> Iterator[Progress[T]]:
+    def stream(self, message: str | None = None) -> Iterator[RunEvent[T]]:
         """As `run`, one happening at a time; the last is the answer. Closing the iterator stops the run."""
-        happenings: queue.SimpleQueue[Progress[T] | None] = queue.SimpleQueue()
+        happenings: queue.SimpleQueue[RunEvent[T] | None] = queue.SimpleQueue()
         self._stop.clear()
         done = in_thread(lambda: self._feed(message, happenings), "agent")
         try:
             while (one := happenings.get()) is not None:
                 yield one
-            yield Progress(kind="answer", text=(run := done.result()).answer, run=run)
+            yield RunEvent(kind="answer", text=(run := done.result()).answer, run=run)
         finally:
             if not done.done():
                 self.stop()
                 done.exception()  # waits for its end
 
-    async def astream(self, message: str | None = None) -> AsyncIterator[Progress[T]]:
+    async def astream(self, message: str | None = None) -> AsyncIterator[RunEvent[T]]:
         """As `stream`, for asyncio. Cancelling the task stops the run."""
         steps = self.stream(message)
         try:
@@ -307,7 +307,7 @@ class Agent(Generic[T]):
         finally:
             await in_background(steps.close, self.stop, "stream")  # type: ignore[attr-defined]
 
-    def _feed(self, message: str | None, happenings: "queue.SimpleQueue[Progress[T] | None]") -> Run[T]:
+    def _feed(self, message: str | None, happenings: "queue.SimpleQueue[RunEvent[T] | None]") -> Run[T]:
         """Run, and put what happens into a queue; None at the end."""
         on_text, pieces = self.on_text, _Pieces()
 
@@ -315,14 +315,14 @@ class Agent(Generic[T]):
             if on_text is not None:
                 on_text(piece)
             if visible := pieces.add(piece):
-                happenings.put(Progress(kind="text", text=visible))
+                happenings.put(RunEvent(kind="text", text=visible))
 
         def happened(event: Event) -> None:
             if event.kind == Kind.CONVERSATION and event.role == "assistant":
                 if visible := pieces.rest():
-                    happenings.put(Progress(kind="text", text=visible))
+                    happenings.put(RunEvent(kind="text", text=visible))
             elif (kind := _KINDS.get(event.kind)) is not None:
-                happenings.put(Progress(kind=kind, text=event.content, event=event))
+                happenings.put(RunEvent(kind=kind, text=event.content, event=event))
 
         self.on_text = heard
         unsubscribe = self.session.subscribe(happened)

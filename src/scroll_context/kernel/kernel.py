@@ -92,7 +92,7 @@ class Kernel:
         self._turn = threading.RLock()
         self._stopping = threading.RLock()  # guards the next two; a signal handler may take it twice
         self._stop: bool | None = None  # whether the cell that has the turn is to stop; None when there is no cell
-        self._asked: WorkerProcess | None = None  # the worker that runs it, while it does
+        self._running_worker: WorkerProcess | None = None  # the worker that runs it, while it does
         self._worker: WorkerProcess | None = None
         self._fork_server: ForkServer | None = None
         self._scratch: ScratchFolder | None = None
@@ -101,7 +101,7 @@ class Kernel:
         self._names = Namespace()
         self._manifest = Manifest()
         self._send_again = False  # the last save was not kept whole: the next one must not build on it
-        self._untold: RestoreReport | None = None  # goes with the next cell's result
+        self._unreported_restore: RestoreReport | None = None  # goes with the next cell's result
 
     def __enter__(self) -> Self:
         self.start()
@@ -133,14 +133,14 @@ class Kernel:
             if self._stop is None:
                 return False
             self._stop = True
-            if self._asked is not None:
-                self._asked.interrupt()
+            if self._running_worker is not None:
+                self._running_worker.interrupt()
             return True
 
     def variables(self) -> tuple[Variable, ...]:
         """Every variable with its type, size and origin. Runs none of the model's code."""
         with self._turn:
-            self._look()
+            self._refresh_descriptions()
             return self._names.variables()
 
     def known_variables(self) -> tuple[Variable, ...]:
@@ -150,7 +150,7 @@ class Kernel:
     def digest(self, limit: int = 2000) -> str:
         """The namespace in at most about `limit` characters, one line a variable, the last used first."""
         with self._turn:
-            fresh = self._look()
+            fresh = self._refresh_descriptions()
             heading: list[str] = []
             if self._worker is not None and self._worker.enforcement.tier == "none":
                 heading.append("(unsandboxed: code in this kernel runs with all the rights of its user)")
@@ -192,10 +192,10 @@ class Kernel:
             if not self._started:
                 raise KernelError(_NOT_RUNNING)
             self._discard()
-            self._names, self._untold = Namespace(), None
+            self._names, self._unreported_restore = Namespace(), None
             self._manifest = manifest
             self._cell = max(self._cell, manifest.cell)
-            return self._revive()
+            return self._restore_saved()
 
     def replace_preludes(self, preludes: tuple[Prelude, ...]) -> None:
         """Run these preludes in the place of those that the kernel was made with: now, and in every new process."""
@@ -224,7 +224,7 @@ class Kernel:
 
     def _run_cell(self, source: str, timeout: float) -> CellResult:
         worker = self._ready()
-        restore, self._untold = self._untold, None
+        restore, self._unreported_restore = self._unreported_restore, None
         self._cell += 1
         begun = time.monotonic()
         try:
@@ -245,14 +245,14 @@ class Kernel:
     def _ask_for_cell(self, worker: WorkerProcess, source: str, timeout: float) -> Done:
         with self._stopping:
             worker.begin_cell(self._cell, timeout)
-            self._asked = worker
+            self._running_worker = worker
             if self._stop:
                 worker.interrupt()
         try:
             done = worker.ask(Execute(self._cell, source), Done, timeout, answers_calls=True)
         finally:
             with self._stopping:  # an interrupt must not reach what is asked of the worker next
-                self._asked = None
+                self._running_worker = None
         if done.cell != self._cell:
             raise KernelDied("the kernel process answered for another cell")
         check_names(done.bound, done.changed, done.deleted, done.read)
@@ -267,17 +267,17 @@ class Kernel:
         if self._worker is not None and self._worker.has_ended():
             self._discard()
         if self._worker is None:
-            report = self._revive()
-            self._untold = report if report != RestoreReport() else None
-        return self._live()
+            report = self._restore_saved()
+            self._unreported_restore = report if report != RestoreReport() else None
+        return self._ensure_worker()
 
-    def _live(self) -> WorkerProcess:
+    def _ensure_worker(self) -> WorkerProcess:
         """The worker; if there is none, a fresh one with an empty namespace."""
         if self._worker is None:
-            self._worker = self._incarnate()
+            self._worker = self._start_worker()
         return self._worker
 
-    def _incarnate(self) -> WorkerProcess:
+    def _start_worker(self) -> WorkerProcess:
         """A fresh worker. `auto` is the best tier that can be built: each is tried for real, and `none` never is."""
         spec = self._full_spec()
         tiers = offered() if spec.tier == "auto" else (spec.tier,)
@@ -320,7 +320,7 @@ class Kernel:
         self._scratch = self._scratch or ScratchFolder()
         return msgspec.structs.replace(spec, scratch=self._scratch.path)
 
-    def _look(self) -> bool:
+    def _refresh_descriptions(self) -> bool:
         """Refresh the facts about the variables; False when the worker did not give them."""
         if self._worker is None:
             return not self._names.variables()
@@ -332,12 +332,12 @@ class Kernel:
         return True
 
     def _killed(self, worker: WorkerProcess, reason: str, begun: float, timeout: float) -> CellResult:
-        """The cell cost the worker its life: keep what it printed, and bring back what was saved."""
+        """The worker died during the cell: keep what it printed, and bring back what was saved."""
         if worker.stopped_for == "timeout":
             reason = f"the cell ran for more than {timeout:g} s; {reason}"
         result = self._result(worker, begun, "killed", CellError("KernelDied", reason), _NOTHING, None)
         self._discard()
-        return msgspec.structs.replace(result, restore=self._revive_or_report())
+        return msgspec.structs.replace(result, restore=self._restore_or_report())
 
     def _result(
         self,
@@ -376,15 +376,15 @@ class Kernel:
             restore=restore,
         )
 
-    def _revive(self) -> RestoreReport:
+    def _restore_saved(self) -> RestoreReport:
         """Fill a fresh worker with the namespace of the last save."""
-        restored, lost = load_into(self._live, self._discard, self._manifest, self._blobs)
+        restored, lost = load_into(self._ensure_worker, self._discard, self._manifest, self._blobs)
         return self._names.record_restore(self._manifest, restored, lost)
 
-    def _revive_or_report(self) -> RestoreReport:
-        """As `_revive`; if no process can be had at the moment, everything counts as lost until the next cell."""
+    def _restore_or_report(self) -> RestoreReport:
+        """As `_restore_saved`; if no process can be had now, everything counts as lost until the next cell."""
         try:
-            return self._revive()
+            return self._restore_saved()
         except KernelUnavailable as error:
             reason = f"no kernel process could be started: {error}"
             return RestoreReport(lost=tuple(Loss(one.name, reason) for one in self._names.variables()))

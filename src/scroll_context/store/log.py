@@ -4,7 +4,8 @@ An append that returned is on disk (WAL, synchronous FULL). Appends come from an
 threads of one process share a commit (the first to get the write lock writes what all have queued), processes take
 SQLite's write lock up front, and only the taking of the lock is ever retried. Reads never hold a transaction open
 across a yield. Nothing here updates or deletes, and the file itself refuses both (see schema.py). The events of an
-open session come through its journal (journal.py), which is the only other module that writes rows.
+open session come through its journal (journal.py). Imports and merges append here directly; erase, merge and salvage
+also write rows themselves, each under the write lock or into a file of its own.
 """
 
 import datetime as dt

@@ -1,20 +1,21 @@
 """Planning an eviction: what leaves a view that has grown above its high mark, and in which order.
 
-Protected are the requests of the running turn, the recent steps, and whatever no successful call has read yet. The
-rest goes down to the low mark, far below the high one, so that the prefix a provider has cached changes rarely:
+Protected are the user's messages of the running turn, the recent steps, and everything that no successful call has read
+yet. The rest goes down to the low mark, far below the high one, so that a cached prefix changes rarely:
 
 1. results of older steps fold to stubs, oldest first;
-2. older steps move whole to the index, oldest first, those of the running turn too;
-3. long requests of past turns are clipped, and those with no step left move to the index: users' words go last.
+2. older steps and notices move whole to the index, oldest first, those of the running turn too;
+3. long user messages of past turns are clipped, and those with no step left move to the index: users' words go last.
 
 What is protected gives way only when it does not fit, and only as far as it must. Before 1, if it is above the high
 mark by itself: recent results that were read fold, then unread texts are clipped, each to no less than a quarter of
-the room. After 3, if the view is still above the high mark: running requests are clipped to no less than half of the
-room, recent steps that were read move to the index, the index rolls up further, and at last every text is clipped to
-an equal share, calls of the newest step included.
+the room. After 3, if the view is still above the high mark, in this order until it fits: recent results that were read
+fold; unread texts are clipped; user messages of the running turn are clipped to no less than half of the room; recent
+steps that were read move to the index; past user messages too; the index rolls up further; every text is clipped to an
+equal share, calls of the newest step included.
 
-What was not read is never folded or evicted, only clipped. A request of the running turn never leaves. Planning works
-on a copy of the view and changes nothing; it needs no model, no disk and no clock.
+What was not read is never folded or evicted, only clipped. A user message of the running turn never leaves. Planning
+works on a copy of the view and changes nothing; it needs no model, no disk and no clock.
 
 A plan also says what the leaving turns are about for which the model wrote no notes, and which standing instructions
 leave with them. Both are made of their words here, once; every view that the plan is applied to takes them as recorded.
@@ -33,7 +34,7 @@ from scroll_context.view.index import EntryTerms, IndexLine, Standing
 from scroll_context.view.tokens import Gauge, estimate
 from scroll_context.view.working import EvictionPlan, WorkingView
 
-PAST_REQUEST_CHARS = 2_000
+PAST_MESSAGE_CHARS = 2_000
 FOLD_TOKENS = 64
 """Results smaller than this stay: a stub takes about half of it."""
 FLOOR_TOKENS = 96
@@ -98,13 +99,13 @@ def plan_eviction(view: WorkingView, budget: Budget, *, overflowed: bool = False
         high, low = min(high, total * 3 // 4), min(low, total // 2)
     if total <= high:
         return None
-    ladder = _Ladder(view, budget, high, low, gauge)
-    ladder.climb()
-    return ladder.plan("the provider refused the request as too long" if overflowed else "above the high mark")
+    planner = _Planner(view, budget, high, low, gauge)
+    planner.run()
+    return planner.plan("the provider refused the request as too long" if overflowed else "above the high mark")
 
 
-class _Ladder:
-    """The rungs, carried out on a copy of the view."""
+class _Planner:
+    """The last_resorts, carried out on a copy of the view."""
 
     def __init__(self, view: WorkingView, budget: Budget, high: int, low: int, gauge: Gauge) -> None:
         self._before = view.tokens + budget.overhead
@@ -125,9 +126,9 @@ class _Ladder:
         self._standing_limit = standing_limit(budget.window, gauge.ratio)
         self._line_tokens = 0
         self._tail = self._first_recent()
-        self._after = 0  # the exact size when the climb is over
+        self._after = 0  # the exact size when the run is over
 
-    def climb(self) -> None:
+    def run(self) -> None:
         middle = (self._high + self._low) // 2
         everything = self._view.last_seq + 1
         protected = self._protected()
@@ -138,22 +139,22 @@ class _Ladder:
         low = max(self._low, protected + (self._high - protected) // 4)  # what is protected must not empty the rest
         self._fold(low, before=self._tail)
         self._evict_steps(low, before=self._tail)
-        self._retire_requests(low)
-        rungs: tuple[Callable[[], None], ...] = (
+        self._retire_user_messages(low)
+        last_resorts: tuple[Callable[[], None], ...] = (
             lambda: self._fold(middle, before=everything),
-            lambda: self._clip(self._unread(), self._settled() - middle, self._high // 4),
-            lambda: self._clip(self._running_requests(), self._settled() - middle, self._high // 2),
+            lambda: self._clip(self._unread(), self._exact_size() - middle, self._high // 4),
+            lambda: self._clip(self._running_messages(), self._exact_size() - middle, self._high // 2),
             lambda: self._evict_steps(middle, before=everything),
-            lambda: self._retire_requests(middle),
+            lambda: self._retire_user_messages(middle),
             lambda: self._roll_index(middle),
-            lambda: self._clip(self._texts(), self._settled() - middle, FLOOR_TOKENS),
+            lambda: self._clip(self._texts(), self._exact_size() - middle, FLOOR_TOKENS),
         )
-        for rung in rungs:
-            self._after = self._settled()
+        for resort in last_resorts:
+            self._after = self._exact_size()
             if self._after <= self._high:
                 return
-            rung()
-        self._after = self._settled()
+            resort()
+        self._after = self._exact_size()
 
     def plan(self, reason: str) -> EvictionPlan:
         overhead, after = self._budget.overhead, self._after
@@ -185,7 +186,7 @@ class _Ladder:
         return tail
 
     def _protected(self) -> int:
-        """What the first three rungs cannot touch."""
+        """Tokens of what steps 1 to 3 of the module's list leave alone, the index included."""
         view = self._view
         return self._index_tokens + sum(
             entry.tokens
@@ -200,7 +201,7 @@ class _Ladder:
         index = self._index_tokens
         return self._view.entry_tokens + min(index + self._line_tokens, max(index, self._index_limit))
 
-    def _settled(self) -> int:
+    def _exact_size(self) -> int:
         """The exact size, with the index as it will be."""
         return self._view.entry_tokens + self._view.index.extended(self._lines, self._index_limit).tokens
 
@@ -223,7 +224,7 @@ class _Ladder:
             if isinstance(entry, Step | Notice) and entry.last <= self._view.seen:
                 self._evict(entry)
 
-    def _retire_requests(self, target: int) -> None:
+    def _retire_user_messages(self, target: int) -> None:
         answering = {entry.turn for entry in self._view.entries if isinstance(entry, Step)}
         past = [
             entry
@@ -231,8 +232,8 @@ class _Ladder:
             if isinstance(entry, UserTurn) and entry.turn != self._view.turn and entry.seq <= self._view.seen
         ]
         for request in past:
-            if self._size > target and len(request.body.shown) > PAST_REQUEST_CHARS:
-                self._record_clip(request.seq, PAST_REQUEST_CHARS)
+            if self._size > target and len(request.body.shown) > PAST_MESSAGE_CHARS:
+                self._record_clip(request.seq, PAST_MESSAGE_CHARS)
         for request in past:
             if self._size > target and request.turn not in answering:
                 self._evict(request)
@@ -264,7 +265,7 @@ class _Ladder:
         self._index_tokens += self._view.index.tokens - index.tokens
 
     def _roll_index(self, target: int) -> None:
-        excess = self._settled() - target
+        excess = self._exact_size() - target
         current = self._view.index.extended(self._lines, self._index_limit).tokens
         self._index_limit = max(0, current - excess)
 
@@ -281,7 +282,7 @@ class _Ladder:
         seen = self._view.seen
         return [one for entry in self._view.entries if entry.last > seen for one in passages(entry) if one.seq > seen]
 
-    def _running_requests(self) -> list[Passage | StepReply]:
+    def _running_messages(self) -> list[Passage | StepReply]:
         running = self._view.turn
         return [entry.body for entry in self._view.entries if isinstance(entry, UserTurn) and entry.turn == running]
 

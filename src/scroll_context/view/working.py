@@ -129,7 +129,7 @@ class WorkingView:
         self._owner: dict[int, int] = {}  # seq of a request, notice, reply, call or result -> seq of its entry
         self._newest_step = 0
         self._task = ""
-        self._asked: _Asked | None = None  # the request that awaits its reply
+        self._pending_request: _Asked | None = None  # the request that awaits its reply
 
     @classmethod
     def replay(cls, events: Iterable[Event], upto: int | None = None, version: int = RENDERER_VERSION) -> "WorkingView":
@@ -172,16 +172,16 @@ class WorkingView:
             event = replace(event, payload=None)
         match event.kind:
             case Kind.CONVERSATION if event.role == "user":
-                self._add_request(event)
+                self._add_user_message(event)
             case Kind.CONVERSATION if event.role == "assistant":
                 self._add_reply(event)
             case Kind.TOOL_CALL | Kind.CELL | Kind.TOOL_RESULT | Kind.OBSERVATION:
                 self._add_to_step(event)
             case Kind.NOTICE:
-                self._own(Notice(passage(event, MARK + "notice] "), self.turn))
+                self._register(Notice(passage(event, MARK + "notice] "), self.turn))
             case Kind.REQUEST:
                 upto, tokens = (_int(event.metadata.get(name)) for name in ("upto", "tokens"))
-                self._asked = _Asked(upto, tokens, self.turn, self._task)
+                self._pending_request = _Asked(upto, tokens, self.turn, self._task)
                 self.begun = True
             case Kind.SESSION if "earlier" in event.metadata and self.version >= 2:
                 self._begin(event.metadata["earlier"])
@@ -260,22 +260,22 @@ class WorkingView:
             self.stand(work.standing, work.unlisted)
         self.begun = True
 
-    def _add_request(self, event: Event) -> None:
+    def _add_user_message(self, event: Event) -> None:
         if not (event.metadata.get("continues") and self.turn in self._entries):
             self.turn = event.seq
             self._task = cut(event.content, TASK_CHARS)
-        self._own(UserTurn(passage(event), self.turn))
+        self._register(UserTurn(passage(event), self.turn))
 
     def _add_reply(self, event: Event) -> None:
-        asked = self._asked or _Asked(self.last_seq, 0, self.turn, self._task)
+        asked = self._pending_request or _Asked(self.last_seq, 0, self.turn, self._task)
         if not event.metadata.get("cut"):
             self.seen = max(self.seen, asked.upto)
             usage = event.metadata.get("usage")
             if isinstance(usage, dict):
                 self.gauge = self.gauge.observed(asked.tokens, _int(usage.get("input_tokens")))
-            self._asked = None
+            self._pending_request = None
         self._newest_step = event.seq
-        self._own(step(event, asked.turn, asked.task))
+        self._register(step(event, asked.turn, asked.task))
 
     def _add_to_step(self, event: Event) -> None:
         """Attach a call, a cell or a result to its step; one that has none is in the log and is not shown."""
@@ -290,11 +290,11 @@ class WorkingView:
             failed = entry.failed_inside + (event.kind == Kind.TOOL_RESULT and not succeeded(event.tool_state))
             self._entries[entry.seq] = replace(entry, last=event.seq, failed_inside=failed)
         elif event.kind in (Kind.TOOL_CALL, Kind.CELL):
-            self._own(entry.addressed(event))
+            self._register(entry.addressed(event))
         else:
             call = entry.call_at(event.reply_to, event.tool_call_id)
             if call is not None:
-                self._own(entry.answered(call, event))
+                self._register(entry.answered(call, event))
 
     def _put(self, entry: Entry) -> bool:
         """Enter a new entry or another form of one; whether its size changed."""
@@ -304,7 +304,7 @@ class WorkingView:
         self.entry_tokens += growth
         return growth != 0
 
-    def _own(self, entry: Entry) -> None:
+    def _register(self, entry: Entry) -> None:
         """Enter an entry that has seqs not seen before."""
         self._put(entry)
         for own in entry.seqs if isinstance(entry, Step) else (entry.seq,):
