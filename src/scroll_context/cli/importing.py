@@ -28,29 +28,31 @@ if TYPE_CHECKING:
 @click.option("--task", metavar="ID", default="", help="The task of messages that name none.")
 @click.option("--kind", metavar="KIND", default="conversation", show_default=True, help="The kind of what was said.")
 @click.option(
-    "--format", "layout", type=click.Choice(["jsonl", "json", "export"]), show_default="detected",
-    help="One JSON value a line, one in all, or Scroll's own.",
+    "--format", "layout", type=click.Choice(["jsonl", "json", "export", "claude-code", "codex", "chatgpt"]),
+    show_default="detected", help="One JSON value a line, one in all, Scroll's own, or an assistant's.",
 )  # fmt: skip
 @click.option("--skip-bad", is_flag=True, help="Import the good messages of a file with bad ones.")
 @click.option(
     "--into", metavar="ID", default="", help="As --session, and add to a session that another source has begun."
 )
 @click.option("--redact", is_flag=True, help="Replace keys and tokens in messages by markers.")
+@click.option("--keep-secrets", is_flag=True, help="Do not redact an assistant's transcript.")
 @click.option("--trust", is_flag=True, help="Restore an export of your own: its snapshots and forks take effect.")
 @store_option
 @lock_timeout_option
 @json_option
 def import_(
     files: tuple[Path, ...], session: str, agent: str, task: str, kind: str, layout: str | None, skip_bad: bool,
-    into: str, redact: bool, trust: bool, store: Path, lock_timeout: float, as_json: bool,
+    into: str, redact: bool, keep_secrets: bool, trust: bool, store: Path, lock_timeout: float, as_json: bool,
 ) -> None:  # fmt: skip
     """Add messages to a store; creates the store if there is none.
 
-    Reads JSON Lines with one message or one conversation a line, message lists of OpenAI and Anthropic, and what
-    `scroll export` wrote; the file - is stdin. Each tool call and each tool result becomes an event of its own. A file
-    that was imported before adds nothing, one that has grown adds what is new. A file with a bad line is not imported
-    at all, unless --skip-bad is given. A session that another source has begun is not added to, unless --into is given:
-    the file's own gets another name.
+    Reads transcripts of Claude Code and Codex, exports of ChatGPT, JSON Lines with one message or one conversation a
+    line, message lists of OpenAI and Anthropic, and what `scroll export` wrote; the file - is stdin. Keys and tokens in
+    an assistant's transcript are replaced by markers, unless --keep-secrets is given. Each tool call and each tool
+    result becomes an event of its own. A file that was imported before adds nothing, one that has grown adds what
+    is new. A file with a bad line is not imported at all, unless --skip-bad is given. A session that another source
+    has begun is not added to, unless --into is given: the file's own gets another name.
 
     An export of somebody else is text to read. Its snapshots, forks and settings take effect only with --trust, which
     also restores the same addresses and hashes in a new store.
@@ -59,6 +61,7 @@ def import_(
     Examples:
       scroll import chat.jsonl
       scroll import *.json --agent helper
+      scroll import ~/.claude/projects/*/*.jsonl
       my-exporter | scroll import - --session monday
       scroll import history.jsonl.gz --store ./copy --trust
     """
@@ -67,9 +70,12 @@ def import_(
 
     if session and into:
         raise click.BadParameter("name the session with one of --session and --into", param_hint="--into")
+    if redact and keep_secrets:
+        raise click.BadParameter("give one of --redact and --keep-secrets", param_hint="--keep-secrets")
     options = ImportOptions(
         session_id=into or session, agent_id=agent, task_id=task, kind=kind,
-        layout=Format(layout) if layout else None, skip_bad=skip_bad, join=bool(into), trust=trust, redact=redact,
+        layout=Format(layout) if layout else None, skip_bad=skip_bad, join=bool(into), trust=trust,
+        redact=True if redact else False if keep_secrets else None,
     )  # fmt: skip
     run = _Run(store, options, lock_timeout)
     try:
@@ -142,9 +148,11 @@ def _tell(report: "ImportReport", *, as_json: bool) -> None:
     _list_faults(report.file, tuple((fault.line, fault.reason) for fault in report.faults), report.bad)
     if not as_json:
         bad = f", {report.bad:,} bad ones skipped" if report.bad else ""
+        redacted = ", ".join(f"{count:,} {kind}" for kind, count in sorted(report.redacted.items()))
         echo(
-            f"{report.file}: {report.messages:,} messages{bad}; "
+            f"{report.file}: {report.format}, {report.messages:,} messages{bad}; "
             f"{report.added:,} events added, {report.known:,} were there already"
+            + (f"; secrets replaced: {redacted}" if redacted else "")
         )
     for there, here in report.renamed.items():
         note(

@@ -10,6 +10,7 @@ history that cannot be changed. Memory grows with one line of a JSONL file, or w
 import codecs
 import io
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from scroll_context.errors import BadInput
-from scroll_context.importers import fields
+from scroll_context.importers import fields, transcripts
 from scroll_context.importers.messages import (
     Fault,
     Format,
@@ -34,6 +35,7 @@ from scroll_context.importers.messages import (
 )
 
 _LINE_SUFFIXES = (".jsonl", ".ndjson")
+_LOOKED_AT = 50  # lines at most, until one says which assistant wrote it
 _NAMES_OF_A_SESSION = ("session_id", "conversation_id", "id")
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -51,17 +53,56 @@ Placed = tuple[int, Any]
 
 def detect(path: Path, suffix: str = "") -> Format:
     """How the file is laid out; `suffix` decides for a single line of JSON, which could be either."""
-    start = [line for line, _ in zip(text_lines(path), range(2), strict=False)]
+    start = [line for line, _ in zip(text_lines(path), range(_LOOKED_AT), strict=False)]
     if not start or isinstance(start[0], Fault):
         return Format.JSONL
     try:
         value = json.loads(start[0].text)
     except (ValueError, RecursionError):
         # A document breaks between tokens; a line of JSONL that was cut, hardly ever just there.
-        return Format.JSON if start[0].text.endswith(("[", "{", ",", ":")) else Format.JSONL
-    if isinstance(value, dict) and "scroll_export" in value:
-        return Format.EXPORT
-    return Format.JSONL if len(start) > 1 or suffix.lower() in _LINE_SUFFIXES else Format.JSON
+        is_document = start[0].text.endswith(("[", "{", ",", ":"))
+    else:
+        if isinstance(value, dict) and "scroll_export" in value:
+            return Format.EXPORT
+        is_document = len(start) == 1 and suffix.lower() not in _LINE_SUFFIXES
+    if is_document and _is_chatgpt(path):
+        return Format.CHATGPT
+    for line in start:
+        try:
+            value = {} if isinstance(line, Fault) else json.loads(line.text)
+        except (ValueError, RecursionError):
+            continue
+        if assistant := transcripts.recognise(value):
+            return assistant
+        if isinstance(value, dict) and "role" in value:
+            break
+    return Format.JSON if is_document else Format.JSONL
+
+
+def _is_chatgpt(path: Path) -> bool:
+    """Whether a document is a conversation with a `mapping`, or a list of them; it is read as far as the first one."""
+    content = whole_text(path)
+    if isinstance(content, Fault) or not (start := re.match(r"\s*(?:\[\s*)?\{\s*", content)):
+        return False
+    at = start.end()
+    try:
+        while True:
+            name, at = _decode(content, at)
+            at = _after(content, at, ":")
+            if name in ("mapping", "messages", "role"):
+                return name == "mapping" and content[at : at + 1] == "{"
+            _, at = _decode(content, at)
+            at = _after(content, at, ",")
+    except (ValueError, RecursionError):
+        return False
+
+
+def _after(content: str, at: int, mark: str) -> int:
+    """Where the next value begins, behind a mark and the space around it."""
+    found = re.compile(rf"\s*{mark}\s*").match(content, at)
+    if found is None:
+        raise ValueError(f"no {mark!r} at {at}")
+    return found.end()
 
 
 def read(
@@ -72,7 +113,13 @@ def read(
     Sessions that are `renamed` get the number at the end of their name, and of the keys of their messages.
     """
     labels = replace(labels, session_id=labels.session_id or name)
-    found = _lines(path, labels) if layout is Format.JSONL else _document(path, labels)
+    found: Iterator[Found | Fault]
+    if layout is Format.CHATGPT:
+        found = transcripts.messages_of(layout, _conversations(path, labels))
+    elif layout.is_transcript:
+        found = transcripts.messages_of(layout, _whole_lines(path, labels))
+    else:
+        found = _lines(path, labels) if layout is Format.JSONL else _document(path, labels)
     keys = SourceKeys()
     tools: dict[str, dict[str, str]] = defaultdict(dict)  # call ids are unique within a session at best
     for item in found:
@@ -86,17 +133,48 @@ def _message(
         if not isinstance(found.value, dict):
             raise BadInput(f"expected a message (a JSON object), found {type(found.value).__name__}")
         session = fields.text(found.value, "session_id") or found.labels.session_id
-        key = keys.key(session, found.value)
+        key = found.key or keys.key(session, found.value)
         if (number := renamed.get(session)) is None:
-            return Imported(found.line, session, key, pieces(found, key, tools[session]), found.offset)
-        events = (
-            Piece(replace(piece.draft, session_id=f"{session}-{number}"), piece.attachment)
-            for piece in pieces(found, f"{key}~{number}", tools[session])
-        )
-        return Imported(found.line, session, key, tuple(events), found.offset)
+            events = pieces(found, key, tools[session])
+        else:
+            events = tuple(
+                Piece(replace(piece.draft, session_id=f"{session}-{number}"), piece.attachment)
+                for piece in pieces(found, f"{key}~{number}", tools[session])
+            )
+        if found.key:
+            events = transcripts.marked(events)
+        return Imported(found.line, session, key, events, found.offset)
     except (BadInput, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         return Fault(found.line, f"{found.where}: {reason}" if found.where else reason, found.offset)
+
+
+def _whole_lines(path: Path, labels: Labels) -> Iterator[Found | Fault]:
+    """The values of a JSONL file that may be growing: a last line that is not whole yet waits for the next import."""
+    with path.open("rb") as file:
+        for line in text_lines(path):
+            fault = line if isinstance(line, Fault) else None
+            if isinstance(line, Line):
+                try:
+                    yield Found(line.number, json.loads(line.text), labels, offset=line.offset)
+                except (ValueError, RecursionError) as error:
+                    fault = Fault(line.number, _not_json(error), line.offset)
+            if fault is not None:
+                file.seek(max(fault.offset - 1, 0))
+                if file.read(1) == b"\n":
+                    yield fault
+
+
+def _conversations(path: Path, labels: Labels) -> Iterator[Found | Fault]:
+    """The values of a JSON list, or the one value, each with its line."""
+    top = _parsed(path)
+    if isinstance(top, Fault):
+        yield top
+    elif isinstance(top, tuple):
+        yield Found(*top, labels)
+    else:
+        for number, (line, value) in enumerate(top, 1):
+            yield Found(line, value, labels, f"conversation {number}")
 
 
 def _lines(path: Path, labels: Labels) -> Iterator[Found | Fault]:
@@ -120,16 +198,9 @@ def _lines(path: Path, labels: Labels) -> Iterator[Found | Fault]:
 
 def _document(path: Path, labels: Labels) -> Iterator[Found | Fault]:
     """One JSON value: a message, a conversation, or a list of either."""
-    content = whole_text(path)
-    if isinstance(content, Fault):
-        yield content
-        return
-    if not content.strip():
-        return
-    try:
-        top = Document(content).read()
-    except (ValueError, RecursionError) as error:
-        yield Fault(getattr(error, "lineno", 1), _not_json(error))
+    top = _parsed(path)
+    if isinstance(top, Fault):
+        yield top
         return
     named: Counter[str] = Counter()
     if isinstance(top, tuple):
@@ -146,6 +217,18 @@ def _document(path: Path, labels: Labels) -> Iterator[Found | Fault]:
             yield Found(line, value, labels, f"message {number}")
         else:
             yield from _conversation(_about(value), [(line, message) for message in inner], line, labels, named)
+
+
+def _parsed(path: Path) -> Placed | list[Placed] | Fault:
+    content = whole_text(path)
+    if isinstance(content, Fault):
+        return content
+    if not content.strip():
+        return []
+    try:
+        return Document(content).read()
+    except (ValueError, RecursionError) as error:
+        return Fault(getattr(error, "lineno", 1), _not_json(error))
 
 
 def _conversation(

@@ -54,6 +54,29 @@ class Format(enum.StrEnum):
     JSONL = "jsonl"  # one JSON value a line: a message, or a conversation
     JSON = "json"  # the whole file is one JSON value
     EXPORT = "export"  # what `scroll export` writes
+    CLAUDE_CODE = "claude-code"
+    CODEX = "codex"
+    CHATGPT = "chatgpt"
+
+    @property
+    def is_transcript(self) -> bool:
+        """Whether an assistant wrote it: its messages have ids of their own, and may hold any secret of a project."""
+        return self in (Format.CLAUDE_CODE, Format.CODEX, Format.CHATGPT)
+
+    @property
+    def described(self) -> str:
+        """What a reader calls it."""
+        return _TITLES[self]
+
+
+_TITLES = {
+    Format.JSONL: "JSON Lines",
+    Format.JSON: "JSON",
+    Format.EXPORT: "export of Scroll",
+    Format.CLAUDE_CODE: "Claude Code transcript",
+    Format.CODEX: "Codex rollout",
+    Format.CHATGPT: "ChatGPT export",
+}
 
 
 class Labels(msgspec.Struct, frozen=True):
@@ -107,6 +130,7 @@ class Found(msgspec.Struct, frozen=True):
     where: str = ""  # "message 3", when one line holds several
     shared: dict[str, Any] = {}  # what the conversation says of itself; kept with its first message
     offset: int = 0
+    key: str = ""  # made of ids that the source gave out; empty: to be made of the message itself
 
 
 def fingerprint(message: Any) -> bytes:

@@ -24,7 +24,7 @@ from typing import IO
 import msgspec
 
 from scroll_context.errors import BadInput, UnreadableMessages
-from scroll_context.events import IMPORTED, Draft, Progress
+from scroll_context.events import IMPORTED, Draft, Payload, Progress
 from scroll_context.importers.formats import detect, read
 from scroll_context.importers.messages import RESERVED, Fault, Format, Imported, Labels, Piece
 from scroll_context.store.journal import require_idle
@@ -51,7 +51,7 @@ class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
     layout: Format | None = None  # None: found out
     skip_bad: bool = False  # import the good messages of a file with bad ones
     join: bool = False  # add to sessions of the same name, whoever began them
-    redact: bool = False  # replace secrets in messages by markers
+    redact: bool | None = None  # replace secrets in messages by markers; None: in transcripts of assistants
     trust: bool = False  # of an export: restore it as one's own, with snapshots, forks and plans that take effect
 
 
@@ -59,12 +59,14 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one file."""
 
     file: str
+    format: str = ""  # what kind of file it is, as a reader calls it
     messages: int = 0
     added: int = 0  # events that are new in the store
     known: int = 0  # events that were there already
     bad: int = 0  # messages that could not be read
     faults: tuple[Fault, ...] = ()  # the first of them, with the reason
     renamed: dict[str, str] = {}  # sessions whose names were taken, and their names in the store
+    redacted: dict[str, int] = {}  # secrets in it that were replaced, by kind
     missing: tuple[str, ...] = ()  # payloads that an export names and does not hold
     error: str = ""  # why nothing of it was imported; the command line reports files one by one
 
@@ -81,7 +83,7 @@ def import_file(
     skip_bad: bool = False,
     join: bool = False,
     trust: bool = False,
-    redact: bool = False,
+    redact: bool | None = None,
     progress: Progress | None = None,
 ) -> ImportReport:
     """Import a file of messages, or an export of another store. Raises BadInput when nothing of it was imported.
@@ -122,7 +124,7 @@ class ImportFile:
         except BaseException:
             self._cleanup.close()
             raise
-        self._redactor = Redactor() if options.redact else None
+        self._redactor = self._make_redactor()
         self._sessions: set[str] = set()
         self._messages = 0
         self._bad = 0
@@ -135,6 +137,17 @@ class ImportFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._cleanup.close()
+
+    def _make_redactor(self) -> Redactor | None:
+        """Secrets are replaced when that was asked for, and in transcripts of assistants unless it was declined."""
+        if not (self._layout.is_transcript if self._options.redact is None else self._options.redact):
+            return None
+        try:
+            return Redactor()
+        except BadInput as error:
+            self._cleanup.close()
+            declined = "redact=False, on the command line --keep-secrets, imports it with its secrets"
+            raise BadInput(f"{error}; {declined}" if self._options.redact is None else str(error)) from error
 
     def check(self, progress: Progress | None = None) -> None:
         """Read all of it and write nothing. Raises BadInput when it cannot be imported."""
@@ -176,8 +189,9 @@ class ImportFile:
             new = sum(seq > last for seq in seqs)
             added, known = added + new, known + len(seqs) - new
         return ImportReport(
-            file=self.label, messages=self._messages, added=added, known=known, bad=self._bad,
-            faults=tuple(self._faults), renamed={name: f"{name}-{n}" for name, n in renamed.items()},
+            file=self.label, format=self._layout.described, messages=self._messages, added=added, known=known,
+            bad=self._bad, faults=tuple(self._faults), renamed={name: f"{name}-{n}" for name, n in renamed.items()},
+            redacted=dict(self._redactor.replaced) if self._redactor else {},
         )  # fmt: skip
 
     def _draft(self, piece: Piece, store: Store) -> Draft:
@@ -185,7 +199,10 @@ class ImportFile:
         draft = piece.draft if self._redactor is None else self._redactor.draft(piece.draft)
         if piece.attachment is None:
             return draft
-        payload = store.payloads.put(piece.attachment.body, piece.attachment.media_type)
+        body, media_type = piece.attachment.body, piece.attachment.media_type
+        if self._redactor is not None and Payload("", 0, media_type).is_text:
+            body = self._redactor.text(body.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+        payload = store.payloads.put(body, media_type)
         return msgspec.structs.replace(draft, payload=payload)
 
     def _write_export(self, store: Store, progress: Progress | None) -> ImportReport:
@@ -196,8 +213,8 @@ class ImportFile:
             )
         new = sum(seq > last for seq in merged.seqs)
         return ImportReport(
-            file=self.label, messages=len(merged.seqs), added=new, known=len(merged.seqs) - new,
-            renamed=merged.renamed, missing=merged.missing,
+            file=self.label, format=self._layout.described, messages=len(merged.seqs), added=new,
+            known=len(merged.seqs) - new, renamed=merged.renamed, missing=merged.missing,
         )  # fmt: skip
 
     def _read(
@@ -234,24 +251,33 @@ class ImportFile:
         for item in self._read():
             if isinstance(item, Imported) and item.session_id in taken:
                 keys[item.session_id].add(item.key)
+        # The sessions of an assistant have ids of its own: any file of that assistant may add to them.
+        family = f"{IMPORTED}{self._layout}:" if self._layout.is_transcript else ""
         renamed: dict[str, int] = {}
         for name in taken:
             number = 1
-            while not _is_begun_by(log, name, number, keys[name]):
+            while not _is_begun_by(log, name, number, keys[name], family):
                 number += 1
             if number > 1:
                 renamed[name] = number
         return renamed
 
 
-def _is_begun_by(log: EventLog, name: str, number: int, keys: set[str]) -> bool:
-    """Whether messages with these keys may go to a session: nobody has it, or all that was imported there is theirs."""
+def _is_begun_by(log: EventLog, name: str, number: int, keys: set[str], family: str) -> bool:
+    """Whether messages with these keys may go to a session: nobody has it, or all that was imported there is theirs.
+
+    What has a key of the `family` is theirs too.
+    """
     session_id = name if number == 1 else f"{name}-{number}"
     rows = log.query("SELECT source_key FROM event WHERE session_id = ? ORDER BY seq", [session_id])
     if not rows:
         return True
     first, *others = ((key or "").rpartition(":")[0].partition("~")[0] for (key,) in rows)
-    return first in keys and all(key in keys for key in others if key.startswith(IMPORTED))
+
+    def is_theirs(key: str) -> bool:
+        return key in keys or bool(family and key.startswith(family))
+
+    return is_theirs(first) and all(is_theirs(key) for key in others if key.startswith(IMPORTED))
 
 
 def _readable(path: str | Path | IO[bytes], cleanup: contextlib.ExitStack) -> Path:

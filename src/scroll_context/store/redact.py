@@ -12,6 +12,7 @@ A marker stands in the place of a secret: its kind and a fingerprint, keyed with
 
 import functools
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -30,8 +31,8 @@ _KEY_BLOCK = re.compile(
 _KEY_HEAD = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----[A-Za-z0-9+/=\s\\]{0,20000}")
 _REST = re.compile(r"[A-Za-z0-9_\-+/=.]*[A-Za-z0-9_\-+/=]")  # of a token whose beginning a pattern matched
 _OWN = (
+    ("Anthropic key", re.compile(r"\bsk-ant-[A-Za-z0-9_-]{20,}")),  # before OpenAI's, whose pattern matches it too
     ("OpenAI key", re.compile(r"\bsk-(?:proj-|svcacct-|admin-)?[A-Za-z0-9_-]{20,}")),
-    ("Anthropic key", re.compile(r"\bsk-ant-[A-Za-z0-9_-]{20,}")),
     ("Google API key", re.compile(r"\bAIza[A-Za-z0-9_-]{35}")),
 )
 _LEFT_OUT = ("IPPublicDetector", "KeywordDetector", "PrivateKeyDetector")
@@ -85,10 +86,12 @@ class Redactor:
 
     def __init__(self) -> None:
         self._key = secret.make_key()
+        self.replaced: Counter[str] = Counter()  # how many secrets of each kind so far
         find_secrets("")  # fail now, not at the first event, when the patterns are not installed
 
     def text(self, text: str) -> str:
         found = find_secrets(text)
+        self.replaced.update(one.kind for one in found)
         for one in reversed(found):
             text = f"{text[: one.start]}{self.marker(one.kind, text[one.start : one.end])}{text[one.end :]}"
         return text
