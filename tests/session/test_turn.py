@@ -181,6 +181,11 @@ def test_a_session_is_open_once(store: Store, opened: Opened) -> None:
     Session.resume(store, "s").close()
 
 
+def test_the_name_of_the_stores_own_session_is_refused(store: Store) -> None:
+    with pytest.raises(BadInput, match="is the store's own"):
+        Session.open(store, session_id="scroll.store")
+
+
 def test_open_or_resume(store: Store) -> None:
     with Session.open_or_resume(store, "s", agent_id="me") as session:
         session.say("hello")

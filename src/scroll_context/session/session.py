@@ -21,7 +21,7 @@ from msgspec.structs import asdict, replace
 
 from scroll_context.background import in_background, in_thread
 from scroll_context.errors import BadInput, ContextOverflow, QuotaReached, UnknownSeq
-from scroll_context.events import Event, Kind, Scope
+from scroll_context.events import STORE_SESSION, Event, Kind, Scope
 from scroll_context.kernel.jail import JailSpec
 from scroll_context.kernel.kernel import KernelOptions
 from scroll_context.kernel.observation import observation, restored
@@ -551,6 +551,8 @@ def fork(
 
 
 def _check_new(store: Store, session_id: str) -> None:
+    if session_id == STORE_SESSION:
+        raise BadInput(f"the name {session_id!r} is the store's own; choose another")
     if store.log.tail(1, session_id=session_id):
         raise BadInput(f"session {session_id!r} exists already; resume it, or choose another name")
 
