@@ -1,9 +1,9 @@
 """Search over the log: `SearchIndex` finds events by their words and says how current the answer is.
 
 A search first waits until the index holds what the log has and the caller may see; past its patience it answers from
-what is indexed and says by how much that is behind. It never blocks for ever and never fails because the index is
-damaged or gone: the index is derived and is built again. Echoes, notices and bookkeeping are never indexed, so they
-are never hits.
+what is indexed and says by how much that is behind. It never blocks for ever. A damaged index is thrown away and built
+again; IndexUnavailable is raised only when nothing is indexed and it cannot be built. Echoes, notices and bookkeeping
+are never indexed, so they are never hits.
 """
 
 from collections import Counter
@@ -136,10 +136,12 @@ class SearchIndex:
         except IndexUnavailable:  # damage that only reading brought to light
             self._indexer.discard(patience)
             hits.behind = self._freshen(grant, exclude, patience)
+            hits.trouble = self._indexer.trouble
+            hits.clear()  # some may have been found before the damage was met
             self._find(hits, parsed, filters, ranking, per_session)
         return hits
 
-    # currency -------------------------------------------------------------------------------------------
+    # freshness ------------------------------------------------------------------------------------------
 
     @property
     def indexed_seq(self) -> int:
