@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint types unit bench bench-large compare tokens soak fuzz mutants clean
+.PHONY: help demo test lint types unit test-lowest bench bench-large compare tokens soak fuzz mutants clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## ?/  make \1\t/' | expand -t 22
@@ -31,6 +31,9 @@ types: $(READY)  ## mypy --strict on both packages
 unit: $(READY)   ## the tests, on both cores
 	$(BIN)/pytest -n 2
 
+test-lowest:     ## the tests with every dependency at the floor that is promised; ARGS (for pytest) chooses a part
+	$(PYTHON) benchmarks/lowest.py $(ARGS)
+
 bench: $(READY)  ## every benchmark beside its peers; fills the README's numbers
 	$(BIN)/python benchmarks/run.py $(if $(DATA),--data $(DATA))
 
@@ -52,5 +55,5 @@ fuzz: $(READY)   ## every property test tries new examples for FUZZ_MINUTES (1);
 mutants: $(READY)  ## change the parts that must not be wrong, and see whether a test notices; AREA chooses
 	$(BIN)/python benchmarks/mutants.py $(AREA)
 
-clean:           ## remove the virtual environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean:           ## remove the virtual environments and caches
+	rm -rf $(VENV) .venv-lowest .pytest_cache .mypy_cache .ruff_cache .hypothesis
