@@ -4,6 +4,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from scroll_context.errors import QueryLimit, QueryRefused
 from scroll_context.events import EVERYTHING, Draft, Grant, Kind
 from scroll_context.store.log import EventLog
 from scroll_context.store.sql import GuardedSql, SqlLimits
+from scroll_context.store.store import Store
 
 SECRET = "the other session's secret"
 
@@ -263,3 +265,13 @@ def test_threads_take_turns(sql: GuardedSql) -> None:
 def test_bad_parameters_are_refused(sql: GuardedSql, params: object) -> None:
     with pytest.raises(QueryRefused):
         sql.query("SELECT ?", params)  # type: ignore[arg-type]
+
+
+def test_a_lone_surrogate_is_refused_and_the_next_query_works(tmp_path: Path) -> None:
+    with Store(tmp_path / "store", create=True) as store:
+        window = store.sql()
+        for query, values in (("SELECT '\ud800'", ()), ("SELECT ?", ("\udfff",))):
+            with pytest.raises(QueryRefused, match="surrogate"):
+                window.query(query, values)
+        assert window.query("SELECT 1 AS n").rows == [{"n": 1}]
+        window.close()

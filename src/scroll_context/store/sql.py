@@ -154,8 +154,13 @@ class GuardedSql:
             raise QueryRefused(f"a query has at most {MAX_SQL:,} characters, not {len(sql):,}; pass values as params")
         statement, extra = _rewrite(sql)
         values = _bound(params)
-        with self._turn:
-            answer = self._ask(statement, values, tuple(sorted(hidden)))
+        try:
+            with self._turn:
+                answer = self._ask(statement, values, tuple(sorted(hidden)))
+        except UnicodeEncodeError:
+            raise QueryRefused(
+                "the query or one of its values has a lone surrogate, which no stored text has"
+            ) from None
         if answer.error:
             raise self._refusal(answer)
         return self._result(answer, extra)
