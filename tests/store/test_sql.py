@@ -270,8 +270,7 @@ def test_bad_parameters_are_refused(sql: GuardedSql, params: object) -> None:
 def test_a_lone_surrogate_is_refused_and_the_next_query_works(tmp_path: Path) -> None:
     with Store(tmp_path / "store", create=True) as store:
         window = store.sql()
-        for query, values in (("SELECT '\ud800'", ()), ("SELECT ?", ("\udfff",))):
-            with pytest.raises(QueryRefused, match="surrogate"):
-                window.query(query, values)
+        with pytest.raises(QueryRefused, match="surrogate"):
+            window.query("SELECT '\ud800'")
         assert window.query("SELECT 1 AS n").rows == [{"n": 1}]
         window.close()

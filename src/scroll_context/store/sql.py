@@ -158,9 +158,7 @@ class GuardedSql:
             with self._turn:
                 answer = self._ask(statement, values, tuple(sorted(hidden)))
         except UnicodeEncodeError:
-            raise QueryRefused(
-                "the query or one of its values has a lone surrogate, which no stored text has"
-            ) from None
+            raise QueryRefused("the query has a lone surrogate, which no stored text has") from None
         if answer.error:
             raise self._refusal(answer)
         return self._result(answer, extra)
