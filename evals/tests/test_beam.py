@@ -234,5 +234,5 @@ def test_missing_folders_and_unknown_splits_are_outcomes_not_errors(tmp_path: Pa
 
 def test_the_rubric_says_what_the_data_look_like() -> None:
     said = beam.Beam(sample_folder("beam"), "128K").rubric_prompt()
-    for word in ("[Session 12 | 2024-07-05] user:", "kind='conversation'", "submit_answer"):
+    for word in ("[Session 12 | 2024-07-05] user:", "kind='conversation'", "submit_answer", "all_agents=True"):
         assert word in said
