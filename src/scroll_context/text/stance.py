@@ -40,7 +40,11 @@ def standing(turns: Iterable[tuple[int, str]], least: int = INSTRUCTION) -> list
 
     With `least` 1, preferences too. A sentence that a later one repeats or contradicts is left out: the newest holds.
     """
-    found = ((seq, sentence) for seq, text in turns for level, sentence in stances(text) if level >= least)
+    return newest((seq, sentence) for seq, text in turns for level, sentence in stances(text) if level >= least)
+
+
+def newest(found: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Of these sentences (seq and text, in order), those that no later one repeats or contradicts."""
     kept: dict[int, tuple[int, str, frozenset[str]]] = {}
     by_word: dict[str, set[int]] = {}
     for number, (seq, sentence) in enumerate(found):

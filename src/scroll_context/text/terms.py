@@ -71,39 +71,64 @@ class TermTable:
         others, or the only one, is told by its most frequent terms.
         """
         own = self._sessions[number]
-        is_open = number == len(self._sessions) - 1
-        near = self._sessions[max(0, number - NEIGHBOURS) : number] + self._sessions[number + 1 :][:NEIGHBOURS]
-        turns_near = sum(other.turns for other in near)
-        from_all: list[tuple[float, float, str]] = []
-        from_near: list[tuple[float, float, str]] = []
-        frequent: list[tuple[float, float, str]] = []
-        for key in own.most_frequent():
-            if not (weight := self._weight(key, own.spelling(key))):
-                continue
-            count = own.turns_with[key]
-            others = self._closed[key] - (0 if is_open else count)
-            ratio = log_likelihood(count, own.turns, others, self._turns - own.turns)
-            ratio_near = log_likelihood(
-                count, own.turns, sum(other.turns_with.get(key, 0) for other in near), turns_near
-            )
-            from_all.append((ratio, ratio * weight, key))
-            from_near.append((ratio_near, ratio_near * weight, key))
-            frequent.append((count, count * weight, key))
-        chosen = _Choice(own)
+        near = self._sessions[max(0, number - NEIGHBOURS) : number]
+        near += self._sessions[number + 1 : number + 1 + NEIGHBOURS]
+        candidates = [
+            (own.turns_with[key], weight, key)
+            for key in own.most_frequent()
+            if (weight := self._weight(key, own.spelling(key)))
+        ]
+        chosen = _Choice(own, [key for _, _, key in candidates])
+        from_all = self._apart_from_all(number, candidates)
         chosen.take(from_all, APART_FROM_ALL, max(1, width * 3 // 7))
-        chosen.take(from_near, APART_FROM_NEIGHBOURS, width)
+        chosen.take(_apart_from(near, own, candidates), APART_FROM_NEIGHBOURS, width)
         chosen.take(from_all, APART_AT_LEAST, width)
-        chosen.take(frequent, 1, min(width, 3))
+        if len(chosen.spellings) < min(width, 3):
+            chosen.take([(count, count * weight, key) for count, weight, key in candidates], 1, min(width, 3))
         return tuple(chosen.spellings)
+
+    def _apart_from_all(self, number: int, candidates: "list[_Candidate]") -> "list[_Scored]":
+        """The candidates with the ratio and the score that set them apart from all other sessions."""
+        own = self._sessions[number]
+        is_open = number == len(self._sessions) - 1
+        closed = self._closed
+        rest = self._turns - own.turns
+        ratios = [
+            log_likelihood(count, own.turns, closed.get(key, 0) - (0 if is_open else count), rest)
+            for count, _, key in candidates
+        ]
+        return [(ratio, ratio * weight, key) for ratio, (_, weight, key) in zip(ratios, candidates, strict=True)]
 
     def _weight(self, key: str, written: str) -> float:
         """How well a term reads: longer ones and rarer words weigh more, verbs and adverbs less, formulas nothing."""
         parts = key.split(" ")
-        if not all(map(_READABLE.match, parts)):
-            return 0.0
-        rarity = sum(math.log((self._turns + 1) / self._turns_with[part]) for part in parts)
-        verbs = sum(bool(_VERB_LIKE.search(word)) for word in written.split(" "))
-        return (1 + 0.35 * (len(parts) - 1)) * rarity / len(parts) / math.log(self._turns + 1) * 0.4**verbs
+        turns_with, turns = self._turns_with, self._turns + 1
+        rarity = 0.0
+        for part in parts:
+            if not _is_readable(part):
+                return 0.0
+            rarity += math.log(turns / turns_with[part])
+        length = len(parts)
+        return (1 + 0.35 * (length - 1)) * rarity / length / math.log(turns) * 0.4 ** _verbs(written)
+
+
+_Candidate = tuple[int, float, str]  # turns with a term, its weight, its key
+_Scored = tuple[float, float, str]  # a ratio or a count, the score, the key
+
+
+def _apart_from(near: "Sequence[_Counts]", own: "_Counts", candidates: list[_Candidate]) -> list[_Scored]:
+    """The candidates with the ratio and the score that set them apart from the neighbours."""
+    turns_near = sum(other.turns for other in near)
+    counted = [other.turns_with for other in near]
+    scored = []
+    for count, weight, key in candidates:
+        others = 0
+        for turns_with in counted:
+            if key in turns_with:
+                others += turns_with[key]
+        ratio = log_likelihood(count, own.turns, others, turns_near)
+        scored.append((ratio, ratio * weight, key))
+    return scored
 
 
 class _Counts:
@@ -111,69 +136,95 @@ class _Counts:
 
     def __init__(self) -> None:
         self.turns = 0
-        self.turns_with: Counter[str] = Counter()
-        self._spelt: dict[str, Counter[str]] = {}
+        self.turns_with: dict[str, int] = {}
+        self._spelt: dict[str, str] = {}  # the first spelling
+        self._respelt: dict[str, Counter[str]] = {}  # all of them, of a term that is spelt in several ways
+        self._most_frequent: list[str] | None = None
 
-    def count(self, turn: str) -> set[str]:
+    def count(self, turn: str) -> list[str]:
         """Count a turn; its stems are returned."""
-        found: dict[str, str] = {}
-        stems = set()
+        stems: dict[str, str] = {}
+        longer: dict[str, str] = {}
         for run in runs(turn):
-            roots = [root for root, _ in run]
-            stems.update(roots)
-            for length in range(1, min(LONGEST, len(run)) + 1):
-                for start in range(len(run) - length + 1):
-                    key = " ".join(roots[start : start + length])
-                    if key not in found:
-                        found[key] = " ".join([word for _, word in run[start : start + length]])
+            before = before_that = None
+            for word in run:
+                root, written = word
+                if root not in stems:
+                    stems[root] = written
+                if before is not None:
+                    key = f"{before[0]} {root}"
+                    if key not in longer:
+                        longer[key] = f"{before[1]} {written}"
+                    if before_that is not None:
+                        key = f"{before_that[0]} {key}"
+                        if key not in longer:
+                            longer[key] = f"{before_that[1]} {before[1]} {written}"
+                before_that, before = before, word
         self.turns += 1
-        self.turns_with.update(found.keys())
-        for key, spelling in found.items():
-            if key in self._spelt:
-                self._spelt[key][spelling] += 1
-            else:
-                self._spelt[key] = Counter((spelling,))
-        return stems
+        self._most_frequent = None
+        turns_with, spelt = self.turns_with, self._spelt
+        for found in (stems, longer):
+            for key, spelling in found.items():
+                if key not in turns_with:
+                    turns_with[key] = 1
+                    spelt[key] = spelling
+                    continue
+                if key in self._respelt:
+                    self._respelt[key][spelling] += 1
+                elif spelt[key] != spelling:
+                    self._respelt[key] = Counter({spelt[key]: turns_with[key], spelling: 1})
+                turns_with[key] += 1
+        return list(stems)
 
     def most_frequent(self) -> list[str]:
         """The candidates: terms in many turns, longer ones first among equals."""
-        order = sorted(self.turns_with.items(), key=lambda one: (-one[1] * (one[0].count(" ") + 1), one[0]))
-        return [key for key, _ in order[:KEPT]]
+        if self._most_frequent is None:
+            order = sorted((-count * (key.count(" ") + 1), key) for key, count in self.turns_with.items())
+            self._most_frequent = [key for _, key in order[:KEPT]]
+        return self._most_frequent
 
     def close(self) -> None:
         """Forget all but the most frequent terms."""
         kept = self.most_frequent()
-        self.turns_with = Counter({key: self.turns_with[key] for key in kept})
-        self._spelt = {key: self._spelt[key] for key in kept}
+        self.turns_with = {key: self.turns_with[key] for key in kept}
+        self._spelt = {key: self.spelling(key) for key in kept}
+        self._respelt = {}
 
     def spelling(self, key: str) -> str:
-        return min(self._spelt[key].items(), key=lambda one: (-one[1], one[0]))[0]
+        """How a term is spelt most often."""
+        if key not in self._respelt:
+            return self._spelt[key]
+        return min(self._respelt[key].items(), key=lambda one: (-one[1], one[0]))[0]
 
 
 class _Choice:
     """Terms chosen one after the other, no two of which share a word or the beginning of one."""
 
-    def __init__(self, counts: _Counts) -> None:
+    def __init__(self, counts: _Counts, candidates: list[str]) -> None:
         self._counts = counts
+        self._candidates = candidates
         self._begun: set[str] = set()
         self.spellings: list[str] = []
 
-    def take(self, scored: list[tuple[float, float, str]], least: float, upto: int) -> None:
+    def take(self, scored: list[_Scored], least: float, upto: int) -> None:
         """The best by score of those whose ratio is at least so much, until so many are chosen."""
-        for ratio, _, key in sorted(scored, key=lambda one: (-one[1], one[2])):
-            if len(self.spellings) >= upto:
-                return
-            if ratio >= least and self._begun.isdisjoint(_beginnings(key)):
-                self._add(self._fuller(key, scored))
+        if len(self.spellings) >= upto:
+            return
+        for _, key in sorted([(-score, key) for ratio, score, key in scored if ratio >= least]):
+            if self._begun.isdisjoint(_beginnings(key)):
+                self._add(self._fuller(key))
+                if len(self.spellings) >= upto:
+                    return
 
-    def _fuller(self, key: str, scored: list[tuple[float, float, str]]) -> str:
+    def _fuller(self, key: str) -> str:
         """A longer term around this one that at least half of its turns hold."""
         held = self._counts.turns_with
         around = [
             other
-            for _, _, other in scored
-            if f" {key} " in f" {other} "
+            for other in self._candidates
+            if key in other
             and len(other) > len(key)
+            and f" {key} " in f" {other} "
             and 2 * held[other] >= max(3, held[key])
             and self._begun.isdisjoint(_beginnings(other))
         ]
@@ -184,9 +235,27 @@ class _Choice:
         self.spellings.append(self._counts.spelling(key))
 
 
-def _beginnings(key: str) -> set[str]:
+@lru_cache(maxsize=1 << 16)
+def _beginnings(key: str) -> frozenset[str]:
     """The first six letters of the words of a term: what converge and convergence, linear and linearity share."""
-    return {part[:6] for word in key.split(" ") for part in word.split("-") if len(part) > 3} or {key}
+    return frozenset(part[:6] for word in key.split(" ") for part in word.split("-") if len(part) > 3) or frozenset(
+        (key,)
+    )
+
+
+@lru_cache(maxsize=1 << 16)
+def _is_readable(word: str) -> bool:
+    return _READABLE.match(word) is not None
+
+
+def _verbs(written: str) -> int:
+    """How many words of a term look like verbs or adverbs."""
+    return sum(map(_is_verb_like, written.split(" ")))
+
+
+@lru_cache(maxsize=1 << 16)
+def _is_verb_like(word: str) -> bool:
+    return _VERB_LIKE.search(word) is not None
 
 
 def runs(text: str) -> Iterator[list[tuple[str, str]]]:
@@ -202,9 +271,9 @@ def runs(text: str) -> Iterator[list[tuple[str, str]]]:
         text = _SPACELESS.sub(" . ", text)
     for segment in _BREAK.split(text):
         run: list[tuple[str, str]] = []
-        for written in segment.split():
-            if root := _root(written):
-                run.append((root, written.strip("'’-+")))
+        for word in map(_stemmed, segment.split()):
+            if word is not None:
+                run.append(word)
             elif run:
                 yield run
                 run = []
@@ -213,14 +282,17 @@ def runs(text: str) -> Iterator[list[tuple[str, str]]]:
 
 
 @lru_cache(maxsize=1 << 16)
-def _root(written: str) -> str:
-    """The stem of a word as written; empty for a stop word, a number, or what is longer than words are."""
-    word = written.strip("'’-+").lower().replace("’", "'")
+def _stemmed(written: str) -> tuple[str, str] | None:
+    """A word as stem and as written; None for a stop word, a number, or what is longer than words are."""
+    bare = written.strip("'’-+")
+    word = bare.lower().replace("’", "'")
     if not word or word in STOP_WORDS or len(word) > 40 or not any(map(str.isalpha, word)):
-        return ""
-    return stem(word)
+        return None
+    root = stem(word)
+    return (root, bare) if root else None
 
 
+@lru_cache(maxsize=1 << 14)
 def log_likelihood(count: int, turns: int, others: int, other_turns: int) -> float:
     """Dunning's ratio for a term in `count` of `turns` here and `others` of `other_turns` elsewhere.
 

@@ -48,7 +48,7 @@ STOP_WORDS = frozenset(
 
 def words(text: str) -> list[str]:
     """The words of a text, lower case, with plain apostrophes."""
-    return [word.replace("’", "'") for word in WORD.findall(text.lower())]
+    return WORD.findall(text.lower().replace("’", "'"))
 
 
 @lru_cache(maxsize=1 << 16)

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from scroll_context.errors import BadInput
-from scroll_context.text.stance import INSTRUCTION, stance, standing
+from scroll_context.text.stance import INSTRUCTION, newest, stances
 from scroll_context.text.terms import TermTable, title
 from scroll_context.view.entries import Entry, Notice, Passage, Step, StepReply, UserTurn, passages
 from scroll_context.view.headline import FIELD_CHARS
@@ -123,6 +123,7 @@ class _Planner:
         self._lines: list[IndexLine] = []
         self._about = _About(self._view) if view.version >= 2 else None
         self._standing: tuple[Standing, ...] | None = None
+        self._stated: dict[str, tuple[str, ...]] = {}  # instructions, by the text that holds them
         self._standing_limit = standing_limit(budget.window, gauge.ratio)
         self._line_tokens = 0
         self._tail = self._first_recent()
@@ -251,18 +252,25 @@ class _Planner:
 
     def _keep_instructions(self, request: UserTurn) -> None:
         """Move the standing instructions of a request that leaves to the list of them; the newest hold."""
-        if stance(request.body.text) != INSTRUCTION:
+        if not self._instructions(request.body.text):
             return
         index = self._view.index
         listed = {one.seq: one for one in index.standing}
         shown = {one.seq: one.body.text for one in self._view.entries if isinstance(one, UserTurn)}
         said = [(one.seq, one.words) for one in index.standing] + list(shown.items())
-        found = [(seq, words) for seq, words in standing(sorted(said)) if seq not in shown or seq == request.seq]
+        stated = [(seq, sentence) for seq, text in sorted(said) for sentence in self._instructions(text)]
+        found = [(seq, words) for seq, words in newest(stated) if seq not in shown or seq == request.seq]
         kept = [Standing(seq, words, seq in listed and listed[seq].imported) for seq, words in found]
         fitting, dropped = newest_standing(kept, self._standing_limit)
         self._view.stand(fitting, index.unlisted + dropped)
         self._standing = fitting
         self._index_tokens += self._view.index.tokens - index.tokens
+
+    def _instructions(self, text: str) -> tuple[str, ...]:
+        """The standing instructions in a text, which is read once for a plan."""
+        if text not in self._stated:
+            self._stated[text] = tuple(sentence for level, sentence in stances(text) if level == INSTRUCTION)
+        return self._stated[text]
 
     def _roll_index(self, target: int) -> None:
         excess = self._exact_size() - target
