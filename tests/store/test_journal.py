@@ -171,6 +171,8 @@ def test_waiting_for_a_lease(store: Store, journal: Journal) -> None:
     thread.start()
     journal.close()
     thread.join()
+    assert taken[0].holder.process == os.getpid()
+    assert said(taken[0], "mine now").seq == 1
     taken[0].close()
 
 

@@ -57,7 +57,7 @@ _CONDITION = re.compile(r"\b(?:when|whenever|if|each time|every time)\b|\A(?:for
 Rows = list[dict[str, Any]]
 
 
-class SessionFacts(Protocol):
+class VisibleSeqs(Protocol):
     """What these methods ask of the session that they belong to."""
 
     def visible_seqs(self) -> Collection[int]: ...
@@ -72,7 +72,7 @@ class Memory(Protocol):
     empty_searches: int
 
     @property
-    def facts(self) -> SessionFacts: ...
+    def facts(self) -> VisibleSeqs: ...
 
     def note(self, where: str, *notes: str) -> None: ...
 
