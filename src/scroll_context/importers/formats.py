@@ -11,8 +11,8 @@ import codecs
 import io
 import json
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +105,21 @@ def _after(content: str, at: int, mark: str) -> int:
     return found.end()
 
 
+Renamed = Callable[[str], int | None]
+"""The number that the sessions of a name get at the end of it, since another source has the name; or None."""
+
+
+class Position(msgspec.Struct):
+    """How far a growing file has been read, and what a reader must know of that part to go on behind it."""
+
+    offset: int = 0
+    lines: int = 0
+    state: transcripts.State = {}
+    tools: dict[str, dict[str, str]] = {}  # names of called tools by call id, which is unique in a session at best
+
+
 def read(
-    path: Path, name: str, labels: Labels, layout: Format, renamed: Mapping[str, int] | None = None
+    path: Path, name: str, labels: Labels, layout: Format, renamed: Renamed | None = None
 ) -> Iterator[Imported | Fault]:
     """The messages of a file, in order. `name` stands for the session of messages that name none.
 
@@ -115,31 +128,46 @@ def read(
     labels = replace(labels, session_id=labels.session_id or name)
     found: Iterator[Found | Fault]
     if layout is Format.CHATGPT:
-        found = transcripts.messages_of(layout, _conversations(path, labels))
+        found = transcripts.messages_of(layout, _conversations(path, labels), {})
     elif layout.is_transcript:
-        found = transcripts.messages_of(layout, _whole_lines(path, labels))
+        found = transcripts.messages_of(layout, _whole_lines(path, labels), {})
     else:
         found = _lines(path, labels) if layout is Format.JSONL else _document(path, labels)
+    return _messages(found, {}, renamed)
+
+
+def read_on(
+    path: Path, name: str, layout: Format, position: Position, renamed: Renamed | None = None
+) -> Iterator[Imported | Fault]:
+    """The messages of a growing transcript from a position on, which moves with each line that is read.
+
+    Only lines that end with a line break are read.
+    """
+    lines = _whole_lines(path, Labels(session_id=name), position)
+    return _messages(transcripts.messages_of(layout, lines, position.state), position.tools, renamed)
+
+
+def _messages(
+    found: Iterator[Found | Fault], tools: dict[str, dict[str, str]], renamed: Renamed | None
+) -> Iterator[Imported | Fault]:
     keys = SourceKeys()
-    tools: dict[str, dict[str, str]] = defaultdict(dict)  # call ids are unique within a session at best
     for item in found:
-        yield item if isinstance(item, Fault) else _message(item, keys, tools, renamed or {})
+        yield item if isinstance(item, Fault) else _message(item, keys, tools, renamed or (lambda _: None))
 
 
-def _message(
-    found: Found, keys: SourceKeys, tools: dict[str, dict[str, str]], renamed: Mapping[str, int]
-) -> Imported | Fault:
+def _message(found: Found, keys: SourceKeys, tools: dict[str, dict[str, str]], renamed: Renamed) -> Imported | Fault:
     try:
         if not isinstance(found.value, dict):
             raise BadInput(f"expected a message (a JSON object), found {type(found.value).__name__}")
         session = fields.text(found.value, "session_id") or found.labels.session_id
         key = found.key or keys.key(session, found.value)
-        if (number := renamed.get(session)) is None:
-            events = pieces(found, key, tools[session])
+        called = tools.setdefault(session, {})
+        if (number := renamed(session)) is None:
+            events = pieces(found, key, called)
         else:
             events = tuple(
                 Piece(replace(piece.draft, session_id=f"{session}-{number}"), piece.attachment)
-                for piece in pieces(found, f"{key}~{number}", tools[session])
+                for piece in pieces(found, f"{key}~{number}", called)
             )
         if found.key:
             events = transcripts.marked(events)
@@ -149,20 +177,28 @@ def _message(
         return Fault(found.line, f"{found.where}: {reason}" if found.where else reason, found.offset)
 
 
-def _whole_lines(path: Path, labels: Labels) -> Iterator[Found | Fault]:
-    """The values of a JSONL file that may be growing: a last line that is not whole yet waits for the next import."""
-    with path.open("rb") as file:
-        for line in text_lines(path):
-            fault = line if isinstance(line, Fault) else None
-            if isinstance(line, Line):
-                try:
-                    yield Found(line.number, json.loads(line.text), labels, offset=line.offset)
-                except (ValueError, RecursionError) as error:
-                    fault = Fault(line.number, _not_json(error), line.offset)
-            if fault is not None:
-                file.seek(max(fault.offset - 1, 0))
-                if file.read(1) == b"\n":
-                    yield fault
+def _whole_lines(path: Path, labels: Labels, position: Position | None = None) -> Iterator[Found | Fault]:
+    """The values of a JSONL file that may be growing: a last line that is not whole yet waits for the next import.
+
+    Read on from a position, a last line without a line break waits too.
+    """
+    start = position or Position()
+    for line in text_lines(path, start.offset, start.lines):
+        if position is not None:
+            if not line.is_whole:
+                return
+            position.offset, position.lines = line.offset, line.line
+        if isinstance(line, Fault):
+            if line.is_whole:
+                yield line
+            continue
+        try:
+            value = json.loads(line.text)
+        except (ValueError, RecursionError) as error:
+            if line.is_whole:
+                yield Fault(line.line, _not_json(error), line.offset)
+        else:
+            yield Found(line.line, value, labels, offset=line.offset)
 
 
 def _conversations(path: Path, labels: Labels) -> Iterator[Found | Fault]:
@@ -187,13 +223,13 @@ def _lines(path: Path, labels: Labels) -> Iterator[Found | Fault]:
         try:
             value = json.loads(line.text)
         except (ValueError, RecursionError) as error:
-            yield Fault(line.number, _not_json(error), line.offset)
+            yield Fault(line.line, _not_json(error), line.offset)
             continue
         if (inner := _messages_of(value)) is None:
-            yield Found(line.number, value, labels, offset=line.offset)
+            yield Found(line.line, value, labels, offset=line.offset)
         else:
-            messages = [(line.number, message) for message in inner]
-            yield from _conversation(_about(value), messages, line.number, labels, named, line.offset)
+            messages = [(line.line, message) for message in inner]
+            yield from _conversation(_about(value), messages, line.line, labels, named, line.offset)
 
 
 def _document(path: Path, labels: Labels) -> Iterator[Found | Fault]:
@@ -289,18 +325,22 @@ def _not_json(error: Exception) -> str:
 class Line(msgspec.Struct, frozen=True):
     """A line that is not blank, its number, and where in the file it ends."""
 
-    number: int
+    line: int
     text: str
     offset: int
+    is_whole: bool = True  # whether it ends with a line break; one that a program is still writing does not
 
 
-def text_lines(path: Path) -> Iterator[Line | Fault]:
-    """The lines that are not blank. One that cannot be decoded is a fault."""
+def text_lines(path: Path, offset: int = 0, lines: int = 0) -> Iterator[Line | Fault]:
+    """The lines that are not blank, from an offset behind so many `lines` on. One that cannot be decoded is a fault.
+
+    Only UTF-8 can be read from an offset.
+    """
     with path.open("rb") as file:
         mark, encoding = _encoding(file.read(4))
-        file.seek(len(mark))
+        file.seek(offset := offset or len(mark))
         if encoding == "utf-8":
-            yield from _utf8_lines(file, len(mark))
+            yield from _utf8_lines(file, offset, lines)
         else:
             yield from _wide_lines(file, encoding)
 
@@ -323,16 +363,16 @@ def _encoding(start: bytes) -> tuple[bytes, str]:
     return b"", "utf-8"
 
 
-def _utf8_lines(file: io.BufferedReader, offset: int) -> Iterator[Line | Fault]:
-    for number, raw in enumerate(file, 1):
+def _utf8_lines(file: io.BufferedReader, offset: int, lines: int) -> Iterator[Line | Fault]:
+    for number, raw in enumerate(file, lines + 1):
         offset += len(raw)
         try:
             text = raw.decode().strip()
         except UnicodeDecodeError as error:
-            yield Fault(number, _undecodable(error, "utf-8"), offset)
+            yield Fault(number, _undecodable(error, "utf-8"), offset, raw.endswith(b"\n"))
             continue
         if text:
-            yield Line(number, text, offset)
+            yield Line(number, text, offset, raw.endswith(b"\n"))
 
 
 def _wide_lines(file: io.BufferedReader, encoding: str) -> Iterator[Line | Fault]:

@@ -64,9 +64,19 @@ class Format(enum.StrEnum):
         return self in (Format.CLAUDE_CODE, Format.CODEX, Format.CHATGPT)
 
     @property
+    def is_lines(self) -> bool:
+        """Whether it grows line by line, so that a reader can go on where it stood."""
+        return self in (Format.CLAUDE_CODE, Format.CODEX)
+
+    @property
     def described(self) -> str:
         """What a reader calls it."""
         return _TITLES[self]
+
+    def counted(self, subagents: int) -> str:
+        """What a reader calls it, with the sub-agents whose transcripts lie beside it."""
+        plural = "" if subagents == 1 else "s"
+        return f"{self.described}, {subagents:,} sub-agent{plural}" if subagents else self.described
 
 
 _TITLES = {
@@ -109,6 +119,7 @@ class Fault(msgspec.Struct, frozen=True):
     line: int
     reason: str
     offset: int = 0  # how far into the file, in bytes, for progress
+    is_whole: bool = True  # whether a line break ends the line
 
 
 class Imported(msgspec.Struct, frozen=True):

@@ -11,12 +11,13 @@ unless the caller asks to join.
 
 import contextlib
 import gzip
+import itertools
 import shutil
 import stat
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -28,7 +29,7 @@ from scroll_context.events import IMPORTED, Draft, Payload, Progress
 from scroll_context.importers.formats import detect, read
 from scroll_context.importers.messages import RESERVED, Fault, Format, Imported, Labels, Piece
 from scroll_context.store.journal import require_idle
-from scroll_context.store.log import EventLog
+from scroll_context.store.log import ERASED_KEY, EventLog
 from scroll_context.store.merge import check_export, merge_export
 from scroll_context.store.redact import Redactor
 from scroll_context.store.store import Store
@@ -39,6 +40,7 @@ BATCH_BYTES = 16 << 20
 LISTED = 20  # faults of a file that are kept for the reader; the others are counted
 
 _GZIP = b"\x1f\x8b"
+_KEYS = """SELECT source_key FROM event WHERE session_id = ? AND ifnull(source_key, '') NOT LIKE ? ORDER BY seq"""
 
 
 class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +70,7 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     renamed: dict[str, str] = {}  # sessions whose names were taken, and their names in the store
     redacted: dict[str, int] = {}  # secrets in it that were replaced, by kind
     missing: tuple[str, ...] = ()  # payloads that an export names and does not hold
+    left: str = ""  # why a capture left the rest to the next one
     error: str = ""  # why nothing of it was imported; the command line reports files one by one
 
 
@@ -124,7 +127,12 @@ class ImportFile:
         except BaseException:
             self._cleanup.close()
             raise
-        self._redactor = self._make_redactor()
+        try:
+            wanted = self._layout.is_transcript if options.redact is None else options.redact
+            self._redactor = make_redactor(required=bool(options.redact)) if wanted else None
+        except BadInput:
+            self._cleanup.close()
+            raise
         self._sessions: set[str] = set()
         self._messages = 0
         self._bad = 0
@@ -137,17 +145,6 @@ class ImportFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._cleanup.close()
-
-    def _make_redactor(self) -> Redactor | None:
-        """Secrets are replaced when that was asked for, and in transcripts of assistants unless it was declined."""
-        if not (self._layout.is_transcript if self._options.redact is None else self._options.redact):
-            return None
-        try:
-            return Redactor()
-        except BadInput as error:
-            self._cleanup.close()
-            declined = "redact=False, on the command line --keep-secrets, imports it with its secrets"
-            raise BadInput(f"{error}; {declined}" if self._options.redact is None else str(error)) from error
 
     def check(self, progress: Progress | None = None) -> None:
         """Read all of it and write nothing. Raises BadInput when it cannot be imported."""
@@ -181,29 +178,18 @@ class ImportFile:
         if store.log.last_seq():
             renamed = {} if self._options.join else self._names(store.log)
             for name in self._sessions:
-                require_idle(store.log, f"{name}-{renamed[name]}" if name in renamed else name)
+                require_idle(store.log, numbered(name, renamed.get(name)))
         added = known = 0
         for batch in self._batches(progress, renamed):
             last = store.log.last_seq()
-            seqs = store.log.append_many([self._draft(piece, store) for piece in batch])
+            seqs = store.log.append_many([with_payload(piece, store, self._redactor) for piece in batch])
             new = sum(seq > last for seq in seqs)
             added, known = added + new, known + len(seqs) - new
         return ImportReport(
             file=self.label, format=self._layout.described, messages=self._messages, added=added, known=known,
-            bad=self._bad, faults=tuple(self._faults), renamed={name: f"{name}-{n}" for name, n in renamed.items()},
+            bad=self._bad, faults=tuple(self._faults), renamed={name: numbered(name, n) for name, n in renamed.items()},
             redacted=dict(self._redactor.replaced) if self._redactor else {},
         )  # fmt: skip
-
-    def _draft(self, piece: Piece, store: Store) -> Draft:
-        """The draft, its attachment stored as its payload."""
-        draft = piece.draft if self._redactor is None else self._redactor.draft(piece.draft)
-        if piece.attachment is None:
-            return draft
-        body, media_type = piece.attachment.body, piece.attachment.media_type
-        if self._redactor is not None and Payload("", 0, media_type).is_text:
-            body = self._redactor.text(body.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
-        payload = store.payloads.put(body, media_type)
-        return msgspec.structs.replace(draft, payload=payload)
 
     def _write_export(self, store: Store, progress: Progress | None) -> ImportReport:
         last = store.log.last_seq()
@@ -221,7 +207,7 @@ class ImportFile:
         self, progress: Progress | None = None, renamed: dict[str, int] | None = None
     ) -> Iterator[Imported | Fault]:
         total = self._path.stat().st_size
-        for count, item in enumerate(read(self._path, self._name, self._labels, self._layout, renamed)):
+        for count, item in enumerate(read(self._path, self._name, self._labels, self._layout, (renamed or {}).get)):
             if progress and count % 500 == 0:
                 progress(item.offset, total)
             yield item
@@ -247,37 +233,68 @@ class ImportFile:
         taken = {name for name in self._sessions if log.tail(1, session_id=name)}
         if not taken:
             return {}
-        keys: dict[str, set[str]] = {name: set() for name in taken}
-        for item in self._read():
-            if isinstance(item, Imported) and item.session_id in taken:
-                keys[item.session_id].add(item.key)
         # The sessions of an assistant have ids of its own: any file of that assistant may add to them.
         family = f"{IMPORTED}{self._layout}:" if self._layout.is_transcript else ""
-        renamed: dict[str, int] = {}
-        for name in taken:
-            number = 1
-            while not _is_begun_by(log, name, number, keys[name], family):
-                number += 1
-            if number > 1:
-                renamed[name] = number
-        return renamed
+        keys: dict[str, set[str]] = {name: set() for name in taken}
+        for item in () if family else self._read():
+            if isinstance(item, Imported) and item.session_id in taken:
+                keys[item.session_id].add(item.key)
+
+        def number_of(name: str) -> int | None:
+            return first_number(
+                lambda one: is_open_to(log, one, family) if family else _is_begun_by(log, one, keys[name]), name
+            )
+
+        return {name: number for name in taken if (number := number_of(name))}
 
 
-def _is_begun_by(log: EventLog, name: str, number: int, keys: set[str], family: str) -> bool:
-    """Whether messages with these keys may go to a session: nobody has it, or all that was imported there is theirs.
+def make_redactor(*, required: bool) -> Redactor:
+    """What replaces secrets; when it was not asked for by name, the error says how to go on without."""
+    try:
+        return Redactor()
+    except BadInput as error:
+        if required:
+            raise
+        declined = "redact=False, on the command line --keep-secrets, imports it with its secrets"
+        raise BadInput(f"{error}; {declined}") from error
 
-    What has a key of the `family` is theirs too.
-    """
-    session_id = name if number == 1 else f"{name}-{number}"
-    rows = log.query("SELECT source_key FROM event WHERE session_id = ? ORDER BY seq", [session_id])
+
+def with_payload(piece: Piece, store: Store, redactor: Redactor | None) -> Draft:
+    """The draft of a piece without its secrets, its attachment stored as its payload."""
+    draft = piece.draft if redactor is None else redactor.draft(piece.draft)
+    if piece.attachment is None:
+        return draft
+    body, media_type = piece.attachment.body, piece.attachment.media_type
+    if redactor is not None and Payload("", 0, media_type).is_text:
+        body = redactor.text(body.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+    return msgspec.structs.replace(draft, payload=store.payloads.put(body, media_type))
+
+
+def is_open_to(log: EventLog, session_id: str, family: str) -> bool:
+    """Whether an assistant whose source keys begin with `family` may add to a session: it is new, or it began it."""
+    first = log.query(f"{_KEYS} LIMIT 1", [session_id, f"{ERASED_KEY}%"])
+    return not first or (first[0][0] or "").startswith(family)
+
+
+def _is_begun_by(log: EventLog, session_id: str, keys: set[str]) -> bool:
+    """Whether messages with these keys may go to a session: it is new, or all that was imported there is theirs."""
+    rows = log.query(_KEYS, [session_id, f"{ERASED_KEY}%"])
     if not rows:
         return True
     first, *others = ((key or "").rpartition(":")[0].partition("~")[0] for (key,) in rows)
+    return first in keys and all(key in keys for key in others if key.startswith(IMPORTED))
 
-    def is_theirs(key: str) -> bool:
-        return key in keys or bool(family and key.startswith(family))
 
-    return is_theirs(first) and all(is_theirs(key) for key in others if key.startswith(IMPORTED))
+def numbered(session_id: str, number: int | None) -> str:
+    """The name of a session whose own name is taken."""
+    return f"{session_id}-{number}" if number else session_id
+
+
+def first_number(is_free: Callable[[str], bool], session_id: str) -> int | None:
+    """The number that makes the name of a session free; None when it is free without one."""
+    if is_free(session_id):
+        return None
+    return next(number for number in itertools.count(2) if is_free(numbered(session_id, number)))
 
 
 def _readable(path: str | Path | IO[bytes], cleanup: contextlib.ExitStack) -> Path:

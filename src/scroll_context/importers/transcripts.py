@@ -19,7 +19,6 @@ import functools
 import hashlib
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PureWindowsPath
 from typing import Any
@@ -40,6 +39,9 @@ _CLAUDE_META = ("<command-name>", "<command-message>", "<local-command-", "<bash
 _CODEX_META = ("<environment_context>", "<user_instructions>", "<permissions instructions>", "# AGENTS.md instructions")
 _CODEX_LINES = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
 
+State = dict[str, Any]
+"""What a reader knows of the lines that it has read, as a JSON object; a later run can go on with it."""
+
 
 def recognise(value: Any) -> Format | None:
     """Which assistant wrote a line; None when the line does not say."""
@@ -52,11 +54,14 @@ def recognise(value: Any) -> Format | None:
     return None
 
 
-def messages_of(layout: Format, values: Iterable[Found | Fault]) -> Iterator[Found | Fault]:
-    """The messages in the lines of a transcript, or in the conversations of an export; the rest is left out."""
+def messages_of(layout: Format, values: Iterable[Found | Fault], state: State) -> Iterator[Found | Fault]:
+    """The messages in the lines of a transcript, or in the conversations of an export; the rest is left out.
+
+    `state` is what a reader must know of the lines before these: {} at the beginning of a file.
+    """
     readers: dict[Format, Callable[[Found], Iterator[Found]]] = {
-        Format.CLAUDE_CODE: _ClaudeCode().read,
-        Format.CODEX: _Codex().read,
+        Format.CLAUDE_CODE: _ClaudeCode(state).read,
+        Format.CODEX: _Codex(state).read,
         Format.CHATGPT: _chatgpt,
     }
     for value in values:
@@ -111,8 +116,8 @@ def _kept(value: dict[str, Any], **names: str) -> dict[str, Any]:
 class _ClaudeCode:
     """The lines of one transcript. The first folder that a session names is its project, wherever it goes later."""
 
-    def __init__(self) -> None:
-        self._tasks: dict[str, str] = {}
+    def __init__(self, state: State) -> None:
+        self._tasks: dict[str, str] = state.setdefault("tasks", {})
 
     def read(self, found: Found) -> Iterator[Found]:
         line = found.value
@@ -180,13 +185,13 @@ def _opens_with(content: Any, openings: tuple[str, ...]) -> bool:
 
 
 class _Codex:
-    """The lines of one rollout. Items have no ids: a key is the session, the item's hash, and its repetition."""
+    """The lines of one rollout. Items have no ids: a key is the session, the item's hash, and its repetition.
 
-    def __init__(self) -> None:
-        self._session = ""
-        self._task = ""
-        self._about: dict[str, Any] = {}
-        self._seen: Counter[str] = Counter()
+    The hash covers the item's time, so only items of the same time are counted.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
 
     def read(self, found: Found) -> Iterator[Found]:
         line, item = found.value, found.value.get("payload")
@@ -208,31 +213,35 @@ class _Codex:
             message = _codex_item(item) if kind == "response_item" else None
         if message is None:
             return
-        session = self._session or found.labels.session_id
+        session = self._state.get("session") or found.labels.session_id
         identity = fingerprint([line.get("timestamp"), item]).hex()[:32]
-        self._seen[identity] += 1
+        if self._state.get("time") != line.get("timestamp"):
+            self._state |= {"time": line.get("timestamp"), "seen": {}}
+        seen: dict[str, int] = self._state.setdefault("seen", {})
+        seen[identity] = seen.get(identity, 0) + 1
         message |= {
             "session_id": session,
             "agent_id": found.labels.agent_id or "codex",
-            "task_id": found.labels.task_id or self._task,
+            "task_id": found.labels.task_id or self._state.get("task", ""),
             "timestamp": line.get("timestamp"),
         }
-        if self._about:
-            message["metadata"] = {"codex": self._about}
+        if about := self._state.get("about"):
+            message["metadata"] = {"codex": about}
         name = _identifier({"id": session}, "id")
-        key = f"{IMPORTED}{Format.CODEX}:{name}:{identity}.{self._seen[identity]}"
+        key = f"{IMPORTED}{Format.CODEX}:{name}:{identity}.{seen[identity]}"
         yield replace(found, value=message, key=key)
 
     def _begin(self, meta: dict[str, Any]) -> None:
         """A rollout that continues another repeats the other's first line behind its own: the first one counts."""
-        if self._session:
+        if self._state.get("session"):
             return
-        self._session = fields.text(meta, "id")
-        self._task = _task_of(fields.text(meta, "cwd"))
         git = meta.get("git")
-        self._about = _kept(meta, version="cli_version", originator="originator") | (
-            _kept(git, git_branch="branch") if isinstance(git, dict) else {}
-        )
+        self._state |= {
+            "session": fields.text(meta, "id"),
+            "task": _task_of(fields.text(meta, "cwd")),
+            "about": _kept(meta, version="cli_version", originator="originator")
+            | (_kept(git, git_branch="branch") if isinstance(git, dict) else {}),
+        }
 
 
 def _codex_item(item: dict[str, Any]) -> dict[str, Any] | None:

@@ -1,0 +1,199 @@
+"""Capturing growing transcripts: each run reads what was added since the last one and appends it.
+
+How far a file was read is kept in a small file of the store's `captured` folder. It is only a shortcut: events are
+recognised by the ids of the source, so a lost or old position costs time and doubles nothing. A position counts only if
+the bytes before it are the ones that were read, and if the log still has the newest event of that run; so a transcript
+that was written anew, or a store that was restored from a backup, is read from its beginning.
+
+A run waits for others a short while at most. What it leaves, the next run finds: a position moves only when everything
+before it is in the log. So does a killed run. Lines that cannot be read are reported once and passed over, since nobody
+can mend a transcript that is being written.
+"""
+
+import contextlib
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from scroll_context.errors import BadInput, SessionBusy, StoreLocked
+from scroll_context.events import IMPORTED
+from scroll_context.importers.formats import Position, Renamed, detect, read_on
+from scroll_context.importers.messages import Fault, Format, Imported
+from scroll_context.importers.run import LISTED, ImportReport, first_number, is_open_to, make_redactor, with_payload
+from scroll_context.store import lease
+from scroll_context.store.journal import LEASES
+from scroll_context.store.log import utc_now
+from scroll_context.store.redact import Redactor
+from scroll_context.store.store import Store
+
+FOLDER = "captured"  # in a store
+WAIT = 0.1  # seconds that a capture waits for a lease
+BATCH_EVENTS = 500
+BATCH_BYTES = 4 << 20
+_TAIL = 512  # bytes before a position, by which the file is recognised
+_CALLS = 200  # tool calls of a session that may still get a result
+
+
+class _Cursor(msgspec.Struct):
+    """What is kept of the last run over one file."""
+
+    path: str
+    layout: Format
+    position: Position
+    tail: str = ""  # hash of the bytes before the position
+    renamed: dict[str, int | None] = {}
+    seq: int = 0  # the newest event of the log after that run, and its chain value
+    chain: str = ""
+
+
+def capture(
+    store: Store, path: str | Path, *, wait: float = WAIT, budget: float | None = None, redact: bool = True
+) -> ImportReport:
+    """Append what a transcript of Claude Code or Codex has had added since the last run, its sub-agents' too.
+
+    Waits up to `wait` seconds for the lease of a session, and, if a `budget` of seconds is given, stops when it is
+    spent; `ImportReport.left` says why the rest was left to the next run. Open the store with a short `lock_timeout`
+    to bound the wait for its write lock as well. Secrets are replaced by markers, as `import_file` does it.
+    """
+    run = _Run(store, wait, budget, make_redactor(required=False) if redact else None)
+    with contextlib.ExitStack() as run.leases:
+        files = [Path(path), *subagent_files(Path(path))]
+        try:
+            for file in files:
+                run.file(file)
+        except (SessionBusy, StoreLocked) as error:
+            run.left = str(error)
+        except _BudgetSpent:
+            run.left = f"the budget of {budget:g} s is spent"
+    return run.report(str(path), len(files) - 1)
+
+
+def subagent_files(path: Path) -> list[Path]:
+    """The transcripts of the sub-agents that a session of Claude Code started."""
+    return sorted((path.parent / path.stem / "subagents").rglob("agent-*.jsonl"))
+
+
+class _BudgetSpent(Exception):
+    """The time that a capture may take is over."""
+
+
+class _Run:
+    """One capture: its files, one after the other, and what came of them."""
+
+    def __init__(self, store: Store, wait: float, budget: float | None, redactor: Redactor | None) -> None:
+        self.store = store
+        self.leases = contextlib.ExitStack()
+        self.left = ""
+        self._wait = wait
+        self._deadline = None if budget is None else time.monotonic() + budget
+        self._redactor = redactor
+        self._held: set[str] = set()
+        self._layout: Format | None = None
+        self._messages = self._added = self._known = self._bad = 0
+        self._faults: list[Fault] = []
+
+    def file(self, path: Path) -> None:
+        kept = self.store.folder / FOLDER / f"{hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:32]}.json"
+        try:
+            size = path.stat().st_size
+        except OSError as error:
+            raise BadInput(f"{path}: {error.strerror}") from error
+        cursor = self._load(kept, path)
+        if cursor is None:
+            layout = detect(path, path.suffix)
+            if not layout.is_lines:
+                if size:
+                    raise BadInput(f"{path} is no transcript that can be read as it grows: {layout.described}")
+                return
+            cursor = _Cursor(str(path.absolute()), layout, Position())
+        self._layout = self._layout or cursor.layout
+        if size <= cursor.position.offset:
+            return
+        for batch in self._batches(path, cursor):
+            self._append(batch)
+            self._save(kept, cursor, path)
+            if self._deadline is not None and time.monotonic() > self._deadline:
+                raise _BudgetSpent
+
+    def report(self, file: str, subagents: int) -> ImportReport:
+        return ImportReport(
+            file=file, format=self._layout.counted(subagents) if self._layout else "", messages=self._messages,
+            added=self._added, known=self._known, bad=self._bad, faults=tuple(self._faults), left=self.left,
+            redacted=dict(self._redactor.replaced) if self._redactor else {},
+        )  # fmt: skip
+
+    def _batches(self, path: Path, cursor: _Cursor) -> Iterator[list[Imported]]:
+        """The new messages. The cursor stands behind the last one of a batch when the batch is given."""
+        batch: list[Imported] = []
+        size = 0
+        renamed = self._renaming(cursor)
+        for item in read_on(path, path.stem, cursor.layout, cursor.position, renamed):
+            if isinstance(item, Fault):
+                self._bad += 1
+                if len(self._faults) < LISTED:
+                    self._faults.append(item)
+                continue
+            batch.append(item)
+            size += sum(len(p.draft.content) + (len(p.attachment.body) if p.attachment else 0) for p in item.pieces)
+            if len(batch) >= BATCH_EVENTS or size >= BATCH_BYTES:
+                yield batch
+                batch, size = [], 0
+        yield batch
+
+    def _append(self, batch: list[Imported]) -> None:
+        drafts = [with_payload(piece, self.store, self._redactor) for item in batch for piece in item.pieces]
+        for session in sorted({draft.session_id for draft in drafts} - self._held):
+            taken = lease.take(self.store.folder / LEASES, session, utc_now(), self._wait)
+            self.leases.callback(taken.release)
+            self._held.add(session)
+        last = self.store.log.last_seq()
+        seqs = self.store.log.append_many(drafts)
+        new = sum(seq > last for seq in seqs)
+        self._messages += len(batch)
+        self._added, self._known = self._added + new, self._known + len(seqs) - new
+
+    def _renaming(self, cursor: _Cursor) -> Renamed:
+        """The numbers of sessions whose names another source has taken: asked of the log once for each session."""
+        family = f"{IMPORTED}{cursor.layout}:"
+
+        def number_of(session: str) -> int | None:
+            if session not in cursor.renamed:
+                cursor.renamed[session] = first_number(lambda one: is_open_to(self.store.log, one, family), session)
+            return cursor.renamed[session]
+
+        return number_of
+
+    def _load(self, kept: Path, path: Path) -> _Cursor | None:
+        try:
+            cursor = msgspec.json.decode(kept.read_bytes(), type=_Cursor)
+        except (OSError, msgspec.DecodeError):
+            return None
+        rows = self.store.log.query("SELECT chain FROM event WHERE seq = ?", [cursor.seq])
+        is_same_log = bool(rows) and rows[0][0].hex() == cursor.chain
+        return cursor if is_same_log and cursor.tail == _tail(path, cursor.position.offset) else None
+
+    def _save(self, kept: Path, cursor: _Cursor, path: Path) -> None:
+        newest = self.store.log.query("SELECT seq, chain FROM event ORDER BY seq DESC LIMIT 1")
+        if not newest:
+            return
+        cursor.seq, cursor.chain = newest[0][0], newest[0][1].hex()
+        cursor.tail = _tail(path, cursor.position.offset)
+        cursor.position.tools = {
+            session: dict(list(calls.items())[-_CALLS:]) for session, calls in cursor.position.tools.items()
+        }
+        kept.parent.mkdir(mode=0o700, exist_ok=True)
+        unfinished = kept.with_suffix(f".{os.getpid()}")
+        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(msgspec.json.encode(cursor))
+        unfinished.replace(kept)
+
+
+def _tail(path: Path, offset: int) -> str:
+    """The hash of the bytes before an offset."""
+    with path.open("rb") as file:
+        file.seek(start := max(0, offset - _TAIL))
+        return hashlib.sha256(file.read(offset - start)).hexdigest()[:32]
