@@ -156,8 +156,8 @@ def erase(
         remaining=() if copies else tuple(plan.copies),
     )
     gone = unshared_payloads(store.log, set(chosen))
-    sizes = [store.payloads.path(digest).stat().st_size for digest in gone if store.payloads.path(digest).exists()]
-    report = msgspec.structs.replace(report, payloads=len(gone), payload_bytes=sum(sizes))
+    size = sum(map(store.payloads.stored_size, gone))
+    report = msgspec.structs.replace(report, payloads=len(gone), payload_bytes=size)
     if dry_run or (not chosen and reason != "retention"):  # each run of a retention is recorded
         return report
     seq, rechained = _erase_rows(store.log, sorted(chosen), gone, reason, by or getpass.getuser())

@@ -16,9 +16,9 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import msgspec
 
@@ -32,35 +32,183 @@ TEXT = "text/plain; charset=utf-8"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-class PayloadStore:
-    """A folder of content-addressed files. Safe for any number of processes and threads."""
+class PayloadPlace(Protocol):
+    """Where the bytes of payloads lie: immutable objects by name. What they mean is the payload store's business.
+
+    A name is the 64 hex digits of a payload, and perhaps more behind them. Methods raise OSError when the place fails.
+    """
+
+    def write(self, pieces: Iterable[bytes], name: Callable[[], str | None]) -> int:
+        """Store the pieces, durably and as one; `name` is asked after the last of them, and None discards them.
+
+        Returns the size. An object of the same name is replaced.
+        """
+        ...
+
+    def open(self, name: str, start: int = 0) -> IO[bytes]:
+        """The bytes from `start` on; FileNotFoundError when there are none of that name."""
+        ...
+
+    def size(self, name: str) -> int:
+        """How many bytes an object has; FileNotFoundError when it is not there."""
+        ...
+
+    def names(self, digest: str = "") -> Iterator[str]:
+        """Every name that is there, in order, or those that begin with a payload's digest."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Delete an object; it may be gone already."""
+        ...
+
+    def sync(self, name: str) -> None:
+        """Make sure that an object which another process wrote survives a crash."""
+        ...
+
+    def sweep(self) -> None:
+        """Remove what killed writers left behind."""
+        ...
+
+
+class PayloadFolder:
+    """A folder of files, in subfolders by the first two digits of their names. Safe for any number of processes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._bytes: int | None = None  # in all files, as far as this process knows
         self._durable: set[Path] = set()  # folders whose own entry is known to be synced
 
+    def path(self, name: str) -> Path:
+        return self.folder / name[:2] / name
+
+    def open(self, name: str, start: int = 0) -> IO[bytes]:
+        file = self.path(name).open("rb")
+        if start:
+            file.seek(start)
+        return file
+
+    def size(self, name: str) -> int:
+        return self.path(name).stat().st_size
+
+    def names(self, digest: str = "") -> Iterator[str]:
+        if digest:
+            with contextlib.suppress(FileNotFoundError), os.scandir(self.folder / digest[:2]) as entries:
+                yield from sorted(entry.name for entry in entries if entry.name.startswith(digest))
+            return
+        for file in sorted(self.folder.glob("??/*")):
+            yield file.name
+
+    def remove(self, name: str) -> None:
+        self.path(name).unlink(missing_ok=True)
+
+    def sync(self, name: str) -> None:
+        sync_folder(self.path(name).parent)
+
     def sweep(self) -> None:
-        """Remove temporary files that killed writers left behind: those that no living writer holds locked."""
+        """Remove temporary files that no living writer holds locked."""
         for file in (self.folder / "tmp").glob("*"):
             with contextlib.suppress(OSError), file.open("rb") as half:  # gone, or not ours to remove
                 if try_lock(half.fileno()):
                     file.unlink()
 
-    def put(self, body: bytes | IO[bytes] | Iterable[bytes], media_type: str) -> Payload:
-        """Store a body, streamed when it is a file or an iterable of pieces; durable when this returns."""
-        if isinstance(body, bytes):
-            digest = hashlib.sha256(body).hexdigest()
-            if self._is_intact(digest):
-                return self._kept(Payload(digest, len(body), media_type))
-            body = (body,)
-        with self._faults():
-            return self._write(_pieces(body), media_type)
+    def write(self, pieces: Iterable[bytes], name: Callable[[], str | None]) -> int:
+        handle, temporary = self._temporary()
+        try:
+            with open(handle, "wb") as file:  # locked against sweep() until it is closed
+                for piece in pieces:
+                    file.write(piece)
+                file.flush()
+                os.fsync(file.fileno())
+                size = file.tell()
+                if (final := name()) is None:
+                    Path(temporary).unlink()
+                    return size
+                target = self.path(final)
+                self._make_durable(target.parent)
+                os.replace(temporary, target)
+            self.sync(final)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        return size
 
-    def put_text(self, text: str, media_type: str = TEXT) -> Payload:
+    def _temporary(self) -> tuple[int, str]:
+        """A new file, locked. A sweep may hold or remove it in the moment before it is locked; then another is made."""
+        private_folder(self.folder)
+        folder = private_folder(self.folder / "tmp")
+        while True:
+            handle, name = tempfile.mkstemp(dir=folder)
+            os.fchmod(handle, 0o600)
+            if try_lock(handle) and os.fstat(handle).st_nlink:
+                return handle, name
+            os.close(handle)
+
+    def _make_durable(self, folder: Path) -> None:
+        """Create a folder for digests, or make sure that the one another process created survives a crash."""
+        if folder not in self._durable:
+            private_folder(folder)
+            sync_folder(self.folder)
+            sync_folder(self.folder.parent)
+            self._durable.add(folder)
+
+
+class Hasher(Protocol):
+    """What makes a digest of a body: SHA-256, or a keyed hash."""
+
+    def update(self, data: bytes, /) -> None: ...
+
+    def hexdigest(self) -> str: ...
+
+
+class PayloadStore:
+    """Content-addressed bodies in a place. Safe for any number of processes and threads.
+
+    `encryption.py` has one that encrypts what goes to the place.
+    """
+
+    is_encrypted = False
+
+    def __init__(self, place: Path | PayloadPlace) -> None:
+        self.place: PayloadPlace = PayloadFolder(place) if isinstance(place, Path) else place
+        self._bytes: int | None = None  # in the whole place, as far as this process knows
+
+    @property
+    def folder(self) -> Path:
+        """The folder of a store on this machine."""
+        if not isinstance(self.place, PayloadFolder):
+            raise StoreError("these payloads do not lie in a folder of this machine")
+        return self.place.folder
+
+    def path(self, digest: str) -> Path:
+        """The file of a body that lies in a folder of this machine, as it is."""
+        return self.folder / self._checked(digest)[:2] / digest
+
+    def sweep(self) -> None:
+        """Remove what killed writers left behind."""
+        self.place.sweep()
+
+    def put(self, body: bytes | IO[bytes] | Iterable[bytes], media_type: str, session_id: str = "") -> Payload:
+        """Store a body, streamed when it is a file or an iterable of pieces; durable when this returns.
+
+        `session_id` is whose body it is. Without one it belongs to the session of the event that names it.
+        """
+        with self._faults():
+            if isinstance(body, bytes):
+                hasher = self._hasher()
+                hasher.update(body)
+                payload = Payload(hasher.hexdigest(), len(body), media_type)
+                if self._is_intact(payload.digest):
+                    self._keep(payload.digest, session_id)
+                    return payload
+                body = (body,)
+            return self._write(_pieces(body), media_type, session_id)
+
+    def put_text(self, text: str, media_type: str = TEXT, session_id: str = "") -> Payload:
         """Store text as UTF-8, encoded piece by piece so that a large one is not held twice."""
         pieces = (text[at : at + CHUNK].encode() for at in range(0, len(text), CHUNK))
-        return self.put(pieces, media_type)
+        return self.put(pieces, media_type, session_id)
+
+    def claim(self, digests: Iterable[str], session_id: str) -> None:
+        """Let these payloads belong to a session too. Only encrypted ones belong to any."""
 
     def read(self, digest: str) -> bytes:
         """The whole body, verified."""
@@ -72,19 +220,15 @@ class PayloadStore:
 
     def chunks(self, digest: str) -> Iterator[bytes]:
         """The body in pieces. The last piece is given out only after the whole has been verified."""
-        hasher = hashlib.sha256()
+        hasher = self._hasher()
         held: bytes | None = None
-        with self._open(digest) as file:
-            while piece := file.read(CHUNK):
-                hasher.update(piece)
-                if held is not None:
-                    yield held
-                held = piece
+        for piece in self._stored_pieces(digest):
+            hasher.update(piece)
+            if held is not None:
+                yield held
+            held = piece
         if hasher.hexdigest() != digest:
-            raise PayloadDamaged(
-                f"payload {digest[:12]}… no longer matches its digest: the file was altered or cut short. "
-                "The event and its preview are intact; restore the file from a backup."
-            )
+            raise damaged(digest)
         if held is not None:
             yield held
 
@@ -94,10 +238,13 @@ class PayloadStore:
             pass
 
     def piece(self, digest: str, start: int, size: int) -> bytes:
-        """Some bytes of the body. They are not verified: `check` it once, then read it in pieces."""
-        with self._open(digest) as file:
-            file.seek(start)
+        """Some bytes of the body. They are not verified: `check_once` it, then read it in pieces."""
+        with self._open(digest, start) as file:
             return file.read(size)
+
+    def check_once(self, digest: str) -> None:
+        """Check a body before the first of its pieces is read, where a piece by itself does not show damage."""
+        self.check(digest)
 
     def text_pieces(self, digest: str) -> Iterator[str]:
         """The body as text in pieces, split between characters."""
@@ -128,38 +275,53 @@ class PayloadStore:
 
     def remove(self, digest: str) -> None:
         """Delete a body that no event needs any more."""
-        self.path(digest).unlink(missing_ok=True)
+        self.place.remove(self._checked(digest))
         self._bytes = None
 
     def bytes_used(self) -> int:
-        """The size of all files: counted once, and from then on by what this process adds."""
+        """The size of everything in the place: counted once, and from then on by what this process adds."""
         if self._bytes is None:
-            self._bytes = sum(self.path(digest).stat().st_size for digest in self.digests())
+            self._bytes = sum(map(self.stored_size, self.digests()))
         return self._bytes
 
-    def digests(self) -> Iterator[str]:
-        """Every payload file that is there."""
-        for file in sorted(self.folder.glob("??/*")):
-            if is_digest(file.name):
-                yield file.name
+    def stored_size(self, digest: str) -> int:
+        """The bytes that a payload takes in the place; 0 when it is not there."""
+        try:
+            return self.place.size(digest)
+        except FileNotFoundError:
+            return 0
 
-    def path(self, digest: str) -> Path:
-        """Where a body lies."""
+    def digests(self) -> Iterator[str]:
+        """Every payload that is there."""
+        return filter(is_digest, self.place.names())
+
+    def copy(self, digest: str, target: "PayloadStore") -> None:
+        """Copy a payload to another place, verified, as a backup has it."""
+        target.put(self.chunks(digest), "")
+
+    def _checked(self, digest: str) -> str:
         if not is_digest(digest):
+            check = command("verify", self.folder) if isinstance(self.place, PayloadFolder) else "`scroll verify`"
             raise PayloadMissing(
                 f"there can be no payload {digest!r:.80}: a payload's name is 64 hex digits. The event that names it "
-                f"is damaged; {command('verify', self.folder)} says which."
+                f"is damaged; {check} says which."
             )
-        return self.folder / digest[:2] / digest
+        return digest
 
-    def _open(self, digest: str) -> IO[bytes]:
+    def _hasher(self) -> Hasher:
+        return hashlib.sha256()
+
+    def _stored_pieces(self, digest: str) -> Iterator[bytes]:
+        """The body as it was put, in pieces, not verified as a whole."""
+        with self._open(digest) as file:
+            while piece := file.read(CHUNK):
+                yield piece
+
+    def _open(self, digest: str, start: int = 0) -> IO[bytes]:
         try:
-            return self.path(digest).open("rb")
+            return self.place.open(self._checked(digest), start)
         except FileNotFoundError as error:
-            raise PayloadMissing(
-                f"payload {digest[:12]}… is missing. The event and its preview are intact; "
-                "restore the file from a backup."
-            ) from error
+            raise missing(digest) from error
 
     def _is_intact(self, digest: str) -> bool:
         try:
@@ -168,65 +330,44 @@ class PayloadStore:
             return False
         return True
 
-    def _kept(self, payload: Payload) -> Payload:
-        """The file is there; its name may still be in another process's unsynced folder."""
-        sync_folder(self.path(payload.digest).parent)
-        return payload
+    def _keep(self, digest: str, _session_id: str) -> None:
+        """The body is there; its name may still be in another process's unsynced folder."""
+        self.place.sync(digest)
 
-    def _write(self, pieces: Iterable[bytes], media_type: str) -> Payload:
-        hasher, size = hashlib.sha256(), 0
-        handle, name = self._temporary()
-        try:
-            with open(handle, "wb") as file:  # locked against sweep() until it is closed
-                for piece in pieces:
-                    hasher.update(piece)
-                    size += len(piece)
-                    file.write(piece)
-                file.flush()
-                os.fsync(file.fileno())
-                payload = Payload(hasher.hexdigest(), size, media_type)
-                target = self.path(payload.digest)
-                self._make_durable(target.parent)
-                os.replace(name, target)
-                if self._bytes is not None:
-                    self._bytes += size
-            return self._kept(payload)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-
-    def _temporary(self) -> tuple[int, str]:
-        """A new file, locked. A sweep may hold or remove it in the moment before it is locked; then another is made."""
-        private_folder(self.folder)
-        folder = private_folder(self.folder / "tmp")
-        while True:
-            handle, name = tempfile.mkstemp(dir=folder)
-            os.fchmod(handle, 0o600)
-            if try_lock(handle) and os.fstat(handle).st_nlink:
-                return handle, name
-            os.close(handle)
-
-    def _make_durable(self, folder: Path) -> None:
-        """Create a folder for digests, or make sure that the one another process created survives a crash."""
-        if folder not in self._durable:
-            private_folder(folder)
-            sync_folder(self.folder)
-            sync_folder(self.folder.parent)
-            self._durable.add(folder)
+    def _write(self, pieces: Iterable[bytes], media_type: str, _session_id: str) -> Payload:
+        hasher = self._hasher()
+        size = self.place.write(_hashed(pieces, hasher), hasher.hexdigest)
+        if self._bytes is not None:
+            self._bytes += size
+        return Payload(hasher.hexdigest(), size, media_type)
 
     @contextlib.contextmanager
     def _faults(self) -> Iterator[None]:
+        where = self.place.folder if isinstance(self.place, PayloadFolder) else "the store"
         try:
             yield
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise StoreFull(
-                    f"no room left for a payload in {self.folder}: it was not stored, all earlier ones are safe. "
+                    f"no room left for a payload in {where}: it was not stored, all earlier ones are safe. "
                     "Free some space and repeat."
                 ) from error
             if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-                raise StoreReadOnly(f"{self.folder} refuses writes: {error.strerror}. Nothing was changed.") from error
-            raise StoreError(f"the device failed while storing a payload in {self.folder}: {error}") from error
+                raise StoreReadOnly(f"{where} refuses writes: {error.strerror}. Nothing was changed.") from error
+            raise StoreError(f"the device failed while storing a payload in {where}: {error}") from error
+
+
+def missing(digest: str) -> PayloadMissing:
+    return PayloadMissing(
+        f"payload {digest[:12]}… is missing. The event and its preview are intact; restore the file from a backup."
+    )
+
+
+def damaged(digest: str) -> PayloadDamaged:
+    return PayloadDamaged(
+        f"payload {digest[:12]}… no longer matches its digest: the file was altered or cut short. "
+        "The event and its preview are intact; restore the file from a backup."
+    )
 
 
 class _SavedVariable(msgspec.Struct):
@@ -240,6 +381,12 @@ class _Saved(msgspec.Struct):
 def is_digest(name: object) -> bool:
     """Whether this can be the name of a payload."""
     return isinstance(name, str) and _DIGEST.fullmatch(name) is not None
+
+
+def _hashed(pieces: Iterable[bytes], hasher: Hasher) -> Iterator[bytes]:
+    for piece in pieces:
+        hasher.update(piece)
+        yield piece
 
 
 def _pieces(body: IO[bytes] | Iterable[bytes]) -> Iterable[bytes]:

@@ -75,7 +75,7 @@ def backup(log: EventLog, target: Path, progress: Progress | None = None) -> Bac
         missing = []
         for done, digest in enumerate(named, 1):
             try:
-                payloads.put(log.payloads.chunks(digest), "")
+                log.payloads.copy(digest, payloads)
             except (PayloadMissing, PayloadDamaged):
                 missing.append(digest)
             if progress:
