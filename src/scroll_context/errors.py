@@ -11,6 +11,7 @@
     │   ├── StoreFull            no room on the device; what was acknowledged is kept
     │   ├── StoreDamaged         the log file is damaged; salvage recovers what is legible
     │   ├── StoreClosed          used after close()
+    │   ├── StoreUnreachable     the server of a shared store does not answer; reading goes on
     │   ├── SessionBusy          another journal has the session open
     │   ├── SessionFenced        this process may no longer record in a session that it had open
     │   ├── UnknownSeq           no event has this address, or the grant does not reach it
@@ -89,6 +90,10 @@ class StoreDamaged(StoreError):
 
 class StoreClosed(StoreError):
     """The store was closed by this process."""
+
+
+class StoreUnreachable(StoreError):
+    """The server of a shared store does not answer; the local copy can still be read."""
 
 
 class SessionBusy(StoreError):
