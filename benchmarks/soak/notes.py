@@ -16,9 +16,9 @@ from pathlib import Path
 import msgspec
 
 from scroll_context.events import Draft
-from scroll_context.store.log import Written
 from scroll_context.store.rows import Row, event_from_row
 from scroll_context.store.store import Store
+from scroll_context.store.writer import Written
 
 NEWS = frozenset({"ok", "began", "clock jumped", "incomplete, and said so"})
 """What a worker may report at any time; all else is an error, and wants a fault that explains it."""
@@ -55,8 +55,8 @@ class Ledger:
         """From now on note the appends to this store."""
         write = store.log.write
 
-        def noting(rows: list[Row]) -> list[Written]:
-            written = write(rows)
+        def noting(rows: list[Row], epoch: int | None = None) -> list[Written]:
+            written = write(rows, epoch)
             events = [event_from_row((at.seq, *row.before, at.chain)) for row, at in zip(rows, written, strict=True)]
             lines = (
                 f"{event.seq} {event.payload.digest if event.payload else '-'} {_hash(event, event.content)}\n"

@@ -6,9 +6,9 @@ import pytest
 
 from scroll_context.errors import StoreFull
 from scroll_context.events import Draft
-from scroll_context.store.log import StoreLimits
 from scroll_context.store.salvage import salvage
 from scroll_context.store.store import Store
+from scroll_context.store.writer import StoreLimits
 
 
 def test_an_append_that_would_leave_nothing_on_the_device_is_refused(folder: Path) -> None:

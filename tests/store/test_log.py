@@ -28,6 +28,7 @@ from scroll_context.store.log import EventLog, conditions
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.sql import _granted
 from scroll_context.store.verify import verify
+from scroll_context.store.writer import FileWriter
 
 
 def reopen(folder: Path, **options: float) -> EventLog:
@@ -291,8 +292,8 @@ def wait_for(condition: Callable[[], bool]) -> None:
 def test_all_who_wait_are_written_in_one_commit(log: EventLog) -> None:
     log.append(Draft(content="opens the writer"))
     statements: list[str] = []
-    assert log._writer is not None
-    log._writer.set_trace_callback(statements.append)
+    assert isinstance(log._writer, FileWriter) and log._writer.connection is not None
+    log._writer.connection.set_trace_callback(statements.append)
     holder = sqlite3.connect(log.path, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     threads = [appending(log, "waits for the file")]

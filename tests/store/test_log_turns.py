@@ -35,10 +35,10 @@ class Delayed:
 def test_a_lead_that_comes_while_a_caller_is_about_to_wait(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second joins while the first writes, and gets the lead before it begins to wait; the third waits for it."""
     joined, writing, queued = threading.Event(), threading.Event(), threading.Event()
-    write, said = log._write, {}
+    write, said = log._writer.write, {}
     monkeypatch.setattr(log, "_queue_lock", Delayed(log._queue_lock, joined, queued))
 
-    def slowly(rows: list[Any]) -> list[int]:
+    def slowly(rows: list[Any]) -> Any:
         if threading.current_thread().name == "first":
             writing.set()
             assert joined.wait(60)
@@ -48,7 +48,7 @@ def test_a_lead_that_comes_while_a_caller_is_about_to_wait(log: EventLog, monkey
         name = threading.current_thread().name
         said[name] = log.append(Draft(content=name))
 
-    monkeypatch.setattr(log, "_write", slowly)
+    monkeypatch.setattr(log._writer, "write", slowly)
     first, second, third = (threading.Thread(target=append, name=n, daemon=True) for n in ("first", "second", "third"))
     first.start()
     assert writing.wait(60)

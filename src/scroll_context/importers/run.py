@@ -29,10 +29,11 @@ from scroll_context.events import IMPORTED, Draft, Payload, Progress
 from scroll_context.importers.formats import detect, read
 from scroll_context.importers.messages import RESERVED, Fault, Format, Imported, Labels, Piece
 from scroll_context.store.journal import require_idle
-from scroll_context.store.log import ERASED_KEY, EventLog
+from scroll_context.store.log import EventLog
 from scroll_context.store.merge import check_export, merge_export
 from scroll_context.store.redact import Redactor
 from scroll_context.store.store import Store
+from scroll_context.store.writer import ERASED_KEY
 
 STDIN = Path("-")
 BATCH_EVENTS = 2_000

@@ -31,8 +31,9 @@ from scroll_context.events import STORE_SESSION, Draft, Kind, Progress
 from scroll_context.store import schema
 from scroll_context.store.chain import leaf_of, link, new_nonce
 from scroll_context.store.copies import NEVER, ErasurePlan, named_payloads, unshared_payloads
-from scroll_context.store.log import INSERT, PAGE, EventLog, conditions, erased_key, head_of, utc_now
+from scroll_context.store.log import PAGE, EventLog, conditions, utc_now
 from scroll_context.store.rows import ERASED, ERASED_METADATA, event_from_row, prepare
+from scroll_context.store.writer import INSERT, erased_key, head_of
 
 if TYPE_CHECKING:
     from scroll_context.store.store import Store

@@ -9,38 +9,28 @@ also write rows themselves, each under the write lock or into a file of its own.
 """
 
 import datetime as dt
-import logging
-import os
-import random
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from scroll_context.errors import ScrollError, StoreDamaged, StoreError, StoreFull, StoreLocked, UnknownSeq
+from scroll_context.errors import ScrollError, StoreError, UnknownSeq
 from scroll_context.events import EVERYTHING, STORE_SESSION, Draft, Event, Grant, Kind
-from scroll_context.store import schema, secret
-from scroll_context.store.chain import GENESIS, link
+from scroll_context.store import schema
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.rows import Row, event_from_row, prepare
+from scroll_context.store.writer import FileWriter, StoreLimits, Writer, Written
 
 Values = Sequence[Any] | Mapping[str, Any]  # for ? and for :name; ?1 is refused by newer versions of sqlite3
 
 NEWEST_ERASURE = (
     f"SELECT ifnull(max(seq), 0) FROM event WHERE session_id = '{STORE_SESSION}' AND kind = '{Kind.ERASURE}'"
 )
-ERASED_KEY = "erased:"  # how the source key of an erased event begins
-
-_logger = logging.getLogger("scroll_context.store")
-
 PAGE = 500  # rows fetched per read transaction when iterating
-
-INSERT = f"INSERT INTO event ({', '.join(schema.ALL_COLUMNS)}) VALUES ({', '.join('?' * len(schema.ALL_COLUMNS))})"
-_APPEND = INSERT.replace(", leaf)", ")").replace(", ?)", ")")  # what is appended is not erased
 
 
 class SessionInfo(msgspec.Struct, frozen=True):
@@ -56,21 +46,14 @@ class SessionInfo(msgspec.Struct, frozen=True):
     last_at: str
 
 
-class Written(NamedTuple):
-    """Where a row stands in the log. A row whose source key was known is not new, and has no chain value here."""
-
-    seq: int
-    chain: bytes
-    is_new: bool
-
-
 class _Ticket:
     """One caller's rows, waiting to share a commit."""
 
-    __slots__ = ("error", "rows", "turn", "written")
+    __slots__ = ("epoch", "error", "rows", "turn", "written")
 
-    def __init__(self, rows: list[Row]) -> None:
+    def __init__(self, rows: list[Row], epoch: int | None) -> None:
         self.rows = rows
+        self.epoch = epoch
         self.written: list[Written] | None = None
         self.error: Exception | None = None
         self.turn = threading.Lock()  # released when the rows are written, or when it is up to this caller to write
@@ -110,13 +93,6 @@ class _Reader:
             self._connection = None
 
 
-class StoreLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How large a store may get. What would go beyond is refused before it is written; everything else goes on."""
-
-    max_bytes: int | None = None  # log and payloads together; None for as much as there is
-    min_free: int = 8 << 20  # bytes that stay free on the device
-
-
 class EventLog:
     """Append to and read one log file. Share one instance between threads."""
 
@@ -128,13 +104,13 @@ class EventLog:
         create: bool = False,
         lock_timeout: float = 30.0,
         limits: StoreLimits | None = None,
+        writer: Writer | None = None,
     ) -> None:
         if create and schema.is_vacant(folder):
             schema.create(folder)
         self.path = schema.locate(folder)
         self.payloads = payloads
         self.lock_timeout = lock_timeout
-        self.limits = limits or StoreLimits()
         self.on_append: Callable[[], None] | None = None  # told after each commit of this process
         self._closed = False
         self._readers: list[_Reader] = []  # as many as there ever were queries at once
@@ -144,7 +120,7 @@ class EventLog:
         self._queue: list[_Ticket] = []
         self._leader: _Ticket | None = None  # whose caller writes, now or next
         self._was_shared = False  # whether the last commit was shared
-        self._writer: sqlite3.Connection | None = None
+        self._writer = writer or FileWriter(self.path, payloads, lock_timeout, limits or StoreLimits())
         self._idle.append(self._new_reader())  # fail now, not at the first read, when the file is no log
 
     # appending ------------------------------------------------------------------------------------------
@@ -158,11 +134,14 @@ class EventLog:
         now = utc_now()
         return [row.seq for row in self.write([prepare(draft, now, self.payloads) for draft in drafts])]
 
-    def write(self, rows: list[Row]) -> list[Written]:
-        """Record checked rows, all or none, in order; durable when this returns."""
+    def write(self, rows: list[Row], epoch: int | None = None) -> list[Written]:
+        """Record checked rows, all or none, in order; durable when this returns.
+
+        `epoch` is that of the lease under which a journal writes rows of one session to a shared log.
+        """
         if not rows:
             return []
-        ticket = _Ticket(rows)
+        ticket = _Ticket(rows, epoch)
         try:
             self._join(ticket)
             if ticket is self._leader:
@@ -214,10 +193,15 @@ class EventLog:
                 with self._queue_lock:
                     batch, self._queue = self._queue, []
                 self._was_shared = len(batch) > 1
-                written = self._write([row for ticket in batch for row in ticket.rows])
+                if self._closed:
+                    raise schema.closed(self.path, "append")
+                answers = self._writer.write([(row, ticket.epoch) for ticket in batch for row in ticket.rows])
             at = 0
             for ticket in batch:
-                ticket.written = written[at : at + len(ticket.rows)]
+                own = answers[at : at + len(ticket.rows)]
+                ticket.error = next((one for one in own if isinstance(one, ScrollError)), None)
+                if ticket.error is None:
+                    ticket.written = [one for one in own if isinstance(one, Written)]
                 at += len(ticket.rows)
         except (ScrollError, OSError) as error:
             for ticket in batch:
@@ -225,79 +209,6 @@ class EventLog:
         finally:
             for ticket in batch:
                 ticket.wake()
-
-    def _write(self, rows: list[Row]) -> list[Written]:
-        if self._closed:
-            raise schema.closed(self.path, "append")
-        if self._writer is None:
-            self._writer = schema.connect(self.path, writable=True)
-            self._writer.execute("PRAGMA busy_timeout = 0")  # waiting is done in _take_lock, with jitter
-        self._check_room()
-        database = self._writer
-        if database.in_transaction:  # a second Ctrl-C, during the rollback after the first
-            database.execute("ROLLBACK")
-        try:
-            self._take_lock(database)
-            written = self._insert(database, rows)
-            database.execute("COMMIT")
-        except BaseException:
-            if database.in_transaction:
-                database.execute("ROLLBACK")
-            raise
-        return written
-
-    def _check_room(self) -> None:
-        """Refuse an append that would go beyond the limits of the store, or leave nothing on the device."""
-        device = os.statvfs(self.path.parent)
-        free = device.f_bavail * device.f_frsize
-        if free < self.limits.min_free and device.f_blocks:  # some file systems do not say
-            raise self._full(f"only {free:,} bytes are free on the device of {self.path}")
-        if self.limits.max_bytes is not None:
-            log = sum(_size(self.path.with_name(self.path.name + suffix)) for suffix in ("", "-wal"))
-            used = log + self.payloads.bytes_used()
-            if used >= self.limits.max_bytes:
-                raise self._full(f"{self.path.parent} holds {used:,} bytes and may hold {self.limits.max_bytes:,}")
-
-    def _full(self, what: str) -> StoreFull:
-        return StoreFull(
-            f"{what}: this append was refused, all earlier ones are safe. {schema.command('stats', self.path)} shows "
-            "where the bytes are; docs/FORGETTING.md says what can go."
-        )
-
-    def _take_lock(self, database: sqlite3.Connection) -> None:
-        deadline = time.monotonic() + self.lock_timeout
-        while True:
-            try:
-                database.execute("BEGIN IMMEDIATE")
-                return
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
-                    raise
-            if time.monotonic() > deadline:
-                raise StoreLocked(
-                    f"another process has held the write lock of {self.path} for {self.lock_timeout:g} s; "
-                    "nothing was written. Try again when it is done."
-                )
-            time.sleep(random.uniform(0.0002, 0.003))
-
-    def _insert(self, database: sqlite3.Connection, rows: list[Row]) -> list[Written]:
-        known = _known_sources(database, rows)
-        seq, chain = head_of(database, self.path)
-        written: list[Written] = []
-        new: list[tuple[Any, ...]] = []
-        for row in rows:
-            existing = known.get(row.source_key) if row.source_key else None
-            if existing is not None:
-                written.append(Written(existing, b"", False))
-                continue
-            seq += 1
-            chain = link(chain, seq, row.leaf)
-            new.append((seq, *row.before, chain, row.nonce))
-            written.append(Written(seq, chain, True))
-            if row.source_key:
-                known[row.source_key] = seq
-        database.executemany(_APPEND, new)
-        return written
 
     # reading --------------------------------------------------------------------------------------------
 
@@ -410,9 +321,7 @@ class EventLog:
                 readers, self._readers = self._readers, []
             for reader in readers:
                 reader.close()
-            if self._writer is not None:
-                self._writer.close()
-            self._writer = None
+            self._writer.close()
 
     def _select(self, condition: str, values: Sequence[Any]) -> list[Event]:
         return [event_from_row(row) for row in self.query(f"SELECT * FROM event WHERE {condition}", values)]
@@ -427,64 +336,9 @@ class EventLog:
         return reader
 
 
-def _size(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except FileNotFoundError:
-        return 0
-
-
 def utc_now() -> str:
     """The time as the log writes it: ISO-8601, UTC, microseconds."""
     return dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")
-
-
-def head_of(database: sqlite3.Connection, path: Path) -> tuple[int, bytes]:
-    """The newest address ever given out, and the chain value at it."""
-    row = database.execute(
-        "SELECT s.seq, e.chain FROM sqlite_sequence s LEFT JOIN event e ON e.seq = s.seq WHERE s.name = 'event'"
-    ).fetchone()
-    if row is None:
-        return 0, GENESIS
-    if row[1] is None:
-        raise StoreDamaged(
-            f"the newest event of {path} (seq {row[0]}) is missing, so nothing can be chained to it. Nothing was "
-            f"written. Run {schema.command('verify', path)}, then {schema.command('salvage', path)}."
-        )
-    return int(row[0]), bytes(row[1])
-
-
-def erased_key(source_key: str | None) -> str | None:
-    """What an erased event keeps of its source key: enough to recognise it when it is imported again."""
-    return source_key and ERASED_KEY + secret.keyed_hash(secret.make_key(), source_key)
-
-
-def _known_sources(database: sqlite3.Connection, rows: list[Row]) -> dict[str, int]:
-    keys = [row.source_key for row in rows if row.source_key]
-    known: dict[str, int] = {}
-    for at in range(0, len(keys), PAGE):
-        part = keys[at : at + PAGE]
-        marks = ", ".join("?" * len(part))
-        known.update(
-            database.execute(f"SELECT source_key, seq FROM event WHERE source_key IN ({marks})", part).fetchall()
-        )
-    if len(known) < len(keys):
-        known.update(_erased_sources(database, [key for key in keys if key not in known]))
-    return known
-
-
-def _erased_sources(database: sqlite3.Connection, keys: list[str]) -> dict[str, int]:
-    """Those of the keys whose events were erased, with the addresses that these still have."""
-    erased = "source_key >= ? AND source_key < ?"  # which SQLite finds in the index of source keys
-    bounds = [ERASED_KEY, ERASED_KEY + "g"]
-    if not database.execute(f"SELECT 1 FROM event WHERE {erased} LIMIT 1", bounds).fetchone():
-        return {}
-    if (key := secret.read_key()) is None:
-        _logger.warning("no key in %s: events that were erased are not recognised when imported", secret.key_file())
-        return {}
-    hashed = {ERASED_KEY + secret.keyed_hash(key, one): one for one in keys}
-    known = database.execute(f"SELECT source_key, seq FROM event WHERE {erased}", bounds)
-    return {hashed[one]: seq for one, seq in known if one in hashed}
 
 
 def conditions(

@@ -24,10 +24,11 @@ from scroll_context.events import BOOKKEEPING, Draft, Event, Kind, Progress
 from scroll_context.store import schema
 from scroll_context.store.chain import GENESIS, expected
 from scroll_context.store.journal import require_idle
-from scroll_context.store.log import INSERT, PAGE, EventLog
+from scroll_context.store.log import PAGE, EventLog
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.rows import event_from_row, is_blank
 from scroll_context.store.transfer import EXPORT_VERSION
+from scroll_context.store.writer import INSERT
 
 _Number = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 _Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]

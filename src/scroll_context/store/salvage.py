@@ -20,10 +20,11 @@ from scroll_context.errors import StoreDamaged, StoreLocked
 from scroll_context.events import Draft, Kind, Progress
 from scroll_context.store import schema
 from scroll_context.store.chain import GENESIS, expected
-from scroll_context.store.log import INSERT, utc_now
+from scroll_context.store.log import utc_now
 from scroll_context.store.pages import PageFile, Place
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.rows import prepare
+from scroll_context.store.writer import INSERT
 
 
 class SalvageReport(msgspec.Struct, frozen=True):

@@ -17,11 +17,12 @@ from scroll_context.events import EVERYTHING, Draft, Event, Grant, Progress
 from scroll_context.store import schema
 from scroll_context.store.copies import named_payloads
 from scroll_context.store.erase import ErasureReport, Reason, due, erase, finish, has_chores, select
-from scroll_context.store.log import EventLog, StoreLimits
+from scroll_context.store.log import EventLog
 from scroll_context.store.meaning import Embedder, MeaningIndex
 from scroll_context.store.payloads import ArtifactRef, PayloadStore, ToolResultRef, ref
 from scroll_context.store.search import SearchIndex
 from scroll_context.store.sql import GuardedSql, SqlLimits
+from scroll_context.store.writer import StoreLimits
 
 
 class Stats(msgspec.Struct, frozen=True):

@@ -1,0 +1,121 @@
+"""The address of a shared store: `postgresql://user@host/database?store=NAME`, a URL of libpq with parameters of ours.
+
+These are `store` (its name), `payloads` (a folder that all hosts mount, or the URL of an object store; when it is
+missing, what `scroll admin init` recorded), `replica` (the folder of the local copy), `lease` and `timeout` (seconds).
+Everything else goes to libpq. Connections are encrypted and the server's name is checked (`sslmode=verify-full`),
+unless the URL says otherwise; a mode that falls back to plaintext in silence is refused. The text of an address never
+has the password in it.
+"""
+
+import hashlib
+import os
+import re
+from pathlib import Path
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+
+import msgspec
+
+from scroll_context.errors import BadInput
+
+SCHEMES = ("postgresql://", "postgres://")
+LEASE = 30.0  # seconds
+TIMEOUT = 10.0
+
+_OURS = ("store", "payloads", "replica", "lease", "timeout")
+_MODES = ("disable", "require", "verify-ca", "verify-full")
+_SECRETS = ("password", "sslpassword")
+
+
+def is_address(text: object) -> bool:
+    """Whether this names a shared store and not a folder. A `Path` has eaten one of the slashes."""
+    return str(text).startswith((*SCHEMES, *(scheme[:-1] for scheme in SCHEMES)))
+
+
+class Address(msgspec.Struct, frozen=True):
+    """Where a shared store is, and how this host uses it."""
+
+    store: str
+    conninfo: str  # for libpq; may hold a password
+    shown: str  # for people: without a password
+    secrets: tuple[str, ...] = ()
+    payloads: str = ""
+    replica: str = ""
+    lease: float = LEASE
+    timeout: float = TIMEOUT
+
+    def __repr__(self) -> str:
+        return f"Address({self.shown})"
+
+    def __str__(self) -> str:
+        return self.shown
+
+    @property
+    def folder(self) -> Path:
+        """Where the local copy is: as the address says, or in the user's cache folder."""
+        if self.replica:
+            return Path(self.replica).expanduser()
+        cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+        name = re.sub(r"[^A-Za-z0-9._-]", "_", self.store)[:40]
+        place = hashlib.sha256(self.shown.encode()).hexdigest()[:12]
+        return Path(cache) / "scroll" / "replicas" / f"{name}-{place}"
+
+    def clean(self, text: str) -> str:
+        """A text without the secrets of this address."""
+        for secret in self.secrets:
+            text = text.replace(secret, "***").replace(quote(secret, safe=""), "***")
+        return text
+
+
+def parse(url: str) -> Address:
+    """The parts of an address, checked."""
+    url = re.sub(r"^(postgres(?:ql)?):/+(?=[^/])", r"\1://", url)  # a Path has one slash
+    try:
+        parts = urlsplit(url)
+        pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    except ValueError:
+        raise BadInput(
+            "the address of a shared store cannot be read; write postgresql://user@host/database?store=NAME"
+        ) from None
+    ours = {name: value for name, value in pairs if name in _OURS}
+    rest = {name: value for name, value in pairs if name not in _OURS}
+    secrets = [value for name, value in rest.items() if name in _SECRETS and value]
+    user, _, place = parts.netloc.rpartition("@")
+    if ":" in user:
+        user, _, password = user.partition(":")
+        secrets.append(unquote(password))
+    shown_netloc = f"{user}@{place}" if user else place
+    host = rest.get("host", "") or place
+    if "sslmode" not in rest:
+        rest["sslmode"] = "disable" if host.startswith(("/", "%2F", "%2f")) else "verify-full"
+    if rest["sslmode"] not in _MODES:
+        raise BadInput(
+            f"sslmode={rest['sslmode']} may send everything in plaintext; use verify-full (the default), verify-ca, "
+            "require, or disable if you mean that"
+        )
+    if rest["sslmode"].startswith("verify") and "sslrootcert" not in rest:
+        rest["sslrootcert"] = "system"
+    if not ours.get("store"):
+        raise BadInput("the address names no store; add ?store=NAME")
+    shown_rest = {name: value for name, value in rest.items() if name not in _SECRETS}
+    shown_rest = {name: value for name, value in shown_rest.items() if not name.startswith("ssl")}
+    query = urlencode({**shown_rest, "store": ours["store"]})
+    return Address(
+        store=ours["store"],
+        conninfo=f"postgresql://{parts.netloc}{parts.path}?{urlencode(rest)}",
+        shown=f"postgresql://{shown_netloc}{parts.path}?{query}",
+        secrets=tuple(secret for secret in secrets if secret),
+        payloads=ours.get("payloads", ""),
+        replica=ours.get("replica", ""),
+        lease=_seconds(ours, "lease", LEASE),
+        timeout=_seconds(ours, "timeout", TIMEOUT),
+    )
+
+
+def _seconds(given: dict[str, str], name: str, default: float) -> float:
+    try:
+        value = float(given.get(name) or default)
+    except ValueError:
+        value = -1.0
+    if not 0.5 <= value <= 86_400:
+        raise BadInput(f"{name} is a number of seconds from 0.5 on, not {given.get(name)!r:.40}")
+    return value

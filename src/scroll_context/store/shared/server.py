@@ -1,0 +1,234 @@
+"""A connection to the Postgres server: opened when it is needed, given up when it fails, a deadline on every call.
+
+A call that gets no answer in time raises StoreUnreachable, and so does one to a server that is away, starting,
+stopping, full of connections or no longer the primary; until its deadline it is repeated. So every statement that goes
+through here can be repeated without harm: it only reads, or carries a number by which the server knows it again. What
+the server itself refuses is raised at once. No text of an error has a password in it.
+"""
+
+import contextlib
+import math
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from scroll_context.errors import (
+    BadInput,
+    NotAStore,
+    ScrollError,
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreTooNew,
+    StoreUnreachable,
+)
+from scroll_context.store.shared.address import Address
+
+if TYPE_CHECKING:
+    import psycopg
+
+T = TypeVar("T")
+Rows = list[tuple[Any, ...]]
+
+_AWAY = ("08", "57P", "57014", "53300", "25006")  # states of a server that may answer the next time
+_FIRST_PAUSE = 0.02  # seconds between two attempts; doubled each time
+_LONGEST_PAUSE = 0.5
+
+
+def driver() -> Any:
+    """The module psycopg, or an error that says how to get it."""
+    try:
+        import psycopg
+    except ImportError as error:
+        raise BadInput(
+            "a shared store needs the extra `shared`: python -m pip install 'scroll-context[shared]'"
+        ) from error
+    return psycopg
+
+
+class Server:
+    """A connection that several threads may use, one at a time."""
+
+    def __init__(self, address: Address, purpose: str = "scroll") -> None:
+        self.address = address
+        self._purpose = purpose
+        self._lock = threading.RLock()
+        self._connection: psycopg.Connection[Any] | None = None
+        self._deadline = math.inf
+        self._connected = 0  # times
+
+    def call(self, statement: str, values: Sequence[Any] = (), *, timeout: float | None = None) -> Rows:
+        """Run one statement, again and again until the deadline as long as the server is away."""
+        deadline = time.monotonic() + (self.address.timeout if timeout is None else timeout)
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                return self.once(statement, values, deadline=deadline)
+            except StoreUnreachable:
+                if time.monotonic() + pause >= deadline:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def once(self, statement: str, values: Sequence[Any] = (), *, deadline: float) -> Rows:
+        """Run one statement, in binary. A connection that failed is closed, and the next call opens another."""
+        if not self._lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            raise self.unreachable("other calls wait for it too")
+        try:
+            self._deadline = deadline
+            connection = self._open()
+            cursor = connection.cursor(binary=bool(values))  # a script of several statements has no values
+            cursor.execute(statement.encode(), values or None)
+            return cursor.fetchall() if cursor.description else []
+        except driver().Error as error:
+            if self._connection is not None and (self._connection.broken or _is_away(error)):
+                self.drop()
+            raise self._explain(error) from None  # the original may quote the connection string
+        except BaseException:  # in the middle of an answer
+            self.drop()
+            raise
+        finally:
+            self._deadline = math.inf
+            self._lock.release()
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Callable[..., Rows]]:
+        """Several statements in one transaction, for work that is done by hand; it is not repeated."""
+        with self._lock:
+            deadline = time.monotonic() + 60 * self.address.timeout
+            run = partial(self.once, deadline=deadline)
+            run("BEGIN")
+            try:
+                yield run
+                run("COMMIT")
+            except BaseException:
+                self.drop()
+                raise
+
+    def _open(self) -> "psycopg.Connection[Any]":
+        if self._connection is None:
+            seconds = max(2, math.ceil(min(self._deadline - time.monotonic(), 60)))
+            connection = _connection_class().connect(
+                self.address.conninfo,
+                autocommit=True,
+                connect_timeout=seconds,
+                application_name=self._purpose,
+                tcp_user_timeout=round(1000 * self.address.timeout),
+            )
+            connection.remaining = lambda: self._deadline - time.monotonic()
+            self._connection = connection
+            self._connected += 1
+        return self._connection
+
+    def fileno(self) -> int | None:
+        """What becomes readable when the server sends something by itself."""
+        connection = self._connection
+        return None if connection is None or connection.closed else connection.fileno()
+
+    @property
+    def connected(self) -> int:
+        """How often a connection was opened; a new one must be told again what to listen to."""
+        return self._connected
+
+    def drop(self) -> None:
+        """Close the connection; the next call opens another."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def close(self) -> None:
+        with self._lock:
+            self.drop()
+
+    def unreachable(self, why: str) -> StoreUnreachable:
+        return StoreUnreachable(
+            f"the server of {self.address} does not answer ({why}). What is in the local copy can still be read and "
+            "searched; appends go on when the server is back."
+        )
+
+    def _explain(self, error: "psycopg.Error") -> ScrollError:
+        text = self.address.clean(" ".join(str(error).split("CONTEXT:")[0].split()))[:500]
+        state = error.sqlstate or ""
+        match state:
+            case "SC001":
+                return StoreReadOnly(f"{text}. Ask its owner for `scroll admin grant`. Nothing was written.")
+            case "SC003":
+                return StoreFull(f"{text}: this append was refused, all earlier ones are safe.")
+            case "SC004":
+                return StoreDamaged(
+                    f"the history on the server of {self.address} is not the one that this host has ({text}). It may "
+                    "have been restored from an older backup. Nothing was written."
+                )
+            case "42501":
+                return StoreReadOnly(f"the server refuses that: {text}. Ask its owner for `scroll admin grant`.")
+            case "3F000" | "42P01" | "42883":
+                return NotAStore(
+                    f"there is no shared store at {self.address}: `scroll admin init URL` makes one ({text})"
+                )
+            case "28P01" | "28000" | "3D000":
+                return StoreReadOnly(f"the server of {self.address} refuses the login: {text}")
+        if not state and isinstance(error, driver().OperationalError):
+            if "authentication" in text or "no password" in text:
+                return StoreReadOnly(f"the server of {self.address} refuses the login: {text}")
+            if "certificate" in text or "SSL" in text:
+                return StoreReadOnly(
+                    f"no safe connection to {self.address}: {text}. sslrootcert=FILE names the authority of the "
+                    "server's certificate."
+                )
+            return self.unreachable(text)
+        if _is_away(error):
+            return self.unreachable(text)
+        return StoreError(f"the server of {self.address} failed: {text} ({state}). Nothing was written.")
+
+
+def _is_away(error: "psycopg.Error") -> bool:
+    state = error.sqlstate
+    if state is None:
+        return isinstance(error, driver().OperationalError)
+    return state.startswith(_AWAY)
+
+
+def require_version(found: int, ours: int, address: Address) -> None:
+    """Refuse a server whose schema is newer or older than this Scroll's."""
+    if found > ours:
+        raise StoreTooNew(
+            f"the server of {address} has schema {found}; this Scroll knows {ours}. Nothing was changed. "
+            "Upgrade scroll-context."
+        )
+    if found < ours:
+        raise NotAStore(
+            f"the server of {address} has schema {found}, and this Scroll needs {ours}. Its owner brings it up to date "
+            "with `scroll admin migrate URL`."
+        )
+
+
+def _connection_class() -> Any:
+    psycopg = driver()
+
+    class Connection(psycopg.Connection):  # type: ignore[misc,name-defined]
+        """A connection on which nothing waits longer than `remaining()` says."""
+
+        remaining: Any = None
+
+        def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
+            return super().wait(_limited(gen, self.remaining) if self.remaining else gen, *args, **kwargs)
+
+    return Connection
+
+
+def _limited(gen: Generator[Any, Any, T], remaining: Any) -> Generator[Any, Any, T]:
+    """The same generator, ended by an error when no time remains. The driver resumes it ten times a second."""
+    try:
+        wanted = next(gen)
+        while True:
+            ready = yield wanted
+            if not ready and remaining() <= 0:
+                gen.close()
+                raise driver().OperationalError("no answer in time")
+            wanted = gen.send(ready)
+    except StopIteration as done:
+        value: T = done.value
+        return value
