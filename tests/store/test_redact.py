@@ -1,12 +1,12 @@
 """Secrets: found whole, replaced before they are recorded, recognised when equal, and found in what is there."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from scroll_context.errors import BadInput
 from scroll_context.events import Draft, Kind, Scope
 from scroll_context.importers import import_file
 from scroll_context.store.journal import Journal
@@ -66,6 +66,9 @@ def test_a_private_key_that_was_cut_short_is_found_as_far_as_it_goes() -> None:
         "commit 3b98125 in https://example.org/a/b?c=d&e=f#g",
         "-----BEGIN PUBLIC KEY-----\nMIIB\n-----END PUBLIC KEY-----",
         "uuid 123e4567-e89b-12d3-a456-426614174000 at 192.168.0.1",
+        "MAX_TOKENS=409600000000 PRIMARY_KEY=identifier PWD=/home/ada/project1 API_KEY=$OTHER_KEY_12345 PASSWORD=${DB}",
+        "http://localhost:8080/@scope/package1 git@github.com:ada/booth.git ssh://git@host:22/x ?key=overview",
+        ".sk-hidden-navigation-bar-wide { token: bearer of good-news-for-everybody }",
     ],
 )
 def test_what_is_no_secret_is_left_alone(text: str) -> None:
@@ -119,12 +122,79 @@ def test_a_scan_finds_what_was_recorded_and_an_erasure_removes_it(store: Store) 
     assert not any(held(store.folder, secret) for secret in (AWS, GITHUB, "MIIEowIBAAKCAQEA"))
 
 
-def test_without_the_patterns_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
+HEX = "0123456789abcdef" * 4
+MIXED = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7" * 4
+SAMPLES = {
+    "AWS Access Key": [AWS, f"aws_secret_access_key = '{MIXED[:40]}'"],
+    "Artifactory Credentials": [f"token AKC{MIXED[:40]} ", f'"AP5{MIXED[:40]}"'],
+    "Azure Storage Account access key": [f"AccountKey={MIXED[:86]}=="],
+    "Basic Auth Credentials": ["postgres://app:hunter2@db.internal:5432/booths"],
+    "Cloudant Credentials": [f"cloudant_password: '{HEX}'", f"https://ada:{HEX}@ada.cloudant.com"],
+    "Discord Bot Token": [f"M{MIXED[:23]}.{MIXED[:6]}.{MIXED[:27]}"],
+    "GitHub Token": [GITHUB],
+    "GitLab Token": [f"glpat-{MIXED[:20]}", f"GR1348941{MIXED[:20]}", f"glcbt-1f_{MIXED[:20]}", f"gloas-{MIXED[:64]}"],
+    "IBM COS HMAC Credentials": [f"cos_hmac_secret_access_key={HEX[:48]}"],
+    "IBM Cloud IAM Key": [f"ibm_cloud_api_key: {MIXED[:44]}"],
+    "JSON Web Token": [JWT],
+    "Mailchimp Access Key": [f"{HEX[:32]}-us12"],
+    "NPM tokens": [f"//registry.npmjs.org/:_authToken=npm_{MIXED[:36]}", f"//r.org/:_authToken={HEX[:36]}"],
+    "OpenAI Token": [OPENAI.replace("_x-y", "a" * 20)],
+    "PyPI Token": [f"pypi-AgEIcHlwaS5vcmc{MIXED[:80]}"],
+    "SendGrid API Key": [f"SG.{MIXED[:22]}.{MIXED[:43]}"],
+    "Slack Token": ["xoxb-1234567890-0987654321-abcDEF", "https://hooks.slack.com/services/T01/B02/abcDEF123"],
+    "SoftLayer Credentials": [f"softlayer_api_key = {HEX}", f"https://api.softlayer.com/soap/v3/{HEX}"],
+    "Square OAuth Secret": [f"sq0csp-{MIXED[:43]}"],
+    "Stripe Access Key": [f"sk_live_{MIXED[:24]}"],
+    "Telegram Bot Token": [f"123456789:{MIXED[:35]}"],
+    "Twilio API Key": [f"AC{HEX[:32]}", f"SK{HEX[:32]}"],
+}
 
-    from scroll_context.store import redact
 
-    monkeypatch.setitem(sys.modules, "detect_secrets.core.plugins.util", None)
-    redact._patterns.cache_clear()
-    with pytest.raises(BadInput, match=r"pip install 'scroll-context\[secrets\]'"):
-        find_secrets("x")
+def test_every_kind_of_token_that_detect_secrets_knows_is_found() -> None:
+    util = pytest.importorskip("detect_secrets.core.plugins.util")
+    from detect_secrets.plugins.base import RegexBasedDetector
+
+    guesses = {"IPPublicDetector", "KeywordDetector", "PrivateKeyDetector"}
+    known = {
+        kind: detector()
+        for kind, detector in util.get_mapping_from_secret_type_to_class().items()
+        if issubclass(detector, RegexBasedDetector) and detector.__name__ not in guesses
+    }
+    assert known.keys() == SAMPLES.keys()
+    for kind, samples in SAMPLES.items():
+        for sample in samples:
+            assert any(pattern.search(sample) for pattern in known[kind].denylist), sample
+            assert find_secrets(f"it is {sample} now"), sample
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "value"),
+    [
+        ("git clone https://ada:hunter2@git.example.org/x", "password in a URL", "hunter2"),
+        (f"https://{MIXED[:24]}@git.example.org", "token in a URL", MIXED[:24]),
+        ("GET /v1?page=2&access_token=abc123def456&x=1", "token in a URL", "abc123def456"),
+        ("https://x.org/#id_token=abc123def456", "token in a URL", "abc123def456"),
+        ("HOST=db\nDB_PASSWORD=hunter2\nPORT=1", ".env line", "hunter2"),
+        (r'{"text": "HOST=db\nAPP_SECRET=blue-barrier\nPORT=1"}', ".env line", "blue-barrier"),
+        ('export MAPS_API_KEY="abcd1234efgh"', ".env line", "abcd1234efgh"),
+        ("SMTP_PASS='it1s'", ".env line", "it1s"),
+        (r'{"text": "a\nAKIAIOSFODNN7EXAMPLE"}', "AWS Access Key", AWS),
+        ("curl -H 'Authorization: Bearer abc123def456ghi789jkl'", "bearer token", "abc123def456ghi789jkl"),
+        (f"HF={'hf_' + 'aB3' * 12}", "Hugging Face token", "hf_" + "aB3" * 12),
+    ],
+)
+def test_only_the_secret_itself_is_replaced(text: str, kind: str, value: str) -> None:
+    (found,) = find_secrets(text)
+    assert (found.kind, text[found.start : found.end]) == (kind, value)
+    redactor = Redactor()
+    redacted = redactor.text(text)
+    assert redacted == text.replace(value, redactor.marker(kind, value))
+    assert redactor.text(redacted) == redacted
+
+
+def test_a_long_text_that_nearly_holds_many_secrets_takes_no_longer_than_its_length_allows() -> None:
+    for start in ("eyJ-", "sk-", "A_", "aws ", "://a:", "key key ", "?key=", "Bearer ", "SECRET="):
+        text = start * (100_000 // len(start))
+        began = time.process_time()
+        find_secrets(f"{text} {AWS}")
+        assert time.process_time() - began < 10, start  # it takes half a second; quadratic work takes minutes

@@ -23,7 +23,7 @@ from scroll_context.errors import BadInput, SessionBusy, StoreLocked
 from scroll_context.events import IMPORTED
 from scroll_context.importers.formats import Position, Renamed, detect, read_on
 from scroll_context.importers.messages import Fault, Format, Imported
-from scroll_context.importers.run import LISTED, ImportReport, first_number, is_open_to, make_redactor, with_payload
+from scroll_context.importers.run import LISTED, ImportReport, first_number, is_open_to, with_payload
 from scroll_context.store import lease
 from scroll_context.store.journal import LEASES
 from scroll_context.store.log import utc_now
@@ -59,7 +59,7 @@ def capture(
     spent; `ImportReport.left` says why the rest was left to the next run. Open the store with a short `lock_timeout`
     to bound the wait for its write lock as well. Secrets are replaced by markers, as `import_file` does it.
     """
-    run = _Run(store, wait, budget, make_redactor(required=False) if redact else None)
+    run = _Run(store, wait, budget, Redactor() if redact else None)
     with contextlib.ExitStack() as run.leases:
         files = [Path(path), *subagent_files(Path(path))]
         try:

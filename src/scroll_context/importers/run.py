@@ -128,12 +128,8 @@ class ImportFile:
         except BaseException:
             self._cleanup.close()
             raise
-        try:
-            wanted = self._layout.is_transcript if options.redact is None else options.redact
-            self._redactor = make_redactor(required=bool(options.redact)) if wanted else None
-        except BadInput:
-            self._cleanup.close()
-            raise
+        is_wanted = self._layout.is_transcript if options.redact is None else options.redact
+        self._redactor = Redactor() if is_wanted else None
         self._sessions: set[str] = set()
         self._messages = 0
         self._bad = 0
@@ -247,17 +243,6 @@ class ImportFile:
             )
 
         return {name: number for name in taken if (number := number_of(name))}
-
-
-def make_redactor(*, required: bool) -> Redactor:
-    """What replaces secrets; when it was not asked for by name, the error says how to go on without."""
-    try:
-        return Redactor()
-    except BadInput as error:
-        if required:
-            raise
-        declined = "redact=False, on the command line --keep-secrets, imports it with its secrets"
-        raise BadInput(f"{error}; {declined}") from error
 
 
 def with_payload(piece: Piece, store: Store, redactor: Redactor | None) -> Draft:

@@ -1,10 +1,12 @@
 """Redaction: secrets are replaced before an event is recorded, and found in what was recorded before.
 
-Secrets are keys, tokens and private keys, found by the patterns of `detect-secrets` (a kept set for the credentials of
-many services; optional, `scroll-context[secrets]`) and by rules of our own. Its patterns often match only the beginning
-of a token, so a match is taken to the end of the token. Of a private key it matches the first line; here the whole
-block is found, also inside JSON text, where line breaks are written with a backslash. Guesses by entropy and by keyword
-are left out: they take hashes and ordinary words for secrets. So a password in a sentence is not found.
+Secrets are found by their shape: the keys and tokens of many services, whole private keys, passwords and tokens in
+addresses, and lines of an `.env` file whose name says what they hold. JSON text is read too, where line breaks are
+written with a backslash. Guesses by entropy are left out: they take hashes for secrets. So a password in a sentence is
+not found.
+
+Nearly every text holds none. So all shapes are first looked for at once, loosely and in linear time (RE2); only a text
+with a suspect is gone through shape by shape.
 
 A marker stands in the place of a secret: its kind and a fingerprint, keyed with a secret that lies outside the store
 (secret.py). Equal secrets have equal fingerprints, and nothing can be recovered from one.
@@ -19,7 +21,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
+from scroll_context.errors import PayloadDamaged, PayloadMissing
 from scroll_context.events import Draft, Progress
 from scroll_context.store import secret
 from scroll_context.store.log import EventLog
@@ -29,13 +31,67 @@ _KEY_BLOCK = re.compile(
     r"(?:(?!-----BEGIN )[\s\S]){0,20000}?-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 )
 _KEY_HEAD = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----[A-Za-z0-9+/=\s\\]{0,20000}")
-_REST = re.compile(r"[A-Za-z0-9_\-+/=.]*[A-Za-z0-9_\-+/=]")  # of a token whose beginning a pattern matched
-_OWN = (
-    ("Anthropic key", re.compile(r"\bsk-ant-[A-Za-z0-9_-]{20,}")),  # before OpenAI's, whose pattern matches it too
-    ("OpenAI key", re.compile(r"\bsk-(?:proj-|svcacct-|admin-)?[A-Za-z0-9_-]{20,}")),
-    ("Google API key", re.compile(r"\bAIza[A-Za-z0-9_-]{35}")),
-)
-_LEFT_OUT = ("IPPublicDetector", "KeywordDetector", "PrivateKeyDetector")
+
+_START = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"  # of a token: not inside a word, but behind a line break of JSON text
+_ASSIGNED = r"""["']?\]?[ ]{0,40}(?:=>|::|:=|=|:|[ ])[ ]{0,40}["']?"""
+_NAMED = r"[\w-]{0,40}(?:key|pwd?|password|pass|token)" + _ASSIGNED
+_SHAPES = (
+    # A kind and how a secret of it begins and goes on. A group holds the secret where the shape is more than that.
+    ("Anthropic key", r"sk-ant-[A-Za-z0-9_-]{20,}"),  # before OpenAI's, which it has the shape of
+    ("OpenAI key", r"sk-(?:proj-|svcacct-|admin-)?(?=[A-Za-z_-]{0,200}\d)[A-Za-z0-9_-]{20,}"),
+    ("Google API key", r"AIza[A-Za-z0-9_-]{35,}"),
+    ("Google OAuth token", r"ya29\.[A-Za-z0-9_-]{20,}"),
+    ("AWS Access Key", r"(?:A3T[A-Z0-9]|ABIA|ACCA|AKIA|ASIA)[A-Z0-9]{16,}"),
+    ("AWS Access Key", r"""(?i:aws.{0,20}?(?:key|pw|pass|token).{0,20}?["'= ]([0-9a-z/+]{40})(?![0-9a-z/+]))"""),
+    ("Artifactory token", r"AKC[a-zA-Z0-9]{10,}|AP[0-9A-F](?=[a-zA-Z]{0,200}\d)[a-zA-Z0-9]{8,}(?![\w-])"),
+    ("Azure storage key", r"AccountKey=([a-zA-Z0-9+/=]{80,})"),
+    ("Cloudant or SoftLayer key", rf"(?i:(?:cloudant|clou|cl|softlayer|sl)[_-]?{_NAMED}([0-9a-z]{{64}}|[a-z]{{24}}))"),
+    ("SoftLayer key", r"(?i:api\.softlayer\.com/soap/v3(?:\.1)?/([a-z0-9]{64}))"),
+    ("IBM key", rf"(?i:[\w-]{{0,20}}secret[_-]?(?:access)?[_-]?key{_ASSIGNED}([a-f0-9]{{48}})(?![a-f0-9]))"),
+    ("IBM key", rf"(?i:{_NAMED}([a-z0-9_-]{{44}})(?![a-z0-9_-]))"),
+    ("Discord token", r"[MNO][A-Za-z0-9_-]{23,25}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,}"),
+    ("GitHub Token", r"gh[pousr]_[A-Za-z0-9_]{36,}|github_pat_[A-Za-z0-9_]{22,}"),
+    ("GitLab token", r"(?:gl(?:pat|dt|ft|soat|rt|cbt|imt|ptt|agent|oas)-|GR1348941)[A-Za-z0-9_-]{20,}"),
+    ("Hugging Face token", r"hf_[A-Za-z0-9]{30,}"),
+    ("JSON Web Token", r"eyJ[A-Za-z0-9_=-]{1,1000}\.[A-Za-z0-9_=-]+(?:\.[A-Za-z0-9_+/=-]*)?"),
+    ("Mailchimp key", r"[0-9a-z]{32}-us[0-9]{1,2}"),
+    ("npm token", r"npm_[A-Za-z0-9]{30,}"),
+    ("npm token", r"""_authToken=\s*([^\s"'\\]{8,})"""),
+    ("PyPI token", r"pypi-[A-Za-z0-9_-]{40,}"),
+    ("SendGrid key", r"SG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43,}"),
+    ("Slack token", r"(?i:xox[abeoprs]-(?:\d+-)+[a-z0-9-]+|xapp-\d-[a-z0-9-]{20,})"),
+    ("Slack token", r"(?i:hooks\.slack\.com/services/(T\w+/B\w+/\w+))"),
+    ("Square secret", r"sq0csp-[0-9A-Za-z\\_-]{43,}"),
+    ("Stripe key", r"[rs]k_(?:live|test)_[0-9a-zA-Z]{24,}"),
+    ("Telegram token", r"\d{8,10}:[0-9A-Za-z_-]{35,}"),
+    ("Twilio key", r"(?:AC|SK)[a-z0-9]{32}(?![A-Za-z0-9])"),
+    ("bearer token", r"[Bb]earer\s{1,9}(?=[A-Za-z._~+/=-]{0,200}\d)([A-Za-z0-9._~+/=-]{20,})"),
+    (
+        ".env line",
+        (
+            r"(?:[A-Z]{0,12}(?:SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)|(?<=_)(?:PASS|PWD))(?:_?\d{1,3})?"
+            r"""(?:=|[ ]=[ ](?=["']))["']?([^\s"'`$<{(\[\\][^\s"'`\\]{3,})"""
+        ),
+    ),
+    (
+        ".env line",
+        (
+            r"""[A-Z]{0,12}(?:KEY|TOKEN|AUTH|DSN|SALT)(?:_?\d{1,3})?(?:=|[ ]=[ ](?=["']))["']?"""
+            r"""(?=[^\s"'`0-9]{0,200}\d)([^\s"'`$<{(\[\\][^\s"'`\\]{11,})"""
+        ),
+    ),
+)  # fmt: skip
+_IN_ADDRESSES = (
+    ("password in a URL", r"""://[^\s:/?#@"'<>{}\\]{0,200}:([^\s/@"'<>{}$\\][^\s/@"'<>{}\\]{0,300})@"""),
+    ("token in a URL", r"://(?=[A-Za-z_-]{0,200}\d)([A-Za-z0-9_-]{20,})(?::x-oauth-basic)?@"),
+    (
+        "token in a URL",
+        (
+            r"(?i:[?&#](?:access_?token|refresh_?token|id_?token|token|api_?key|key|auth|sig|signature|client_?secret|secret"
+            r"|passw(?:or)?d|x-amz-(?:signature|credential|security-token))=(?=[a-z%._~+/-]{0,200}\d)([a-z0-9%._~+/=-]{12,}))"
+        ),
+    ),
+)  # fmt: skip
 
 
 class Secret(NamedTuple):
@@ -48,13 +104,12 @@ class Secret(NamedTuple):
 
 def find_secrets(text: str) -> list[Secret]:
     """The secrets of a text, in order, none inside another."""
+    if _suspect().search(text.encode("utf-8", "surrogatepass")) is None:
+        return []
     found = [Secret("private key", *match.span()) for match in _KEY_BLOCK.finditer(text)]
     found += [Secret("private key", *match.span()) for match in _KEY_HEAD.finditer(text)]
     for kind, pattern in _patterns():
-        for match in pattern.finditer(text):
-            rest = _REST.match(text, match.end())
-            start = match.start() + len(match[0]) - len(match[0].lstrip("\"' \t=:"))
-            found.append(Secret(kind, start, rest.end() if rest else match.end()))
+        found += [Secret(kind, *match.span(match.lastindex or 0)) for match in pattern.finditer(text)]
     chosen: list[Secret] = []
     for one in sorted(found, key=lambda secret: (secret.start, -secret.end)):
         if not chosen or one.start >= chosen[-1].end:
@@ -63,22 +118,25 @@ def find_secrets(text: str) -> list[Secret]:
 
 
 @functools.cache
-def _patterns() -> tuple[tuple[str, "re.Pattern[str]"], ...]:
-    try:
-        from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
-        from detect_secrets.plugins.base import RegexBasedDetector
-    except ImportError as error:
-        raise BadInput(
-            "finding secrets needs detect-secrets, which is not installed: pip install 'scroll-context[secrets]'"
-        ) from error
-    detectors: dict[str, Any] = get_mapping_from_secret_type_to_class()
-    kept = [
-        (kind, pattern)
-        for kind, detector in sorted(detectors.items())
-        if issubclass(detector, RegexBasedDetector) and detector.__name__ not in _LEFT_OUT
-        for pattern in detector().denylist
+def _suspect() -> Any:
+    """One pattern that matches wherever a shape may: the shapes without what they look ahead to."""
+    import re2  # only when something is to be redacted
+
+    loose = [
+        "|".join(re.sub(r"\(\?<?[=!](?:\[[^]]*\]|[^()\[\]])*\)", "", shape) for _, shape in shapes)
+        for shapes in (_SHAPES, _IN_ADDRESSES)
     ]
-    return (*_OWN, *kept)
+    options = re2.Options()
+    options.never_capture = True
+    options.max_mem = 64 << 20
+    start = r"(?:^|[^A-Za-z0-9]|\\[nrt])"
+    return re2.compile(f"-----BEGIN [A-Z0-9 ]*PRIVATE KEY|{start}(?:{loose[0]})|{loose[1]}", options)
+
+
+@functools.cache
+def _patterns() -> tuple[tuple[str, "re.Pattern[str]"], ...]:
+    shapes = [*((kind, f"{_START}(?:{shape})") for kind, shape in _SHAPES), *_IN_ADDRESSES]
+    return tuple((kind, re.compile(shape, re.ASCII)) for kind, shape in shapes)
 
 
 class Redactor:
@@ -87,7 +145,6 @@ class Redactor:
     def __init__(self) -> None:
         self._key = secret.make_key()
         self.replaced: Counter[str] = Counter()  # how many secrets of each kind so far
-        find_secrets("")  # fail now, not at the first event, when the patterns are not installed
 
     def text(self, text: str) -> str:
         found = find_secrets(text)
