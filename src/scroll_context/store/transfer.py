@@ -60,7 +60,7 @@ def backup(log: EventLog, target: Path, progress: Progress | None = None) -> Bac
     try:
         copy = stage / schema.LOG_NAME
         with schema.Translated(log.path):
-            _copy_database(log.path, copy, progress)
+            copy_database(log.path, copy, progress)
         payloads = PayloadStore(stage / "payloads")
         check = sqlite3.connect(copy)
         try:
@@ -144,13 +144,14 @@ def _parts(payloads: PayloadStore, digest: str) -> Iterator[bytes]:
         yield b""
 
 
-def _copy_database(source: Path, target: Path, progress: Progress | None) -> None:
+def copy_database(source: Path, target: Path, progress: Progress | None = None) -> None:
+    """Copy a log file as it is at one moment, whatever writers do meanwhile."""
     reader = schema.connect(source, writable=False)
     target.touch(mode=0o600, exist_ok=False)
     target.chmod(0o600)
     writer = sqlite3.connect(target, isolation_level=None)
     try:
-        reader.execute("BEGIN")  # one moment for the whole copy, whatever writers do meanwhile
+        reader.execute("BEGIN")
         reader.execute("SELECT max(seq) FROM event").fetchone()
         reader.backup(
             writer,

@@ -17,10 +17,11 @@ from scroll_context.store.shared.address import Address
 from scroll_context.store.shared.server import Server, driver
 
 _SAFE_COLUMNS = "store_id, uid, name, format, payloads, max_bytes, created"  # of `store`: all but the secret
+_TABLES = tuple(f"scroll.{name}" for name in ("head", "event", "tombstone", "replica", "migration", "snapshot"))
 _FUNCTIONS = {  # which member may call what; each checks besides that the role belongs to that store
     "READ": ("readable", "report", "barrier"),
-    "APPEND": ("append", "record", "settle", "claim", "renew", "release"),
-    "ERASE": (),
+    "APPEND": ("append", "record", "settle", "claim", "renew", "release", "add_snapshot", "drop_snapshots"),
+    "ERASE": ("bury",),
 }
 
 
@@ -139,9 +140,7 @@ def _give_rights(server: Server, role: str, can_append: bool, can_erase: bool) -
     to: Any = driver().sql.Identifier(role).as_string()
     server.call(f"GRANT USAGE ON SCHEMA scroll TO {to}")
     server.call(f"GRANT SELECT ({_SAFE_COLUMNS}) ON scroll.store TO {to}")
-    server.call(
-        f"GRANT SELECT ON scroll.head, scroll.event, scroll.tombstone, scroll.replica, scroll.migration TO {to}"
-    )
+    server.call(f"GRANT SELECT ON {', '.join(_TABLES)} TO {to}")
     given = [
         *_FUNCTIONS["READ"],
         *(_FUNCTIONS["APPEND"] if can_append else ()),

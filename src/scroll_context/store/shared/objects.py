@@ -103,8 +103,14 @@ class Bucket:
 
     def delete(self, keys: Sequence[str]) -> None:
         """Remove objects; one that is not there is as good as removed."""
-        with self._faults("delete"), contextlib.suppress(*_ABSENT):
-            obstore.delete(self._store, [self._prefix + key for key in keys])
+        paths = [self._prefix + key for key in keys]
+        with self._faults("delete"):
+            try:
+                obstore.delete(self._store, paths)
+            except _ABSENT:  # some services delete one by one and stop there
+                for path in paths:
+                    with contextlib.suppress(*_ABSENT):
+                        obstore.delete(self._store, path)
 
     def list(self, key: str) -> Iterator[Stored]:
         """The objects whose keys begin with these folders, page by page."""
