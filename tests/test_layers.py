@@ -27,7 +27,9 @@ MAY_IMPORT = {
     "agent": VALUES | {"store", "kernel", "view", "models", "surface", "session"},
     "doors": VALUES | {"store", "kernel", "view", "models", "surface", "session", "agent"},
     "demo": VALUES | {"store", "view", "models", "surface", "session", "agent", "importers"},
-    "cli": VALUES | {"demo", "doors", "store", "kernel", "view", "models", "surface", "session", "agent", "importers"},
+    "web": VALUES | {"store", "kernel", "view", "surface", "session"},
+    "cli": VALUES
+    | {"demo", "doors", "web", "store", "kernel", "view", "models", "surface", "session", "agent", "importers"},
 }
 
 

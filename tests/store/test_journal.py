@@ -12,6 +12,7 @@ import pytest
 
 from scroll_context.errors import BadInput, QuotaReached, SessionBusy, StoreClosed
 from scroll_context.events import Event, Kind, Scope
+from scroll_context.store import lease
 from scroll_context.store.journal import Journal, Quota
 from scroll_context.store.store import Store
 
@@ -209,3 +210,22 @@ def test_two_processes_race_for_one_session_two_hundred_times(store: Store) -> N
     for begin, end in zip(events[::2], events[1::2], strict=True):
         assert end.reply_to == begin.seq and end.content.split()[1] == begin.content.split()[1]
     assert len({event.content for event in events}) == 4
+
+
+def test_who_has_a_session_open_can_be_seen_without_taking_it(tmp_path: Path) -> None:
+    leases = tmp_path / "leases"
+    assert lease.holder_of(leases, "s") is None
+    taken = lease.take(leases, "s", "2026-01-01T00:00:00+00:00")
+    assert lease.holder_of(leases, "s") == taken.holder
+    code = (
+        "import sys; from pathlib import Path; from scroll_context.store import lease; "
+        "print(lease.holder_of(Path(sys.argv[1]), 's'))"
+    )
+    for _ in range(2):  # looking from another process takes nothing away
+        seen = subprocess.run([sys.executable, "-c", code, str(leases)], capture_output=True, text=True, check=True)
+        assert seen.stdout.strip() == str(taken.holder)
+    file = next(leases.iterdir())
+    taken.release()
+    assert lease.holder_of(leases, "s") is None
+    file.write_text("{}")  # a file without a lock means nothing
+    assert lease.holder_of(leases, "s") is None

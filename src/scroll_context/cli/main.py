@@ -49,6 +49,10 @@ COMMANDS = {  # name: (module and object, the first line of its help)
     "trust": ("scroll_context.cli.config:trust", "Let a configuration file choose models, tools and reach."),
     "completion": ("scroll_context.cli.app:completion", "Print the completion script for a shell."),
     "mcp": ("scroll_context.cli.mcp:mcp", "Serve the store to a coding assistant over MCP."),
+    "serve": (
+        "scroll_context.cli.serve:serve",
+        "See a store in the browser, and what the model saw.",
+    ),
     "demo": ("scroll_context.cli.demo:demo", "See an agent work in a window far too small for it."),
 }
 

@@ -82,7 +82,7 @@ def open_store(folder: Path) -> "Store":
     """An existing store; commands that only read never create one."""
     from scroll_context.store.store import Store
 
-    _require_store(folder)
+    require_store(folder)
     return Store(folder)
 
 
@@ -91,11 +91,12 @@ def open_log(folder: Path) -> "EventLog":
     from scroll_context.store.log import EventLog
     from scroll_context.store.payloads import PayloadStore
 
-    _require_store(folder)
+    require_store(folder)
     return EventLog(folder, PayloadStore(folder / "payloads"))
 
 
-def _require_store(folder: Path) -> None:
+def require_store(folder: Path) -> None:
+    """Refuse a folder that holds nothing."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         raise NotAStore(
             f"there is no store in {folder}. `scroll import FILE --store {quote(str(folder))}` creates one."

@@ -23,6 +23,7 @@ from click.core import ParameterSource
 from scroll_context.cli.main import INTERRUPTED
 from scroll_context.errors import BadInput, ScrollError
 from scroll_context.events import Progress
+from scroll_context.text.printable import visible as visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -31,17 +32,6 @@ NARROWEST = 20  # columns that are left to the last one of a table, however narr
 UNSEEN = 0.3  # seconds of work before a bar appears
 CARRIED = ("store", "model", "base_url", "window", "tools", "mcp", "ask", "system")
 """The options that a printed hint takes over from the command line, where the command that it names has them."""
-
-_HIDDEN = (  # control characters; marks of direction; what takes no room; separators of lines; tags
-    *range(0x20), *range(0x7F, 0xA0), 0x61C, 0x180E, 0x200B, 0x200E, 0x200F, *range(0x2028, 0x202F),
-    *range(0x2060, 0x2070), 0xFEFF, 0xFFF9, 0xFFFA, 0xFFFB, *range(0xE0000, 0xE0080),
-)  # fmt: skip
-_VISIBLE = {code: ascii(chr(code))[1:-1] for code in _HIDDEN if chr(code) not in "\n\t"}
-
-
-def visible(text: str) -> str:
-    """Text that does nothing to a terminal but appear on it. Line ends and tabs stay."""
-    return text.translate(_VISIBLE)
 
 
 def one_line(text: str, limit: int = 0) -> str:

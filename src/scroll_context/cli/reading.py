@@ -1,7 +1,6 @@
 """Commands that read a store: search, show, get, sessions, stats, sql. None of them creates or changes one."""
 
 import contextlib
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +35,7 @@ from scroll_context.cli.output import (
     wrapped,
 )
 from scroll_context.errors import BadInput, IndexUnavailable, PayloadDamaged, PayloadMissing, UnknownSeq
+from scroll_context.text.words import words_of
 
 if TYPE_CHECKING:
     from scroll_context.events import Event
@@ -91,14 +91,7 @@ def search(
     for hit in hits:
         event = hit.event
         _heading(hit.seq, event.role, event.kind, event.session_id, event.created_at[:19], f"score {hit.score:.2f}")
-        echo(wrapped(one_line(hit.snippet, SNIPPET), 4), marked=_words_of(query))
-
-
-def _words_of(query: str) -> re.Pattern[str]:
-    """What matches the words of a query where they stand in a text, whatever their ending."""
-    words = [word for word in re.findall(r"\w+", query) if word not in ("AND", "OR", "NOT")]
-    stems = [re.escape(word if len(word) < 5 else word[: max(4, len(word) - 2)]) for word in words]
-    return re.compile(rf"\b(?:{'|'.join(stems)})\w*" if stems else r"(?!)", re.IGNORECASE)
+        echo(wrapped(one_line(hit.snippet, SNIPPET), 4), marked=words_of(query))
 
 
 @click.command(cls=Command)

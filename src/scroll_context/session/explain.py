@@ -5,7 +5,11 @@ the digest of each request. Replaying them gives the request again, and the hash
 tells whether it is the same to the byte. A context that cannot be replayed is reported with what the log does know.
 """
 
-from collections.abc import Callable, Iterable
+import bisect
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -14,13 +18,20 @@ from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
 from scroll_context.messages import Message
 from scroll_context.session.context import WindowedContext, context_class
-from scroll_context.session.history import lineage
+from scroll_context.session.history import forked_from
 from scroll_context.store.merge import as_recorded
 from scroll_context.store.store import Store
+from scroll_context.view.render import Rendered
 from scroll_context.view.working import RENDERER_VERSION, Departure, departures
 
 INDEX = "index: "
 """How a departure begins to say that it stands in the index."""
+EVERY = 400
+"""Events between two copies of a view."""
+NOT_KNOWN = "it was made by a newer version of Scroll, or by a context that is not installed here (see scroll-evals)"
+OTHER_MESSAGES = "the log now gives other messages than were sent; another version of Scroll made those"
+
+_seq = attrgetter("seq")
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +54,110 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     departures: tuple[Departure, ...] = ()  # what had left the view by then, in the order in which it left
 
 
+class Seen(msgspec.Struct, frozen=True):
+    """One request as it was made: the context it was rendered from, and the messages."""
+
+    request: Event
+    setup: Event  # the settings of the run: system prompt, window, tools
+    context: WindowedContext | None  # as it was just before the request; None for one that is not known here
+    rendered: Rendered | None
+    doubt: str  # why the messages may not be those that were sent; "" when they are
+
+
+class Past:
+    """The past of one session, kept so that any of its requests can be rebuilt at once, one after another.
+
+    The first look reads the session from its beginning and keeps a copy of the view every few hundred events. Later
+    looks start from the nearest copy. Events that were recorded since are read by `catch_up`. Not for two threads.
+    """
+
+    def __init__(self, store: Store, session_id: str) -> None:
+        self.store = store
+        self.session_id = session_id
+        self.requests: list[Event] = []
+        self.evictions: list[Event] = []
+        self.setups: list[Event] = []
+        self.snapshots: list[Event] = []  # without their text
+        self.upto = 0
+        self._segments: list[tuple[str, int, int | None]] = []  # session, the seqs after and until which it counts
+        self._views: dict[tuple[str, int], _Checkpoints] = {}
+
+    def catch_up(self) -> None:
+        """Take in the bookkeeping that was recorded since."""
+        if not self._segments:
+            self._segments = _segments(self.store, self.session_id)
+        kinds = {
+            Kind.REQUEST: self.requests,
+            Kind.EVICTION: self.evictions,
+            Kind.SESSION: self.setups,
+            Kind.SNAPSHOT: self.snapshots,
+        }
+        until = self.store.log.last_seq()
+        for event in self.events(self.upto, until, kind=list(kinds)):
+            kinds[Kind(event.kind)].append(
+                event if event.kind != Kind.SNAPSHOT else replace(event, content="", metadata={})
+            )
+        self.upto = until
+
+    def events(self, after: int = 0, until: int | None = None, **filters: Any) -> Iterator[Event]:
+        """The events of the session and of those that it continues, in order; filters as for EventLog.iterate."""
+        for session_id, begin, end in self._segments or _segments(self.store, self.session_id):
+            lo = max(after, begin)
+            hi = end if until is None else until if end is None else min(end, until)
+            if hi is None or lo < hi:
+                yield from self.store.log.iterate(after=lo, until=hi, session_id=session_id, **filters)
+
+    def request_at(self, seq: int) -> Event | None:
+        """The request at `seq`, or the newest one before it."""
+        at = bisect.bisect_right(self.requests, seq, key=_seq)
+        return self.requests[at - 1] if at else None
+
+    def seen(self, request: Event) -> Seen:
+        """What was sent with a request."""
+        setup = next((one for one in reversed(self.setups) if one.seq < request.seq and "tools" in one.metadata), None)
+        if setup is None:
+            raise BadInput(f"the request at seq {request.seq} was recorded without the settings of its run")
+        name, version = str(setup.metadata.get("context", "")), int(request.metadata.get("renderer", 1))
+        if context_class(name) is None or version > RENDERER_VERSION:
+            return Seen(request, setup, None, None, NOT_KNOWN)
+        context = self._views.setdefault((name, version), _Checkpoints(name, version)).before(self, request.seq)
+        sent = context
+        if "moved_from" in request.metadata:  # it was sent in another store, and showed the addresses of that one
+            past = list(self.events(until=request.seq - 1))
+            sent = _replayed(self.store, name, as_recorded(past, self.store.log.text), version)
+        return self.rendered(request, setup, context, sent)
+
+    def rendered(self, request: Event, setup: Event, context: WindowedContext, sent: WindowedContext) -> Seen:
+        """A request from its context; `sent` is the one with the addresses that the model was shown."""
+        rendered = sent.render(self.store.log.text(setup), str(request.metadata.get("digest", "")))
+        doubt = "" if rendered.hash == request.metadata.get("hash") else OTHER_MESSAGES
+        if doubt and (erased := [one.seq for one in self.events(until=request.seq) if one.is_erased]):
+            shown = ", ".join(map(str, erased[:10])) + (f" and {len(erased) - 10} more" if len(erased) > 10 else "")
+            doubt = f"seq {shown} of what it was made from were erased, so it cannot be compared with what was sent"
+        return Seen(request, setup, context, rendered, doubt)
+
+
+class _Checkpoints:
+    """Copies of the view of a session at some of its events, under the rules of one version."""
+
+    def __init__(self, name: str, version: int) -> None:
+        self._name = name
+        self._version = version
+        self._kept: list[tuple[int, WindowedContext]] = []  # after the event of this seq
+
+    def before(self, past: Past, seq: int) -> WindowedContext:
+        """The context as it was before the event at `seq`; the caller may change it."""
+        at = bisect.bisect_left(self._kept, seq, key=lambda one: one[0])
+        after, context = self._kept[at - 1] if at else (0, None)
+        context = _copied(context) if context else _replayed(past.store, self._name, (), self._version)
+        for count, event in enumerate(past.events(after, seq - 1), 1):
+            context.add(event)
+            if at == len(self._kept) and count % EVERY == 0:
+                self._kept.append((event.seq, _copied(context)))
+                at += 1
+        return context
+
+
 def explain(store: Store, seq: int, inherited: Callable[[str], Iterable[Event]] | None = None) -> Explanation:
     """The request at `seq`, or the newest one before it in its session.
 
@@ -50,73 +165,70 @@ def explain(store: Store, seq: int, inherited: Callable[[str], Iterable[Event]] 
     filled with, for the name of a context; what a fork inherits is found without it.
     """
     asked_about = store.log.get(seq)
-    past = list(lineage(store, asked_about.session_id, seq))
-    request = next((event for event in reversed(past) if event.kind == Kind.REQUEST), None)
+    past = Past(store, asked_about.session_id)
+    past.catch_up()
+    request = past.request_at(seq)
     if request is None:
         raise BadInput(
             f"no model had been asked in session {asked_about.session_id!r} up to seq {seq}, so there is no request to "
             "explain; `scroll sql \"SELECT seq FROM hist.events WHERE kind = 'request'\"` lists those there are"
         )
-    before = [event for event in past if event.seq < request.seq]
-    setup = next(
-        (event for event in reversed(before) if event.kind == Kind.SESSION and "tools" in event.metadata), None
-    )
-    if setup is None:
-        raise BadInput(f"the request at seq {request.seq} was recorded without the settings of its run")
-    name = str(setup.metadata.get("context", ""))
-    if inherited is not None:
-        before = [*inherited(name), *before]
-    context = _replayed(store, name, before, int(request.metadata.get("renderer", 1)))
-    sent = context
-    if "moved_from" in request.metadata:  # it was sent in another store, and showed the addresses of that one
-        sent = _replayed(store, name, as_recorded(before, store.log.text), int(request.metadata.get("renderer", 1)))
-    messages, doubt = _rebuilt(sent, store.log.text(setup), request)
-    if doubt and (erased := [event.seq for event in (*before, request) if event.is_erased]):
-        shown = ", ".join(map(str, erased[:10])) + (f" and {len(erased) - 10} more" if len(erased) > 10 else "")
-        doubt = f"seq {shown} of what it was made from were erased, so it cannot be compared with what was sent"
-    reply = _reply_to(store, request)
+    seen = past.seen(request)
+    name = str(seen.setup.metadata.get("context", ""))
+    begun = list(inherited(name)) if inherited is not None else []
+    if begun and seen.context is not None:
+        events = [*begun, *past.events(until=request.seq - 1)]
+        context = _replayed(store, name, events, int(request.metadata.get("renderer", 1)))
+        seen = past.rendered(request, seen.setup, context, context)
+    reply = reply_to(store, request)
     usage = reply.metadata.get("usage", {}) if reply else {}
+    plans = [event for event in (*begun, *past.evictions) if event.seq < request.seq]
     return Explanation(
         seq=request.seq,
         session_id=request.session_id,
         asked_at=request.recorded_at,
         model=request.name,
         context=name,
-        window=int(setup.metadata.get("window", 0)),
-        verified=not doubt,
-        doubt=doubt,
+        window=int(seen.setup.metadata.get("window", 0)),
+        verified=not seen.doubt,
+        doubt=seen.doubt,
         tokens=int(request.metadata.get("tokens", 0)),
         reported=int(usage.get("input_tokens", 0)),
         cached=int(usage.get("cache_read_tokens", 0)),
         reply=reply.seq if reply else None,
-        tools=tuple(str(one["name"]) for one in setup.metadata["tools"]),
-        messages=messages,
-        departures=_departures(context, before),
+        tools=tuple(str(one["name"]) for one in seen.setup.metadata["tools"]),
+        messages=seen.rendered.messages if seen.rendered else (),
+        departures=_departures(seen.context, plans),
     )
 
 
-def _replayed(store: Store, name: str, before: list[Event], version: int) -> WindowedContext | None:
-    """The context as it was after these events, by the rules of that time; None for one that is not known here."""
+def _segments(store: Store, session_id: str) -> list[tuple[str, int, int | None]]:
+    """The sessions that one continues and itself, oldest first, each with the seqs that count."""
+    found: list[tuple[str, int, int | None]] = [(session_id, 0, None)]
+    while first := next(store.log.iterate(session_id=found[0][0]), None):
+        origin = forked_from(store, first)
+        if origin is None:
+            break
+        found[0] = (found[0][0], origin[1], found[0][2])
+        found.insert(0, (origin[0], 0, origin[1]))
+    return found
+
+
+def _replayed(store: Store, name: str, events: Iterable[Event], version: int) -> WindowedContext:
+    """A context of a known name after these events, by the rules of that version."""
     found = context_class(name)
-    if found is None or version > RENDERER_VERSION:
-        return None
+    assert found is not None
     context = found(store.log.text, version)
-    for event in before:
+    for event in events:
         context.add(event)
     return context
 
 
-def _rebuilt(context: WindowedContext | None, system: str, request: Event) -> tuple[tuple[Message, ...], str]:
-    """The messages of the request, and why they may not be what was sent ("" when they are)."""
-    if context is None:
-        return (
-            (),
-            "it was made by a newer version of Scroll, or by a context that is not installed here (see scroll-evals)",
-        )
-    rendered = context.render(system, str(request.metadata.get("digest", "")))
-    if rendered.hash == request.metadata.get("hash"):
-        return rendered.messages, ""
-    return rendered.messages, "the log now gives other messages than were sent; another version of Scroll made those"
+def _copied(context: WindowedContext) -> WindowedContext:
+    """A context that can go on without changing this one. What contexts hold besides the view are values."""
+    twin = copy.copy(context)
+    twin.view = context.view.copy()
+    return twin
 
 
 def _departures(context: WindowedContext | None, before: list[Event]) -> tuple[Departure, ...]:
@@ -129,7 +241,7 @@ def _departures(context: WindowedContext | None, before: list[Event]) -> tuple[D
     return tuple(replace(one, now="not shown") if one.now.startswith(INDEX) else one for one in left)
 
 
-def _reply_to(store: Store, request: Event) -> Event | None:
+def reply_to(store: Store, request: Event) -> Event | None:
     """The reply that the request got: the first one after it, unless another request came first."""
     after = store.log.iterate(after=request.seq, session_id=request.session_id, kind=[Kind.REQUEST, Kind.CONVERSATION])
     following = next((event for event in after if event.role != "user"), None)  # who may speak while it is on its way

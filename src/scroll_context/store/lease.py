@@ -10,6 +10,8 @@ import fcntl
 import hashlib
 import os
 import socket
+import struct
+import sys
 import threading
 import time
 from pathlib import Path
@@ -61,7 +63,7 @@ class Lease:
 
 def take(folder: Path, session_id: str, since: str, wait: float = 0.0) -> Lease:
     """Take the lease of a session, waiting up to `wait` seconds. Raises SessionBusy, which names the holder."""
-    path = folder.absolute() / f"{hashlib.sha256(session_id.encode()).hexdigest()[:32]}.json"
+    path = _file(folder, session_id)
     holder = Holder(session_id, os.getpid(), socket.gethostname(), since)
     deadline = time.monotonic() + wait
     while True:
@@ -76,6 +78,35 @@ def take(folder: Path, session_id: str, since: str, wait: float = 0.0) -> Lease:
                 holder=taken,
             )
         time.sleep(AGAIN_SECONDS)
+
+
+def holder_of(folder: Path, session_id: str) -> Holder | None:
+    """Who has a session open now; None when it is free. Looking takes no lock and changes nothing."""
+    path = _file(folder, session_id)
+    with _table_lock:
+        if (own := _held.get((os.getpid(), str(path)))) is not None:
+            return own  # and the file is not opened: closing it would free our own lock
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            return _written(handle, Holder(session_id, 0, "", "")) if _is_locked(handle) else None
+        finally:
+            os.close(handle)
+
+
+def _is_locked(handle: int) -> bool:
+    """Whether another process has a record lock on an open file. The layouts are those of `struct flock`."""
+    layout, kind = ("qqihh", 3) if sys.platform == "darwin" else ("hhqqi4x", 0)
+    fields = [0] * 5
+    fields[kind] = fcntl.F_WRLCK
+    answer = fcntl.fcntl(handle, fcntl.F_GETLK, struct.pack(layout, *fields))
+    return bool(struct.unpack(layout, answer)[kind] != fcntl.F_UNLCK)
+
+
+def _file(folder: Path, session_id: str) -> Path:
+    return folder.absolute() / f"{hashlib.sha256(session_id.encode()).hexdigest()[:32]}.json"
 
 
 def _try(path: Path, holder: Holder) -> Lease | Holder:

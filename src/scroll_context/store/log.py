@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from scroll_context.errors import ScrollError, StoreError, UnknownSeq
+from scroll_context.errors import ScrollError, StoreError, StoreReadOnly, UnknownSeq
 from scroll_context.events import EVERYTHING, STORE_SESSION, Draft, Event, Grant, Kind
 from scroll_context.store import schema
 from scroll_context.store.payloads import PayloadStore
@@ -112,6 +112,7 @@ class EventLog:
         self.payloads = payloads
         self.lock_timeout = lock_timeout
         self.on_append: Callable[[], None] | None = None  # told after each commit of this process
+        self.read_only = False  # whoever opened it only looks: every append is refused
         self._closed = False
         self._readers: list[_Reader] = []  # as many as there ever were queries at once
         self._idle: list[_Reader] = []  # those that nobody uses; the last one has the freshest cache
@@ -195,6 +196,8 @@ class EventLog:
                 self._was_shared = len(batch) > 1
                 if self._closed:
                     raise schema.closed(self.path, "append")
+                if self.read_only:
+                    raise StoreReadOnly(f"{self.path} was opened to be read; nothing was written")
                 answers = self._writer.write([(row, ticket.epoch) for ticket in batch for row in ticket.rows])
             at = 0
             for ticket in batch:

@@ -43,7 +43,11 @@ class Stats(msgspec.Struct, frozen=True):
 
 
 class Store:
-    """Owns the three parts of a store. Use as a context manager, or call close()."""
+    """Owns the three parts of a store. Use as a context manager, or call close().
+
+    One that is opened as `read_only` refuses every append and finishes nothing that another process left undone; only
+    its search index may catch up with the log.
+    """
 
     def __init__(
         self,
@@ -53,15 +57,19 @@ class Store:
         lock_timeout: float = 30.0,
         limits: StoreLimits | None = None,
         embedder: Embedder | None = None,
+        read_only: bool = False,
     ) -> None:
         self.folder = Path(folder)
         self.payloads = PayloadStore(self.folder / "payloads")
         self.log = EventLog(self.folder, self.payloads, create=create, lock_timeout=lock_timeout, limits=limits)
+        self.log.read_only = read_only
         for part in ("", "log.db", "log.db-wal", "log.db-shm", "payloads", "index"):
             schema.make_private(self.folder / part)  # a store of an earlier version was as open as the umask let it be
         self.index = SearchIndex(self.folder / "index", self.log, self.payloads)
         self.meaning = MeaningIndex(self.folder / "meaning", self.log, embedder) if embedder else None
         self.log.on_append = self.index.notify
+        if read_only:
+            return
         self.payloads.sweep()
         if has_chores(self.log):  # a process was killed while it erased something
             with contextlib.suppress(StoreReadOnly, StoreLocked):

@@ -15,6 +15,17 @@ _UNSEEN = re.compile(
     "\ud800-\udfff]"
 )
 
+_HIDDEN = (  # control characters; marks of direction; what takes no room; separators of lines; tags
+    *range(0x20), *range(0x7F, 0xA0), 0x61C, 0x180E, 0x200B, 0x200E, 0x200F, *range(0x2028, 0x202F),
+    *range(0x2060, 0x2070), 0xFEFF, 0xFFF9, 0xFFFA, 0xFFFB, *range(0xE0000, 0xE0080),
+)  # fmt: skip
+_VISIBLE = {code: ascii(chr(code))[1:-1] for code in _HIDDEN if chr(code) not in "\n\t"}
+
+
+def visible(text: str) -> str:
+    """Text that does nothing to a terminal or a page but appear on it. Line ends and tabs stay."""
+    return text.translate(_VISIBLE)
+
 
 def printable(text: str) -> str:
     """The text without escape sequences, control codes, direction marks and invisible characters."""

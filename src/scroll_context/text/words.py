@@ -78,3 +78,10 @@ def _singular(word: str) -> str:
     if word.endswith(("sses", "shes", "ches", "xes", "zes")):
         return word[:-2]
     return word[:-1]
+
+
+def words_of(query: str) -> re.Pattern[str]:
+    """What matches the words of a query where they stand in a text, whatever their ending."""
+    words = [word for word in re.findall(r"\w+", query) if word not in ("AND", "OR", "NOT")]
+    stems = [re.escape(word if len(word) < 5 else word[: max(4, len(word) - 2)]) for word in words]
+    return re.compile(rf"\b(?:{'|'.join(stems)})\w*" if stems else r"(?!)", re.IGNORECASE)

@@ -1,0 +1,65 @@
+"""The command that shows a store in the browser."""
+
+import os
+import secrets
+import socket
+from pathlib import Path
+
+import click
+
+from scroll_context.cli.options import agent_option, require_store, session_option, store_option, task_option
+from scroll_context.cli.output import Command, note
+from scroll_context.errors import BadInput
+
+TOKEN = "SCROLL_SERVE_TOKEN"
+"""The variable with the token, for those who want the same address each time."""
+
+
+@click.command(cls=Command)
+@store_option
+@session_option
+@agent_option
+@task_option
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8378, show_default=True, help="The port; 0 for any.")
+@click.option("--name", "names", multiple=True, metavar="HOST", help="A further name that browsers may use.")
+@click.option("--open", "open_browser", is_flag=True, help="Open the address in a browser.")
+def serve(
+    store: Path, session: str | None, agent: str | None, task: str | None, host: str, port: int,
+    names: tuple[str, ...], open_browser: bool,
+) -> None:  # fmt: skip
+    """See a store in the browser, and what the model saw.
+
+    Reads only, also while agents write to the store. The address that is printed has a random token in it, or the one
+    of SCROLL_SERVE_TOKEN. With --session, --agent or --task nothing else can be seen.
+
+    \b
+    Examples:
+      scroll serve
+      scroll serve --open --port 0
+      scroll serve --task garden
+    """
+    try:
+        from scroll_context.web.app import Inspector, address, hosts_of
+        from scroll_context.web.app import serve as serve_site
+    except ImportError as error:
+        raise BadInput(
+            f"scroll serve needs the web extra, which is not installed ({error}). "
+            "Install it with: pip install 'scroll-context[web]'"
+        ) from error
+    from scroll_context.events import Grant
+    from scroll_context.store.store import Store
+
+    require_store(store)
+    grant = Grant(session_id=session, task_id=task, agent_id=agent)
+    with (
+        Store(store, read_only=True) as opened,
+        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as listening,
+    ):
+        token = os.environ.get(TOKEN) or secrets.token_urlsafe(24)
+        bound = listening.getsockname()[1]
+        where = address(host, bound, token)
+        note(f"the inspector is at {where}")
+        if open_browser:
+            click.launch(where)
+        serve_site(Inspector(opened, grant), listening, token, hosts_of(host, bound, names))

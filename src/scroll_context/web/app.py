@@ -1,0 +1,356 @@
+"""The site: its routes, and serving it. A page is a function of a request that reads the store and fills a template.
+
+Pages are plain functions, which Starlette runs in threads. What they keep between requests is bounded: sums for each
+session (catalogue.py), and the pasts of the few sessions that were looked at last.
+"""
+
+import contextlib
+import socket
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import anyio
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from scroll_context import __version__
+from scroll_context.errors import IndexUnavailable, PayloadDamaged, PayloadMissing, ScrollError, StoreError
+from scroll_context.events import EVERYTHING, Event, Grant, Kind
+from scroll_context.session.explain import Past
+from scroll_context.store.store import Store
+from scroll_context.text.words import words_of
+from scroll_context.web import steps
+from scroll_context.web.catalogue import Catalogue, SessionSums, matching
+from scroll_context.web.guard import Guard
+from scroll_context.web.markup import environment
+
+SESSIONS = 50  # on one page
+HITS = 30
+PASTS = 4  # sessions whose views are kept
+TEXT = 4_000  # characters of a text that a page shows at once
+PIECE = 200_000  # bytes of a long text that are loaded at a time
+SPAN = 200  # events of a span on one page
+IMAGES = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF8": "image/gif",
+}
+LOOK_SECONDS = 0.5  # between two looks for new events
+KINDS = [Kind.CONVERSATION, Kind.CELL, Kind.OBSERVATION, Kind.TOOL_CALL, Kind.TOOL_RESULT, Kind.ARTIFACT]
+
+
+class Inspector:
+    """The pages over one store, within a grant."""
+
+    def __init__(self, store: Store, grant: Grant = EVERYTHING) -> None:
+        self.store = store
+        self.grant = grant
+        self.catalogue = Catalogue(store, grant)
+        self.templates = environment()
+        self.templates.globals.update(version=__version__, text_chars=TEXT, is_image=self.is_image)
+        self._pasts: OrderedDict[str, tuple[Past, threading.Lock]] = OrderedDict()
+        self._pasts_lock = threading.Lock()
+        self._erasure = 0
+
+    def routes(self) -> list[Route | Mount]:
+        return [
+            Route("/", self.sessions),
+            Route("/search", self.search),
+            Route("/session/{session:path}", self.session),
+            Route("/steps/{session:path}", self.steps),
+            Route("/live/{session:path}", self.live),
+            Route("/event/{seq:int}", self.event),
+            Route("/event/{seq:int}/text", self.text),
+            Route("/event/{seq:int}/download", self.download),
+            Route("/event/{seq:int}/image", self.image),
+            Route("/events/{lo:int}-{hi:int}", self.events),
+            Mount("/static", StaticFiles(packages=[("scroll_context.web", "static")])),
+        ]
+
+    # what pages share -----------------------------------------------------------------------------------
+
+    def page(self, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+        return HTMLResponse(self.templates.get_template(template).render(**values), status)
+
+    def event_at(self, seq: int) -> Event:
+        found = self.store.log.get_many([seq], self.grant)
+        if not found:
+            raise HTTPException(
+                404, f"No event has seq {seq} within reach; the log ends at {self.store.log.last_seq()}."
+            )
+        return found[0]
+
+    def known(self, session_id: str) -> SessionSums:
+        found = self.catalogue.get(session_id)
+        if found is None:
+            raise HTTPException(404, "There is no such session within reach.")
+        return found
+
+    @contextlib.contextmanager
+    def past(self, session_id: str) -> Iterator[Past]:
+        """The past of a session, up to date, for this thread alone."""
+        with self._pasts_lock:
+            if (erasure := self.store.log.newest_erasure()) != self._erasure:
+                self._erasure = erasure
+                self._pasts.clear()
+            if session_id not in self._pasts:
+                self._pasts[session_id] = Past(self.store, session_id), threading.Lock()
+            self._pasts.move_to_end(session_id)
+            while len(self._pasts) > PASTS:
+                self._pasts.popitem(last=False)
+            past, lock = self._pasts[session_id]
+        with lock:
+            past.catch_up()
+            yield past
+
+    def is_image(self, event: Event) -> bool:
+        """Whether the payload of an event is a picture that a browser may show: never one that can hold a script."""
+        return event.payload is not None and event.payload.media_type.split(";")[0] in IMAGES.values()
+
+    # pages ----------------------------------------------------------------------------------------------
+
+    def sessions(self, request: Request) -> Response:
+        """The list of sessions."""
+        asked = {name: request.query_params.get(name, "") for name in ("q", "agent", "task", "from", "to", "state")}
+        everything = self.catalogue.sessions()
+        found = list(matching(everything, asked["q"], asked["agent"], asked["task"], asked["from"], asked["to"]))
+        if asked["state"]:
+            found = [one for one in found if self.catalogue.state(one.session_id) == asked["state"]]
+        number = max(1, _int(request.query_params.get("page"), 1))
+        shown = found[(number - 1) * SESSIONS : number * SESSIONS]
+        others = urlencode({name: value for name, value in asked.items() if value})
+        return self.page(
+            "sessions.html",
+            rows=[(one, self.catalogue.state(one.session_id)) for one in shown],
+            found=len(found),
+            total=len(everything),
+            agents=sorted({one.agent_id for one in everything if one.agent_id}),
+            tasks=sorted({one.task_id for one in everything if one.task_id}),
+            asked=asked,
+            number=number,
+            pages=-(-len(found) // SESSIONS),
+            others=others,
+        )
+
+    def search(self, request: Request) -> Response:
+        """Search in the whole store, with the filters of `ms.search`."""
+        names = ("q", "session", "agent", "task", "kind", "role", "from", "to", "lo", "hi")
+        asked = {name: request.query_params.get(name, "").strip() for name in names}
+        hits: Any = []
+        trouble = ""
+        if asked["q"]:
+            lo, hi = _int(asked["lo"], 0), _int(asked["hi"], 0)
+            try:
+                hits = self.store.index.search(
+                    asked["q"], k=HITS, grant=self.grant, session_id=asked["session"] or None,
+                    agent_id=asked["agent"] or None, task_id=asked["task"] or None, kind=asked["kind"] or None,
+                    role=asked["role"] or None, created_from=asked["from"] or None, created_to=asked["to"] or None,
+                    seq_range=(lo, hi or self.store.log.last_seq()) if lo or hi else None,
+                )  # fmt: skip
+                trouble = hits.note
+            except IndexUnavailable as error:
+                trouble = str(error)
+        return self.page(
+            "search.html", asked=asked, hits=hits, trouble=trouble, words=words_of(asked["q"]), kinds=KINDS
+        )
+
+    def session(self, request: Request) -> Response:
+        """A session, from its beginning or from the step at a seq."""
+        sums = self.known(request.path_params["session"])
+        at = request.query_params.get("at", "")
+        after = 0
+        if at:
+            log = self.store.log
+            newest = steps.earlier(log, sums.session_id, sums.last_seq + 1) if at == "end" else None
+            after = steps.beginning(log, sums.session_id, _int(at, 0)) if newest is None else newest
+        shown = steps.page(self.store.log, sums.session_id, after=after, grant=self.grant)
+        return self.page(
+            "session.html",
+            sums=sums,
+            state=self.catalogue.state(sums.session_id),
+            page=shown,
+            after=after,
+            before=steps.earlier(self.store.log, sums.session_id, shown.first) if shown.first else None,
+            at=at,
+            loose=steps.arguments_of,
+        )
+
+    def steps(self, request: Request) -> Response:
+        """One page of a session, for a page that is already open."""
+        sums = self.known(request.path_params["session"])
+        after = _int(request.query_params.get("after"), 0)
+        before = _int(request.query_params.get("before"), 0) or None
+        if after < 0:
+            found = steps.earlier(self.store.log, sums.session_id, before or 0)
+            if found is None:
+                return Response(status_code=204)
+            after = found
+        shown = steps.page(self.store.log, sums.session_id, after=after, before=before, grant=self.grant)
+        return self.page("steps.html", sums=sums, page=shown, after=after, before=before, loose=steps.arguments_of)
+
+    def event(self, request: Request) -> Response:
+        """One event, for ever at this address."""
+        event = self.event_at(request.path_params["seq"])
+        answers = self.store.log.query(
+            "SELECT seq, kind, name FROM event WHERE session_id = ? AND seq > ? AND seq <= ? AND reply_to = ? LIMIT 20",
+            [event.session_id, event.seq, event.seq + 2_000, event.seq],
+        )
+        return self.page("event.html", event=event, answers=answers)
+
+    def events(self, request: Request) -> Response:
+        """The events that a line of an index stands for."""
+        lo, hi = request.path_params["lo"], request.path_params["hi"]
+        session = request.query_params.get("session") or None
+        if session is None and (first := self.store.log.get_many([lo], self.grant)):
+            session = first[0].session_id  # spans are written for one session
+        found: list[Event] = []
+        more = False
+        for event in self.store.log.iterate(after=lo - 1, until=hi, session_id=session, grant=self.grant):
+            if more := len(found) >= SPAN:
+                break
+            found.append(event)
+        template = "span.html" if "part" not in request.query_params else "span_part.html"
+        return self.page(template, lo=lo, hi=hi, events=found, more=more)
+
+    def text(self, request: Request) -> Response:
+        """A piece of a long text, for a page that is already open."""
+        event = self.event_at(request.path_params["seq"])
+        start = max(0, _int(request.query_params.get("start"), 0))
+        if event.payload is None:
+            return self.page("text.html", event=event, text=event.content, next=None, start=0)
+        if not event.payload.is_text:
+            raise HTTPException(404, "This payload is not text.")
+        try:
+            data = self.store.payloads.piece(event.payload.digest, start, PIECE)
+        except (PayloadMissing, PayloadDamaged) as error:
+            raise HTTPException(404, str(error)) from error
+        while data and start + len(data) < event.payload.size and data[-1] & 0xC0 == 0x80:
+            data = data[:-1]  # to the beginning of a character
+        if data and start + len(data) < event.payload.size and data[-1] >= 0xC0:
+            data = data[:-1]
+        end = start + len(data)
+        following = end if data and end < event.payload.size else None
+        return self.page("text.html", event=event, text=data.decode("utf-8", "replace"), next=following, start=start)
+
+    def download(self, request: Request) -> Response:
+        """The bytes of an event: its payload, or its text."""
+        event = self.event_at(request.path_params["seq"])
+        endings = {"application/json": "json", "image/png": "png", "image/jpeg": "jpg", "image/gif": "gif"}
+        media = event.payload.media_type.split(";")[0] if event.payload else "text/plain"
+        ending = endings.get(media, "txt" if event.payload is None or event.payload.is_text else "bin")
+        headers = {
+            "content-disposition": f'attachment; filename="seq-{event.seq}.{ending}"',
+            "content-security-policy": "sandbox",
+        }
+        if event.payload is None:
+            return Response(event.content.encode(), media_type="application/octet-stream", headers=headers)
+        pieces = self.store.payloads.chunks(event.payload.digest)
+        try:
+            first = next(pieces, b"")
+        except (PayloadMissing, PayloadDamaged) as error:
+            raise HTTPException(404, str(error)) from error
+
+        def body() -> Iterator[bytes]:
+            yield first
+            yield from pieces
+
+        return StreamingResponse(body(), media_type="application/octet-stream", headers=headers)
+
+    def image(self, request: Request) -> Response:
+        """A picture. What it is, its first bytes say, not what was recorded with it."""
+        event = self.event_at(request.path_params["seq"])
+        if event.payload is None or not self.is_image(event):
+            raise HTTPException(404, "This event is no picture.")
+        try:
+            data = self.store.payloads.read(event.payload.digest)
+        except (PayloadMissing, PayloadDamaged) as error:
+            raise HTTPException(404, str(error)) from error
+        media = next((kind for magic, kind in IMAGES.items() if data.startswith(magic)), None)
+        if media is None:
+            raise HTTPException(404, "This payload is not the picture that it claims to be.")
+        return Response(data, media_type=media, headers={"content-security-policy": "default-src 'none'; sandbox"})
+
+    # live -----------------------------------------------------------------------------------------------
+
+    async def live(self, request: Request) -> Response:
+        """Tells an open page of a session, whenever there is something new, how far the session has come."""
+        session_id = request.path_params["session"]
+        sums = await run_in_threadpool(self.known, session_id)
+
+        def look() -> tuple[int, str]:
+            newest = self.store.log.tail(1, session_id=session_id)
+            return newest[0].seq if newest else 0, self.catalogue.state(session_id)
+
+        async def messages() -> AsyncIterator[str]:
+            told = (_int(request.query_params.get("seq"), sums.last_seq), "")
+            quiet = 0.0
+            while not await request.is_disconnected():
+                now = await run_in_threadpool(look)
+                if now != told:
+                    told, quiet = now, 0.0
+                    yield f"data: {now[0]} {now[1]}\n\n"
+                elif quiet > 15:
+                    quiet = 0.0
+                    yield ": still here\n\n"
+                await anyio.sleep(LOOK_SECONDS)
+                quiet += LOOK_SECONDS
+
+        return StreamingResponse(messages(), media_type="text/event-stream")
+
+
+def application(inspector: Inspector, *, token: str, hosts: list[str], cookie: str = "scroll") -> Starlette:
+    """The site behind its guard."""
+
+    def refused(_: Request, error: Exception) -> Response:
+        status = (
+            error.status_code if isinstance(error, HTTPException) else 503 if isinstance(error, StoreError) else 400
+        )
+        said = error.detail if isinstance(error, HTTPException) else str(error)
+        return inspector.page("error.html", status, status_code=status, said=said)
+
+    guard = Middleware(Guard, token=token, hosts=hosts, cookie=cookie)
+    handlers: Any = {HTTPException: refused, ScrollError: refused}
+    return Starlette(routes=inspector.routes(), middleware=[guard], exception_handlers=handlers)
+
+
+def hosts_of(host: str, port: int, names: tuple[str, ...] = ()) -> list[str]:
+    """The values of the Host header that mean this server."""
+    shown = f"[{host}]" if ":" in host else host
+    every = dict.fromkeys(["127.0.0.1", "localhost", "[::1]", shown, *names])
+    return [f"{name}:{port}" for name in every] + (list(every) if port == 80 else [])
+
+
+def serve(inspector: Inspector, listening: socket.socket, token: str, hosts: list[str]) -> None:
+    """Serve until the process is interrupted."""
+    import uvicorn
+
+    port = listening.getsockname()[1]
+    app = application(inspector, token=token, hosts=hosts, cookie=f"scroll-{port}")
+    config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1, server_header=False, lifespan="off")
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+def address(host: str, port: int, token: str, path: str = "/") -> str:
+    """What the person opens in a browser."""
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{port}{path}?{urlencode({'token': token})}"
+
+
+def session_path(session_id: str) -> str:
+    return f"/session/{quote(session_id, safe='')}"
+
+
+def _int(text: str | None, otherwise: int) -> int:
+    try:
+        return int(text or "")
+    except ValueError:
+        return otherwise

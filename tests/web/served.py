@@ -1,0 +1,62 @@
+"""An inspector served on a port of this machine, and a reader of its pages without a browser."""
+
+import http.client
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+import pytest
+
+from scroll_context.events import Grant
+from scroll_context.store.store import Store
+
+uvicorn = pytest.importorskip("uvicorn", reason="the web extra is not installed")
+pytest.importorskip("starlette", reason="the web extra is not installed")
+
+from scroll_context.web.app import Inspector, application, hosts_of  # noqa: E402
+
+TOKEN = "correct-horse"
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+
+class Site:
+    """An inspector that listens on a port of this machine, in a thread of this process."""
+
+    def __init__(self, store: Store, grant: Grant) -> None:
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self.listening.getsockname()[1]
+        self.address = f"http://127.0.0.1:{self.port}"
+        self.inspector = Inspector(store, grant)
+        app = application(self.inspector, token=TOKEN, hosts=hosts_of("127.0.0.1", self.port), cookie="scroll")
+        config = uvicorn.Config(app, log_level="error", lifespan="off", timeout_graceful_shutdown=1)
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self.listening]})
+        self._thread.start()
+
+    def get(self, path: str, *, cookie: str = f"scroll={TOKEN}", host: str = "", method: str = "GET") -> Answer:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        headers = {"Host": host or f"127.0.0.1:{self.port}"} | ({"Cookie": cookie} if cookie else {})
+        connection.request(method, path, headers=headers)
+        answer = connection.getresponse()
+        found = Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
+        connection.close()
+        return found
+
+    def close(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(10)
+        self.listening.close()
+
+
+Serve = Callable[..., AbstractContextManager[Site]]
