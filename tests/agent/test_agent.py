@@ -116,6 +116,16 @@ def test_a_limit_ends_a_run_that_can_go_on(opened: Opened, limits: Limits, state
     assert Agent(session, ScriptedModel(["done"])).run().answer == "done"
 
 
+def test_the_model_is_told_how_many_replies_it_has(opened: Opened) -> None:
+    session = opened()
+    cell = Reply(tool_calls=(ToolCall("", "exec", {"source": "print(1)"}),))
+    model = ScriptedModel([cell] * 5)
+    assert Agent(session, model, limits=Limits(steps=5)).run("go").state == "steps"
+    assert "You have 5 replies for a request" in model.requests[0].messages[0].text
+    told = ["3 more replies, then" in request.messages[-1].text for request in model.requests]
+    assert told == [False, False, True, False, False]
+
+
 def test_an_overflow_evicts_and_asks_once_more(opened: Opened) -> None:
     session = opened()
     cells = [exec_cell(f"print('{n} ' * 700)") for n in range(8)]

@@ -37,7 +37,7 @@ def test_every_function_that_is_named_exists_and_every_function_is_named() -> No
 @pytest.mark.parametrize(
     "rule",
     [
-        "1,000 rows", "always a list", "the whole question, then", "standing instructions", "both said and denied",
+        "1,000 rows", "always a list", "the whole question, a few", "standing instructions", "both said and denied",
         "first or initial", "what did you recommend", "To count", "merge neighbours", "never evidence", "read back",
         "`scope=`", "`all_agents=True`",
     ],

@@ -255,7 +255,7 @@ def test_calls_inside_a_cell_are_told_as_they_happen(opened: Opened) -> None:
 
     session = opened(tools=[fetch], ask=lambda *_: AskReply("yes"))
     session.subscribe(lambda event: told.append(f"{event.kind} {event.name}"))
-    assert cell(session, "print(fetch(), ask('is it?', 'text'))") == "1 yes"
+    assert cell(session, "print(fetch(), ask('is it?', 'text'))").splitlines()[0] == "1 yes"
     assert known == [["cell exec", "tool_call fetch"]]
     assert told[2:] == ["tool_result fetch", "tool_call ask", "tool_result ask", "observation exec"]
 
@@ -279,7 +279,7 @@ def test_a_large_result_arrives_as_a_value(opened: Opened) -> None:
         return {"rows": ["x" * 100] * 30_000}
 
     session = opened(tools=[report])
-    assert cell(session, "r = report()\nprint(type(r).__name__, len(r['rows']))") == "dict 30000"
+    assert cell(session, "r = report()\nprint(type(r).__name__, len(r['rows']))").startswith("dict 30000\n")
 
 
 def test_a_cell_that_prints_too_much_keeps_everything(store: Store, opened: Opened) -> None:

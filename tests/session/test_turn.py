@@ -109,10 +109,14 @@ def test_a_turn_without_the_agent(store: Store, opened: Opened) -> None:
     request = session.view("You work.", window=8_000, model_name="host")
     assert [m.role for m in request.messages] == ["system", "user"]
     session.replied(Reply(tool_calls=(ToolCall("a", "exec", {}), ToolCall("b", "double", {"number": 4}))))
-    assert session.run("x = double(21)\nprint(x)", "a").content == "42"
+    assert session.run("x = double(21)\nprint(x)", "a").content.startswith("42\n[1 call of tools, ")
     assert session.call_tool(ToolCall("b", "double", {"number": 4})).content == "8"
     shown = session.view("You work.", window=8_000, model_name="host").messages
-    assert [(m.role, m.text) for m in shown[2:]] == [("assistant", ""), ("tool", "42"), ("tool", "8")]
+    assert [(m.role, m.text.partition("\n")[0]) for m in shown[2:]] == [
+        ("assistant", ""),
+        ("tool", "42"),
+        ("tool", "8"),
+    ]
     session.replied(Reply(text="done"))
     for request_event in store.log.iterate(kind=Kind.REQUEST):
         assert explain(store, request_event.seq).verified
@@ -140,9 +144,9 @@ def test_tools_can_be_added_to_an_open_session(opened: Opened) -> None:
         return 2
 
     session = opened(tools=[first])
-    assert session.run("kept = first()\nprint(kept)").content == "1"
+    assert session.run("kept = first()\nprint(kept)").content.splitlines()[0] == "1"
     session.add_tools([second])
-    assert session.run("print(kept + second() + first())").content == "4"
+    assert session.run("print(kept + second() + first())").content.splitlines()[0] == "4"
     with pytest.raises(BadInput, match="is taken"):
         session.add_tools([second])
 
@@ -212,7 +216,7 @@ def test_a_quota_refuses_cells_calls_and_messages(store: Store, opened: Opened) 
     made = len(calls)
     session.close()
     with Session.resume(store, "s", tools=[count], options=SessionOptions(quota=Quota(events=1_000))) as larger:
-        assert larger.run("print(count())").content == str(made + 1)
+        assert larger.run("print(count())").content.splitlines()[0] == str(made + 1)
 
 
 def test_the_budget_of_the_view_is_a_setting_of_the_session(store: Store) -> None:

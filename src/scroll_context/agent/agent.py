@@ -33,6 +33,7 @@ else:
 
     T = TypeVar("T")
 
+FEW_STEPS = 3  # replies left when the model is told
 EMPTY_REPLIES = 2  # that are answered with a notice; the next one ends the run
 CUT_REPLIES = 2  # that ended at the limit of output tokens and are answered with a notice; the next one ends the run
 STOPPED = "not run: the user stopped the work before this call"
@@ -122,7 +123,7 @@ class Agent(Generic[T]):
         actions, toolbox = self.session.context.actions, self.session.environment.toolbox
         specs = tuple(exec_spec(name) for name in self.tool_names) if actions.exec else toolbox.specs()
         self.specs = (*specs, self.finish_tool) if self.finish_tool is not None else specs
-        self.system = system_prompt(self.session, self.tool_names, self.instructions)
+        self.system = system_prompt(self.session, self.tool_names, self.instructions, self.limits.steps)
 
     # running --------------------------------------------------------------------------------------------
 
@@ -151,6 +152,8 @@ class Agent(Generic[T]):
             self.totals.seconds = time.monotonic() - started
             if ended := self._reached_limit():
                 return ended, "", None
+            if self.limits.steps == self.totals.steps + FEW_STEPS and self.totals.steps:
+                self.session.notice(f"{FEW_STEPS} more replies, then this run stops. Finish, or say what is open.")
             reply = self._step()
             if reply.finish_reason == "stopped":
                 return "stopped", reply.text, None

@@ -44,7 +44,9 @@ def answer_tool(wanted: type) -> Tool[..., Any]:
     return tool(answer)
 
 
-def system_prompt(session: "Session", tool_names: tuple[str, ...], instructions: str = "") -> str:
+def system_prompt(
+    session: "Session", tool_names: tuple[str, ...], instructions: str = "", steps: int | None = None
+) -> str:
     """The constant beginning of every request of a session."""
     actions = session.context.actions
     tools = session.environment.toolbox.describe()
@@ -52,6 +54,8 @@ def system_prompt(session: "Session", tool_names: tuple[str, ...], instructions:
     there = {"tools": bool(tools), "ask": session.environment.ask is not None, "evidence": not (tools and alone)}
     without = {name for name, is_there in there.items() if not is_there}
     parts = [part(name).replace("{tools}", tools) for name in actions.prompts if name not in without]
+    if steps is not None:
+        parts[0] += f" You have {steps} replies for a request, calls included."
     if instructions:
         parts.append(instructions.strip())
     text = "\n\n".join(parts).replace("{exec}", " or ".join(tool_names))

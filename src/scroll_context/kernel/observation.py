@@ -11,7 +11,10 @@ _NAMES_SHOWN = 20
 _NAME_CHARS = 60
 
 
-def observation(result: CellResult) -> str:
+LONG_CELL = 2.0  # seconds, from which a cell without calls tells its time
+
+
+def observation(result: CellResult, tool_calls: int = 0) -> str:
     """Everything about a finished cell that belongs into the model's view."""
     parts: list[str] = []
     if result.stdout:
@@ -26,6 +29,9 @@ def observation(result: CellResult) -> str:
         parts.append(host_names_are_back(result.rebound))
     if result.restore is not None:
         parts.append(restored(result.restore))
+    if tool_calls or result.duration >= LONG_CELL:
+        called = f"{tool_calls:,} call{'s' * (tool_calls > 1)} of tools, " if tool_calls else ""
+        parts.append(f"[{called}{result.duration:,.1f} s]")
     return "\n".join(parts)
 
 

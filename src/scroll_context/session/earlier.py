@@ -12,11 +12,12 @@ from scroll_context.store.log import EventLog, SessionInfo
 from scroll_context.text.stance import standing
 from scroll_context.text.terms import TermTable, title
 from scroll_context.view.eviction import Budget, newest_standing, standing_limit
-from scroll_context.view.index import TERMS, EarlierWork, Standing, Topic, outline
+from scroll_context.view.index import EarlierWork, Standing, Topic, outline
 
 MOST_EVENTS = 40_000  # of the newest sessions that are read
 TURNS = 96  # of a session, spread over it, whose words are counted
 TURN_CHARS = 2_000  # of a turn
+SESSION_TERMS = 4  # more of them find a session less often by the words of a question (26 chats of BEAM, 461 questions)
 FEW_TURNS = 3  # up to which a title tells more than terms
 OUTLINE_TOKENS = 4_000
 
@@ -53,7 +54,7 @@ def _told(sessions: Sequence[SessionInfo], said: dict[str, list[Event]]) -> list
         table.add(texts)
     topics = []
     for number, (info, texts) in enumerate(spoken):
-        terms = table.terms(number)[:TERMS]
+        terms = table.terms(number)[:SESSION_TERMS]
         name = title(texts, terms) if len(texts) <= FEW_TURNS or not terms else ""
         topics.append(_topic(info, len(said[info.session_id]), name, terms))
     return topics

@@ -361,9 +361,12 @@ class Session:
             return self.answer(ToolCall(call_id, name), f"not run: {error}", "refused")
         said = {"echo": True} if echo or recalls(source) else {}
         cell = self.record(Kind.CELL, role="assistant", name=name, tool_call_id=call_id, content=source, metadata=said)
+        toolbox, memory = self.environment.toolbox, self.environment.memory
+        calls_before = toolbox.started
         result = self.environment.run(source, cell, self.cell_timeout)
-        memory = self.environment.memory
-        text = observation(result) + "".join(f"\n[note] {note}" for note in memory.notes)
+        text = observation(result, toolbox.started - calls_before) + "".join(
+            f"\n[note] {note}" for note in memory.notes
+        )
         if not result.printed_chars:
             text += searched_in_vain(memory.empty_searches)
         body: bytes | str | None = None

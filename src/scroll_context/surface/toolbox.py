@@ -80,6 +80,7 @@ class Toolbox:
         self._asking = threading.Lock()
         self._counting = threading.Lock()
         self._native: dict[str, Tool[..., Any]] = {}
+        self.started = 0  # calls of this process that were not refused
         self._calls: dict[str, int] = {}  # made so far, before a resume too, of tools with a limit
         self._slots: dict[str, threading.Semaphore] = {}
         self.add(tools)
@@ -236,6 +237,7 @@ class Toolbox:
     def _count(self, found: Tool[..., Any]) -> None:
         with self._counting:
             self._check_calls_left(found)  # again: others may have been started while the user was asked
+            self.started += 1
             if found.name in self._calls:
                 self._calls[found.name] += 1
 
