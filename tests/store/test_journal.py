@@ -13,7 +13,8 @@ import pytest
 from scroll_context.errors import BadInput, QuotaReached, SessionBusy, StoreClosed
 from scroll_context.events import Event, Kind, Scope
 from scroll_context.store import lease
-from scroll_context.store.journal import Journal, Quota
+from scroll_context.store.journal import Journal, Quota, require_idle
+from scroll_context.store.redact import Redactor
 from scroll_context.store.store import Store
 
 DRIVER = Path(__file__).with_name("lease_driver.py")
@@ -144,6 +145,76 @@ def test_the_reserve_ends_too(store: Store) -> None:
     with pytest.raises(QuotaReached, match="its reserve included"):
         said(journal, "one more")
     journal.close()
+
+
+def test_a_quota_that_was_passed_at_one_stroke_is_reached(store: Store) -> None:
+    journal = Journal(store.log, Scope("small"), quota=Quota(row_bytes=1_000, snapshot_bytes=50))
+    said(journal, "x" * 5_000)
+    assert 5_000 < journal.used.row_bytes < 6_000
+    with pytest.raises(QuotaReached, match=r"of 1,000 row bytes"):
+        journal.require_room()
+    journal.quota = Quota(snapshot_bytes=50)
+    journal.append(journal.draft(Kind.NOTICE, metadata={"bytes": 70}))
+    journal.require_room()
+    journal.append(journal.draft(Kind.SNAPSHOT, metadata={"bytes": 70}))
+    with pytest.raises(QuotaReached, match="70 of 50 snapshot bytes"):
+        journal.require_room()
+    with pytest.raises(BadInput, match="a quota of events must be at least 1, not 0"):
+        Quota(events=0)
+    journal.close()
+
+
+def test_a_resumed_session_has_used_what_it_recorded_before(store: Store, journal: Journal) -> None:
+    for text in ("x" * 4_000, "y" * 3_000):
+        said(journal, text)
+    other = Journal(store.log, Scope("another"))
+    said(other, "of a session that this one was forked from")
+    other.close()
+    used = journal.used
+    viewed: list[int] = []
+    journal.follow(lambda event: viewed.append(event.seq), list(store.log.iterate()))
+    assert viewed == [1, 2, 3] and journal.used.events == used.events == 2
+    assert 7_000 < journal.used.row_bytes < 8_000 and abs(journal.used.row_bytes - used.row_bytes) < 500
+
+
+def test_an_append_that_was_interrupted_after_the_commit_is_shown_with_the_next(journal: Journal) -> None:
+    viewed: list[str] = []
+    interrupts = [KeyboardInterrupt()]
+
+    def view(event: Event) -> None:
+        if event.content == "interrupted" and interrupts:
+            raise interrupts.pop()
+        viewed.append(event.content)
+
+    journal.follow(view)
+    said(journal, "first")
+    with pytest.raises(KeyboardInterrupt):
+        said(journal, "interrupted")
+    said(journal, "next")
+    with journal.hold():
+        assert viewed == ["first", "interrupted", "next"]
+
+
+def test_secrets_are_redacted_in_content_and_in_text_bodies(store: Store, journal: Journal) -> None:
+    key = "ghp_" + "a1B2c3D4e5" * 4
+    journal.redact = Redactor()
+    for body in (f"token {key}\n" * 3_000, f"token {key}\n".encode() * 3_000):
+        event = journal.append(journal.draft(Kind.TOOL_RESULT, content=f"shown {key}"), body=body)
+        assert key not in event.content and "shown" in event.content
+        assert key not in store.log.text(event) and store.log.text(event).count("token") == 3_000
+    picture = key.encode()
+    event = journal.append(journal.draft(Kind.ARTIFACT), body=picture, media_type="image/png")
+    assert event.payload is not None and store.payloads.read(event.payload.digest) == picture, "no text, left alone"
+
+
+def test_what_is_added_from_outside_waits_for_no_open_session(store: Store, journal: Journal) -> None:
+    said(journal, "open")
+    with pytest.raises(SessionBusy):
+        require_idle(store.log, "s")
+    require_idle(store.log, "unknown")
+    journal.close()
+    require_idle(store.log, "s")
+    Journal(store.log, Scope("s")).close()
 
 
 def test_a_closed_journal_refuses(store: Store, journal: Journal) -> None:
