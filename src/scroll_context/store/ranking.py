@@ -24,7 +24,7 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from operator import itemgetter
-from typing import cast
+from typing import NamedTuple, cast
 
 import msgspec
 import tantivy
@@ -124,7 +124,18 @@ class Match(msgspec.Struct, frozen=True):
 
     seq: int
     score: float
-    address: tantivy.DocAddress
+    documents: "_Documents"
+
+    @property
+    def address(self) -> tantivy.DocAddress:
+        return self.documents.addresses[self.documents.seqs.index(self.seq)]
+
+
+class _Documents(NamedTuple):
+    """Documents that were found, best first, and the events that they belong to."""
+
+    addresses: list[tantivy.DocAddress]
+    seqs: list[int]
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -239,23 +250,24 @@ class _Run:
     def _found(self, hits: _Scored) -> Found:
         if not hits:
             return Found([])
-        scores, places = zip(*hits, strict=True)
+        scores = [score for score, _ in hits]
         if self._granted:  # weighing anew rounds, which must not break ties
-            scores = tuple(float(f"{score:.5g}") for score in scores)
-        addresses = list(places)
+            scores = [float(f"{score:.5g}") for score in scores]
+        addresses = [address for _, address in hits]
         seqs, turns = self._column("seq", addresses), self._column("answers", addresses)
         column = self._column("stance", addresses)
         stances = {seq: one for seq, one in zip(seqs, column, strict=True) if one} if any(column) else {}
-        best = ranked(seqs, turns, scores, stances, self._ranking)
+        documents = _Documents(addresses, seqs)
+        best = [Match(*one, documents) for one in ranked(seqs, turns, scores, stances, self._ranking)]
         exclude = self._ranking.exclude
         excluded = tuple(dict.fromkeys(seq for seq in seqs if seq in exclude)) if exclude else ()
-        return Found(self._by_rank([Match(seqs[at], score, addresses[at]) for at, score in best]), excluded)
+        return Found(self._by_rank(best), excluded)
 
     def _by_rank(self, matches: list[Match]) -> list[Match]:
         """Within a grant a score tells the rank and nothing else."""
         if self._grant == EVERYTHING:
             return matches
-        return [Match(one.seq, 1 / rank, one.address) for rank, one in enumerate(matches, 1)]
+        return [Match(one.seq, 1 / rank, one.documents) for rank, one in enumerate(matches, 1)]
 
     def _column(self, field: str, addresses: list[tantivy.DocAddress]) -> list[int]:
         return cast(list[int], self.searcher.fast_field_values(field, addresses))
@@ -373,30 +385,34 @@ def ranked(
     stances: Mapping[int, int],
     ranking: Ranking,
 ) -> list[tuple[int, float]]:
-    """The k best of the documents found, which come best first: their places and new scores, ties by seq.
+    """The k best of the events whose documents were found, which come best first: new scores, ties by seq.
 
     `answered` is the user turn that each event answers, its own seq for a user turn. Of several replies to one turn,
     and of several documents of one event, the best counts.
     """
     own: dict[int, float] = {}  # of the user turns
-    rest: dict[int, float] = {}
     lent: dict[int, float] = {}  # by the replies
     for seq, turn, score in zip(reversed(seqs), reversed(answered), reversed(scores), strict=True):
         if turn == seq:
             own[seq] = score
         else:
-            rest[seq] = lent[turn] = score
+            lent[turn] = score
     turns = sorted(own)
     flow, weight = ranking.flow, ranking.user_weight
-    own = {turn: (own[turn] + flow * lent.get(turn, 0.0)) * weight for turn in turns}
-    final = rest | own | _with_neighbours(turns, own)
+    final = {turn: (own[turn] + flow * lent.get(turn, 0.0)) * weight for turn in turns}
+    final |= _with_neighbours(turns, final)
     for turn, stance in stances.items():
         final[turn] *= STANCE[stance]
     for seq in ranking.exclude:
         final.pop(seq, None)
-    enough = sorted(final.values(), reverse=True)[: ranking.k][-1:]
-    best = sorted([(-score, seq) for seq, score in final.items() if score >= enough[0]])
-    return [(seqs.index(seq), -score) for score, seq in best[: ranking.k]]
+    enough = sorted(final.values(), reverse=True)[ranking.k - 1 : ranking.k]
+    for seq, turn, score in zip(seqs, answered, scores, strict=True):
+        if enough and score < enough[0]:  # nor can any that follow be among the k best
+            break
+        if turn != seq and seq not in ranking.exclude:
+            final.setdefault(seq, score)
+    best = sorted([(-score, seq) for seq, score in final.items() if not enough or score >= enough[0]])
+    return [(seq, -score) for score, seq in best[: ranking.k]]
 
 
 def _with_neighbours(turns: Sequence[int], scores: Mapping[int, float]) -> dict[int, float]:

@@ -20,6 +20,7 @@ GLANCE = 24  # characters of a near-duplicate at its beginning, middle or end, o
 READ = 4_000  # characters of a text that are compared
 COMMON, FEW = 0.2, 20  # share of the texts, and their number, above which a word says nothing
 
+_LENGTHS = -math.log(SAME)  # of near-duplicates lie at most one step of this apart, by their logarithm
 _NUMBER = re.compile(r"\d[\d.,:/-]*")
 
 
@@ -71,10 +72,15 @@ class Repeats:
     def is_repeat(self, text: str) -> bool:
         """Whether an earlier text was nearly the same; else this one is remembered."""
         new = _Text(text)
-        place = int(math.log(len(text) + 1) / -math.log(SAME))
-        for near in (place - 1, place, place + 1):
-            if any(new.repeats(other) for other in self._by_length.get(near, ())):
-                return True
+        place = int(math.log(len(text) + 1) / _LENGTHS)
+        near = [other for at in (place - 1, place, place + 1) for other in self._by_length.get(at, ())]
+        if near:
+            middle = len(text) // 2
+            begin, inside, end = text[:GLANCE], text[middle : middle + GLANCE], text[-GLANCE:]
+            for other in near:
+                theirs = other.text
+                if (begin in theirs or inside in theirs or end in theirs) and new.repeats(other):
+                    return True
         self._by_length.setdefault(place, []).append(new)
         return False
 
@@ -92,10 +98,6 @@ class _Text:
     def repeats(self, other: "_Text") -> bool:
         if self.text == other.text:
             return True
-        middle = len(self.text) // 2
-        samples = self.text[:GLANCE], self.text[middle : middle + GLANCE], self.text[-GLANCE:]
-        if not any(sample in other.text for sample in samples):
-            return False
         (ours, numbers), (theirs, their_numbers) = self.wording, other.wording
         return numbers == their_numbers and len(ours & theirs) >= SAME * len(ours | theirs)
 
