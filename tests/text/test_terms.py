@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from scroll_context.text.terms import TermTable, distinctive, log_likelihood, merge, runs, title
+from scroll_context.text.terms import TermTable, distinctive, log_likelihood, marked_words, merge, title
 from scroll_context.text.words import stem
 
 OPENERS = (
@@ -54,7 +54,9 @@ def test_a_session_without_words_has_no_terms() -> None:
 
 def test_code_formulas_links_and_stop_words_make_no_terms() -> None:
     text = "Look at `foo_bar` in ```import zebra``` and $x^2 + kiwi$ at https://example.org/mango for the lemon tree"
-    assert [[word for _, word in run] for run in runs(text)] == [["lemon", "tree"]]
+    assert [word[1] for word in marked_words(text) if word] == ["lemon", "tree"]
+    words = [word and word[1] for word in marked_words("lemon tree, and a kiwi")]
+    assert words == ["lemon", "tree", None, None, None, "kiwi"]
 
 
 def test_terms_share_no_word_and_prefer_the_phrase_that_most_turns_hold() -> None:

@@ -10,8 +10,9 @@ most frequent terms stay in memory. Everything is a pure function of the turns i
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from heapq import heapify, heappop
 
 from scroll_context.text.prose import body, clip, prose, sentences
 from scroll_context.text.words import STOP_WORDS, WORD, stem, words
@@ -30,6 +31,7 @@ APART_AT_LEAST = 3.8  # one in twenty
 
 _BREAK = re.compile(r"[^\w\s'’+#-]+|\n")
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]{2,}|[\u30a0-\u30ff]{3,}")  # and katakana, which writes names
+_END = " . "  # in place of what ends a run of words: a word that is none
 _SPACELESS = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
 _READABLE = re.compile(r"(?=.*(?:[^\W\d_]{3}|[\u3400-\u9fff]{2}))(?!.*[²³¹⁰-₟])(?!.*[a-z].*[α-ω])(?!.*[α-ω].*[a-z]).+")
 """A word with three letters in a row that is no piece of a formula."""
@@ -44,6 +46,7 @@ class TermTable:
         self._closed: Counter[str] = Counter()  # turns of the closed sessions, by term
         self._turns = 0  # of all sessions
         self._turns_with: Counter[str] = Counter()  # turns of all sessions, by stem
+        self._rarities = _Rarities(1, self._turns_with)  # of stems, since the last turn was counted
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -51,8 +54,10 @@ class TermTable:
     def add(self, turns: Iterable[str] = ()) -> int:
         """Begin a session with these turns of the user, and close the one before. Its number is returned."""
         if self._sessions:
-            self._sessions[-1].close()
-            self._closed.update(self._sessions[-1].turns_with)
+            closed = self._sessions[-1]
+            closed.close()
+            # of a single turn, all counts are 1, and a list is counted much faster than a mapping is added
+            self._closed.update(list(closed.turns_with) if closed.turns == 1 else closed.turns_with)
         self._sessions.append(_Counts())
         self.extend(turns)
         return len(self._sessions) - 1
@@ -63,6 +68,7 @@ class TermTable:
         for turn in turns:
             self._turns += 1
             self._turns_with.update(newest.count(turn))
+        self._rarities = _Rarities(self._turns + 1, self._turns_with)
 
     def terms(self, number: int, width: int = WIDTH) -> tuple[str, ...]:
         """The terms that tell this session from the others.
@@ -73,11 +79,7 @@ class TermTable:
         own = self._sessions[number]
         near = self._sessions[max(0, number - NEIGHBOURS) : number]
         near += self._sessions[number + 1 : number + 1 + NEIGHBOURS]
-        candidates = [
-            (own.turns_with[key], weight, key)
-            for key in own.most_frequent()
-            if (weight := self._weight(key, own.spelling(key)))
-        ]
+        candidates = self._candidates(own)
         chosen = _Choice(own, [key for _, _, key in candidates])
         from_all = self._apart_from_all(number, candidates)
         chosen.take(from_all, APART_FROM_ALL, max(1, width * 3 // 7))
@@ -87,46 +89,71 @@ class TermTable:
             chosen.take([(count, count * weight, key) for count, weight, key in candidates], 1, min(width, 3))
         return tuple(chosen.spellings)
 
+    def _candidates(self, own: "_Counts") -> "list[_Candidate]":
+        """The terms of a session, each with the weight of how well it reads.
+
+        Longer terms and rarer words weigh more, verbs and adverbs less; formulas weigh nothing and are left out.
+        """
+        turns_with, spellings, rarities = own.turns_with, own.spellings, self._rarities
+        whole = math.log(self._turns + 1)
+        found = []
+        for key in own.most_frequent():
+            parts = key.split(" ")
+            rarity = 0.0
+            for part in parts:
+                rarity += rarities[part]
+            if rarity > 0:
+                length = len(parts)
+                weight = (1 + 0.35 * (length - 1)) * rarity / length / whole
+                if verbs := _verbs(spellings[key]):
+                    weight *= 0.4**verbs
+                found.append((turns_with[key], weight, key))
+        return found
+
     def _apart_from_all(self, number: int, candidates: "list[_Candidate]") -> "list[_Scored]":
         """The candidates with the ratio and the score that set them apart from all other sessions."""
         own = self._sessions[number]
-        is_open = number == len(self._sessions) - 1
+        is_closed = number < len(self._sessions) - 1  # then its own turns are counted among the closed ones
         closed = self._closed
-        rest = self._turns - own.turns
-        ratios = [
-            log_likelihood(count, own.turns, closed.get(key, 0) - (0 if is_open else count), rest)
-            for count, _, key in candidates
-        ]
-        return [(ratio, ratio * weight, key) for ratio, (_, weight, key) in zip(ratios, candidates, strict=True)]
-
-    def _weight(self, key: str, written: str) -> float:
-        """How well a term reads: longer ones and rarer words weigh more, verbs and adverbs less, formulas nothing."""
-        parts = key.split(" ")
-        turns_with, turns = self._turns_with, self._turns + 1
-        rarity = 0.0
-        for part in parts:
-            if not _is_readable(part):
-                return 0.0
-            rarity += math.log(turns / turns_with[part])
-        length = len(parts)
-        return (1 + 0.35 * (length - 1)) * rarity / length / math.log(turns) * 0.4 ** _verbs(written)
+        others = {key: n for _, _, key in candidates if (n := closed[key] - is_closed * own.turns_with[key])}
+        return _scored(candidates, own.turns, others, self._turns - own.turns)
 
 
+class _Rarities(dict[str, float]):
+    """How rare words are among so many turns, by stem. A piece of a formula makes its whole term worthless."""
+
+    def __init__(self, turns: int, turns_with: Mapping[str, int]) -> None:
+        self._turns = turns
+        self._turns_with = turns_with
+
+    def __missing__(self, stem: str) -> float:
+        rare = math.log(self._turns / self._turns_with[stem]) if _READABLE.match(stem) else -math.inf
+        self[stem] = rare
+        return rare
+
+
+_Word = tuple[str, str]  # its stem, and how it is written
 _Candidate = tuple[int, float, str]  # turns with a term, its weight, its key
 _Scored = tuple[float, float, str]  # a ratio or a count, the score, the key
 
 
 def _apart_from(near: "Sequence[_Counts]", own: "_Counts", candidates: list[_Candidate]) -> list[_Scored]:
     """The candidates with the ratio and the score that set them apart from the neighbours."""
-    turns_near = sum(other.turns for other in near)
-    counted = [other.turns_with for other in near]
+    others: dict[str, int] = {}
+    for other in near:
+        for key in own.turns_with.keys() & other.turns_with.keys():
+            others[key] = others.get(key, 0) + other.turns_with[key]
+    return _scored(candidates, own.turns, others, sum(other.turns for other in near))
+
+
+def _scored(candidates: list[_Candidate], turns: int, others: Mapping[str, int], other_turns: int) -> list[_Scored]:
+    """The candidates with the ratio that sets them apart from others, and the score."""
     scored = []
+    ratios: dict[tuple[int, int], float] = {}
     for count, weight, key in candidates:
-        others = 0
-        for turns_with in counted:
-            if key in turns_with:
-                others += turns_with[key]
-        ratio = log_likelihood(count, own.turns, others, turns_near)
+        place = count, others.get(key, 0)
+        if (ratio := ratios.get(place)) is None:
+            ratio = ratios[place] = log_likelihood(count, turns, place[1], other_turns)
         scored.append((ratio, ratio * weight, key))
     return scored
 
@@ -137,29 +164,32 @@ class _Counts:
     def __init__(self) -> None:
         self.turns = 0
         self.turns_with: dict[str, int] = {}
-        self._spelt: dict[str, str] = {}  # the first spelling
+        self._spelt: dict[str, str] = {}  # the first spelling, or the one that is written most often
         self._respelt: dict[str, Counter[str]] = {}  # all of them, of a term that is spelt in several ways
+        self._to_spell: set[str] = set()  # those of them that were counted since the spelling was chosen
         self._most_frequent: list[str] | None = None
 
     def count(self, turn: str) -> list[str]:
         """Count a turn; its stems are returned."""
         stems: dict[str, str] = {}
         longer: dict[str, str] = {}
-        for run in runs(turn):
-            before = before_that = None
-            for word in run:
-                root, written = word
-                if root not in stems:
-                    stems[root] = written
-                if before is not None:
-                    key = f"{before[0]} {root}"
+        before = before_that = None
+        for word in marked_words(turn):
+            if word is None:
+                before = None
+                continue
+            root, written = word
+            if root not in stems:
+                stems[root] = written
+            if before is not None:
+                key = f"{before[0]} {root}"
+                if key not in longer:
+                    longer[key] = f"{before[1]} {written}"
+                if before_that is not None:
+                    key = f"{before_that[0]} {key}"
                     if key not in longer:
-                        longer[key] = f"{before[1]} {written}"
-                    if before_that is not None:
-                        key = f"{before_that[0]} {key}"
-                        if key not in longer:
-                            longer[key] = f"{before_that[1]} {before[1]} {written}"
-                before_that, before = before, word
+                        longer[key] = f"{before_that[1]} {before[1]} {written}"
+            before_that, before = before, word
         self.turns += 1
         self._most_frequent = None
         turns_with, spelt = self.turns_with, self._spelt
@@ -171,30 +201,38 @@ class _Counts:
                     continue
                 if key in self._respelt:
                     self._respelt[key][spelling] += 1
+                    self._to_spell.add(key)
                 elif spelt[key] != spelling:
                     self._respelt[key] = Counter({spelt[key]: turns_with[key], spelling: 1})
+                    self._to_spell.add(key)
                 turns_with[key] += 1
         return list(stems)
 
     def most_frequent(self) -> list[str]:
-        """The candidates: terms in many turns, longer ones first among equals."""
+        """The candidates, in no order: those in the most turns, where there are many; longer ones before equals."""
         if self._most_frequent is None:
-            order = sorted((-count * (key.count(" ") + 1), key) for key, count in self.turns_with.items())
-            self._most_frequent = [key for _, key in order[:KEPT]]
+            found = list(self.turns_with)
+            if len(found) > KEPT:
+                order = sorted([(-count * (key.count(" ") + 1), key) for key, count in self.turns_with.items()])
+                found = [key for _, key in order[:KEPT]]
+            self._most_frequent = found
         return self._most_frequent
 
     def close(self) -> None:
         """Forget all but the most frequent terms."""
-        kept = self.most_frequent()
-        self.turns_with = {key: self.turns_with[key] for key in kept}
-        self._spelt = {key: self.spelling(key) for key in kept}
+        kept, spellings = self.most_frequent(), self.spellings
         self._respelt = {}
+        if len(kept) < len(self.turns_with):
+            self._spelt = {key: spellings[key] for key in kept}
+            self.turns_with = {key: self.turns_with[key] for key in kept}
 
-    def spelling(self, key: str) -> str:
-        """How a term is spelt most often."""
-        if key not in self._respelt:
-            return self._spelt[key]
-        return min(self._respelt[key].items(), key=lambda one: (-one[1], one[0]))[0]
+    @property
+    def spellings(self) -> Mapping[str, str]:
+        """How each term is spelt most often."""
+        for key in self._to_spell:
+            self._spelt[key] = min(self._respelt[key].items(), key=lambda one: (-one[1], one[0]))[0]
+        self._to_spell.clear()
+        return self._spelt
 
 
 class _Choice:
@@ -210,7 +248,10 @@ class _Choice:
         """The best by score of those whose ratio is at least so much, until so many are chosen."""
         if len(self.spellings) >= upto:
             return
-        for _, key in sorted([(-score, key) for ratio, score, key in scored if ratio >= least]):
+        queue = [(-score, key) for ratio, score, key in scored if ratio >= least]
+        heapify(queue)  # a few are taken of hundreds: sorting them all takes longer
+        while queue:
+            _, key = heappop(queue)
             if self._begun.isdisjoint(_beginnings(key)):
                 self._add(self._fuller(key))
                 if len(self.spellings) >= upto:
@@ -218,6 +259,8 @@ class _Choice:
 
     def _fuller(self, key: str) -> str:
         """A longer term around this one that at least half of its turns hold."""
+        if key.count(" ") == LONGEST - 1:
+            return key
         held = self._counts.turns_with
         around = [
             other
@@ -232,7 +275,7 @@ class _Choice:
 
     def _add(self, key: str) -> None:
         self._begun.update(_beginnings(key))
-        self.spellings.append(self._counts.spelling(key))
+        self.spellings.append(self._counts.spellings[key])
 
 
 @lru_cache(maxsize=1 << 16)
@@ -243,46 +286,31 @@ def _beginnings(key: str) -> frozenset[str]:
     )
 
 
-@lru_cache(maxsize=1 << 16)
-def _is_readable(word: str) -> bool:
-    return _READABLE.match(word) is not None
-
-
 def _verbs(written: str) -> int:
     """How many words of a term look like verbs or adverbs."""
-    return sum(map(_is_verb_like, written.split(" ")))
+    if "ing" in written or "ed" in written or "ly" in written:  # seldom, and a look at the words takes longer
+        return sum(_VERB_LIKE.search(word) is not None for word in written.split(" "))
+    return 0
 
 
-@lru_cache(maxsize=1 << 16)
-def _is_verb_like(word: str) -> bool:
-    return _VERB_LIKE.search(word) is not None
-
-
-def runs(text: str) -> Iterator[list[tuple[str, str]]]:
-    """The runs of words between stop words and punctuation, each word as stem and as written.
+def marked_words(text: str) -> "list[_Word | None]":
+    """The words of a text, each as stem and as written; None wherever a stop word or punctuation ends a run of them.
 
     Chinese and Japanese put no spaces between words: there every pair of characters is a run of its own.
     """
     text = prose(body(text[:READ]))
+    found: list[_Word | None] = []
     if not text.isascii():
-        for found in _HAN.findall(text):
-            pairs = [found] if found[0] < "\u3400" else [found[at : at + 2] for at in range(len(found) - 1)]
-            yield from ([(pair, pair)] for pair in pairs)
-        text = _SPACELESS.sub(" . ", text)
-    for segment in _BREAK.split(text):
-        run: list[tuple[str, str]] = []
-        for word in map(_stemmed, segment.split()):
-            if word is not None:
-                run.append(word)
-            elif run:
-                yield run
-                run = []
-        if run:
-            yield run
+        for run in _HAN.findall(text):
+            pairs = [run] if run[0] < "\u3400" else [run[at : at + 2] for at in range(len(run) - 1)]
+            found += (word for pair in pairs for word in ((pair, pair), None))
+        text = _SPACELESS.sub(_END, text)
+    found += map(_stemmed, _BREAK.sub(_END, text).split())
+    return found
 
 
 @lru_cache(maxsize=1 << 16)
-def _stemmed(written: str) -> tuple[str, str] | None:
+def _stemmed(written: str) -> "_Word | None":
     """A word as stem and as written; None for a stop word, a number, or what is longer than words are."""
     bare = written.strip("'’-+")
     word = bare.lower().replace("’", "'")
@@ -344,10 +372,14 @@ def title(turns: Iterable[str], terms: Sequence[str] = (), chars: int = TITLE) -
     "I'm trying to understand how the heat equation …" becomes "heat equation …".
     """
     wanted = {stem(word) for term in terms for word in words(term)}
+    beginnings = {root.removesuffix("y") for root in wanted}  # every form of a word begins so: story, stories
     best, best_score = "", 0.0
     for number, turn in enumerate(turns):
         for sentence in sentences(prose(body(turn[:READ]))):
-            roots = {stem(word) for word in words(sentence) if word not in STOP_WORDS}
+            low = sentence.lower().replace("’", "'")
+            if sum([one in low for one in beginnings]) + 1 - number / 8 <= best_score:
+                continue  # at a glance: it cannot be better
+            roots = {stem(word) for word in WORD.findall(low) if word not in STOP_WORDS}
             score = len(roots & wanted) + min(len(roots), 4) / 4 - number / 8
             if score > best_score:
                 best, best_score = sentence, score
