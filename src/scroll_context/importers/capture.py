@@ -24,9 +24,6 @@ from scroll_context.events import IMPORTED
 from scroll_context.importers.formats import Position, Renamed, detect, read_on
 from scroll_context.importers.messages import Fault, Format, Imported
 from scroll_context.importers.run import LISTED, ImportReport, first_number, is_open_to, with_payload
-from scroll_context.store import lease
-from scroll_context.store.journal import LEASES
-from scroll_context.store.log import utc_now
 from scroll_context.store.redact import Redactor
 from scroll_context.store.store import Store
 
@@ -147,7 +144,7 @@ class _Run:
     def _append(self, batch: list[Imported]) -> None:
         drafts = [with_payload(piece, self.store, self._redactor) for item in batch for piece in item.pieces]
         for session in sorted({draft.session_id for draft in drafts} - self._held):
-            taken = lease.take(self.store.folder / LEASES, session, utc_now(), self._wait)
+            taken = self.store.log.take_lease(session, self._wait)
             self.leases.callback(taken.release)
             self._held.add(session)
         last = self.store.log.last_seq()

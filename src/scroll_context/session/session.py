@@ -181,9 +181,9 @@ class Session:
         Options that are given win over the recorded ones; that is how a session is given a wider reach. A session
         that is open elsewhere raises SessionBusy, after waiting `wait` seconds for it.
         """
-        first = next(store.log.iterate(session_id=session_id), None)
-        if first is None:
+        if not _exists(store, session_id):
             raise UnknownSeq(f"there is no session {session_id!r} in this store; Store.log.sessions() lists them")
+        first = next(store.log.iterate(session_id=session_id))
         scope = Scope(session_id, first.agent_id, first.task_id)
         journal = Journal(store.log, scope, wait=wait)
         try:
@@ -222,7 +222,7 @@ class Session:
     ) -> "Session":
         """The session of this name: where it stopped, or a new one. A known session keeps its agent and task."""
         given: dict[str, Any] = {"options": options, "tools": tools, "confirm": confirm, "ask": ask}
-        if store.log.tail(1, session_id=session_id):
+        if _exists(store, session_id):
             return cls.resume(store, session_id, wait=wait, **given)
         return cls.open(store, session_id=session_id, agent_id=agent_id, task_id=task_id, **given)
 
@@ -551,6 +551,13 @@ def fork(
     finally:
         journal.close()
     return Session.resume(store, scope.session_id, options=options, tools=tools, confirm=confirm, ask=ask)
+
+
+def _exists(store: Store, session_id: str) -> bool:
+    """Whether a session was begun; another host may have done it a moment ago."""
+    if not store.log.tail(1, session_id=session_id):
+        store.log.refresh()
+    return bool(store.log.tail(1, session_id=session_id))
 
 
 def _check_new(store: Store, session_id: str) -> None:

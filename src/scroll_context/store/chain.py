@@ -43,6 +43,11 @@ def new_nonce() -> bytes:
         return drawn[:NONCE_BYTES]
 
 
+def body_of(columns: Columns) -> bytes:
+    """A row's columns between seq and chain, as the hash covers them."""
+    return _encode(columns)
+
+
 def leaf_of(nonce: bytes, body: Columns) -> bytes:
     """The hash of a row's columns between seq and chain."""
     return sha256(nonce + _encode(body)).digest()

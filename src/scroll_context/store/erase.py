@@ -26,14 +26,14 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from scroll_context.errors import BadInput, StoreLocked, UnknownSeq
+from scroll_context.errors import BadInput, StoreLocked, StoreReadOnly, UnknownSeq
 from scroll_context.events import STORE_SESSION, Draft, Kind, Progress
 from scroll_context.store import schema
 from scroll_context.store.chain import leaf_of, link, new_nonce
 from scroll_context.store.copies import NEVER, ErasurePlan, named_payloads, unshared_payloads
 from scroll_context.store.log import PAGE, EventLog, conditions, utc_now
 from scroll_context.store.rows import ERASED, ERASED_METADATA, event_from_row, prepare
-from scroll_context.store.writer import INSERT, erased_key, head_of
+from scroll_context.store.writer import INSERT, erased_key, head_of, is_replica
 
 if TYPE_CHECKING:
     from scroll_context.store.store import Store
@@ -143,6 +143,8 @@ def erase(
         raise BadInput(f"a reason is one of {', '.join(REASONS)}, not {reason!r:.40}: the log keeps no free text here")
     if any(len(word.strip()) < 3 for word in words):
         raise BadInput("words to look for must have at least 3 characters")
+    if is_replica(store.folder):
+        raise StoreReadOnly(f"{store.folder} is the copy of a shared store: nothing was erased")
     plan = ErasurePlan(store.log, seqs)
     if related:
         plan.look_around(words, copies, progress)

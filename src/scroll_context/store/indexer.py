@@ -207,7 +207,7 @@ class Indexer:
         The time is looked at between events: one large payload is finished in any case.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        target = self._log.last_seq()
+        target = self._log.applied_seq()
         if self.current_until() >= target:
             return True
         with self._alone(deadline, target) as alone:

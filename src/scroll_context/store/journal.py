@@ -22,15 +22,13 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from scroll_context.errors import BadInput, QuotaReached, ScrollError, SessionFenced, StoreClosed
+from scroll_context.errors import BadInput, QuotaReached, ScrollError, StoreClosed
 from scroll_context.events import Draft, Event, Kind, Scope
-from scroll_context.store import lease
+from scroll_context.store.lease import Holder
 from scroll_context.store.log import EventLog, utc_now
 from scroll_context.store.payloads import TEXT
 from scroll_context.store.redact import Redactor
 from scroll_context.store.rows import Row, event_from_row, prepare
-
-LEASES = "leases"  # the folder of a store that holds them
 
 Observer = Callable[[Event], None]
 
@@ -116,7 +114,7 @@ class Journal:
         self._untold: deque[Event] = deque()
         self._telling = threading.Lock()
         self._closed = False
-        self._lease = lease.take(log.path.parent / LEASES, scope.session_id, utc_now(), wait)
+        self._lease = log.take_lease(scope.session_id, wait)
 
     # appending ------------------------------------------------------------------------------------------
 
@@ -177,7 +175,7 @@ class Journal:
             self._check_open()
             self._catch_up()
             self._is_behind = True
-            written = iter(self.log.write([row for one in batch for row in one.rows]))
+            written = iter(self.log.write([row for one in batch for row in one.rows], self._lease.epoch))
             for one in batch:
                 one.events = [self._written(row, *next(written)) for row in one.rows]
             self._is_behind = False
@@ -209,11 +207,7 @@ class Journal:
     def _check_open(self) -> None:
         if self._closed:
             raise StoreClosed(f"session {self.session_id!r} was closed; resume it to record more")
-        if not self._lease.is_ours:
-            raise SessionFenced(
-                f"this process was forked from the one that has session {self.session_id!r} open, and may not record "
-                "in it. Nothing was written; open the session in one process only."
-            )
+        self._lease.check()
         if over := self.used.over(self.quota.with_reserve):
             raise QuotaReached(f"session {self.session_id!r} has recorded {over}, its reserve included; {_REMEDY}")
 
@@ -278,7 +272,7 @@ class Journal:
     # lifetime -------------------------------------------------------------------------------------------
 
     @property
-    def holder(self) -> lease.Holder:
+    def holder(self) -> Holder:
         return self._lease.holder
 
     def close(self) -> None:
@@ -300,4 +294,4 @@ def _about_bytes(event: Event) -> int:
 def require_idle(log: EventLog, session_id: str) -> None:
     """Refuse to add to a session from outside while it is open: raises SessionBusy, which names the holder."""
     if log.tail(1, session_id=session_id):
-        lease.take(log.path.parent / LEASES, session_id, utc_now()).release()
+        log.take_lease(session_id).release()

@@ -15,10 +15,11 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
-from scroll_context.errors import SessionBusy, StoreFull, StoreReadOnly
+from scroll_context.errors import SessionBusy, SessionFenced, StoreFull, StoreReadOnly
 
 AGAIN_SECONDS = 0.02  # between two attempts while waiting
 
@@ -39,6 +40,19 @@ _table_lock = threading.Lock()
 _held: dict[tuple[int, str], Holder] = {}  # by process, since a forked child inherits this table but no lock
 
 
+class AnyLease(Protocol):
+    """A lease of a session, on this machine or on the server of a shared store."""
+
+    holder: Holder
+    epoch: int | None  # the number that the server checks with every append; None on this machine
+
+    def check(self) -> None:
+        """Raise SessionFenced when this process may no longer write the session."""
+
+    def release(self) -> None:
+        """Let others have it."""
+
+
 class Lease:
     """A lease that this process has. Give it back with `release`."""
 
@@ -46,11 +60,20 @@ class Lease:
         self._path = path
         self._handle = handle
         self.holder = holder
+        self.epoch: int | None = None
 
     @property
     def is_ours(self) -> bool:
         """Whether this process took it; a forked child only has the object."""
         return self.holder.process == os.getpid()
+
+    def check(self) -> None:
+        """Refuse a forked child."""
+        if not self.is_ours:
+            raise SessionFenced(
+                f"this process was forked from the one that has session {self.holder.session_id!r} open, and may not "
+                "record in it. Nothing was written; open the session in one process only."
+            )
 
     def release(self) -> None:
         """Let others have it. Doing it twice, or in a forked child, does nothing."""
@@ -71,12 +94,7 @@ def take(folder: Path, session_id: str, since: str, wait: float = 0.0) -> Lease:
         if isinstance(taken, Lease):
             return taken
         if time.monotonic() >= deadline:
-            waited = f" after {wait:g} s of waiting" if wait else ""
-            raise SessionBusy(
-                f"session {session_id!r} is open elsewhere{waited}: {taken}. Close it there, wait for it with "
-                "wait=seconds, or fork it; reading needs no lease.",
-                holder=taken,
-            )
+            raise busy(session_id, taken, wait)
         time.sleep(AGAIN_SECONDS)
 
 
@@ -107,6 +125,16 @@ def _is_locked(handle: int) -> bool:
 
 def _file(folder: Path, session_id: str) -> Path:
     return folder.absolute() / f"{hashlib.sha256(session_id.encode()).hexdigest()[:32]}.json"
+
+
+def busy(session_id: str, holder: Holder, waited: float) -> SessionBusy:
+    """The error for one who wants a session that another has."""
+    after = f" after {waited:g} s of waiting" if waited else ""
+    return SessionBusy(
+        f"session {session_id!r} is open elsewhere{after}: {holder}. Close it there, wait for it with wait=seconds, or "
+        "fork it; reading needs no lease.",
+        holder=holder,
+    )
 
 
 def _try(path: Path, holder: Holder) -> Lease | Holder:

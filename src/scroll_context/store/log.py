@@ -20,7 +20,8 @@ import msgspec
 
 from scroll_context.errors import ScrollError, StoreError, StoreReadOnly, UnknownSeq
 from scroll_context.events import EVERYTHING, STORE_SESSION, Draft, Event, Grant, Kind
-from scroll_context.store import schema
+from scroll_context.store import lease, schema
+from scroll_context.store.lease import AnyLease, Holder
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.rows import Row, event_from_row, prepare
 from scroll_context.store.writer import FileWriter, StoreLimits, Writer, Written
@@ -30,6 +31,7 @@ Values = Sequence[Any] | Mapping[str, Any]  # for ? and for :name; ?1 is refused
 NEWEST_ERASURE = (
     f"SELECT ifnull(max(seq), 0) FROM event WHERE session_id = '{STORE_SESSION}' AND kind = '{Kind.ERASURE}'"
 )
+LEASES = "leases"  # the folder of a store that holds them
 PAGE = 500  # rows fetched per read transaction when iterating
 
 
@@ -212,6 +214,35 @@ class EventLog:
         finally:
             for ticket in batch:
                 ticket.wake()
+
+    def take_lease(self, session_id: str, wait: float = 0.0) -> AnyLease:
+        """Be the only writer of a session, waiting up to `wait` seconds for it. Raises SessionBusy."""
+        return lease.take(self.path.parent / LEASES, session_id, utc_now(), wait)
+
+    def holder(self, session_id: str) -> Holder | None:
+        """Who has a session open now; None when it is free."""
+        return lease.holder_of(self.path.parent / LEASES, session_id)
+
+    # freshness: a local log has everything at once, a shared one reads from a copy that follows its server --------
+
+    def refresh(self) -> None:
+        """Read what other hosts have appended until now, if the server answers."""
+
+    def applied_seq(self) -> int:
+        """Every event up to here can be read."""
+        return self.last_seq()
+
+    def awaited_seq(self, patience: float) -> int:  # noqa: ARG002
+        """The newest event that a reader of this process may expect to see, which can be read by now."""
+        return self.last_seq()
+
+    def wait_for_own(self, patience: float) -> bool:  # noqa: ARG002
+        """Wait until the file has what this process has appended; False when that takes too long."""
+        return True
+
+    def unread(self, seq: int) -> int:  # noqa: ARG002
+        """How many events of other hosts are known to exist behind this one, for which no reader waits."""
+        return 0
 
     # reading --------------------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from scroll_context.store.log import PAGE, EventLog
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.rows import event_from_row, is_blank
 from scroll_context.store.transfer import EXPORT_VERSION
-from scroll_context.store.writer import INSERT
+from scroll_context.store.writer import INSERT, is_replica
 
 _Number = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 _Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
@@ -307,6 +307,8 @@ def _known(seqs: Iterable[int | None]) -> list[int]:
 
 def _fill_vacant(rows: Iterable[tuple[Any, ...]], log: EventLog) -> list[int] | None:
     """Record an export in a log that never held anything, all of it or nothing; None when it held something."""
+    if is_replica(log.path.parent):
+        return None
     with schema.Translated(log.path):
         database = schema.connect(log.path, writable=True)
         try:

@@ -189,15 +189,15 @@ class SearchIndex:
 
     def _freshen(self, grant: Grant, exclude: Collection[int], patience: float) -> int:
         """Wait for what this search may see; the number of events that are still missing."""
-        last = self._log.last_seq()
+        last = self._log.awaited_seq(patience)
         if self._is_current(last, grant, exclude) or self._indexer.wait_for(last, patience):
-            return 0
+            return self._log.unread(max(last, self._indexer.current_until()))
         until = self._indexer.current_until()
         if until == 0 and self._indexer.trouble:
             raise IndexUnavailable(self._indexer.trouble)
         if grant == EVERYTHING:
-            return last - until
-        return sum(1 for _ in self._log.iterate(after=until, until=last, grant=grant))
+            return last - until + self._log.unread(last)
+        return sum(1 for _ in self._log.iterate(after=until, until=last, grant=grant)) + self._log.unread(last)
 
     def _is_current(self, last: int, grant: Grant, exclude: Collection[int]) -> bool:
         """Whether everything new is nothing that this search could return, so that it need not wait for a commit."""

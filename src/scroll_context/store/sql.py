@@ -25,7 +25,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -133,8 +133,16 @@ class _Gone(Exception):
 class GuardedSql:
     """One grant's window on the log. Queries from several threads take turns."""
 
-    def __init__(self, path: Path, grant: Grant = EVERYTHING, limits: SqlLimits | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        grant: Grant = EVERYTHING,
+        limits: SqlLimits | None = None,
+        *,
+        before: Callable[[], object] = lambda: None,
+    ) -> None:
         self.grant = grant
+        self._before = before  # waits until the file has what this process has appended
         self.limits = limits or SqlLimits()
         self._path = path
         self._turn = threading.Lock()  # held while a query runs
@@ -154,6 +162,7 @@ class GuardedSql:
             raise QueryRefused(f"a query has at most {MAX_SQL:,} characters, not {len(sql):,}; pass values as params")
         statement, extra = _rewrite(sql)
         values = _bound(params)
+        self._before()
         try:
             with self._turn:
                 answer = self._ask(statement, values, tuple(sorted(hidden)))

@@ -1,4 +1,6 @@
-"""A store: one folder with the log, its payloads and its search index, opened and closed together.
+"""A store: the log, its payloads and its search index, opened and closed together.
+
+It is one folder, or a copy of what a server holds for many hosts (shared/log.py), which its address names.
 
 The log is the truth; the index is derived from it and can be deleted at any time. Opening costs milliseconds at
 any size: nothing is checked, counted or indexed until somebody asks.
@@ -12,7 +14,7 @@ from types import TracebackType
 
 import msgspec
 
-from scroll_context.errors import StoreLocked, StoreReadOnly
+from scroll_context.errors import BadInput, StoreLocked, StoreReadOnly
 from scroll_context.events import EVERYTHING, Draft, Event, Grant, Progress
 from scroll_context.store import schema
 from scroll_context.store.copies import named_payloads
@@ -20,7 +22,8 @@ from scroll_context.store.erase import ErasureReport, Reason, due, erase, finish
 from scroll_context.store.log import EventLog
 from scroll_context.store.meaning import Embedder, MeaningIndex
 from scroll_context.store.payloads import ArtifactRef, PayloadStore, ToolResultRef, ref
-from scroll_context.store.search import SearchIndex
+from scroll_context.store.search import PATIENCE, SearchIndex
+from scroll_context.store.shared.address import is_address, parse
 from scroll_context.store.sql import GuardedSql, SqlLimits
 from scroll_context.store.writer import StoreLimits
 
@@ -59,9 +62,8 @@ class Store:
         embedder: Embedder | None = None,
         read_only: bool = False,
     ) -> None:
-        self.folder = Path(folder)
-        self.payloads = PayloadStore(self.folder / "payloads")
-        self.log = EventLog(self.folder, self.payloads, create=create, lock_timeout=lock_timeout, limits=limits)
+        self.log = _open(folder, create, lock_timeout, limits)
+        self.folder, self.payloads = self.log.path.parent, self.log.payloads
         self.log.read_only = read_only
         for part in ("", "log.db", "log.db-wal", "log.db-shm", "payloads", "index"):
             schema.make_private(self.folder / part)  # a store of an earlier version was as open as the umask let it be
@@ -92,7 +94,7 @@ class Store:
 
     def sql(self, grant: Grant = EVERYTHING, limits: SqlLimits | None = None) -> GuardedSql:
         """A window for model-written SQL that ends where the grant ends."""
-        return GuardedSql(self.log.path, grant, limits)
+        return GuardedSql(self.log.path, grant, limits, before=lambda: self.log.wait_for_own(PATIENCE))
 
     def erase(
         self,
@@ -161,6 +163,19 @@ class Store:
     def close(self) -> None:
         self.index.close()
         self.log.close()
+
+
+def _open(folder: str | Path, create: bool, lock_timeout: float, limits: StoreLimits | None) -> EventLog:
+    """The log of a store: in a folder, or on the server that an address names."""
+    if not is_address(folder):
+        path = Path(folder)
+        payloads = PayloadStore(path / "payloads")
+        return EventLog(path, payloads, create=create, lock_timeout=lock_timeout, limits=limits)
+    if limits is not None:
+        raise BadInput("how large a shared store may get is set on its server: `scroll admin init URL --max-bytes N`")
+    from scroll_context.store.shared.log import open_shared
+
+    return open_shared(parse(str(folder)), create=create)
 
 
 def _size(file: Path) -> int:

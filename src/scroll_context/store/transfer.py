@@ -93,7 +93,8 @@ def backup(log: EventLog, target: Path, progress: Progress | None = None) -> Bac
 
 def export(log: EventLog, out: IO[bytes], progress: Progress | None = None) -> ExportReport:
     """Write the whole log, exactly, as JSONL. Damage to an event that no salvage has declared stops it."""
-    total, seq, count, chain = log.last_seq(), 0, 0, GENESIS
+    log.wait_for_own(10.0)
+    total, seq, count, chain = log.applied_seq(), 0, 0, GENESIS
     declared = {bad for event in log.iterate(kind=Kind.SALVAGE) for bad in event.metadata.get("altered", ())}
     written: set[str] = set()
     missing: list[str] = []

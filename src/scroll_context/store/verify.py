@@ -32,7 +32,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 def verify(log: EventLog, progress: Progress | None = None) -> Verdict:
     """Walk the chain and the payloads; `bad[0]` is the first bad seq."""
-    total = log.last_seq()
+    total = log.applied_seq()
     checked: dict[str, str] = {}  # payload digest -> what is wrong with it
     faults = _Faults(_declared(log))
     erasures = [tuple(span) for event in log.iterate(kind=Kind.ERASURE) for span in event.metadata.get("spans", ())]

@@ -12,8 +12,6 @@ from typing import Literal
 import msgspec
 
 from scroll_context.events import EVERYTHING, IMPORTED, STORE_SESSION, Grant, Kind
-from scroll_context.store.journal import LEASES
-from scroll_context.store.lease import holder_of
 from scroll_context.store.log import conditions
 from scroll_context.store.store import Store
 
@@ -113,7 +111,7 @@ class Catalogue:
 
     def state(self, session_id: str) -> State:
         """How a session stands: whether a process has it open and, if none has, how it ended."""
-        if holder_of(self._store.folder / LEASES, session_id) is not None:
+        if self._store.log.holder(session_id) is not None:
             return "running"
         kinds = [Kind.REQUEST, Kind.CONVERSATION, Kind.CELL, Kind.TOOL_CALL, Kind.TOOL_RESULT, Kind.OBSERVATION]
         newest = self._store.log.tail(1, session_id=session_id, kind=kinds)

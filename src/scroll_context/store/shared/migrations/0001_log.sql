@@ -334,6 +334,15 @@ BEGIN
         SET (epoch, owner, lease_until) = (excluded.epoch, excluded.owner, excluded.lease_until);
 END $$;
 
+-- Who has a session open; NULL when it is free.
+CREATE FUNCTION holder(p_store integer, p_session bytea) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, scroll, pg_temp AS $$
+BEGIN
+    PERFORM scroll.require(p_store, 'read');
+    RETURN (SELECT s.owner FROM scroll.session s WHERE s.store_id = p_store AND s.session_id = p_session
+            AND s.lease_until > clock_timestamp());
+END $$;
+
 -- Renews the leases of a process at once; the sessions that it has lost.
 CREATE FUNCTION renew(p_store integer, p_sessions bytea[], p_epochs bigint[], p_lease interval) RETURNS SETOF bytea
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, scroll, pg_temp AS $$

@@ -1,0 +1,183 @@
+"""Keeps the copy of this host close to the server: one thread in each process, one process of a host at work.
+
+A file lock elects the process. It listens for the server's notifications, reads what is new a page at a time, asks for
+a barrier so that nothing is believed that a crash of the server could take back, and applies the page. The server
+notifies at most every 20 ms, so after a page there is one more look. Processes that were not elected read by
+themselves only when they wait for rows of their own. When the server is away the thread tries again, and says so in
+`trouble`.
+"""
+
+import contextlib
+import logging
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from scroll_context.errors import ScrollError, StoreDamaged, StoreUnreachable
+from scroll_context.store import schema
+from scroll_context.store.shared.replica import Facts, Replica, TableRow
+from scroll_context.store.shared.server import Server
+
+PAGE_ROWS = 2_000
+PAGE_BYTES = 32 << 20
+_ONE_MORE_LOOK = 0.03  # seconds after a page: longer than the server's pause between notifications
+_IDLE = 1.0  # seconds between two looks without a notification
+_ELECTION = 0.5  # seconds between two attempts to be the elected one
+_REPORT = 5.0  # seconds between two reports of how far this copy is
+
+_PAGE = """SELECT seq, session_id, nonce, body, leaf, chain FROM (
+    SELECT *, sum(length(body)) OVER (ORDER BY seq) - length(body) AS before FROM scroll.event
+    WHERE store_id = %s AND seq >= %s ORDER BY seq LIMIT %s) page WHERE before < %s ORDER BY seq"""
+
+_logger = logging.getLogger("scroll_context.store")
+_decode = msgspec.msgpack.Decoder(list[str | int | None]).decode
+
+
+class Follower:
+    """Pulls what the server has and the copy lacks."""
+
+    def __init__(self, server: Server, facts: Facts, replica: Replica) -> None:
+        self.trouble = ""  # why the server cannot be followed; empty while all is well
+        self.seen = 0  # the newest seq that the server is known to have
+        self._server = server
+        self._facts = facts
+        self._replica = replica
+        self._pulling = threading.Lock()
+        self._stopped = threading.Event()
+        self._bell, self._ringer = socket.socketpair()
+        self._bell.setblocking(False)
+        self._ringer.setblocking(False)
+        self._listening = -1  # the connection that listens
+        self._reported = 0.0
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._follow, name="scroll-follower", daemon=True)
+        self._thread.start()
+
+    def ring(self) -> None:
+        """Look now."""
+        with contextlib.suppress(OSError):  # it rings already, or is gone
+            self._ringer.send(b".")
+
+    def close(self) -> None:
+        self._stopped.set()
+        self.ring()
+        if self._thread is not None:
+            self._thread.join()
+        self._server.close()
+        self._bell.close()
+        self._ringer.close()
+
+    def catch_up(self, timeout: float) -> bool:
+        """Read what the server has now; False when time ran out first. Raises when the server does not answer."""
+        deadline = time.monotonic() + timeout
+        if not self._pulling.acquire(timeout=timeout):
+            return False
+        try:
+            while not self._stopped.is_set():
+                if not self._pull(deadline):
+                    self.trouble = ""
+                    return True
+                if time.monotonic() > deadline:
+                    return False
+        finally:
+            self._pulling.release()
+        return False
+
+    def _pull(self, deadline: float) -> bool:
+        """Read and apply one page; whether there may be more."""
+        self._replica.check()
+        seq, chain = self._replica.head()
+        values = [self._facts.store_id, max(seq, 1), PAGE_ROWS, PAGE_BYTES]
+        page = self._server.once(_PAGE, values, deadline=deadline)
+        if seq:
+            if not page or page[0][0] != seq or page[0][5] != chain:
+                raise self._replica.quarantined(f"seq {seq} is not on the server as it is here")
+            page = page[1:]
+        if not page:
+            self.seen = max(self.seen, seq)
+            return False
+        newest = page[-1][0]
+        if newest > self._replica.durable:
+            self._server.once("CALL scroll.barrier()", deadline=deadline)
+            self._replica.durable = newest
+        self.seen = max(self.seen, newest)
+        self._replica.apply([self._row(one) for one in page])
+        return True
+
+    def _row(self, sent: Sequence[Any]) -> TableRow:
+        seq, session_id, nonce, body, leaf, chain = sent
+        try:
+            columns = _decode(body)
+        except msgspec.MsgspecError:
+            columns = []
+        if len(columns) != len(schema.COLUMNS) - 2 or str(columns[0]).encode() != session_id:
+            raise self._replica.quarantined(f"seq {seq} on the server is no event")
+        return (seq, *columns, chain, nonce, leaf)
+
+    # the thread -----------------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        lock = os.open(self._replica.folder / "follow.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            elected, pause = False, 0.0
+            while not self._stopped.is_set():
+                elected = elected or schema.try_lock(lock)
+                self._wait(pause, elected)
+                if self._stopped.is_set():
+                    return
+                pause = self._look(elected) if elected or self._replica.has_own else _ELECTION
+        finally:
+            os.close(lock)
+
+    def _look(self, elected: bool) -> float:
+        """Read what is new; how long to wait afterwards."""
+        before = self._replica.head()[0]
+        try:
+            if elected and self._listening != self._server.connected:
+                self._server.once("LISTEN scroll", deadline=time.monotonic() + self._server.address.timeout)
+                self._listening = self._server.connected
+            self.catch_up(self._server.address.timeout)
+            if elected and time.monotonic() - self._reported > _REPORT:
+                self.report()
+        except StoreDamaged as error:
+            self._note(error)
+            return 60.0
+        except ScrollError as error:
+            if not self._stopped.is_set():
+                self._note(error)
+            return _IDLE / 4
+        return _ONE_MORE_LOOK if self._replica.head()[0] > before else _IDLE if elected else _ELECTION
+
+    def _note(self, error: ScrollError) -> None:
+        if str(error) != self.trouble:
+            level = logging.INFO if isinstance(error, StoreUnreachable) else logging.WARNING
+            _logger.log(level, "the copy in %s cannot follow its server: %s", self._replica.folder, error)
+        self.trouble = str(error)
+
+    def report(self) -> None:
+        """Tell the server how far this copy is."""
+        facts = self._facts
+        values = [facts.store_id, facts.replica, socket.gethostname(), self._replica.head()[0], 0]
+        self._server.once(
+            "SELECT scroll.report(%s, %s, %s, %s, %s)", values, deadline=time.monotonic() + self._server.address.timeout
+        )
+        self._reported = time.monotonic()
+
+    def _wait(self, seconds: float, elected: bool) -> None:
+        """Wait for the bell, for something that the server sends, or for the time to pass."""
+        watched: list[Any] = [self._bell]
+        if elected and (handle := self._server.fileno()) is not None:
+            watched.append(handle)
+        with contextlib.suppress(OSError, ValueError):  # the connection was closed meanwhile
+            select.select(watched, [], [], seconds)
+        with contextlib.suppress(BlockingIOError):
+            while self._bell.recv(4096):
+                pass

@@ -1,0 +1,136 @@
+"""Leases of sessions in a shared store: at most one journal of all hosts writes a session.
+
+A lease is a row on the server with an epoch that every claim increments, judged by the server's clock alone. The holder
+sends its epoch with each append, and the server refuses rows of an older one: a holder that was cut off, suspended or
+believed dead cannot write any more once another has the session. One thread renews all leases of this process three
+times in each lease's length. A holder that dies without a word loses its session when the lease has run out.
+"""
+
+import contextlib
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable
+
+import msgspec
+
+from scroll_context.errors import ScrollError
+from scroll_context.store.lease import Holder, busy
+from scroll_context.store.shared.server import Server
+from scroll_context.store.shared.writer import fenced
+
+AGAIN_SECONDS = 0.1  # between two attempts while waiting
+
+
+class _Owner(Holder, frozen=True):
+    """A holder as the server keeps it. The token tells a claim that is repeated from one by somebody else."""
+
+    token: str
+
+
+class SharedLease:
+    """A lease that this process has. Give it back with `release`."""
+
+    def __init__(self, leases: "Leases", holder: Holder, epoch: int) -> None:
+        self._leases = leases
+        self.holder = holder
+        self.epoch: int | None = epoch
+        self.lost = False  # the server has said so
+
+    def check(self) -> None:
+        """Raise SessionFenced when another has the session; only the server can say that for sure."""
+        if self.lost or self.holder.process != os.getpid():
+            raise fenced(self.holder.session_id, self.epoch, (self.epoch or 0) + 1)
+
+    def release(self) -> None:
+        """Let others have it. When the server does not answer, it runs out by itself."""
+        if self.holder.process == os.getpid():
+            self._leases.release(self)
+
+
+class Leases:
+    """All leases of this process in one store."""
+
+    def __init__(self, server: Server, store_id: int, reach: Callable[[int], None]) -> None:
+        self._server = server
+        self._store_id = store_id
+        self._reach = reach  # waits until the copy of this host has everything up to a seq
+        self._held: dict[str, SharedLease] = {}
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def take(self, session_id: str, since: str, wait: float) -> SharedLease:
+        """Claim a session, waiting up to `wait` seconds. Raises SessionBusy, which names the holder."""
+        host, token = socket.gethostname(), uuid.uuid4().hex
+        holder = Holder(session_id, os.getpid(), host, since)
+        owner = msgspec.json.encode(_Owner(session_id, os.getpid(), host, since, token)).decode()
+        deadline = time.monotonic() + wait
+        while True:
+            epoch, other, head = self._server.call(
+                "SELECT o_epoch, o_owner, o_head FROM scroll.claim(%s, %b, %s, %s * interval '1 second')",
+                [self._store_id, session_id.encode(), owner, self._server.address.lease],
+            )[0]
+            if epoch is not None:
+                break
+            if time.monotonic() >= deadline:
+                raise busy(session_id, msgspec.json.decode(other, type=Holder), wait)
+            time.sleep(AGAIN_SECONDS)
+        lease = SharedLease(self, holder, epoch)
+        with self._lock:
+            self._held[session_id] = lease
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._renew, name="scroll-leases", daemon=True)
+                self._thread.start()
+        try:
+            self._reach(head)  # what the last holder has recorded must be known before this one goes on
+        except BaseException:
+            self.release(lease)
+            raise
+        return lease
+
+    def holder(self, session_id: str) -> Holder | None:
+        """Who has a session open now; None when it is free, or when the server does not answer."""
+        with contextlib.suppress(ScrollError):
+            found = self._server.call("SELECT scroll.holder(%s, %b)", [self._store_id, session_id.encode()])
+            if found[0][0] is not None:
+                return msgspec.json.decode(found[0][0], type=Holder)
+        return None
+
+    def release(self, lease: SharedLease) -> None:
+        with self._lock:
+            if self._held.get(lease.holder.session_id) is lease:
+                del self._held[lease.holder.session_id]
+        with contextlib.suppress(ScrollError):
+            self._server.call(
+                "SELECT scroll.release(%s, %b, %s)",
+                [self._store_id, lease.holder.session_id.encode(), lease.epoch],
+                timeout=min(2.0, self._server.address.timeout),
+            )
+
+    def _renew(self) -> None:
+        length = self._server.address.lease
+        while not self._stopped.wait(length / 3):
+            with self._lock:
+                held = dict(self._held)
+            if not held:
+                continue
+            sessions, epochs = [name.encode() for name in held], [lease.epoch for lease in held.values()]
+            try:
+                lost = self._server.call(
+                    "SELECT scroll.renew(%s, %b::bytea[], %s::bigint[], %s * interval '1 second')",
+                    [self._store_id, sessions, epochs, length],
+                    timeout=length / 3,
+                )
+            except ScrollError:
+                continue  # the next renewal may still be in time; an append that is too late is refused
+            for (session_id,) in lost:
+                held[bytes(session_id).decode()].lost = True
+
+    def close(self) -> None:
+        self._stopped.set()
+        for lease in list(self._held.values()):
+            self.release(lease)
+        self._server.close()
