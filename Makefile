@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint types unit test-lowest bench bench-large compare tokens soak fuzz mutants clean
+.PHONY: help demo test lint types unit test-assistants test-lowest bench bench-large compare tokens soak fuzz mutants clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## ?/  make \1\t/' | expand -t 22
@@ -30,6 +30,10 @@ types: $(READY)  ## mypy --strict on both packages
 
 unit: $(READY)   ## the tests, on both cores
 	$(BIN)/pytest -n 2
+
+test-assistants: $(READY)  ## the tests with a real Claude Code, from the wheel claude-agent-sdk (160 MB)
+	@$(BIN)/python -m pip install --quiet --group assistants || echo "claude-agent-sdk cannot be had: its tests are skipped"
+	$(BIN)/pytest -rs tests/doors/test_claude_code.py
 
 test-lowest:     ## the tests with every dependency at the floor that is promised; ARGS (for pytest) chooses a part
 	$(PYTHON) benchmarks/lowest.py $(ARGS)

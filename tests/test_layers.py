@@ -9,12 +9,13 @@ import scroll_context
 
 PACKAGE = Path(scroll_context.__file__).parent
 
-VALUES = {"events", "errors", "messages", "background", "text"}
+VALUES = {"events", "errors", "messages", "background", "project", "text"}
 MAY_IMPORT = {
     "events": {"errors"},
     "errors": set(),
     "messages": set(),
     "background": set(),
+    "project": set(),
     "text": set(),
     "bundled": set(),
     "importers": VALUES | {"store"},
@@ -25,7 +26,7 @@ MAY_IMPORT = {
     "surface": VALUES | {"store", "kernel"},
     "session": VALUES | {"store", "kernel", "view", "models", "surface"},
     "agent": VALUES | {"store", "kernel", "view", "models", "surface", "session"},
-    "doors": VALUES | {"store", "kernel", "view", "models", "surface", "session", "agent"},
+    "doors": VALUES | {"store", "kernel", "view", "models", "surface", "session", "agent", "importers"},
     "demo": VALUES | {"store", "view", "models", "surface", "session", "agent", "importers"},
     "web": VALUES | {"store", "kernel", "view", "surface", "session"},
     "cli": VALUES

@@ -24,7 +24,7 @@ from mcp.types import CallToolResult
 from scroll_context.doors import mcp_server
 from scroll_context.doors.mcp_server import RecallServer
 from scroll_context.events import Draft
-from scroll_context.importers.project import project_task
+from scroll_context.project import project_task
 from scroll_context.store.store import Store
 from scroll_context.view.tokens import estimate
 

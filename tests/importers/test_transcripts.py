@@ -10,7 +10,7 @@ import pytest
 from scroll_context.errors import UnreadableMessages
 from scroll_context.events import Event
 from scroll_context.importers import ImportReport, import_file
-from scroll_context.importers.project import project_task
+from scroll_context.project import project_task
 from scroll_context.store.store import Store
 
 SECRET = "sk-ant-" + "a1B2" * 10

@@ -40,20 +40,25 @@ _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 @click.option("--tier", type=TIERS, default="auto", help="The tier that must be there; auto is the best one.")
 @json_option
 def doctor(tier: Any, as_json: bool) -> None:
-    """Show what the kernel's sandbox enforces here, and how.
+    """Show what the sandbox enforces, and which assistants are there.
 
-    Each tier is built for real in a throwaway process. Status 1 when the required one cannot be had.
+    Each tier is built for real in a throwaway process. Status 1 when the required one cannot be had. Of each assistant
+    on this machine it is said what is installed, when it was last captured, and what is missing.
 
     \b
     Examples:
       scroll doctor
       scroll doctor --tier full --json
     """
+    import msgspec
+
+    from scroll_context.doors.install import examine_assistants
     from scroll_context.kernel.doctor import examine
 
     report = examine(tier)
+    assistants = examine_assistants(Path.cwd())
     if as_json:
-        print_document(report)
+        print_document({**msgspec.to_builtins(report), "assistants": assistants})
     else:
         echo(f"{report.system}, landlock ABI {report.landlock_abi or '–'}")
         for found in report.tiers:
@@ -65,6 +70,11 @@ def doctor(tier: Any, as_json: bool) -> None:
         for row in report.guarantees:
             if row.remedy:
                 echo(f"\n{row.name}: {row.remedy}")
+        echo()
+        for one in assistants:
+            echo(f"{one.assistant}: {one.state}")
+            for missing in one.missing:
+                echo(f"  missing: {missing}")
     if not report.ok:
         note(f"tier {tier!r} cannot be had on this machine; no kernel would start")
         raise click.exceptions.Exit(1)

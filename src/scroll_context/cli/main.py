@@ -35,7 +35,10 @@ COMMANDS = {  # name: (module and object, the first line of its help)
     "upgrade": ("scroll_context.cli.upkeep:upgrade", "Bring the log file to the newest format."),
     "backup": ("scroll_context.cli.upkeep:backup", "Copy the store to a new folder."),
     "export": ("scroll_context.cli.upkeep:export", "Write everything as JSON Lines: events, hashes and payloads."),
-    "doctor": ("scroll_context.cli.kernel:doctor", "Show what the kernel's sandbox enforces here, and how."),
+    "doctor": (
+        "scroll_context.cli.kernel:doctor",
+        "Show what the sandbox enforces, and which assistants are there.",
+    ),
     "repl": ("scroll_context.cli.kernel:repl", "Write Python in the jailed kernel yourself."),
     "chat": ("scroll_context.cli.agent:chat", "Talk to an agent whose memory is the store."),
     "run": ("scroll_context.cli.agent:run", "Give an agent one task, in a new session."),
@@ -53,6 +56,12 @@ COMMANDS = {  # name: (module and object, the first line of its help)
         "scroll_context.cli.serve:serve",
         "See a store in the browser, and what the model saw.",
     ),
+    "install": ("scroll_context.cli.install:install", "Connect a coding assistant: its hooks and its MCP server."),
+    "uninstall": (
+        "scroll_context.cli.install:uninstall",
+        "Take what `scroll install` wrote out of an assistant again.",
+    ),
+    "hook": ("scroll_context.cli.install:hook", "Handle one event of a coding assistant, which calls this."),
     "demo": ("scroll_context.cli.demo:demo", "See an agent work in a window far too small for it."),
 }
 
@@ -180,6 +189,10 @@ def _run() -> str | int | None:
     if sys.argv[1:] in (["--help"], ["-h"]):
         sys.stdout.write(overview())
         return 0
+    if sys.argv[1:2] == ["hook"] and not {"-h", "--help"} & set(sys.argv):
+        from scroll_context.doors import hooks  # an assistant waits for it: without click
+
+        return hooks.main(sys.argv[2:])
     from scroll_context.cli.app import app
 
     try:

@@ -51,7 +51,7 @@ def mcp(
             f"scroll mcp needs the mcp extra, which is not installed ({error}). "
             "Install it with: pip install 'scroll-context[mcp]'"
         ) from error
-    from scroll_context.importers.project import project_task
+    from scroll_context.project import project_task
 
     with open_store(store) as opened:
         server = RecallServer(opened, task=task or project_task(project), reach=reach)

@@ -29,7 +29,7 @@ from scroll_context.errors import BadInput
 from scroll_context.events import IMPORTED
 from scroll_context.importers import fields
 from scroll_context.importers.messages import Fault, Format, Found, Piece, fingerprint
-from scroll_context.importers.project import project_task
+from scroll_context.project import project_task
 
 THINKING, META, COMPACTION, BRANCH = "thinking", "meta", "compaction", "branch"
 

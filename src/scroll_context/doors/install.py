@@ -1,0 +1,409 @@
+"""Connect coding assistants to a store: their own configuration files get an MCP server and hooks, and lose them again.
+
+Each assistant is a table of entries: which file, where in it, what value. A file is changed by inserting these entries
+and nothing else (json_edit.py). What a file held before, and the hash of what it became, are kept in the user's state
+folder. So uninstalling puts back the exact bytes when the file was not edited since, and otherwise takes out only what
+is ours. Installing again first undoes, in memory, what is there: it is idempotent, and changes options in place.
+
+The folders are those of the assistants on Linux, macOS and Windows, which are the same below the user's home. Entries
+hold absolute paths of this machine, so in a project they go to files that are not shared where the assistant has such.
+"""
+
+import contextlib
+import difflib
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from scroll_context.doors import json_edit
+from scroll_context.doors.hooks import ASSISTANTS, TOKENS, log_file
+from scroll_context.errors import BadInput, ScrollError
+from scroll_context.store.log import EventLog
+from scroll_context.store.payloads import PayloadStore
+
+Scope = Literal["user", "project"]
+NAME = "scroll"  # of our MCP server in every configuration
+HOOK_SECONDS = 10  # after which an assistant gives up on a hook
+
+_OUR_HOOK = re.compile(rf"\bhook ({'|'.join(ASSISTANTS)})\b.* --store\b")
+_TABLE = re.compile(rf"\n?^\[mcp_servers\.{NAME}\]\n(?:(?!\[).*(?:\n|\Z))*", re.MULTILINE)
+_CLAUDE_EVENTS = (
+    "SessionStart", "UserPromptSubmit", "PostToolUse", "Stop", "SubagentStop", "PreCompact", "SessionEnd",
+)  # fmt: skip
+_CODEX_EVENTS = ("SessionStart", "UserPromptSubmit", "PostToolUse", "Stop", "PreCompact")
+_GEMINI_EVENTS = ("SessionStart", "AfterTool", "AfterAgent", "PreCompress", "SessionEnd")
+
+
+class Connection(msgspec.Struct, frozen=True, kw_only=True):
+    """What an assistant is connected to."""
+
+    store: Path
+    reach: str = "task"
+    tokens: int = TOKENS
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A value of ours and its place in a file: a member of an object, or an element of the list at the path."""
+
+    file: Path
+    path: tuple[str, ...]
+    value: Any
+    in_list: bool = False
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One file, as it is and as it is to be; None stands for no file."""
+
+    file: Path
+    old: str | None
+    new: str | None
+    before: str | None  # what it held before anything of ours was in it
+
+    @property
+    def diff(self) -> str:
+        old, new = ((text or "").splitlines(keepends=True) for text in (self.old, self.new))
+        names = [str(self.file) if text is not None else "(no file)" for text in (self.old, self.new)]
+        shown = difflib.unified_diff(old, new, names[0], names[1])
+        return "".join(line if line.endswith("\n") else f"{line}\n" for line in shown)
+
+
+class Installed(msgspec.Struct, frozen=True, kw_only=True):
+    """What of ours is in an assistant's files, and whether it works."""
+
+    assistant: str
+    scope: str = ""  # "" when nothing is installed
+    files: tuple[str, ...] = ()  # that hold something of ours
+    store: str = ""
+    captured: str = ""  # when something of this assistant was last recorded
+    missing: tuple[str, ...] = ()  # in words, each with its remedy
+
+    @property
+    def state(self) -> str:
+        if not self.scope:
+            return "on this machine, not connected" if self.missing else "not on this machine"
+        when = f"last captured {self.captured[:19]}" if self.captured else "nothing captured yet"
+        return f"connected ({self.scope}) to {self.store}, {when}"
+
+
+# entries ------------------------------------------------------------------------------------------------
+
+
+def entries(assistant: str, scope: Scope, project: Path, to: Connection) -> list[Entry]:
+    """What is to stand in the files of an assistant."""
+    command = scroll_command()
+    server = [*command[1:], "mcp", "--store", str(to.store)]
+    call = [*command, "hook", assistant, "--store", str(to.store)]
+    if to.reach == "all":
+        server += ["--reach", "all"]
+        call += ["--reach", "all"]
+    if to.tokens != TOKENS:
+        call += ["--tokens", str(to.tokens)]
+    hook = subprocess.list2cmdline(call) if os.name == "nt" else shlex.join(call)
+    mcp: dict[str, Any] = {"command": command[0], "args": server}
+    match assistant:
+        case "claude-code":
+            return _claude_code(scope, project, hook, {"type": "stdio", **mcp, "alwaysLoad": True})
+        case "codex":
+            home = (
+                Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex") if scope == "user" else project / ".codex"
+            )
+            found = [Entry(home / "config.toml", ("mcp_servers", NAME), mcp)]
+            return found + _hooks(home / "hooks.json", _CODEX_EVENTS, hook, HOOK_SECONDS)
+        case "gemini":
+            file = (Path.home() if scope == "user" else project) / ".gemini" / "settings.json"
+            milliseconds = HOOK_SECONDS * 1000
+            return [Entry(file, ("mcpServers", NAME), mcp), *_hooks(file, _GEMINI_EVENTS, hook, milliseconds)]
+        case "cursor":
+            home = (Path.home() if scope == "user" else project) / ".cursor"
+            server += ["--project", "${workspaceFolder}" if scope == "user" else str(project)]
+            return [
+                Entry(home / "mcp.json", ("mcpServers", NAME), mcp),
+                Entry(home / "hooks.json", ("version",), 1),
+                Entry(home / "hooks.json", ("hooks", "sessionStart"), {"command": hook}, in_list=True),
+            ]
+    raise BadInput(f"there is no assistant {assistant!r}; there are {', '.join(ASSISTANTS)}")
+
+
+def _claude_code(scope: Scope, project: Path, hook: str, mcp: dict[str, Any]) -> list[Entry]:
+    moved = os.environ.get("CLAUDE_CONFIG_DIR")
+    home = Path(moved) if moved else Path.home() / ".claude"
+    servers = home / ".claude.json" if moved else Path.home() / ".claude.json"
+    if scope == "user":
+        found = [Entry(servers, ("mcpServers", NAME), mcp)]
+        return found + _hooks(home / "settings.json", _CLAUDE_EVENTS, hook, HOOK_SECONDS)
+    # A server of the project that is this user's own; those in .mcp.json are shared, and each user must approve them.
+    found = [Entry(servers, ("projects", str(project), "mcpServers", NAME), mcp)]
+    return found + _hooks(project / ".claude" / "settings.local.json", _CLAUDE_EVENTS, hook, HOOK_SECONDS)
+
+
+def _hooks(file: Path, events: tuple[str, ...], hook: str, timeout: int) -> list[Entry]:
+    value = {"hooks": [{"type": "command", "command": hook, "timeout": timeout}]}
+    return [Entry(file, ("hooks", event), value, in_list=True) for event in events]
+
+
+def scroll_command() -> list[str]:
+    """How this Scroll is started, with absolute paths: an assistant has another PATH."""
+    beside = Path(sys.executable).with_name("scroll.exe" if os.name == "nt" else "scroll")
+    if beside.is_file():
+        return [str(beside)]
+    if found := shutil.which("scroll"):
+        return [str(Path(found).absolute())]
+    return [sys.executable, "-c", "from scroll_context.cli.main import main; main()"]
+
+
+# changes ------------------------------------------------------------------------------------------------
+
+
+def plan_install(assistant: str, scope: Scope, project: Path, to: Connection) -> list[Change]:
+    """The files that would change, each as it would become. None of them: everything is there already."""
+    wanted = entries(assistant, scope, project, to)
+    changes = [_inserted(change, wanted) for change in _undone(wanted)]
+    return [change for change in changes if change.new != change.old]
+
+
+def plan_uninstall(assistant: str, scope: Scope, project: Path) -> list[Change]:
+    """The files that would change to hold nothing of ours."""
+    nowhere = Connection(store=Path())
+    return [change for change in _undone(entries(assistant, scope, project, nowhere)) if change.new != change.old]
+
+
+def apply(changes: list[Change]) -> None:
+    """Write the files; each is whole at any moment. What a file held before is kept until ours is out of it again."""
+    for change in changes:
+        if _read(change.file) != change.old:
+            raise BadInput(f"{change.file} has just been changed by another program; nothing was written, try again")
+        if change.new == change.before:
+            _write(change.file, change.new)
+            _record_of(change.file).unlink(missing_ok=True)
+        else:
+            assert change.new is not None
+            record = {"file": str(change.file), "before": change.before, "after": _hash(change.new)}
+            _write(_record_of(change.file), json.dumps(record), private=True)
+            _write(change.file, change.new)
+
+
+def _undone(wanted: list[Entry]) -> Iterator[Change]:
+    """Each file without anything of ours."""
+    for file in dict.fromkeys(entry.file for entry in wanted):
+        text, record = _read(file), _recorded(file)
+        before = text
+        if text is not None and record is not None and record["after"] == _hash(text):
+            before = record["before"]
+        elif text is not None:
+            was = (record or {}).get("before")
+            before = _removed(text, [entry for entry in wanted if entry.file == file], was or "")
+            if record is not None and was is None and _is_bare(file, before):
+                before = None  # it was made by us, and nothing else has come into it
+        yield Change(file, text, before, before)
+
+
+def _removed(text: str, wanted: list[Entry], before: str) -> str:
+    try:
+        for entry in wanted:
+            if entry.file.suffix == ".toml":
+                text = _TABLE.sub("", text)
+            elif isinstance(entry.value, dict):
+                text = json_edit.remove(text, entry.path, _is_ours, before)
+            elif before and json_edit.value_at(before, entry.path) is None:
+                text = json_edit.remove(text, entry.path, lambda value: bool(value), before)
+    except BadInput as error:
+        raise BadInput(f"{wanted[0].file} cannot be read: {error}. Mend it; nothing was changed.") from error
+    return text
+
+
+def _is_bare(file: Path, text: str) -> bool:
+    """Whether a file says nothing; the version of its format says nothing either."""
+    return not text.strip() or (file.suffix == ".json" and json_edit.value_at(text, ()) in ({}, {"version": 1}))
+
+
+def _inserted(change: Change, wanted: list[Entry]) -> Change:
+    text = change.before
+    for entry in wanted:
+        if entry.file != change.file:
+            continue
+        try:
+            text = _with(text, entry)
+        except BadInput as error:
+            raise BadInput(f"{change.file} cannot be changed: {error}. Mend it; nothing was changed.") from error
+    return msgspec.structs.replace(change, new=text)
+
+
+def _with(text: str | None, entry: Entry) -> str:
+    if entry.file.suffix == ".toml":
+        return _with_table(text or "", entry)
+    text = text if text and text.strip() else "{}\n"
+    if entry.in_list:
+        return json_edit.append(text, entry.path, entry.value)
+    if (there := json_edit.value_at(text, entry.path)) is None:
+        return json_edit.put(text, entry.path, entry.value)
+    if isinstance(there, dict):
+        raise BadInput(f"another server is called {NAME!r} there; rename it first")
+    return text  # a version that is there already
+
+
+def _with_table(text: str, entry: Entry) -> str:
+    """TOML with our table at its end. JSON's strings and lists are TOML's too."""
+    try:
+        if NAME in tomllib.loads(text).get("mcp_servers", {}):
+            raise BadInput(f"another server is called {NAME!r} there; rename it first")
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"it is not TOML ({error})") from error
+    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in entry.value.items()]
+    gap = "" if not text else "\n" if text.endswith("\n") else "\n\n"
+    return f"{text}{gap}[mcp_servers.{NAME}]\n{''.join(lines)}"
+
+
+def _is_ours(value: Any) -> bool:
+    """Whether a value of a configuration file was written by us: a hook that calls us, or our server."""
+    if not isinstance(value, dict):
+        return False
+    hooks = value.get("hooks")
+    if isinstance(hooks, list):
+        return any(_is_ours(hook) for hook in hooks)
+    command, args = value.get("command"), value.get("args")
+    if isinstance(args, list):
+        return "mcp" in args and "--store" in args
+    return isinstance(command, str) and _OUR_HOOK.search(command) is not None
+
+
+# what is there ------------------------------------------------------------------------------------------
+
+
+def examine_assistants(project: Path) -> list[Installed]:
+    """Each assistant: in which scopes it is connected, or that it is not."""
+    found: list[Installed] = []
+    for assistant in ASSISTANTS:
+        scopes: tuple[Scope, ...] = ("user", "project")
+        there = [one for scope in scopes if (one := _installed(assistant, scope, project)) is not None]
+        connected = list({one.files: one for one in reversed(there)}.values())  # one, where the home is the project
+        home = entries(assistant, "user", project, Connection(store=Path()))[-1].file.parent
+        remedy = (f"its entries: `scroll install {assistant}`",) if home.is_dir() else ()
+        found += connected or [Installed(assistant=assistant, missing=remedy)]
+    return found
+
+
+def _installed(assistant: str, scope: Scope, project: Path) -> Installed | None:
+    """What of ours an assistant's files of one scope hold; None when there is nothing."""
+    values = [(entry, _ours_at(entry)) for entry in entries(assistant, scope, project, Connection(store=Path()))]
+    present = [(entry, value) for entry, value in values if isinstance(value, dict)]
+    if not present:
+        return None
+    server = next((value for entry, value in present if not entry.in_list), {})
+    call = next((str(_command_of(value)) for entry, value in present if entry.in_list), "")
+    store = _word_behind("--store", server.get("args") or shlex.split(call))
+    missing = [f"{'.'.join(e.path)} in {e.file}: `scroll install {assistant}`" for e, value in values if value is None]
+    program = str(server.get("command") or (shlex.split(call) or [""])[0])
+    if not Path(program).exists():
+        missing.append(f"the program {program}: `scroll install {assistant}` names the one of now")
+    if importlib.util.find_spec("mcp") is None:
+        missing.append("the mcp extra, without which it cannot search: pip install 'scroll-context[mcp]'")
+    captured = ""
+    try:
+        with contextlib.closing(EventLog(Path(store), PayloadStore(Path(store) / "payloads"))) as log:
+            captured = next((event.recorded_at for event in log.tail(1, agent_id=assistant)), "")
+    except ScrollError as error:
+        missing.append(str(error))
+    if fault := _last_fault(captured):
+        missing.append(f"the last hook failed: {fault} ({log_file()})")
+    files = tuple(dict.fromkeys(str(entry.file) for entry, _ in present))
+    return Installed(
+        assistant=assistant, scope=scope, files=files, store=store, captured=captured, missing=tuple(missing)
+    )
+
+
+def _command_of(value: dict[str, Any]) -> Any:
+    hooks = value.get("hooks")
+    return value.get("command") if not hooks else hooks[0].get("command")
+
+
+def _word_behind(option: str, words: list[str]) -> str:
+    return str(words[words.index(option) + 1]) if option in words[:-1] else ""
+
+
+def _last_fault(since: str) -> str:
+    """The last line in the log of hooks, if it is newer than the last capture."""
+    try:
+        line = Path(log_file()).read_text("utf-8", "replace").splitlines()[-1]
+    except (OSError, IndexError):
+        return ""
+    return line if line[:19] > since[:19] else ""
+
+
+def _ours_at(entry: Entry) -> Any:
+    try:
+        text = _read(entry.file) or "{}"
+        if entry.file.suffix == ".toml":
+            found = tomllib.loads(text if text != "{}" else "").get("mcp_servers", {}).get(NAME)
+        else:
+            found = json_edit.value_at(text, entry.path)
+    except (BadInput, tomllib.TOMLDecodeError):
+        return None
+    if entry.in_list:
+        return next((one for one in found if _is_ours(one)), None) if isinstance(found, list) else None
+    return found if _is_ours(found) or (found is not None and not isinstance(entry.value, dict)) else None
+
+
+# files --------------------------------------------------------------------------------------------------
+
+
+def state_folder() -> Path:
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "scroll" / "installed"
+
+
+def _record_of(file: Path) -> Path:
+    """Where we keep what a file held before."""
+    return state_folder() / f"{hashlib.sha256(os.fsencode(file)).hexdigest()[:32]}.json"
+
+
+def _recorded(file: Path) -> dict[str, Any] | None:
+    try:
+        found = json.loads(_record_of(file).read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) and {"before", "after"} <= set(found) else None
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _read(file: Path) -> str | None:
+    """The text of a file, each byte kept; None when there is no file."""
+    try:
+        return file.read_bytes().decode("utf-8", "surrogateescape")
+    except FileNotFoundError:
+        return None
+
+
+def _write(file: Path, text: str | None, *, private: bool = False) -> None:
+    """Replace a file at once, through a link if it is one; None removes it."""
+    target = file.resolve()
+    if text is None:
+        target.unlink(missing_ok=True)
+        return
+    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700 if private else 0o777)
+    mode = target.stat().st_mode & 0o7777 if target.exists() else 0o600
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with open(handle, "wb") as opened:
+            opened.write(text.encode("utf-8", "surrogateescape"))
+            opened.flush()
+            os.fsync(opened.fileno())
+        Path(name).chmod(mode)
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

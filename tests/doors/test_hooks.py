@@ -1,0 +1,297 @@
+"""The hook that an assistant calls: what it captures, what it says, and that nothing it meets breaks the assistant."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scroll_context.doors import handover as handover_module
+from scroll_context.doors.handover import handover
+from scroll_context.events import Draft
+from scroll_context.project import project_task
+from scroll_context.store import lease
+from scroll_context.store.journal import LEASES
+from scroll_context.store.log import utc_now
+from scroll_context.store.store import Store
+from scroll_context.view.tokens import estimate
+
+SCROLL = [sys.executable, "-c", "from scroll_context.cli.main import main; main()"]
+SESSION = "0b0f3b1e-7c2b-4f3a-9a63-2b3c0a1d5e6f"
+
+
+class Desk:
+    """A project, a store, and a transcript that grows as Claude Code would write it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.project = folder / "shop"
+        self.store = folder / "store"
+        self.state = folder / "state"
+        self.transcript = folder / "transcripts" / f"{SESSION}.jsonl"
+        for one in (self.project, self.transcript.parent):
+            one.mkdir()
+        Store(self.store, create=True).close()
+        self.lines = 0
+
+    @property
+    def task(self) -> str:
+        return project_task(self.project)
+
+    def write(self, role: str, content: Any, file: Path | None = None, **more: Any) -> None:
+        self.lines += 1
+        line = {
+            "type": role, "uuid": f"00000000-0000-4000-8000-{self.lines:012}", "sessionId": SESSION,
+            "cwd": str(self.project), "timestamp": f"2026-11-16T10:{self.lines // 60:02}:{self.lines % 60:02}.000Z",
+            "message": {"role": role, "content": content}, **more,
+        }  # fmt: skip
+        file = file or self.transcript
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("a") as opened:
+            opened.write(json.dumps(line) + "\n")
+
+    def call(self, tool: str, **arguments: Any) -> None:
+        self.write("assistant", [{"type": "tool_use", "id": f"t{self.lines}", "name": tool, "input": arguments}])
+
+    def hook(self, event: str, *options: str, stdin: str | None = None, **fields: Any) -> str:
+        given = {
+            "hook_event_name": event, "session_id": SESSION, "transcript_path": str(self.transcript),
+            "cwd": str(self.project), **fields,
+        }  # fmt: skip
+        environment = {**os.environ, "XDG_STATE_HOME": str(self.state)}
+        environment.pop("CLAUDE_PROJECT_DIR", None)
+        command = [*SCROLL, "hook", "claude-code", "--store", str(self.store), *options]
+        done = subprocess.run(
+            command, input=json.dumps(given) if stdin is None else stdin, env=environment, capture_output=True,
+            text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0 and done.stderr == "", done.stderr
+        return done.stdout
+
+    def context(self, source: str, *options: str, **fields: Any) -> str:
+        said = self.hook("SessionStart", *options, source=source, **fields)
+        if not said:
+            return ""
+        answer = json.loads(said)["hookSpecificOutput"]
+        assert answer["hookEventName"] == "SessionStart"
+        return str(answer["additionalContext"])
+
+    def said(self) -> list[str]:
+        with Store(self.store) as store:
+            return [event.content for event in store.log.iterate()]
+
+    def captured(self, *options: str) -> list[str]:
+        """Capture, and wait until the last line of the transcript is recorded."""
+        self.hook("Stop", *options)
+        last = json.loads(self.transcript.read_text().splitlines()[-1])["message"]["content"]
+        text = last if isinstance(last, str) else json.dumps(last[0]["input"])
+        wait_until(lambda: text in self.said())
+        return self.said()
+
+    @property
+    def faults(self) -> str:
+        log = self.state / "scroll" / "hooks.log"
+        return log.read_text() if log.exists() else ""
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+# capture ------------------------------------------------------------------------------------------------------
+
+
+def test_each_event_reads_on_from_where_the_last_one_stopped(desk: Desk) -> None:
+    desk.write("user", "The heron stands at the weir.")
+    assert desk.captured() == ["The heron stands at the weir."]
+    desk.write("assistant", "It does.")
+    for event in ("UserPromptSubmit", "PostToolUse", "Stop", "PreCompact", "SessionEnd"):
+        assert desk.hook(event) == "", "only the start of a session is answered"
+    wait_until(lambda: len(desk.said()) == 2)
+    desk.write("user", "Go on.")
+    assert desk.captured() == ["The heron stands at the weir.", "It does.", "Go on."]
+    with Store(desk.store) as store:
+        assert {(event.task_id, event.agent_id) for event in store.log.iterate()} == {(desk.task, "claude-code")}
+    assert desk.faults == ""
+
+
+def test_secrets_never_reach_the_log(desk: Desk) -> None:
+    desk.write("user", f"The key is {'sk-' + 'ant-' + 'a1B2' * 10} and the heron waits.")
+    desk.write("user", "Next.")
+    (first, _) = desk.captured()
+    assert "sk-ant" not in first and "[redacted Anthropic key" in first and "the heron waits" in first
+
+
+def test_sub_agents_are_captured_and_are_not_the_user(desk: Desk) -> None:
+    side = desk.transcript.with_suffix("") / "subagents" / "agent-a1.jsonl"
+    desk.write("user", "Look for herons.", file=side, isSidechain=True, agentId="a1")
+    desk.write("user", "Build the shop.")
+    desk.captured()
+    wait_until(lambda: "Look for herons." in desk.said())
+    assert "Look for herons." not in desk.context("startup", session_id="new")
+
+
+def test_a_session_that_is_being_written_is_left_to_the_next_hook(desk: Desk) -> None:
+    desk.write("user", "First.")
+    desk.captured()
+    desk.write("user", "Second.")
+    held = lease.take(desk.store / LEASES, SESSION, utc_now())
+    try:
+        desk.hook("Stop")
+        desk.hook("Stop")
+    finally:
+        held.release()
+    assert desk.captured() == ["First.", "Second."]
+    assert desk.faults == ""
+
+
+# context ------------------------------------------------------------------------------------------------------
+
+
+def fill(desk: Desk) -> None:
+    desk.write("user", "Always run the linter before a commit. Please build the basket of the shop.")
+    desk.call(
+        "TodoWrite", todos=[{"content": "draw it", "status": "completed"}, {"content": "test it", "status": "pending"}]
+    )
+    desk.call("Edit", file_path=str(desk.project / "src" / "basket.py"), old_string="a", new_string="b")
+    desk.call("Read", file_path=str(desk.project / "unread.py"))
+    desk.write("assistant", "We decided to store prices in cents. The basket is half done.")
+    desk.write("user", "<command-name>/cost</command-name>")
+    desk.write("user", "Now add tax,\n  in two lines.")
+    desk.write("user", "[Request interrupted by user]")
+    desk.captured()
+
+
+def test_after_a_compaction_the_session_is_told_where_it_stood(desk: Desk) -> None:
+    fill(desk)
+    context = desk.context("compact")
+    assert context.startswith("This session was compacted.")
+    assert 'This session has seqs 1-8, also what a compaction removed from your window; expand(seqs="1-8")' in context
+    assert "[7] Now add tax,\n  in two lines.\n[1] Always run the linter" in context
+    assert "## The assistant's last words\n[5] We decided to store" in context
+    assert "## Open tasks\n- test it\n" in context and "draw it" not in context
+    assert "## Files changed, newest first\nsrc/basket.py\n" in context
+    assert "- [5] We decided to store prices in cents." in context
+    assert "- [1] Always run the linter before a commit." in context.split("## Standing instructions")[1]
+    assert context.endswith(handover_module.HOW_TO_SEARCH)
+    assert "/cost" not in context and "interrupted" not in context
+
+
+def test_a_new_session_is_told_of_the_last_one_and_a_cleared_one_only_of_instructions(desk: Desk) -> None:
+    fill(desk)
+    new = desk.context("startup", session_id="new")
+    assert f"(session {SESSION})" in new and "Now add tax" in new
+    cleared = desk.context("clear", session_id="new")
+    assert "Always run the linter" in cleared and "add tax" not in cleared and "basket.py" not in cleared
+    assert "Now add tax" in desk.context("resume")
+
+
+def test_only_this_project_is_reached(desk: Desk, tmp_path: Path) -> None:
+    fill(desk)
+    other = tmp_path / "other" / "shop"
+    other.mkdir(parents=True)
+    assert desk.context("startup", session_id="new", cwd=str(other)) == ""
+    assert "Now add tax" in desk.context("startup", "--reach", "all", session_id="new", cwd=str(other))
+
+
+@pytest.mark.parametrize("tokens", [200, 600, 1_500])
+def test_the_context_is_bounded(desk: Desk, tokens: int) -> None:
+    with Store(desk.store) as store:
+        for number in range(60):
+            for text in (f"Always check rule {number} of the {'long ' * 40}list.", "鷺" * 3_000, "🦆" * 900):
+                store.append(Draft(role="user", task_id=desk.task, session_id=SESSION, content=text))
+            store.append(
+                Draft(kind="tool_call", role="assistant", name="Write", task_id=desk.task, session_id=SESSION,
+                      content=json.dumps({"file_path": f"/elsewhere/{'deep/' * 50}{number}.py"}))
+            )  # fmt: skip
+    context = desk.context("compact", "--tokens", str(tokens))
+    assert tokens * 0.5 < estimate(context) <= tokens
+    assert "(cut; `expand`" in context
+    assert context.endswith(handover_module.HOW_TO_SEARCH)
+
+
+def test_erased_words_are_gone_from_it(desk: Desk) -> None:
+    fill(desk)
+    with Store(desk.store) as store:
+        store.erase(seqs=[1, 7])
+    context = desk.context("compact")
+    assert "linter" not in context and "add tax" not in context and "[erased]" not in context
+
+
+def test_tasks_that_are_made_one_by_one(tmp_path: Path) -> None:
+    with Store(tmp_path / "store", create=True) as store:
+
+        def call(name: str, **arguments: Any) -> None:
+            content = json.dumps(arguments)
+            store.append(
+                Draft(kind="tool_call", role="assistant", name=name, session_id="s", task_id="t", content=content)
+            )
+
+        store.append(Draft(role="user", session_id="s", task_id="t", content="Do it."))
+        call("TaskCreate", subject="first")
+        call("TaskCreate", subject="second")
+        call("TaskUpdate", taskId="1", status="in_progress")
+        call("TaskUpdate", taskId="1", status="completed")
+        call("apply_patch", input="*** Begin Patch\n*** Update File: a/b.py\n@@\n")
+        store.append(Draft(kind="note", role="assistant", session_id="notes-t", task_id="t", content="Ports are odd."))
+        told = handover(store.log.query, task="t", session="s", source="compact", tokens=1_500)
+    assert "## Open tasks\n- second\n" in told
+    assert "## Files changed, newest first\na/b.py\n" in told
+    assert "] Ports are odd." in told.split("## Decisions")[1]
+
+
+# faults -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "stdin", ["", "no json", "[1]", "{}", '{"hook_event_name": "SessionStart", "cwd": 7}', "\x00\xff"]
+)
+def test_whatever_comes_in_nothing_is_said(desk: Desk, stdin: str) -> None:
+    assert desk.hook("", stdin=stdin) == ""
+
+
+def test_a_fault_is_logged_and_gives_nothing(desk: Desk) -> None:
+    assert desk.hook("SessionStart", "--nonsense", "1") == ""
+    assert "ValueError: --nonsense is not understood" in desk.faults
+    desk.store.rename(desk.store.with_name("gone"))
+    assert desk.hook("SessionStart") == ""
+    assert "there is no store in" in desk.faults
+    desk.store.mkdir()
+    (desk.store / "log.db").write_bytes(b"no database" * 500)
+    desk.write("user", "Words that must not be in the log of faults.")
+    assert desk.hook("SessionStart") == ""
+    wait_until(lambda: len(desk.faults.splitlines()) >= 4)
+    assert "must not be" not in desk.faults
+
+
+def test_without_a_place_for_the_log_it_is_still_quiet(desk: Desk) -> None:
+    desk.state.write_text("a file where the folder should be")
+    assert desk.hook("SessionStart", "--nonsense", "1") == ""
+
+
+def test_it_imports_no_more_than_it_needs(desk: Desk) -> None:
+    """The time of a hook is nearly all spent on imports: a test on names does not depend on the machine."""
+    code = (
+        "import sys, io, json, atexit\n"
+        "from scroll_context.doors import hooks\n"
+        f"event = {{'hook_event_name': 'SessionStart', 'cwd': {str(desk.project)!r}, 'source': 'startup'}}\n"
+        "sys.stdin = io.TextIOWrapper(io.BytesIO(json.dumps(event).encode()))\n"
+        f"hooks.main(['claude-code', '--store', {str(desk.store)!r}])\n"
+        "print(json.dumps(sorted(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(json.loads(done.stdout))
+    assert "scroll_context.doors.handover" in loaded
+    assert not loaded & {"msgspec", "click", "tantivy", "logging", "asyncio", "scroll_context.store", "subprocess"}
