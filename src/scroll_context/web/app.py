@@ -5,6 +5,7 @@ session (catalogue.py), and the pasts of the few sessions that were looked at la
 """
 
 import contextlib
+import json
 import socket
 import threading
 from collections import OrderedDict
@@ -13,22 +14,24 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import anyio
+import msgspec
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from scroll_context import __version__
 from scroll_context.errors import IndexUnavailable, PayloadDamaged, PayloadMissing, ScrollError, StoreError
 from scroll_context.events import EVERYTHING, Event, Grant, Kind
-from scroll_context.session.explain import Past
+from scroll_context.session.explain import Past, reply_to
 from scroll_context.store.store import Store
 from scroll_context.text.words import words_of
-from scroll_context.web import steps
+from scroll_context.view.working import departures
+from scroll_context.web import charts, seen, steps
 from scroll_context.web.catalogue import Catalogue, SessionSums, matching
 from scroll_context.web.guard import Guard
 from scroll_context.web.markup import environment
@@ -38,6 +41,8 @@ HITS = 30
 PASTS = 4  # sessions whose views are kept
 TEXT = 4_000  # characters of a text that a page shows at once
 PIECE = 200_000  # bytes of a long text that are loaded at a time
+MOST_PLANS = 200  # evictions that a page lists, the newest
+MOST_LEFT = 500  # texts and entries of one of them
 SPAN = 200  # events of a span on one page
 IMAGES = {
     b"\x89PNG\r\n\x1a\n": "image/png",
@@ -72,6 +77,9 @@ class Inspector:
             Route("/event/{seq:int}/text", self.text),
             Route("/event/{seq:int}/download", self.download),
             Route("/event/{seq:int}/image", self.image),
+            Route("/request/{seq:int}", self.request),
+            Route("/request/{seq:int}/message/{position:int}", self.message),
+            Route("/request/{seq:int}/left/{plan:int}", self.left),
             Route("/events/{lo:int}-{hi:int}", self.events),
             Mount("/static", StaticFiles(packages=[("scroll_context.web", "static")])),
         ]
@@ -204,7 +212,57 @@ class Inspector:
             "SELECT seq, kind, name FROM event WHERE session_id = ? AND seq > ? AND seq <= ? AND reply_to = ? LIMIT 20",
             [event.session_id, event.seq, event.seq + 2_000, event.seq],
         )
-        return self.page("event.html", event=event, answers=answers)
+        with self.past(event.session_id) as past:
+            seen_in = seen.stretches(past, event)
+        return self.page("event.html", event=event, answers=answers, seen_in=seen_in)
+
+    def request(self, request: Request) -> Response:
+        """What the model saw at a request."""
+        event = self.event_at(request.path_params["seq"])
+        with self.past(event.session_id) as past:
+            asked = past.request_at(event.seq)
+            if asked is None:
+                raise HTTPException(404, f"No model had been asked in this session up to seq {event.seq}.")
+            if asked.seq != event.seq:
+                return RedirectResponse(f"/request/{asked.seq}", 302)
+            found = seen.page(past, asked)
+            about = None
+            if number := _int(request.query_params.get("about"), 0):
+                about = seen.why(past, asked, self.event_at(number))
+            plans = [(one.seq, seen.plan_of(one)) for one in past.evictions if one.seq < asked.seq][-MOST_PLANS:]
+        reply = reply_to(self.store, asked)
+        return self.page(
+            "request.html",
+            sums=self.known(event.session_id),
+            request=asked,
+            page=found,
+            reply=reply,
+            usage=reply.metadata.get("usage", {}) if reply else {},
+            about=about,
+            plans=plans[::-1],
+            bar=charts.token_bar(found),
+        )
+
+    def message(self, request: Request) -> Response:
+        """One message of a request, as it was sent, for a page that is already open."""
+        event = self.event_at(request.path_params["seq"])
+        with self.past(event.session_id) as past:
+            rendered = past.seen(event).rendered if event.kind == Kind.REQUEST else None
+        position = request.path_params["position"]
+        if rendered is None or position >= len(rendered.messages):
+            raise HTTPException(404, "There is no such message.")
+        text = json.dumps(msgspec.to_builtins(rendered.messages[position]), ensure_ascii=False, indent=2)
+        return self.page("text.html", event=event, text=text, next=None, start=1)
+
+    def left(self, request: Request) -> Response:
+        """What a plan removed, and where that stood at a request."""
+        event, plan = (self.event_at(request.path_params[name]) for name in ("seq", "plan"))
+        with self.past(event.session_id) as past:
+            context = past.seen(event).context if event.kind == Kind.REQUEST else None
+            if context is None or plan.seq not in {one.seq for one in past.evictions}:
+                raise HTTPException(404, "There is no such plan before this request.")
+            gone = departures([plan], context.view)
+        return self.page("left.html", gone=gone[:MOST_LEFT], more=max(0, len(gone) - MOST_LEFT))
 
     def events(self, request: Request) -> Response:
         """The events that a line of an index stands for."""

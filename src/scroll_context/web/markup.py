@@ -16,6 +16,7 @@ from markupsafe import Markup, escape
 
 from scroll_context.text.printable import visible
 
+HARNESS = "[scroll: "  # how a line begins that Scroll itself wrote into a message
 LONGEST_CODE = 20_000  # characters that are highlighted
 LONGEST_TREE = 100_000  # characters of JSON that are shown as a tree
 MOST_NODES = 5_000
@@ -40,6 +41,7 @@ def environment() -> Environment:
         python=python,
         markdown=markdown,
         addresses=addresses,
+        sent=sent,
         tree=tree,
         value_tree=lambda value: tree(json.dumps(value, ensure_ascii=False)) or escape(visible(json.dumps(value))),
         marked=marked,
@@ -106,6 +108,16 @@ def addresses(text: str) -> Markup:
     return Markup(_ADDRESS.sub(lambda match: _RUN.sub(run, match[0]), str(escape(visible(text)))))
 
 
+def sent(text: str, most: int) -> Markup:
+    """A text as the model got it: the seqs in what the harness wrote are links. A very long one is shown in part."""
+    shown = text if len(text) <= most else text[: most * 2 // 3]
+    lines = [addresses(line) if line.startswith(HARNESS) else escape(visible(line)) for line in shown.split("\n")]
+    if len(text) > most:
+        rest = f"… {len(text) - len(shown):,} more characters; As JSON shows all"
+        lines.append(Markup('<span class="faint">{}</span>').format(rest))
+    return Markup("\n").join(lines)
+
+
 def marked(snippet: str, words: re.Pattern[str]) -> Markup:
     """A snippet in which the words of a query stand out."""
     text = visible(snippet)
@@ -117,6 +129,7 @@ def marked(snippet: str, words: re.Pattern[str]) -> Markup:
     return Markup("").join([*pieces, escape(text[at:])])
 
 
+@lru_cache(maxsize=1024)
 def tree(text: str) -> Markup | None:
     """JSON as lists that fold; None for what is no JSON, too long, or a single value."""
     if not text.lstrip().startswith(("{", "[")) or len(text) > LONGEST_TREE:

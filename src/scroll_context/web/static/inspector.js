@@ -70,3 +70,12 @@ document.addEventListener("click", async (event) => {
 });
 
 if (document.getElementById("steps")) import("./steps.js");
+
+// At a request: open every message, or only what changed.
+const all = document.getElementById("changes-only");
+all?.addEventListener("click", () => {
+  const open = all.getAttribute("aria-pressed") !== "true";
+  all.setAttribute("aria-pressed", String(open));
+  all.textContent = open ? "Only what changed" : "Open all";
+  for (const one of document.querySelectorAll("details.sent")) one.open = open || !one.classList.contains("kept");
+});
