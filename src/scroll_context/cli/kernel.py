@@ -37,19 +37,27 @@ _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 
 @click.command(cls=Command)
+@click.argument("url", metavar="[URL]", required=False)
 @click.option("--tier", type=TIERS, default="auto", help="The tier that must be there; auto is the best one.")
 @json_option
-def doctor(tier: Any, as_json: bool) -> None:
+def doctor(url: str | None, tier: Any, as_json: bool) -> None:
     """Show what the sandbox enforces, and which assistants are there.
 
     Each tier is built for real in a throwaway process. Status 1 when the required one cannot be had. Of each assistant
-    on this machine it is said what is installed, when it was last captured, and what is missing.
+    on this machine it is said what is installed, when it was last captured, and what is missing. With the URL of a
+    shared store, its server, connection, rights, object store and replicas are examined instead.
 
     \b
     Examples:
       scroll doctor
       scroll doctor --tier full --json
+      scroll doctor 'postgresql://scroll@db.example/agents?store=main'
     """
+    if url is not None:
+        from scroll_context.cli.shared import examine as examine_shared
+
+        examine_shared(url, as_json)
+        return
     import msgspec
 
     from scroll_context.doors.install import examine_assistants

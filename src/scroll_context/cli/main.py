@@ -35,6 +35,8 @@ COMMANDS = {  # name: (module and object, the first line of its help)
     "upgrade": ("scroll_context.cli.upkeep:upgrade", "Bring the log file to the newest format."),
     "backup": ("scroll_context.cli.upkeep:backup", "Copy the store to a new folder."),
     "export": ("scroll_context.cli.upkeep:export", "Write everything as JSON Lines: events, hashes and payloads."),
+    "push": ("scroll_context.cli.shared:push", "Bring the store in a folder to a server."),
+    "pull": ("scroll_context.cli.shared:pull", "Copy a shared store to a new folder."),
     "doctor": (
         "scroll_context.cli.kernel:doctor",
         "Show what the sandbox enforces, and which assistants are there.",

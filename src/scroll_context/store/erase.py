@@ -173,6 +173,25 @@ def erase(
 
 def _erase_rows(log: EventLog, seqs: list[int], payloads: list[str], reason: str, by: str) -> tuple[int, int]:
     """Erase the rows and record it, all or nothing; the seq of the record and how many rows were chained anew."""
+    with rewriting(log) as database:
+        last, old_head = head_of(database, log.path)
+        first_old = _blank(database, seqs)
+        rechained, head = chain_anew(database, first_old) if first_old is not None else (0, old_head)
+        add_chores(database, payloads)
+        draft = Draft(
+            kind=Kind.ERASURE,
+            session_id=STORE_SESSION,
+            content=f"{len(seqs)} events were erased",
+            metadata={"spans": _spans(seqs), "reason": reason, "by": by, "rechained": rechained}
+            | ({"old_head": old_head.hex(), "new_head": head.hex()} if rechained else {}),
+        )
+        database.execute(INSERT, prepare(draft, utc_now(), log.payloads).placed(last + 1, head))
+    return last + 1, rechained
+
+
+@contextlib.contextmanager
+def rewriting(log: EventLog) -> Iterator[sqlite3.Connection]:
+    """A transaction in which rows may be changed: the guards of the log are lifted inside it, and stand after it."""
     with schema.Translated(log.path), contextlib.closing(schema.connect(log.path, writable=True)) as database:
         database.execute("PRAGMA secure_delete = ON")
         _begin(database, log)
@@ -180,24 +199,9 @@ def _erase_rows(log: EventLog, seqs: list[int], payloads: list[str], reason: str
             guards = database.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
             for name, _ in guards:
                 database.execute(f"DROP TRIGGER {name}")
-            last, old_head = head_of(database, log.path)
-            first_old = _blank(database, seqs)
-            rechained, head = _chain_anew(database, first_old) if first_old is not None else (0, old_head)
+            yield database
             for _, statement in guards:
                 database.execute(statement)
-            database.executemany(
-                "INSERT OR REPLACE INTO chore VALUES (?, '')",
-                [("clean",), *((f"payload {digest}",) for digest in payloads)],
-            )
-            draft = Draft(
-                kind=Kind.ERASURE,
-                session_id=STORE_SESSION,
-                content=f"{len(seqs)} events were erased",
-                metadata={"spans": _spans(seqs), "reason": reason, "by": by, "rechained": rechained}
-                | ({"old_head": old_head.hex(), "new_head": head.hex()} if rechained else {}),
-            )
-            row = prepare(draft, utc_now(), log.payloads).placed(last + 1, head)
-            database.execute(INSERT, row)
             database.execute("COMMIT")
         except BaseException:
             if database.in_transaction:
@@ -205,7 +209,14 @@ def _erase_rows(log: EventLog, seqs: list[int], payloads: list[str], reason: str
             raise
     if log.on_append is not None:
         log.on_append()
-    return last + 1, rechained
+
+
+def add_chores(database: sqlite3.Connection, payloads: Iterable[str] = ()) -> None:
+    """Note what is left to do when the transaction is committed: clean every file, and remove these payloads."""
+    database.executemany(
+        "INSERT OR REPLACE INTO chore VALUES (?, '')",
+        [("clean",), *((f"payload {digest}",) for digest in payloads)],
+    )
 
 
 def _begin(database: sqlite3.Connection, log: EventLog) -> None:
@@ -248,7 +259,7 @@ def _blank(database: sqlite3.Connection, seqs: list[int]) -> int | None:
     return first_old
 
 
-def _chain_anew(database: sqlite3.Connection, first: int) -> tuple[int, bytes]:
+def chain_anew(database: sqlite3.Connection, first: int) -> tuple[int, bytes]:
     """Chain the log from a row on, as format 2; how many rows that were, and the new head."""
     before = database.execute("SELECT chain FROM event WHERE seq < ? ORDER BY seq DESC LIMIT 1", [first]).fetchone()
     chain, seq, count = before[0] if before else bytes(32), first - 1, 0

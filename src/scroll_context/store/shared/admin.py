@@ -19,9 +19,9 @@ from scroll_context.store.shared.server import Server, driver
 _SAFE_COLUMNS = "store_id, uid, name, format, payloads, max_bytes, created"  # of `store`: all but the secret
 _TABLES = tuple(f"scroll.{name}" for name in ("head", "event", "tombstone", "replica", "migration", "snapshot"))
 _FUNCTIONS = {  # which member may call what; each checks besides that the role belongs to that store
-    "READ": ("readable", "report", "barrier", "holder"),
+    "READ": ("readable", "report", "barrier", "holder", "rights"),
     "APPEND": ("append", "record", "settle", "claim", "renew", "release", "add_snapshot", "drop_snapshots"),
-    "ERASE": ("bury",),
+    "ERASE": ("bury", "adopt"),
 }
 
 

@@ -12,7 +12,9 @@ from collections.abc import Collection
 
 import msgspec
 
-from scroll_context.store.shared.objects import ObjectPlace, Stored
+from scroll_context.errors import NotAStore
+from scroll_context.store.shared.address import parse
+from scroll_context.store.shared.objects import Bucket, ObjectPlace, Stored
 from scroll_context.store.shared.server import Server
 
 GRACE = 3600.0  # seconds that an object may wait for its event
@@ -65,6 +67,21 @@ def collect(
     for at in range(0, len(doomed), _BATCH):
         place.bucket.delete([stored.key for stored in doomed[at : at + _BATCH]])
     return CollectionReport(objects, len(doomed), sum(stored.size for stored in doomed))
+
+
+def collect_at(url: str, *, grace: float = GRACE, dry_run: bool = False) -> CollectionReport:
+    """Collect the garbage of the store at an address."""
+    address = parse(url)
+    server = Server(address, "scroll collect")
+    try:
+        rows = server.call("SELECT store_id, uid::text, payloads FROM scroll.store WHERE name = %s", [address.store])
+        if not rows:
+            raise NotAStore(f"there is no store {address.store!r:.80} at {address}, or this login is no member of it")
+        ((store_id, uid, payloads),) = rows
+        place = ObjectPlace(Bucket(address.payloads or payloads, uid), address.folder / "payloads")
+        return collect(server, store_id, place, grace=grace, dry_run=dry_run)
+    finally:
+        server.close()
 
 
 def _named(server: Server, store_id: int) -> tuple[int, set[str]]:

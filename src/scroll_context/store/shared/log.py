@@ -20,6 +20,7 @@ from scroll_context.store.shared.leases import Leases
 from scroll_context.store.shared.objects import SCHEMES, Bucket, ObjectPlace, SharedPayloads
 from scroll_context.store.shared.replica import Facts, Replica, make_replica, read_facts
 from scroll_context.store.shared.server import Server, require_version
+from scroll_context.store.shared.snapshots import begin_from_snapshot
 from scroll_context.store.shared.writer import ServerWriter
 
 
@@ -124,8 +125,10 @@ def open_shared(address: Address, *, create: bool = False) -> SharedLog:
         assert facts is not None
     finally:
         server.close()
-    facts = make_replica(address.folder, facts)
-    log = SharedLog(address, facts, open_payloads(address, facts))
+    payloads = open_payloads(address, facts)
+    store_id = facts.store_id
+    facts = make_replica(address.folder, facts, lambda: begin_from_snapshot(address, store_id, payloads))
+    log = SharedLog(address, facts, payloads)
     log.follower.trouble = away
     try:
         log.start(fresh=not away)

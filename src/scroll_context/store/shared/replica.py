@@ -55,8 +55,11 @@ def read_facts(folder: Path) -> Facts | None:
         ) from error
 
 
-def make_replica(folder: Path, facts: Facts) -> Facts:
-    """Make a folder the copy of a store, or find that it is; a copy of another store is left as it is, and refused."""
+def make_replica(folder: Path, facts: Facts, fill: Callable[[], object] = lambda: None) -> Facts:
+    """Make a folder the copy of a store, or find that it is; a copy of another store is left as it is, and refused.
+
+    `fill` may put a log there that others have made. Otherwise it begins empty, and the follower reads all rows.
+    """
     found = read_facts(folder)
     if found is None:
         if not schema.is_vacant(folder):
@@ -71,6 +74,8 @@ def make_replica(folder: Path, facts: Facts) -> Facts:
             f"{folder} is a copy of another store ({found.uid}) than the one that {facts.address} names now "
             f"({facts.uid}). Nothing was changed. Move the folder away, or name another with replica=."
         )
+    if not (folder / schema.LOG_NAME).exists():
+        fill()
     if not (folder / schema.LOG_NAME).exists():
         schema.create(folder)
     return found

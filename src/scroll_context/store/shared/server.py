@@ -162,6 +162,8 @@ class Server:
                     f"the history on the server of {self.address} is not the one that this host has ({text}). It may "
                     "have been restored from an older backup. Nothing was written."
                 )
+            case "SC005":
+                return BadInput(f"{text}. Nothing was written.")
             case "42501":
                 return StoreReadOnly(f"the server refuses that: {text}. Ask its owner for `scroll admin grant`.")
             case "3F000" | "42P01" | "42883":
