@@ -155,3 +155,15 @@ def test_completion_of_a_store_that_is_not_there_is_silent(here: Path) -> None:
     command: list[Any] = [sys.executable, "-c", "from scroll_context.cli.main import main; main()"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (done.stdout.strip(), done.stderr) == ("", "")
+
+
+def test_an_untrusted_file_cannot_send_the_history_to_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from scroll_context.cli.config import NAME, default_map
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / NAME).write_text('store = "postgresql://somebody@example.org/db?store=x&payloads=s3://b/p"\n')
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    assert default_map("import") == {}
+    (tmp_path / "config" / "scroll").mkdir(parents=True)
+    (tmp_path / NAME).rename(tmp_path / "config" / "scroll" / NAME)
+    assert default_map("import")["store"].startswith("postgresql://somebody@example.org/db?store=x&payloads=s3://b/p")

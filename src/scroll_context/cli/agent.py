@@ -21,7 +21,15 @@ import click
 import msgspec
 
 from scroll_context.cli.main import INTERRUPTED
-from scroll_context.cli.options import FILE, complete_session, json_option, open_store, session_argument, store_option
+from scroll_context.cli.options import (
+    FILE,
+    Place,
+    complete_session,
+    json_option,
+    open_store,
+    session_argument,
+    store_option,
+)
 from scroll_context.cli.output import Command, echo, note, print_document, utf8
 from scroll_context.errors import BadInput, ModelError, UnknownSeq
 
@@ -192,7 +200,7 @@ def agent_options(*, without: tuple[str, ...] = ()) -> Callable[[Callable[..., N
 )
 @agent_options(without=_OF_A_RUN)
 @store_option
-def chat(session: str, options: AgentOptions, store: Path) -> None:
+def chat(session: str, options: AgentOptions, store: Place) -> None:
     """Talk to an agent whose memory is the store.
 
     Ctrl-C stops the reply or the cell, Ctrl-D leaves. Everything is kept: the same --session goes on later, variables
@@ -216,7 +224,7 @@ def chat(session: str, options: AgentOptions, store: Path) -> None:
 @click.option("--session", metavar="ID", default="", show_default="made up", help="A name for the new session.")
 @agent_options()
 @store_option
-def run(prompt: str, session: str, options: AgentOptions, store: Path) -> None:
+def run(prompt: str, session: str, options: AgentOptions, store: Place) -> None:
     """Give an agent one task, in a new session.
 
     The prompt - reads it from stdin. The answer goes to stdout, progress to stderr. Status 3: a limit stopped it, and
@@ -231,7 +239,7 @@ def run(prompt: str, session: str, options: AgentOptions, store: Path) -> None:
 
     message = _read(prompt)
     models = options.connect()  # before the store is created: a misspelt model leaves nothing behind
-    with Store(store, create=True) as opened:
+    with Store(store, create=isinstance(store, Path)) as opened:
         if session and opened.log.tail(1, session_id=session):
             raise BadInput(f"there is a session {session!r} already; `scroll resume {quote(session)}` goes on with it")
         _work(opened, session, message, models, options)
@@ -242,7 +250,7 @@ def run(prompt: str, session: str, options: AgentOptions, store: Path) -> None:
 @click.argument("prompt", required=False)
 @agent_options(without=_OF_A_NEW_SESSION)
 @store_option
-def resume(session: str, prompt: str | None, options: AgentOptions, store: Path) -> None:
+def resume(session: str, prompt: str | None, options: AgentOptions, store: Place) -> None:
     """Go on with a session, whatever ended it.
 
     View and variables are as they were. Without a prompt, the work that a limit, Ctrl-C or a crash ended is continued.
@@ -274,7 +282,7 @@ def resume(session: str, prompt: str | None, options: AgentOptions, store: Path)
 @click.option("--as", "name", metavar="ID", default="", show_default="made up", help="A name for the new session.")
 @store_option
 @json_option
-def fork(session: str, seq: int, name: str, store: Path, as_json: bool) -> None:
+def fork(session: str, seq: int, name: str, store: Place, as_json: bool) -> None:
     """Make a new session that shares another's past up to a seq.
 
     Its view and its variables are as they were there. The other session is not changed.

@@ -3,7 +3,6 @@
 import difflib
 import importlib
 import os
-from pathlib import Path
 from typing import Any
 
 import click
@@ -11,7 +10,7 @@ import click
 from scroll_context import __version__
 from scroll_context.cli.config import default_map
 from scroll_context.cli.main import commands, overview
-from scroll_context.cli.options import FILE
+from scroll_context.cli.options import PLACE, Place
 from scroll_context.cli.output import Command, echo, faults_in_one_line
 
 PLAIN = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
@@ -58,8 +57,8 @@ class Commands(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "color": False if PLAIN else None},
 )
 @click.version_option(__version__, prog_name="scroll", message="%(prog)s %(version)s")
-@click.option("--store", type=FILE, metavar="DIR", help="The folder of the store; may also follow the command.")
-def app(store: Path | None) -> None:
+@click.option("--store", type=PLACE, metavar="DIR", help="The folder of the store; may also follow the command.")
+def app(store: Place | None) -> None:
     """The command `scroll`; its help is the overview of main.py."""
 
 

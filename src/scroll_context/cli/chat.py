@@ -17,6 +17,7 @@ import msgspec
 
 from scroll_context.agent.agent import Agent
 from scroll_context.cli.agent import AgentOptions, open_session, reach_text, stoppable
+from scroll_context.cli.options import Place
 from scroll_context.cli.output import note, one_line, print_table, with_options
 from scroll_context.cli.watch import Consent, Screen, Watch
 from scroll_context.errors import ScrollError
@@ -49,7 +50,7 @@ Ctrl-C   stops the reply or the cell; twice at the prompt, leaves
 Ctrl-D   leaves'''
 
 
-def talk(folder: Path, name: str, options: AgentOptions) -> None:
+def talk(folder: Place, name: str, options: AgentOptions) -> None:
     """Open or resume a session and talk until the user leaves."""
     screen = Screen()
     screen.busy("starting")
@@ -57,7 +58,7 @@ def talk(folder: Path, name: str, options: AgentOptions) -> None:
         model, asked = options.connect()
         consent = Consent(screen, "always" if options.yes else "ask")
         with contextlib.ExitStack() as stack:
-            store = stack.enter_context(Store(folder, create=True))
+            store = stack.enter_context(Store(folder, create=isinstance(folder, Path)))
             name = meant(store, name, screen)
             resumed = bool(name and store.log.tail(1, session_id=name))
             session = stack.enter_context(open_session(store, name, options, consent, asked, patient=True))

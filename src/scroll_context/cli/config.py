@@ -15,6 +15,7 @@ import click
 from scroll_context.cli.options import FILE
 from scroll_context.cli.output import Command, echo, note, one_line
 from scroll_context.errors import BadInput
+from scroll_context.store.shared.address import is_address
 
 NAME = "scroll.toml"
 SETTINGS: dict[str, tuple[type, ...]] = {  # each is an option of one or more commands
@@ -33,6 +34,8 @@ def default_map(command: str) -> dict[str, Any]:
     if here.is_file():
         found = read(here)
         withheld = [] if is_trusted(here) else [name for name in found if name not in HARMLESS]
+        if "store" in found and is_address(found["store"]) and not is_trusted(here):
+            withheld.append("store")  # a server of somebody else's would be sent the whole history
         if withheld and command in AGENT_COMMANDS:
             note(
                 f"{NAME} in this folder also sets {', '.join(withheld)}; that is not used until you have read the file "
@@ -74,6 +77,8 @@ def _is_text(value: Any) -> bool:
 
 
 def _beside(file: Path, path: str) -> str:
+    if is_address(path):
+        return path
     return str(file.parent / Path(path).expanduser())
 
 

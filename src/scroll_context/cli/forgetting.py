@@ -4,15 +4,23 @@ import contextlib
 import datetime as dt
 import sys
 import termios
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from scroll_context.cli.options import agent_option, json_option, open_store, session_option, store_option, task_option
+from scroll_context.cli.options import (
+    Place,
+    agent_option,
+    json_option,
+    open_store,
+    session_option,
+    store_option,
+    task_option,
+)
 from scroll_context.cli.output import Command, echo, note, one_line, print_document, progress, utf8
 from scroll_context.errors import BadInput
 from scroll_context.store.erase import REASONS, unreachable
+from scroll_context.store.shared.address import shown
 
 if TYPE_CHECKING:
     from scroll_context.store.erase import ErasureReport, Reason
@@ -42,7 +50,7 @@ MOST_HITS = 1_000
 def erase(
     addresses: tuple[str, ...], session: str | None, agent: str | None, task: str | None, source: str | None,
     query: str | None, words: tuple[str, ...], copies: bool, reason: "Reason", by: str, dry_run: bool, yes: bool,
-    store: Path, as_json: bool,
+    store: Place, as_json: bool,
 ) -> None:  # fmt: skip
     """Erase events: what they said leaves every file of the store.
 
@@ -88,7 +96,7 @@ def erase(
         note(f"{len(report.remaining):,} events that repeat the words remain: {_listed(report.remaining)}")
     if report.unfinished:
         note(f"not every file is clean yet: {report.unfinished}")
-    note(unreachable(store))
+    note(unreachable(shown(store)))
 
 
 def _span(text: str) -> range:
@@ -144,7 +152,7 @@ def _listed(seqs: tuple[int, ...]) -> str:
 @json_option
 def retention(
     age: str, kinds: tuple[str, ...], session: str | None, agent: str | None, task: str | None, apply: bool, by: str,
-    store: Path, as_json: bool,
+    store: Place, as_json: bool,
 ) -> None:  # fmt: skip
     """Erase what was recorded long ago.
 
@@ -187,7 +195,7 @@ def _age(text: str) -> dt.timedelta:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @store_option
 @json_option
-def scan(erasing: bool, yes: bool, store: Path, as_json: bool) -> None:
+def scan(erasing: bool, yes: bool, store: Place, as_json: bool) -> None:
     """Find keys, tokens and private keys in what was recorded.
 
     Shows where they are and a fingerprint of each, never the secret. Passwords in sentences are not found. Revoke what
@@ -221,4 +229,4 @@ def scan(erasing: bool, yes: bool, store: Path, as_json: bool) -> None:
         with progress("erasing") as bar:
             report = opened.erase(seqs=seqs, words=words, copies=True, reason="secret", progress=bar)
     note(f"{report.events:,} events erased; seq {report.seq} records it")
-    note(unreachable(store))
+    note(unreachable(shown(store)))

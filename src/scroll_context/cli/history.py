@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from scroll_context.cli.options import FILE, json_option, open_store, session_argument, store_option
+from scroll_context.cli.options import FILE, Place, json_option, open_store, session_argument, store_option
 from scroll_context.cli.output import Command, echo, new_file, note, one_line, print_document, print_table, visible
 from scroll_context.errors import UnknownSeq
 
@@ -59,7 +59,7 @@ class Passage(msgspec.Struct, frozen=True):
 @click.option("--html", "as_html", is_flag=True, help="A page for a browser instead of Markdown.")
 @click.option("-o", "--out", type=FILE, metavar="FILE", help="Write to a new file instead of stdout.")
 @store_option
-def read(session: str, cells: bool, full: bool, as_html: bool, out: Path | None, store: Path) -> None:
+def read(session: str, cells: bool, full: bool, as_html: bool, out: Path | None, store: Place) -> None:
     """Read a session as a conversation.
 
     What the user said and what was answered, in order, as Markdown. A terminal shows it rendered.
@@ -169,7 +169,7 @@ def _page(session: str, passages: Iterator[Passage]) -> Iterator[str]:
 @click.option("--full", is_flag=True, help="Print every message whole.")
 @store_option
 @json_option
-def explain(seq: int, full: bool, store: Path, as_json: bool) -> None:
+def explain(seq: int, full: bool, store: Place, as_json: bool) -> None:
     """Show what a model saw at a request, and what had left.
 
     The request is rebuilt from the log and compared with the hash that was recorded when it was sent. Of a seq that is
@@ -228,7 +228,7 @@ def _print_message(position: int, message: "Message", full: bool) -> None:
 @click.option("--out", type=FILE, metavar="FILE", help="Write the JSON to a new file.")
 @store_option
 @json_option
-def trajectory(session: str, out: Path | None, store: Path, as_json: bool) -> None:
+def trajectory(session: str, out: Path | None, store: Place, as_json: bool) -> None:
     """Show the steps of a session: reasoning, action, observation.
 
     \b

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from scroll_context.cli.options import FILE, json_option, lock_timeout_option, store_option
+from scroll_context.cli.options import FILE, Place, json_option, lock_timeout_option, store_option
 from scroll_context.cli.output import Command, echo, note, print_document, progress, visible
 from scroll_context.errors import BadInput, IndexUnavailable, UnreadableMessages
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 @json_option
 def import_(
     files: tuple[Path, ...], session: str, agent: str, task: str, kind: str, layout: str | None, skip_bad: bool,
-    into: str, redact: bool, keep_secrets: bool, trust: bool, store: Path, lock_timeout: float, as_json: bool,
+    into: str, redact: bool, keep_secrets: bool, trust: bool, store: Place, lock_timeout: float, as_json: bool,
 ) -> None:  # fmt: skip
     """Add messages to a store; creates the store if there is none.
 
@@ -94,7 +94,7 @@ def import_(
 class _Run:
     """The files of one command line. The store is opened, or created, when the first sound file is met."""
 
-    def __init__(self, folder: Path, options: "ImportOptions", lock_timeout: float) -> None:
+    def __init__(self, folder: Place, options: "ImportOptions", lock_timeout: float) -> None:
         self._folder = folder
         self._options = options
         self._lock_timeout = lock_timeout
@@ -137,7 +137,7 @@ class _Run:
         from scroll_context.store.store import Store
 
         if self._store is None:
-            self._store = Store(self._folder, create=True, lock_timeout=self._lock_timeout)
+            self._store = Store(self._folder, create=isinstance(self._folder, Path), lock_timeout=self._lock_timeout)
         return self._store
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from scroll_context.cli.options import json_option, open_store, store_option
+from scroll_context.cli.options import Place, json_option, open_store, store_option
 from scroll_context.cli.output import Command, echo, note, print_bytes, print_document, print_table
 from scroll_context.errors import KernelDied
 
@@ -91,7 +91,7 @@ def doctor(url: str | None, tier: Any, as_json: bool) -> None:
 @click.command(cls=Command)
 @store_option
 @click.option("--tier", type=TIERS, default="auto", help="The jail to run in.")
-def repl(store: Path, tier: Any) -> None:
+def repl(store: Place, tier: Any) -> None:
     """Write Python in the jailed kernel yourself.
 
     The same kernel that a model gets, with `ms` on the store if there is one: files, network and processes are out of
@@ -112,7 +112,7 @@ def repl(store: Path, tier: Any) -> None:
     with contextlib.ExitStack() as opened:
         methods: dict[str, Callable[..., CapabilityResult]] = {}
         preludes: tuple[Prelude, ...] = ()
-        if store.exists():
+        if isinstance(store, str) or store.exists():
             memory = reading_surface(opened.enter_context(open_store(store)))
             opened.callback(memory.close)
             methods = {**memory.methods(), "payload.read": memory.read_payload}

@@ -53,6 +53,7 @@ COMMANDS = {  # name: (module and object, the first line of its help)
     ),
     "trust": ("scroll_context.cli.config:trust", "Let a configuration file choose models, tools and reach."),
     "completion": ("scroll_context.cli.app:completion", "Print the completion script for a shell."),
+    "admin": ("scroll_context.cli.admin:admin", "Set up a store on Postgres that many hosts share."),
     "mcp": ("scroll_context.cli.mcp:mcp", "Serve the store to a coding assistant over MCP."),
     "serve": (
         "scroll_context.cli.serve:serve",
@@ -73,8 +74,8 @@ Usage: scroll [OPTIONS] COMMAND [OPTIONS] [ARGS]...
   Scroll keeps the whole history of your agents: nothing is summarised away,
   everything can be found.
 
-  A store is a folder. Commands use the one named by --store, else by
-  SCROLL_STORE, else .scroll here.
+  A store is a folder, or on a server that hosts share. Commands use the one
+  named by --store, else by SCROLL_STORE, else .scroll here.
 
   Begin with:
     scroll import chat.jsonl

@@ -8,7 +8,7 @@ from typing import Literal
 
 import click
 
-from scroll_context.cli.options import FILE, open_store, store_option
+from scroll_context.cli.options import FILE, Place, open_store, store_option
 from scroll_context.cli.output import Command, note
 from scroll_context.errors import BadInput
 
@@ -29,7 +29,7 @@ TOKEN = "SCROLL_MCP_TOKEN"
 @click.option("--port", type=click.IntRange(0, 65535), default=8377, show_default=True, help="The port, with --http.")
 @click.option("--name", "names", multiple=True, metavar="HOST", help="A further name that HTTP clients may use.")
 def mcp(
-    store: Path, project: Path, task: str | None, reach: Literal["task", "all"], http: bool, host: str, port: int,
+    store: Place, project: Path, task: str | None, reach: Literal["task", "all"], http: bool, host: str, port: int,
     names: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Serve the store to a coding assistant over MCP.

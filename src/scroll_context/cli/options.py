@@ -6,11 +6,12 @@ import os
 import re
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from scroll_context.errors import NotAStore, ScrollError
+from scroll_context.store.shared.address import is_address
 
 if TYPE_CHECKING:
     from scroll_context.store.log import EventLog
@@ -19,6 +20,19 @@ if TYPE_CHECKING:
 
 FILE = click.Path(path_type=Path)
 """A path, as `Path`; whether it exists is for the command to say."""
+
+Place = Path | str
+"""Where a store is: a folder, or the address of one that hosts share."""
+
+
+class _Place(click.ParamType[Place]):
+    name = "store"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Place:  # noqa: ARG002
+        return value if is_address(value) else Path(value)
+
+
+PLACE = _Place()
 
 
 def parse_span(_: click.Context, __: click.Parameter, text: str | None) -> tuple[int, int] | None:
@@ -46,7 +60,7 @@ def parse_time(_: click.Context, __: click.Parameter, text: str | None) -> str |
     return text if moment.tzinfo is None else moment.astimezone(dt.UTC).isoformat()
 
 
-def _store_before_the_command(ctx: click.Context, parameter: click.Parameter, value: Path) -> Path:
+def _store_before_the_command(ctx: click.Context, parameter: click.Parameter, value: Place) -> Place:
     """`scroll --store DIR COMMAND` means the same as `scroll COMMAND --store DIR`, which wins."""
     before = ctx.find_root().params.get("store")
     given = ctx.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
@@ -57,15 +71,15 @@ def complete_session(ctx: click.Context, _: click.Parameter, typed: str) -> list
     """The sessions of the store that begin with what was typed, for the completion of a shell."""
     folder = ctx.find_root().params.get("store") or ctx.params.get("store") or os.environ.get("SCROLL_STORE", ".scroll")
     try:
-        with contextlib.closing(open_log(Path(folder))) as log:
+        with contextlib.closing(open_log(PLACE.convert(folder, None, None))) as log:
             return [one.session_id for one in log.sessions() if one.session_id.startswith(typed)]
     except (ScrollError, OSError):
         return []
 
 
 store_option = click.option(
-    "--store", envvar="SCROLL_STORE", metavar="DIR", type=FILE, default=Path(".scroll"), show_default=True,
-    callback=_store_before_the_command, help="The folder of the store.",
+    "--store", envvar="SCROLL_STORE", metavar="DIR", type=PLACE, default=Path(".scroll"), show_default=True,
+    callback=_store_before_the_command, help="The folder of the store, or its postgresql:// address.",
 )  # fmt: skip
 user_store_option = click.option(
     "--store", envvar="SCROLL_STORE", metavar="DIR", type=FILE, default=lambda: Path.home() / ".scroll",
@@ -82,26 +96,23 @@ lock_timeout_option = click.option(
 )  # fmt: skip
 
 
-def open_store(folder: Path) -> "Store":
+def open_store(place: Place) -> "Store":
     """An existing store; commands that only read never create one."""
     from scroll_context.store.store import Store
 
-    require_store(folder)
-    return Store(folder)
+    require_store(place)
+    return Store(place)
 
 
-def open_log(folder: Path) -> "EventLog":
+def open_log(place: Place) -> "EventLog":
     """The log of an existing store, for commands that have no use for the search index."""
-    from scroll_context.store.log import EventLog
-    from scroll_context.store.payloads import PayloadStore
+    from scroll_context.store.store import open_log as open_existing
 
-    require_store(folder)
-    return EventLog(folder, PayloadStore(folder / "payloads"))
+    require_store(place)
+    return open_existing(place)
 
 
-def require_store(folder: Path) -> None:
-    """Refuse a folder that holds nothing."""
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        raise NotAStore(
-            f"there is no store in {folder}. `scroll import FILE --store {quote(str(folder))}` creates one."
-        )
+def require_store(place: Place) -> None:
+    """Refuse a folder that holds nothing. A server says by itself what it lacks."""
+    if isinstance(place, Path) and (not place.exists() or (place.is_dir() and not any(place.iterdir()))):
+        raise NotAStore(f"there is no store in {place}. `scroll import FILE --store {quote(str(place))}` creates one.")

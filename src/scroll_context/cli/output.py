@@ -23,6 +23,7 @@ from click.core import ParameterSource
 from scroll_context.cli.main import INTERRUPTED
 from scroll_context.errors import BadInput, ScrollError
 from scroll_context.events import Progress
+from scroll_context.store.shared.address import shown
 from scroll_context.text.printable import visible as visible
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _completed(match: "re.Match[str]", here: click.Context) -> str:
         given = here.get_parameter_source(name) in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
         if name in CARRIED and name in taken and given and parameter.opts[0] not in match[2]:
             for one in value if isinstance(value, tuple | list) else (value,):
-                added.append(f" {parameter.opts[0]} {shlex.quote(str(one))}")
+                added.append(f" {parameter.opts[0]} {shlex.quote(shown(one))}")
     return f"`scroll {match[1]}{match[2]}{''.join(added)}`"
 
 

@@ -9,6 +9,7 @@ import click
 
 from scroll_context.cli.options import (
     FILE,
+    Place,
     agent_option,
     json_option,
     open_log,
@@ -62,7 +63,7 @@ CELL = 200  # characters of a value in a table of `sql`
 @json_option
 def search(
     query: str, k: int, session: str | None, agent: str | None, task: str | None, kind: tuple[str, ...],
-    role: tuple[str, ...], since: str | None, until: str | None, seq: tuple[int, int] | None, store: Path,
+    role: tuple[str, ...], since: str | None, until: str | None, seq: tuple[int, int] | None, store: Place,
     as_json: bool,
 ) -> None:  # fmt: skip
     """Find events by their words, best first.
@@ -100,7 +101,7 @@ def search(
 @click.option("--full", is_flag=True, help="Print long texts and text payloads whole.")
 @store_option
 @json_option
-def show(span: tuple[int, int] | None, session: str | None, full: bool, store: Path, as_json: bool) -> None:
+def show(span: tuple[int, int] | None, session: str | None, full: bool, store: Place, as_json: bool) -> None:
     """Show the event at an address, or a range of them.
 
     With --session, those of that session, all of them if no range is given. With --json, one event a line.
@@ -170,7 +171,7 @@ def _show_text(log: "EventLog", event: "Event", full: bool) -> None:
 @click.argument("seq", type=click.IntRange(min=1), metavar="SEQ")
 @click.option("-o", "--out", type=FILE, metavar="FILE", help="A new file to write to; without it, stdout.")
 @store_option
-def get(seq: int, out: Path | None, store: Path) -> None:
+def get(seq: int, out: Path | None, store: Place) -> None:
     """Write the bytes of an event: its payload, or its text.
 
     An image, a sound or a large result comes out exactly as it went in. What is not text is not written to a terminal.
@@ -201,7 +202,7 @@ def get(seq: int, out: Path | None, store: Path) -> None:
 @click.command(cls=Command)
 @store_option
 @json_option
-def sessions(store: Path, as_json: bool) -> None:
+def sessions(store: Place, as_json: bool) -> None:
     """List the sessions, oldest first.
 
     The title of a session is what the user said first in it.
@@ -242,7 +243,7 @@ def session_titles(log: "EventLog") -> dict[str, str]:
 @click.command(cls=Command)
 @store_option
 @json_option
-def stats(store: Path, as_json: bool) -> None:
+def stats(store: Place, as_json: bool) -> None:
     """Show the store in numbers.
 
     The head identifies the whole history: keep it elsewhere, and a rewritten log can be told from this one.
@@ -279,7 +280,7 @@ def stats(store: Path, as_json: bool) -> None:
 @task_option
 @store_option
 @json_option
-def sql(query: str, session: str | None, agent: str | None, task: str | None, store: Path, as_json: bool) -> None:
+def sql(query: str, session: str | None, agent: str | None, task: str | None, store: Place, as_json: bool) -> None:
     """Run a read-only SQL query on the history, as a model may.
 
     One SELECT on hist.conversation_history or hist.events. Rows, time and size are limited; a note on stderr says when

@@ -3,11 +3,10 @@
 import os
 import secrets
 import socket
-from pathlib import Path
 
 import click
 
-from scroll_context.cli.options import agent_option, require_store, session_option, store_option, task_option
+from scroll_context.cli.options import Place, agent_option, require_store, session_option, store_option, task_option
 from scroll_context.cli.output import Command, note
 from scroll_context.errors import BadInput
 
@@ -25,7 +24,7 @@ TOKEN = "SCROLL_SERVE_TOKEN"
 @click.option("--name", "names", multiple=True, metavar="HOST", help="A further name that browsers may use.")
 @click.option("--open", "open_browser", is_flag=True, help="Open the address in a browser.")
 def serve(
-    store: Path, session: str | None, agent: str | None, task: str | None, host: str, port: int,
+    store: Place, session: str | None, agent: str | None, task: str | None, host: str, port: int,
     names: tuple[str, ...], open_browser: bool,
 ) -> None:  # fmt: skip
     """See a store in the browser, and what the model saw.

@@ -3,11 +3,16 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from scroll_context.cli.options import FILE, json_option, open_log, open_store, store_option
+from scroll_context.cli.options import FILE, Place, json_option, open_log, open_store, store_option
 from scroll_context.cli.output import Command, echo, new_file, note, print_document, progress
+from scroll_context.errors import BadInput
+
+if TYPE_CHECKING:
+    from scroll_context.store.log import EventLog
 
 LISTED = 20  # faults that verify prints for people
 
@@ -15,7 +20,7 @@ LISTED = 20  # faults that verify prints for people
 @click.command(cls=Command)
 @store_option
 @json_option
-def verify(store: Path, as_json: bool) -> None:
+def verify(store: Place, as_json: bool) -> None:
     """Check events, payloads and the search index against their hashes.
 
     Status 1 when something is missing or altered that no salvage has declared.
@@ -34,7 +39,7 @@ def verify(store: Path, as_json: bool) -> None:
             verdict = check(log, bar)
     finally:
         log.close()
-    index = damaged_files(store / "index")
+    index = damaged_files(log.path.parent / "index")
     if as_json:
         found = {name: getattr(verdict, name) for name in verdict.__struct_fields__}
         print_document({"ok": verdict.ok and not index, **found, "damaged_index_files": index})
@@ -64,7 +69,7 @@ def verify(store: Path, as_json: bool) -> None:
 @click.command(cls=Command)
 @store_option
 @json_option
-def salvage(store: Path, as_json: bool) -> None:
+def salvage(store: Place, as_json: bool) -> None:
     """Make a new log from whatever is legible in a damaged one.
 
     The damaged file is kept beside the new one. No other process may use the store meanwhile.
@@ -75,6 +80,8 @@ def salvage(store: Path, as_json: bool) -> None:
     """
     from scroll_context.store.salvage import salvage as rescue
 
+    if not isinstance(store, Path):
+        raise BadInput("a salvage works on the file of a local store; the server of a shared one is restored instead")
     with progress("salvaging") as bar:
         report = rescue(store, bar)
     if as_json:
@@ -99,7 +106,7 @@ def salvage(store: Path, as_json: bool) -> None:
 @click.command(cls=Command)
 @store_option
 @json_option
-def reindex(store: Path, as_json: bool) -> None:
+def reindex(store: Place, as_json: bool) -> None:
     """Build the search index anew from the log.
 
     Rarely needed: an index that is missing or cannot be read is built again by itself.
@@ -120,7 +127,7 @@ def reindex(store: Path, as_json: bool) -> None:
 @click.command(cls=Command)
 @store_option
 @json_option
-def upgrade(store: Path, as_json: bool) -> None:
+def upgrade(store: Place, as_json: bool) -> None:
     """Bring the log file to the newest format.
 
     The first append does the same. Nothing that was recorded changes, and its hashes stay as they are.
@@ -148,7 +155,7 @@ def upgrade(store: Path, as_json: bool) -> None:
 @click.argument("target", metavar="DIR", type=FILE)
 @store_option
 @json_option
-def backup(target: Path, store: Path, as_json: bool) -> None:
+def backup(target: Path, store: Place, as_json: bool) -> None:
     """Copy the store to a new folder.
 
     It becomes a store of its own: this one at one moment; others may go on writing to it meanwhile.
@@ -169,13 +176,13 @@ def backup(target: Path, store: Path, as_json: bool) -> None:
         print_document(report)
     else:
         echo(f"{report.events:,} events and {report.payloads:,} payloads, {report.bytes:,} bytes, in {target}")
-    _tell_missing(report.missing, store)
+    _tell_missing(report.missing, log)
 
 
 @click.command(cls=Command)
 @click.argument("target", metavar="[FILE]", type=FILE, default=Path("-"))
 @store_option
-def export(target: Path, store: Path) -> None:
+def export(target: Path, store: Place) -> None:
     """Write everything as JSON Lines: events, hashes and payloads.
 
     The target is a new file; - is stdout. `scroll import --trust` of the file into a new store gives the same addresses
@@ -200,15 +207,15 @@ def export(target: Path, store: Path) -> None:
             note(f"{report.events:,} events in {target}")
     finally:
         log.close()
-    _tell_missing(report.missing, store)
+    _tell_missing(report.missing, log)
 
 
-def _tell_missing(digests: Sequence[str], store: Path) -> None:
+def _tell_missing(digests: Sequence[str], log: "EventLog") -> None:
     if digests:
-        from scroll_context.store.schema import LOG_NAME, command
+        from scroll_context.store.schema import command
 
         one = len(digests) == 1
         note(
             f"{len(digests):,} {'payload is' if one else 'payloads are'} missing or damaged in the store, so not in "
-            f"the copy; everything else is. {command('verify', store / LOG_NAME)} names the events."
+            f"the copy; everything else is. {command('verify', log.path)} names the events."
         )

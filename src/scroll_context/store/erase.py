@@ -368,9 +368,9 @@ def _until(step: Callable[[], bool], patience: float) -> bool:
     return True
 
 
-def unreachable(folder: Path) -> str:
+def unreachable(store: str) -> str:
     """What erasing cannot reach, as a sentence for the person who asked for it."""
     return (
-        f"Backups and exports of {folder} still hold the words, and so do variables of sessions that are open now. "
+        f"Backups and exports of {store} still hold the words, and so do variables of sessions that are open now. "
         "Names of sessions, agents and tasks were not changed."
     )

@@ -62,7 +62,7 @@ class Store:
         embedder: Embedder | None = None,
         read_only: bool = False,
     ) -> None:
-        self.log = _open(folder, create, lock_timeout, limits)
+        self.log = open_log(folder, create=create, lock_timeout=lock_timeout, limits=limits)
         self.folder, self.payloads = self.log.path.parent, self.log.payloads
         self.log.read_only = read_only
         for part in ("", "log.db", "log.db-wal", "log.db-shm", "payloads", "index"):
@@ -165,7 +165,9 @@ class Store:
         self.log.close()
 
 
-def _open(folder: str | Path, create: bool, lock_timeout: float, limits: StoreLimits | None) -> EventLog:
+def open_log(
+    folder: str | Path, *, create: bool = False, lock_timeout: float = 30.0, limits: StoreLimits | None = None
+) -> EventLog:
     """The log of a store: in a folder, or on the server that an address names."""
     if not is_address(folder):
         path = Path(folder)

@@ -31,6 +31,16 @@ def is_address(text: object) -> bool:
     return str(text).startswith((*SCHEMES, *(scheme[:-1] for scheme in SCHEMES)))
 
 
+def shown(place: object) -> str:
+    """Where a store is, as it may be printed: an address without its secrets, a folder as it is."""
+    if not is_address(place):
+        return str(place)
+    parts = urlsplit(str(place))
+    user, at, host = parts.netloc.rpartition("@")
+    pairs = [(name, value) for name, value in parse_qsl(parts.query) if name not in _SECRETS]
+    return f"{parts.scheme}://{user.partition(':')[0]}{at}{host}{parts.path}?{urlencode(pairs, safe='/:')}"
+
+
 class Address(msgspec.Struct, frozen=True):
     """Where a shared store is, and how this host uses it."""
 

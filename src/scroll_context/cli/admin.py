@@ -1,0 +1,92 @@
+"""`scroll admin`: what the owner of a Postgres database does for stores that hosts share."""
+
+import click
+
+from scroll_context.cli.options import json_option
+from scroll_context.cli.output import Command, echo, print_document
+
+url_argument = click.argument("url", metavar="URL", envvar="SCROLL_ADMIN_URL")
+
+
+@click.group()
+def admin() -> None:
+    """Set up a store on Postgres that many hosts share.
+
+    URL is postgresql://USER@HOST/DATABASE?store=NAME, as the owner of the database; docs/SHARED.md has the rest. The
+    password comes from PGPASSWORD or ~/.pgpass rather than from the command line.
+
+    \b
+    Examples:
+      scroll admin init 'postgresql://owner@db.example/agents?store=main&payloads=s3://bucket/scroll'
+      scroll admin grant 'postgresql://owner@db.example/agents?store=main' agent_hosts
+    """
+
+
+@admin.command("init", cls=Command)
+@url_argument
+@click.option("--max-bytes", type=click.IntRange(min=1), metavar="N", help="How many bytes of events it may hold.")
+@json_option
+def init(url: str, max_bytes: int | None, as_json: bool) -> None:
+    """Make a store; what exists already is left as it is.
+
+    \b
+    Example:
+      scroll admin init 'postgresql://owner@db.example/agents?store=main&payloads=s3://bucket/scroll'
+    """
+    from scroll_context.store.shared import address, admin
+
+    where = address.parse(url)
+    made = admin.init(where, max_bytes=max_bytes)
+    if as_json:
+        print_document({"store": where.store, "made": made, "schema": admin.newest()})
+    else:
+        echo(f"{'made' if made else 'there is already'} a store {where.store!r} at {where}")
+
+
+@admin.command("grant", cls=Command)
+@url_argument
+@click.argument("role")
+@click.option("--read-only", is_flag=True, help="It may read, and not append.")
+@click.option("--erase", is_flag=True, help="It may also erase events.")
+@click.option("--revoke", is_flag=True, help="It may nothing any more; copies that it has stay where they are.")
+@json_option
+def grant(url: str, role: str, read_only: bool, erase: bool, revoke: bool, as_json: bool) -> None:
+    """Let a role of the server use a store; what it could do there before is replaced.
+
+    \b
+    Examples:
+      scroll admin grant 'postgresql://owner@db.example/agents?store=main' agent_hosts
+      scroll admin grant 'postgresql://owner@db.example/agents?store=main' analyst --read-only
+    """
+    from scroll_context.store.shared import address, admin
+
+    where = address.parse(url)
+    if revoke:
+        admin.revoke(where, role)
+        rights = []
+    else:
+        admin.grant(where, role, can_append=not read_only, can_erase=erase)
+        rights = ["read", *([] if read_only else ["append"]), *(["erase"] if erase else [])]
+    if as_json:
+        print_document({"store": where.store, "role": role, "rights": rights})
+    else:
+        echo(f"{role} may {', '.join(rights) or 'nothing'} in {where.store!r}")
+
+
+@admin.command("migrate", cls=Command)
+@url_argument
+@json_option
+def migrate(url: str, as_json: bool) -> None:
+    """Bring the tables and functions on a server up to this version of Scroll.
+
+    \b
+    Example:
+      scroll admin migrate 'postgresql://owner@db.example/agents?store=main'
+    """
+    from scroll_context.store.shared import address, admin
+
+    applied = admin.migrate(address.parse(url))
+    if as_json:
+        print_document({"applied": applied, "schema": admin.newest()})
+    else:
+        echo(f"applied {len(applied)} steps; the schema is at {admin.newest()}")
