@@ -35,6 +35,9 @@ test-assistants: $(READY)  ## the tests with a real Claude Code, from the wheel 
 	@$(BIN)/python -m pip install --quiet --group assistants || echo "claude-agent-sdk cannot be had: its tests are skipped"
 	$(BIN)/pytest -rs tests/doors/test_claude_code.py
 
+test-long: $(READY)  ## the long forms of the tests that run a short one in make test: races, kills, cuts
+	SCROLL_LONG=1 $(BIN)/pytest -n 0 -s tests/shared
+
 test-lowest:     ## the tests with every dependency at the floor that is promised; ARGS (for pytest) chooses a part
 	$(PYTHON) benchmarks/lowest.py $(ARGS)
 
@@ -43,6 +46,9 @@ bench: $(READY)  ## every benchmark beside its peers; fills the README's numbers
 
 bench-large: $(READY)  ## the same, with search in up to a million messages
 	$(BIN)/python benchmarks/run.py --large $(if $(DATA),--data $(DATA))
+
+bench-shared: $(READY)  ## a shared store on Postgres beside one SQLite file; EVENTS (100000) that a new host begins with
+	$(BIN)/python benchmarks/shared.py --events $(or $(EVENTS),100000) $(if $(WRITE),--write)
 
 compare: $(READY)  ## the same measurements on BASE (a revision) and on this checkout, in turns; fails when slower by 10 %
 	$(BIN)/python benchmarks/compare.py --base $(or $(BASE),HEAD)

@@ -1,6 +1,6 @@
 """Garbage collection races with writers and with erasures: no event may lose its payload.
 
-SCROLL_RACE_SECONDS sets how long (make test-long: 60). The same race with a collector that lists, compares and deletes
+It races for 4 seconds, for 60 in `make test-long`. The same race with a collector that lists, compares and deletes
 is the control: it must lose payloads, or the race shows nothing.
 """
 
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from servers import LONG
 
 from scroll_context.errors import PayloadMissing, StoreReadOnly
 from scroll_context.store.shared.address import parse
@@ -24,7 +25,7 @@ from scroll_context.store.shared.collect import collect
 from scroll_context.store.shared.objects import Bucket, ObjectPlace, SharedPayloads, key_of
 from scroll_context.store.shared.server import Server
 
-SECONDS = float(os.environ.get("SCROLL_RACE_SECONDS", "4"))
+SECONDS = 60 if LONG else 4
 _APPEND = """SELECT o_seqs, o_states FROM scroll.append(%s, %s, %s, 0, '', %s, %s, %s, %s, %s, %s, %s, %s, %s)"""
 
 

@@ -3,18 +3,16 @@
 import re
 from pathlib import Path
 
-import click
 import pytest
 from click.testing import CliRunner
 from servers import Postgres
 
 from scroll_context import Draft, Store
 from scroll_context.cli.app import app
-from scroll_context.cli.shared import collect, snapshot
 
 
-def scroll(*arguments: str, status: int = 0, command: click.Command = app) -> str:
-    done = CliRunner().invoke(command, arguments)
+def scroll(*arguments: str, status: int = 0) -> str:
+    done = CliRunner().invoke(app, arguments)
     assert done.exit_code == status, done.output
     return done.output
 
@@ -34,15 +32,15 @@ def folder(tmp_path: Path) -> Path:
 
 def test_push_doctor_snapshot_collect_pull(url: str, folder: Path, tmp_path: Path) -> None:
     head = re.findall("head ([0-9a-f]{64})", scroll("push", str(folder), url))
-    assert "5 events, " in scroll(url, command=snapshot)
+    assert "5 events, " in scroll("admin", "snapshot", url)
     told = scroll("doctor", url)
     assert "NO" not in told
     assert all(part in told for part in ("Postgres", "plaintext", "5 events", "never overwritten", "superuser"))
     with Store(f"{url}2") as second:  # another host, which begins from the snapshot
         assert second.log.last_seq() == 5
         second.payloads.put_text("never named")
-    assert "1 would be deleted" in scroll(url, "--grace", "0", "--dry-run", command=collect)
-    assert "1 deleted" in scroll(url, "--grace", "0", command=collect)
+    assert "1 would be deleted" in scroll("admin", "collect", url, "--grace", "0", "--dry-run")
+    assert "1 deleted" in scroll("admin", "collect", url, "--grace", "0")
     assert "5 events and 1 payloads" in scroll("pull", url, str(tmp_path / "pulled"))
     assert head[0] in scroll("verify", "--store", str(tmp_path / "pulled"))
 

@@ -3,7 +3,7 @@
 import click
 
 from scroll_context.cli.options import json_option
-from scroll_context.cli.output import Command, echo, print_document
+from scroll_context.cli.output import Command, echo, print_document, progress
 
 url_argument = click.argument("url", metavar="URL", envvar="SCROLL_ADMIN_URL")
 
@@ -90,3 +90,50 @@ def migrate(url: str, as_json: bool) -> None:
         print_document({"applied": applied, "schema": admin.newest()})
     else:
         echo(f"applied {len(applied)} steps; the schema is at {admin.newest()}")
+
+
+@admin.command("snapshot", cls=Command)
+@url_argument
+@json_option
+def snapshot(url: str, as_json: bool) -> None:
+    """Put a copy of this host's replica into the object store, for new hosts to start from.
+
+    The replica catches up first, and so does its search index. The newest two snapshots are kept.
+
+    \b
+    Example:
+      scroll admin snapshot 'postgresql://scroll@db.example/agents?store=main'
+    """
+    from scroll_context.store.shared.snapshots import take_of
+
+    with progress("copying") as bar:
+        made = take_of(url, bar)
+    if as_json:
+        print_document({"seq": made.seq, "bytes": made.bytes, "key": made.key} if made else {})
+    else:
+        echo(f"{made.seq:,} events, {made.bytes:,} bytes, as {made.key}" if made else "the store is empty")
+
+
+@admin.command("collect", cls=Command)
+@url_argument
+@click.option("--grace", type=click.FloatRange(min=0), metavar="SECONDS", default=3600.0, show_default=True,
+              help="How long an object may wait for its event.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Delete nothing; say what would be.")
+@json_option
+def collect(url: str, grace: float, dry_run: bool, as_json: bool) -> None:
+    """Delete objects that no event names: of processes that were killed, and of erased events.
+
+    Hosts may go on writing meanwhile: no event loses its payload.
+
+    \b
+    Example:
+      scroll admin collect 'postgresql://owner@db.example/agents?store=main'
+    """
+    from scroll_context.store.shared.collect import collect_at
+
+    report = collect_at(url, grace=grace, dry_run=dry_run)
+    if as_json:
+        print_document(report)
+    else:
+        would = "would be " if dry_run else ""
+        echo(f"{report.objects:,} objects looked at; {report.deleted:,} {would}deleted, {report.bytes:,} bytes")

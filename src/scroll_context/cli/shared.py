@@ -1,4 +1,4 @@
-"""Commands for stores that many hosts share: push and pull, and what their operator runs now and then."""
+"""Commands for stores that many hosts share: push, pull, and what `scroll doctor URL` shows."""
 
 from pathlib import Path
 
@@ -63,53 +63,6 @@ def pull(url: str, folder: Path, as_json: bool) -> None:
         echo(f"{report.events:,} events and {report.payloads:,} payloads, {report.bytes:,} bytes, in {folder}")
     if report.missing:
         note(f"{len(report.missing):,} payloads are missing or damaged in the object store; everything else is there")
-
-
-@click.command(cls=Command)
-@url_argument
-@json_option
-def snapshot(url: str, as_json: bool) -> None:
-    """Put a copy of this host's replica into the object store, for new hosts to start from.
-
-    The replica catches up first, and so does its search index. The newest two snapshots are kept.
-
-    \b
-    Example:
-      scroll admin snapshot 'postgresql://scroll@db.example/agents?store=main'
-    """
-    from scroll_context.store.shared.snapshots import take_of
-
-    with progress("copying") as bar:
-        made = take_of(url, bar)
-    if as_json:
-        print_document({"seq": made.seq, "bytes": made.bytes, "key": made.key} if made else {})
-    else:
-        echo(f"{made.seq:,} events, {made.bytes:,} bytes, as {made.key}" if made else "the store is empty")
-
-
-@click.command(cls=Command)
-@url_argument
-@click.option("--grace", type=click.FloatRange(min=0), metavar="SECONDS", default=3600.0, show_default=True,
-              help="How long an object may wait for its event.")  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Delete nothing; say what would be.")
-@json_option
-def collect(url: str, grace: float, dry_run: bool, as_json: bool) -> None:
-    """Delete objects that no event names: of processes that were killed, and of erased events.
-
-    Hosts may go on writing meanwhile: no event loses its payload.
-
-    \b
-    Example:
-      scroll admin collect 'postgresql://owner@db.example/agents?store=main'
-    """
-    from scroll_context.store.shared.collect import collect_at
-
-    report = collect_at(url, grace=grace, dry_run=dry_run)
-    if as_json:
-        print_document(report)
-    else:
-        would = "would be " if dry_run else ""
-        echo(f"{report.objects:,} objects looked at; {report.deleted:,} {would}deleted, {report.bytes:,} bytes")
 
 
 def examine(url: str, as_json: bool) -> None:

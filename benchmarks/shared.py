@@ -1,0 +1,293 @@
+"""A shared store on a real Postgres beside one SQLite file, in one run; fills the table of docs/SHARED.md.
+
+    python benchmarks/shared.py                a few minutes; a new host of 100,000 events
+    python benchmarks/shared.py --events 1000000
+    python benchmarks/shared.py --write        put what was found into docs/SHARED.md
+
+Hosts are processes, each with a replica of its own. The server and the object store are started here (see
+tests/shared/servers.py). What is compared is measured in turns, since a machine that others use is never as fast twice:
+trust ratios more than absolute numbers.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "shared"))
+
+from servers import ObjectServer, Postgres, programs, server_folder  # noqa: E402
+
+from scroll_context import Draft, Store  # noqa: E402
+from scroll_context.store.shared.address import parse  # noqa: E402
+from scroll_context.store.shared.push import push  # noqa: E402
+from scroll_context.store.shared.snapshots import take_of  # noqa: E402
+
+BEGIN, END = "<!-- shared:begin -->", "<!-- shared:end -->"
+HOSTS, THREADS = 4, 8
+FLUSH = {"commit_delay": "2000", "commit_siblings": "0"}  # the leader of a group commit waits 2 ms before it flushes
+WORDS = "river bridge pigeon harbour ticket museum breakfast window train garden letter market".split()
+FOREIGN_RATE = 1_500  # events a second while searches are measured
+
+_spawn = multiprocessing.get_context("spawn")
+
+
+# hosts, each a process -------------------------------------------------------------------------------------
+
+
+def append_for(address: str, seconds: float, ready: Any, results: Any) -> None:
+    """Append from several threads for some seconds; how many events that were."""
+    with Store(address) as store:
+        store.append(Draft(content="warm"))
+        ready.wait()
+        until = time.monotonic() + seconds
+        counts = [0] * THREADS
+
+        def work(number: int) -> None:
+            while time.monotonic() < until:
+                store.append(Draft(content=text(counts[number]), session_id=f"{os.getpid()}-{number}"))
+                counts[number] += 1
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(THREADS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        results.put(sum(counts))
+
+
+def append_at_rate(address: str, rate: float, ended: Any, ready: Any) -> None:
+    """Append so many events a second, ten at a time, each with the moment at which its append began."""
+    with Store(address) as store:
+        store.append(Draft(content="warm"))
+        ready.wait()
+        begun, count = time.monotonic(), 0
+        while not ended.is_set():
+            if count < (time.monotonic() - begun) * rate:
+                moment = time.time()
+                drafts = [Draft(content=text(count), session_id="foreign", metadata={"at": moment}) for _ in range(10)]
+                store.log.append_many(drafts)
+                count += 10
+            else:
+                time.sleep(0.001)
+
+
+def text(number: int) -> str:
+    words = [WORDS[(number * step) % len(WORDS)] for step in (1, 3, 5, 7)]
+    return f"note {number}: the {words[0]} by the {words[1]}, a {words[2]} and the {words[3]} of that day"
+
+
+# measurements ----------------------------------------------------------------------------------------------
+
+
+def appended(addresses: list[str], seconds: float) -> float:
+    """Events a second of all hosts together."""
+    ready, results = _spawn.Barrier(len(addresses)), _spawn.Queue()
+    hosts = [_spawn.Process(target=append_for, args=(one, seconds, ready, results)) for one in addresses]
+    for host in hosts:
+        host.start()
+    total = sum(results.get(timeout=600) for _ in hosts)
+    for host in hosts:
+        host.join()
+    return total / seconds
+
+
+@contextmanager
+def foreign_events(address: str, rate: float) -> Iterator[None]:
+    """Another host appends meanwhile."""
+    ended, ready = _spawn.Event(), _spawn.Barrier(2)
+    host = _spawn.Process(target=append_at_rate, args=(address, rate, ended, ready))
+    host.start()
+    ready.wait()
+    try:
+        yield
+    finally:
+        ended.set()
+        host.join()
+
+
+def lags(url: str, folder: Path, seconds: float) -> list[float]:
+    """Milliseconds from the beginning of an append on one host until another host's replica has it."""
+    found: list[float] = []
+    with Store(f"{url}&replica={folder / 'watching'}") as store:
+        log = store.log
+        seen = log.last_seq()
+
+        def applied() -> None:
+            nonlocal seen
+            now = time.time()
+            for seq, metadata in log.query("SELECT seq, metadata FROM event WHERE seq > ? ORDER BY seq", [seen]):
+                seen = seq
+                if "at" in metadata:
+                    found.append(1000 * (now - json.loads(metadata)["at"]))
+
+        log.replica.on_applied = applied  # type: ignore[attr-defined]
+        with foreign_events(f"{url}&replica={folder / 'telling'}", 200):
+            time.sleep(seconds)
+    return found
+
+
+def search_times(store: Store, seconds: float) -> list[float]:
+    """Milliseconds of searches for any of three words, back to back with a short rest."""
+    times, count, until = [], 0, time.monotonic() + seconds
+    while time.monotonic() < until:
+        query = " ".join(WORDS[(count * step + 1) % len(WORDS)] for step in (1, 5, 7))
+        begun = time.perf_counter()
+        store.index.search(query)
+        times.append(1000 * (time.perf_counter() - begun))
+        count += 1
+        time.sleep(0.01)
+    return times
+
+
+def percentile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+def fill(folder: Path, events: int) -> None:
+    with Store(folder, create=True) as store:
+        for at in range(0, events, 10_000):
+            batch = range(at, min(at + 10_000, events))
+            store.log.append_many([Draft(content=text(n), session_id=f"s{n % 500}", role="user") for n in batch])
+
+
+def timed(work: Callable[[], Any]) -> float:
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
+# the run ---------------------------------------------------------------------------------------------------
+
+
+def measure(events: int, seconds: float) -> list[tuple[str, str, str, bool | None]]:
+    """What was measured, the number, the target, and whether it was met."""
+    rows: list[tuple[str, str, str, bool | None]] = []
+
+    def add(what: str, number: str, target: str = "", met: bool | None = None) -> None:
+        rows.append((what, number, target, met))
+        print(f"{what:<72}{number:>26}  {target:<24}{'' if met is None else 'met' if met else 'MISSED'}", flush=True)
+
+    with server_folder() as servers, tempfile.TemporaryDirectory(prefix="scroll-bench-") as name:
+        folder = Path(name)
+        postgres = Postgres(servers / "postgres", programs=programs()).create().start()
+        slow = Postgres(servers / "slow", programs=programs(), settings=FLUSH).create().start()
+        objects = ObjectServer(servers)
+        os.environ.update(objects.environment)
+        bucket = objects.bucket()
+
+        # appends: one SQLite file, Postgres, Postgres with a slow flush, in turns
+        rates: dict[str, list[float]] = {"sqlite": [], "postgres": [], "slow": []}
+        urls = {name: f"{server.database()}&store=a&payloads={bucket}" for name, server in
+                (("postgres", postgres), ("slow", slow))}  # fmt: skip
+        Store(folder / "sqlite", create=True).close()
+        for kind, url in urls.items():
+            Store(f"{url}&replica={folder / kind}-0", create=True).close()
+        for _ in range(3):
+            rates["sqlite"].append(appended([str(folder / "sqlite")] * HOSTS, seconds))
+            for kind, url in urls.items():
+                rates[kind].append(appended([f"{url}&replica={folder / kind}-{n}" for n in range(HOSTS)], seconds))
+        best = {kind: statistics.median(found) for kind, found in rates.items()}
+        who = f"{HOSTS} hosts × {THREADS} threads"
+        add(f"durable appends, {who}, one SQLite file", f"{best['sqlite']:,.0f} /s")
+        ratio = best["postgres"] / best["sqlite"]
+        add(f"durable appends, {who}, Postgres", f"{best['postgres']:,.0f} /s ({ratio:.2f} ×)", "≥ 0.8 × SQLite",
+            ratio >= 0.8)  # fmt: skip
+        ratio = best["slow"] / best["postgres"]
+        add("the same with a flush of 2 ms, as on a cloud disk", f"{best['slow']:,.0f} /s ({ratio:.2f} ×)",
+            "≥ 0.8 × of itself", ratio >= 0.8)  # fmt: skip
+        slow.stop()
+
+        # lag and searches
+        found = lags(urls["postgres"], folder, 4 * seconds)
+        p50, p99 = percentile(found, 0.5), percentile(found, 0.99)
+        add("replica lag at 200 events/s, p50 / p99", f"{p50:.1f} / {p99:.1f} ms", "p99 ≤ 50 ms", p99 <= 50)
+
+        # a new host
+        fill(folder / "large", events)
+        url = f"{postgres.database()}&store=large&payloads={bucket}"
+        pushing = timed(lambda: push(folder / "large", parse(f"{url}&replica={folder / 'pushing'}")))
+        add(f"push of {events:,} events", f"{events / pushing:,.0f} /s")
+        taking = timed(lambda: take_of(f"{url}&replica={folder / 'pushing'}"))
+        fresh = timed(lambda: Store(f"{url}&replica={folder / 'fresh'}").close())
+        add(f"snapshot of {events:,} events, indexed before", f"{taking:.1f} s")
+        bound = 30 * events / 1_000_000
+        add(f"a new host of {events:,} events from the snapshot", f"{fresh:.1f} s", "1M in ≤ 30 s", fresh <= bound)
+        with Store(f"{url}&replica={folder / 'fresh'}") as store:
+            assert store.log.last_seq() == events, "the new host has everything"
+            assert store.index.indexed_seq == events, "and its index too"
+            store.index.search("pigeon")
+            idle = percentile(search_times(store, 4 * seconds), 0.95)
+            with foreign_events(f"{url}&replica={folder / 'pushing'}", FOREIGN_RATE):
+                begun, before = time.monotonic(), store.log.last_seq()
+                busy = percentile(search_times(store, 4 * seconds), 0.95)
+                rate = (store.log.last_seq() - before) / (time.monotonic() - begun)
+        add("search, p95, idle", f"{idle:.1f} ms")
+        add(f"search, p95, while {rate:,.0f} foreign events/s arrive", f"{busy:.1f} ms ({busy / idle:.1f} ×)",
+            "≤ 2 × idle at 1,500/s", busy <= 2 * idle and rate >= 0.9 * FOREIGN_RATE)  # fmt: skip
+        ((size,),) = postgres.execute("SELECT sum(pg_total_relation_size(inhrelid)) FROM pg_inherits",
+                                      parse(url).conninfo.rpartition("/")[2].partition("?")[0])  # fmt: skip
+        replica = sum(file.stat().st_size for file in (folder / "fresh").rglob("*") if file.is_file())
+        per_event = float(size) / (events + 1), replica / events  # type: ignore[arg-type]
+        add("disk for each event: server / replica with its index", f"{per_event[0]:,.0f} / {per_event[1]:,.0f} bytes")
+        postgres.stop()
+    rows += extrapolated(per_event, fresh / events, best["postgres"])
+    return rows
+
+
+def extrapolated(per_event: tuple[float, float], fresh: float, rate: float) -> list[tuple[str, str, str, bool | None]]:
+    """What larger stores would need, from the measured rates and sizes; nothing here was measured."""
+    rows: list[tuple[str, str, str, bool | None]] = []
+    for events in (10**6, 10**7, 10**8, 10**9):
+        server, replica = (each * events / 2**30 for each in per_event)
+        hours = events / rate / 3600
+        what = f"extrapolated: {events:,} events"
+        number = f"server {server:,.1f} GiB, replica {replica:,.1f} GiB, new host {fresh * events / 60:,.1f} min"
+        rows.append((what, number, f"written in {hours:,.1f} h at the measured rate", None))
+    return rows
+
+
+def table(rows: list[tuple[str, str, str, bool | None]]) -> str:
+    """What docs/SHARED.md shows."""
+    machine = f"{os.cpu_count()} cores ({platform.machine()}, Linux {platform.release().split('-')[0]})"
+    lines = [
+        f"`make bench-shared` on {machine}, load average {os.getloadavg()[2]:.1f} at the end:",
+        "",
+        "| what | measured | target | |",
+        "|---|---|---|---|",
+    ]
+    lines += [f"| {w} | {n} | {t} | {'' if m is None else 'met' if m else '**missed**'} |" for w, n, t, m in rows]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--events", type=int, default=100_000, help="how many a new host begins with")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement of appends")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/SHARED.md")
+    options = parser.parse_args()
+    rows = measure(options.events, options.seconds)
+    for what, number, target, met in rows:
+        if met is None and what.startswith("extrapolated"):
+            print(f"{what:<36}{number}; {target}")
+    if options.write:
+        file = ROOT / "docs" / "SHARED.md"
+        before, rest = file.read_text().split(BEGIN)
+        file.write_text(before + BEGIN + "\n" + table(rows) + END + rest.split(END)[1])
+    if any(met is False for *_, met in rows):
+        sys.exit("a target was missed")
+
+
+if __name__ == "__main__":
+    main()
