@@ -16,7 +16,10 @@
     │   ├── SessionFenced        this process may no longer record in a session that it had open
     │   ├── UnknownSeq           no event has this address, or the grant does not reach it
     │   ├── PayloadMissing       an event's payload file is gone; its preview remains
+    │   │   └── KeyDestroyed     it is encrypted, and the key of its session was destroyed on purpose
     │   ├── PayloadDamaged       a payload file no longer matches its digest
+    │   ├── KeyMissing           the store is encrypted, and its master key or its key ring was not found
+    │   ├── KeyWrong             the master key does not open the store
     │   └── IndexUnavailable     the derived search index cannot be built or read
     ├── QueryRefused             model-written SQL that the guard does not allow
     │   └── QueryLimit           a query that ran out of time or size
@@ -116,8 +119,20 @@ class PayloadMissing(StoreError):
     """The payload file of an event is gone."""
 
 
+class KeyDestroyed(PayloadMissing):
+    """The payload is encrypted, and the key of its session was destroyed on purpose."""
+
+
 class PayloadDamaged(StoreError):
     """A payload file no longer matches its digest."""
+
+
+class KeyMissing(StoreError):
+    """The store is encrypted, and its master key or its key ring was not found."""
+
+
+class KeyWrong(StoreError):
+    """The master key does not open the store."""
 
 
 class IndexUnavailable(StoreError):

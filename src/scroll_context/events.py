@@ -31,6 +31,7 @@ class Kind(StrEnum):
     FORK = "fork"  # the session continues another one from a seq
     SALVAGE = "salvage"  # what a repair of this log could not recover
     ERASURE = "erasure"  # which events were erased, by whom and why; never what they said
+    ENCRYPTION = "encryption"  # the store was encrypted, or a key was destroyed, rotated or lost
     FOREIGN = "foreign"  # bookkeeping of another store, from an export: kept, and without effect here
 
 
@@ -41,8 +42,11 @@ IMPORTED = "import:"
 """How the source keys of imported messages begin."""
 
 BOOKKEEPING = frozenset(
-    {Kind.SESSION, Kind.REQUEST, Kind.EVICTION, Kind.SNAPSHOT, Kind.FORK, Kind.SALVAGE, Kind.ERASURE, Kind.FOREIGN}
-)
+    (
+        Kind.SESSION, Kind.REQUEST, Kind.EVICTION, Kind.SNAPSHOT, Kind.FORK, Kind.SALVAGE, Kind.ERASURE,
+        Kind.ENCRYPTION, Kind.FOREIGN,
+    )
+)  # fmt: skip
 """Kinds hidden from `hist.conversation_history` and from search; `hist.events` shows them."""
 
 

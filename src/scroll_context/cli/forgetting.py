@@ -83,7 +83,7 @@ def erase(
             return
         if not yes:
             _show(plan, opened, False)
-            _ask(plan.events)
+            ask(f"Erase {plan.events:,} events for good?")
         with progress("erasing") as bar:
             report = opened.erase(**wanted, progress=bar)  # type: ignore[arg-type]
         with progress("indexing") as bar:
@@ -127,12 +127,13 @@ def _show(plan: "ErasureReport", store: "Store", as_json: bool) -> None:
         echo(f"{len(plan.remaining):,} copies would remain; --copies erases them")
 
 
-def _ask(events: int) -> None:
+def ask(question: str) -> None:
+    """Go on only after a yes, from a person."""
     if not sys.stdin.isatty():
-        raise BadInput("this cannot be undone, so it asks; repeat the command with --yes, or with --dry-run first")
+        raise BadInput("this cannot be undone, so it asks; repeat the command with --yes, if you are sure")
     with contextlib.suppress(termios.error, ValueError, OSError):
         termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before the question is no answer to it
-    click.confirm(f"Erase {events:,} events for good?", abort=True, err=True)
+    click.confirm(question, abort=True, err=True)
 
 
 def _listed(seqs: tuple[int, ...]) -> str:
@@ -225,7 +226,7 @@ def scan(erasing: bool, yes: bool, store: Place, as_json: bool) -> None:
             raise SystemExit(1)
         seqs, words = sorted({one.seq for one in found}), {one.value for one in found}
         if not yes:
-            _ask(len(seqs))
+            ask(f"Erase {len(seqs):,} events for good?")
         with progress("erasing") as bar:
             report = opened.erase(seqs=seqs, words=words, copies=True, reason="secret", progress=bar)
     note(f"{report.events:,} events erased; seq {report.seq} records it")

@@ -32,6 +32,11 @@ COMMANDS = {  # name: (module and object, the first line of its help)
     "erase": ("scroll_context.cli.forgetting:erase", "Erase events: what they said leaves every file of the store."),
     "retention": ("scroll_context.cli.forgetting:retention", "Erase what was recorded long ago."),
     "scan": ("scroll_context.cli.forgetting:scan", "Find keys, tokens and private keys in what was recorded."),
+    "encrypt": (
+        "scroll_context.cli.encryption:encrypt",
+        "Encrypt the payloads and saved variables of a store.",
+    ),
+    "key": ("scroll_context.cli.encryption:key", "Show, rotate, destroy or replace the keys of an encrypted store."),
     "upgrade": ("scroll_context.cli.upkeep:upgrade", "Bring the log file to the newest format."),
     "backup": ("scroll_context.cli.upkeep:backup", "Copy the store to a new folder."),
     "export": ("scroll_context.cli.upkeep:export", "Write everything as JSON Lines: events, hashes and payloads."),

@@ -38,6 +38,7 @@ from scroll_context.session.history import (
     snapshots_of,
 )
 from scroll_context.session.observe import KEY, HostRecord
+from scroll_context.store.copies import inherited_payloads
 from scroll_context.store.journal import Journal, Observer, Quota
 from scroll_context.store.rows import INLINE_LIMIT
 from scroll_context.store.store import Store
@@ -548,6 +549,8 @@ def fork(
         _check_new(store, scope.session_id)
         facts = {"session_id": parent, "at_seq": at_seq}
         journal.append(journal.draft(Kind.FORK, content=f"fork of {parent} at seq {at_seq}", metadata=facts))
+        if store.payloads.is_encrypted:  # the fork must not need the key of its parent
+            store.payloads.claim(inherited_payloads(store.log, scope.session_id), scope.session_id)
     finally:
         journal.close()
     return Session.resume(store, scope.session_id, options=options, tools=tools, confirm=confirm, ask=ask)

@@ -13,7 +13,7 @@ from scroll_context.errors import PayloadDamaged, PayloadMissing
 from scroll_context.events import Event, Kind, Progress
 from scroll_context.store.log import PAGE, EventLog
 
-NEVER = frozenset({Kind.SALVAGE, Kind.ERASURE})
+NEVER = frozenset({Kind.SALVAGE, Kind.ERASURE, Kind.ENCRYPTION})
 """Kinds that are not erased: what they say is needed to read the rest of the log, and is not about anybody."""
 
 _SHORTEST = 8  # characters of a text that can be told from a coincidence
@@ -178,8 +178,24 @@ def named_payloads(log: EventLog) -> set[str]:
     return {digest for _, named in _payloads_by_event(log) for digest in named}
 
 
-def _payloads_by_event(log: EventLog) -> Iterator[tuple[int, list[str]]]:
-    rows = log.query("SELECT seq, kind, content, payload FROM event WHERE payload IS NOT NULL OR kind = 'snapshot'")
+def inherited_payloads(log: EventLog, session_id: str) -> set[str]:
+    """The payloads that a fork has from the sessions that it continues."""
+    found: set[str] = set()
+    seen = {session_id}
+    while origin := next(log.iterate(session_id=session_id, kind=Kind.FORK), None):
+        session_id, at = origin.metadata.get("session_id", ""), origin.metadata.get("at_seq", 0)
+        if session_id in seen or origin.is_foreign:
+            break
+        seen.add(session_id)
+        upto = "session_id = ? AND (seq <= ? OR (kind = 'snapshot' AND reply_to <= ?))"  # variables are saved later
+        found.update(digest for _, named in _payloads_by_event(log, upto, [session_id, at, at]) for digest in named)
+    return found
+
+
+def _payloads_by_event(log: EventLog, where: str = "1", values: Sequence[Any] = ()) -> Iterator[tuple[int, list[str]]]:
+    rows = log.query(
+        f"SELECT seq, kind, content, payload FROM event WHERE (payload IS NOT NULL OR kind = 'snapshot') AND {where}",
+        values,
+    )
     for seq, kind, content, digest in rows:
-        own = [digest] if digest else []
-        yield seq, own + (log.payloads.of_snapshot(content, digest) if kind == Kind.SNAPSHOT else [])
+        yield seq, log.payloads.named_by(kind, content, digest)

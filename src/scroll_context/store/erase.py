@@ -196,6 +196,7 @@ def rewriting(log: EventLog) -> Iterator[sqlite3.Connection]:
         database.execute("PRAGMA secure_delete = ON")
         _begin(database, log)
         try:
+            schema.require_same(database, log.path, log.is_encrypted)
             guards = database.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
             for name, _ in guards:
                 database.execute(f"DROP TRIGGER {name}")
@@ -308,6 +309,8 @@ def _clean(store: "Store", progress: Progress | None, patience: float) -> str:
         if digest not in named:
             store.payloads.remove(digest)
     store.payloads.sweep()
+    if store.payloads.is_encrypted:  # bodies of before it was encrypted, and of a process that did not know yet
+        shutil.rmtree(store.folder / "payloads", ignore_errors=True)
     for leftover in (*store.folder.glob("log.db.damaged-*"), *store.folder.glob(".creating-*")):
         leftover.unlink(missing_ok=True)  # what a salvage or a killed process left holds the words too
     shutil.rmtree(store.folder / "meaning", ignore_errors=True)  # vectors tell what was said; they are made anew

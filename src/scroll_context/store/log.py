@@ -125,6 +125,13 @@ class EventLog:
         self._was_shared = False  # whether the last commit was shared
         self._writer = writer or FileWriter(self.path, payloads, lock_timeout, limits or StoreLimits())
         self._idle.append(self._new_reader())  # fail now, not at the first read, when the file is no log
+        self.is_encrypted = bool(self.query("PRAGMA user_version")[0][0] & schema.ENCRYPTED)
+
+    def use_payloads(self, payloads: PayloadStore) -> None:
+        """Store and read bodies there: which payloads belong to a log is known only when it is open."""
+        self.payloads = payloads
+        if isinstance(self._writer, FileWriter):
+            self._writer.payloads = payloads
 
     # appending ------------------------------------------------------------------------------------------
 
@@ -303,7 +310,7 @@ class EventLog:
 
     def format(self) -> int:
         """The format version of the file. Everything of an older one can be read; the first append upgrades it."""
-        return int(self.query("PRAGMA user_version")[0][0])
+        return int(self.query("PRAGMA user_version")[0][0]) & ~schema.ENCRYPTED
 
     def upgrade(self) -> int:
         """Bring the file to the newest format now; the version that it had."""

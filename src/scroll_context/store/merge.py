@@ -19,13 +19,13 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from scroll_context.errors import BadInput, PayloadMissing
+from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
 from scroll_context.events import BOOKKEEPING, Draft, Event, Kind, Progress
 from scroll_context.store import schema
 from scroll_context.store.chain import GENESIS, expected
 from scroll_context.store.journal import require_idle
 from scroll_context.store.log import PAGE, EventLog
-from scroll_context.store.payloads import PayloadStore
+from scroll_context.store.payloads import PayloadStore, hashed
 from scroll_context.store.rows import event_from_row, is_blank
 from scroll_context.store.transfer import EXPORT_VERSION
 from scroll_context.store.writer import INSERT, is_replica
@@ -85,11 +85,12 @@ def merge_export(
     What a salvage or an erasure says of addresses of the other log is left out when addresses change.
     """
     reader = _ExportReader(lines, log.payloads, progress)
-    if trust and log.last_seq() == 0 and (seqs := _fill_vacant(reader, log)) is not None:
+    is_exact = trust and log.last_seq() == 0 and not (reader.is_keyed or log.payloads.is_encrypted)
+    if is_exact and (seqs := _fill_vacant(reader, log)) is not None:
         return MergeReport(seqs, {}, tuple(reader.missing))
     merge = _Merge(log, source, trust=trust, join=join)
     for row in reader:
-        merge.take(event_from_row(row))
+        merge.take(with_payloads(event_from_row(row), reader.digests, merge.text))
     merge.flush()
     moved = merge.addresses
     return MergeReport([moved[seq] for seq in sorted(moved)], merge.renamed, tuple(reader.missing))
@@ -112,7 +113,7 @@ class _Merge:
         return {there: here for there, here in self._names.items() if there != here}
 
     def take(self, event: Event) -> None:
-        if event.kind not in (Kind.SALVAGE, Kind.ERASURE):
+        if event.kind not in (Kind.SALVAGE, Kind.ERASURE, Kind.ENCRYPTION):
             self._pending[event.seq] = event
         if len(self._pending) == PAGE:
             self.flush()
@@ -128,7 +129,7 @@ class _Merge:
                 if self._trust:
                     self._names[event.session_id] = event.session_id
                 continue
-            if any(named in part for named in _named_seqs(event, self._text)):
+            if any(named in part for named in _named_seqs(event, self.text)):
                 self._append(part)
                 part = {}
             part[seq] = event
@@ -142,9 +143,9 @@ class _Merge:
         session_id = self._session(event)
         if not self._trust and event.kind in BOOKKEEPING:
             metadata = {**event.metadata, "kind": str(event.kind), "imported": self._source, "moved_from": event.seq}
-            return replace(_as_draft(event), session_id=session_id, kind=Kind.FOREIGN, reply_to=None,
+            return replace(as_draft(event), session_id=session_id, kind=Kind.FOREIGN, reply_to=None,
                            metadata=metadata, source_key=_key(event))  # fmt: skip
-        draft = renumbered(_as_draft(event), self.addresses, self._text)
+        draft = renumbered(as_draft(event), self.addresses, self.text)
         metadata = {**draft.metadata, "moved_from": event.seq}
         if event.kind == Kind.FORK and isinstance(parent := metadata.get("session_id"), str):
             metadata["session_id"] = self._names.get(parent, parent)
@@ -171,11 +172,11 @@ class _Merge:
             return True
         return self._trust and bool(event.source_key) and first.source_key == event.source_key
 
-    def _text(self, event: Draft) -> str:
+    def text(self, event: Draft) -> str:
         return event.content if event.payload is None else self._log.payloads.text(event.payload.digest)
 
 
-def _as_draft(event: Event) -> Draft:
+def as_draft(event: Event) -> Draft:
     return Draft(**{field: getattr(event, field) for field in Draft.__struct_fields__})
 
 
@@ -223,6 +224,19 @@ def as_recorded(events: list[Event], text: Callable[[Event], str]) -> list[Event
             metadata["plan"] = {**metadata["plan"], "standing": kept["standing"]}
         found.append(replace(old, metadata=metadata))
     return found
+
+
+def with_payloads(event: AnyEvent, digests: Mapping[str, str], text: Callable[[AnyEvent], str]) -> AnyEvent:
+    """The event with other names for the payloads that it names: an encrypted store has names of its own for them."""
+    if event.payload is not None and event.payload.digest in digests:
+        event = replace(event, payload=replace(event.payload, digest=digests[event.payload.digest]))
+    if digests and event.kind == Kind.SNAPSHOT:
+        with contextlib.suppress(msgspec.MsgspecError, TypeError, AttributeError, PayloadMissing, PayloadDamaged):
+            change = msgspec.json.decode(text(event), type=dict[str, Any])
+            for variable in change.get("saved", ()):
+                variable["digest"] = digests.get(variable.get("digest", ""), variable.get("digest", ""))
+            event = replace(event, content=msgspec.json.encode(change).decode(), payload=None)
+    return event
 
 
 def _named_seqs(event: Draft, text: Callable[[Draft], str]) -> set[int]:
@@ -356,16 +370,22 @@ class _ExportReader:
 
     def __init__(self, lines: Iterable[bytes], payloads: PayloadStore | None, progress: Progress | None) -> None:
         self.missing: list[str] = []  # digests of payloads that the exported store had lost
-        self._lines = lines
+        self.digests: dict[str, str] = {}  # of payloads that have another digest here than there
         self._payloads = payloads
         self._progress = progress
+        self._numbered = _documents(lines)
+        _, self._header = next(self._numbered, (0, {}))
+        if self._header.get("scroll_export") not in range(1, EXPORT_VERSION + 1):
+            raise BadInput(f"not a Scroll export of version 1 to {EXPORT_VERSION}")
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether the export comes from an encrypted store, whose digests nobody else can compute."""
+        return self._header.get("digests") == "keyed"
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        numbered = _documents(self._lines)
-        _, header = next(numbered, (0, {}))
-        if header.get("scroll_export") not in range(1, EXPORT_VERSION + 1):
-            raise BadInput(f"not a Scroll export of version 1 to {EXPORT_VERSION}")
-        total, count, seq, head = header.get("last_seq", 0), 0, 0, GENESIS.hex()
+        numbered = self._numbered
+        total, count, seq, head = self._header.get("last_seq", 0), 0, 0, GENESIS.hex()
         stored: set[str] = set()
         for digest, group in itertools.groupby(numbered, lambda item: item[1].get("payload")):
             if digest is not None:
@@ -397,17 +417,22 @@ class _ExportReader:
             return
         try:
             pieces = (base64.b64decode(part["base64"], validate=True) for part in itertools.chain([first], parts))
-            if self._payloads is not None:
-                found = self._payloads.put(pieces, "application/octet-stream").digest
-            else:
-                hasher = hashlib.sha256()
+            hasher = hashlib.sha256()
+            if self._payloads is None:
                 for piece in pieces:
                     hasher.update(piece)
+                here = found = hasher.hexdigest()
+            elif self._payloads.is_encrypted:
+                here = self._payloads.put(hashed(pieces, hasher), "application/octet-stream").digest
                 found = hasher.hexdigest()
+            else:
+                here = found = self._payloads.put(pieces, "application/octet-stream").digest
         except (KeyError, TypeError, ValueError) as error:
             raise BadInput(f"payload {str(digest)[:12]}… of the export is damaged: {error}") from error
-        if found != digest:
+        if found != (first.get("sha256") if self.is_keyed else digest):
             raise BadInput(f"payload {str(digest)[:12]}… of the export does not match its digest")
+        if here != digest:
+            self.digests[digest] = here
 
 
 def _documents(lines: Iterable[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -64,17 +64,21 @@ class PageFile:
             except (IndexError, ValueError, struct.error):
                 continue
 
-    def issued(self, number: int) -> int:
-        """The newest address given out according to SQLite's own counter, if that lies on this page; else 0."""
-        page, newest = self.page(number), 0
+    def pairs(self, number: int) -> Iterator[tuple[str, Any]]:
+        """The rows of tables with two columns on a page: ("event", the newest address given out), and chores."""
+        page = self.page(number)
         for offset in _cell_offsets(page, number):
             try:
                 values = _decode(self._cell(page, offset)[1])
             except (IndexError, ValueError, struct.error):
                 continue
-            if len(values) == 2 and values[0] == "event" and isinstance(values[1], int):
-                newest = max(newest, values[1])
-        return newest
+            if len(values) == 2 and isinstance(values[0], str):
+                yield values[0], values[1]
+
+    def user_version(self) -> int | None:
+        """The format of the file with its flags; None when its first page is damaged."""
+        page = self.page(1)
+        return int.from_bytes(page[60:64], "big") if page.startswith(b"SQLite format 3\0") else None
 
     def row(self, place: Place, errors: str = "strict") -> tuple[Any, ...]:
         """The whole row at a place, as SQLite would give it; `errors` says what to do with text that is no UTF-8."""

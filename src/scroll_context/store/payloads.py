@@ -23,7 +23,7 @@ from typing import IO, Any, Protocol
 import msgspec
 
 from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing, StoreError, StoreFull, StoreReadOnly
-from scroll_context.events import Event, Payload
+from scroll_context.events import Event, Kind, Payload
 from scroll_context.store.schema import command, private_folder, sync_folder, try_lock
 
 CHUNK = 1 << 20
@@ -186,6 +186,12 @@ class PayloadStore:
         """Remove what killed writers left behind."""
         self.place.sweep()
 
+    def unlock(self) -> None:
+        """Find the keys of encrypted payloads; raises KeyMissing or KeyWrong."""
+
+    def close(self) -> None:
+        """Release what reading needs, if anything."""
+
     def put(self, body: bytes | IO[bytes] | Iterable[bytes], media_type: str, session_id: str = "") -> Payload:
         """Store a body, streamed when it is a file or an iterable of pieces; durable when this returns.
 
@@ -264,8 +270,12 @@ class PayloadStore:
                 target.unlink()
                 raise
 
-    def of_snapshot(self, content: str, digest: str | None) -> list[str]:
-        """The payloads that a snapshot event names in its text: pickles of variables too large for it."""
+    def named_by(self, kind: str, content: str, digest: str | None) -> list[str]:
+        """The payloads that an event names: its own, and in the text of a snapshot those that hold its variables."""
+        own = [] if digest is None else [digest]
+        return own if kind != Kind.SNAPSHOT else own + self._of_snapshot(content, digest)
+
+    def _of_snapshot(self, content: str, digest: str | None) -> list[str]:
         try:
             text = content if digest is None else self.text(digest)
             saved = msgspec.json.decode(text, type=_Saved).saved
@@ -336,7 +346,7 @@ class PayloadStore:
 
     def _write(self, pieces: Iterable[bytes], media_type: str, _session_id: str) -> Payload:
         hasher = self._hasher()
-        size = self.place.write(_hashed(pieces, hasher), hasher.hexdigest)
+        size = self.place.write(hashed(pieces, hasher), hasher.hexdigest)
         if self._bytes is not None:
             self._bytes += size
         return Payload(hasher.hexdigest(), size, media_type)
@@ -383,7 +393,8 @@ def is_digest(name: object) -> bool:
     return isinstance(name, str) and _DIGEST.fullmatch(name) is not None
 
 
-def _hashed(pieces: Iterable[bytes], hasher: Hasher) -> Iterator[bytes]:
+def hashed(pieces: Iterable[bytes], hasher: Hasher) -> Iterator[bytes]:
+    """The pieces, as they go into a hash."""
     for piece in pieces:
         hasher.update(piece)
         yield piece

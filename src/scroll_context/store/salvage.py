@@ -22,7 +22,7 @@ from scroll_context.store import schema
 from scroll_context.store.chain import GENESIS, expected
 from scroll_context.store.log import utc_now
 from scroll_context.store.pages import PageFile, Place
-from scroll_context.store.payloads import PayloadStore
+from scroll_context.store.payloads import PayloadStore, is_digest
 from scroll_context.store.rows import prepare
 from scroll_context.store.writer import INSERT
 
@@ -70,6 +70,7 @@ class _Rescue:
         self.lost: tuple[tuple[int, int], ...] = ()
         self.altered: list[int] = []
         self.illegible = 0
+        self.chores: list[str] = []  # what an erasure that was cut short has left to do
 
     def survey(self) -> tuple[dict[int, list[Place]], int]:
         """Where each seq can be read, and the newest seq that was ever given out."""
@@ -78,7 +79,11 @@ class _Rescue:
         for number in range(1, total + 1):
             for place, seq in self.source.cells(number):
                 places.setdefault(seq, []).append(place)
-            issued = max(issued, self.source.issued(number))
+            for name, value in self.source.pairs(number):
+                if name == "event" and isinstance(value, int):
+                    issued = max(issued, value)
+                elif value == "" and (name == "clean" or is_digest(name.removeprefix("payload "))):
+                    self.chores.append(name)
             if self.progress and number % 256 == 0:
                 self.progress(number, 2 * total)
         return places, max([issued, *places])
@@ -104,7 +109,15 @@ class _Rescue:
             lost.append((previous + 1, issued))
         self.lost = tuple(lost)
         self._declare(database, issued + 1, chain)
+        database.executemany("INSERT OR IGNORE INTO chore VALUES (?, '')", [(name,) for name in self.chores])
+        if self._is_encrypted():
+            schema.set_encrypted(database)
         database.execute("COMMIT")
+
+    def _is_encrypted(self) -> bool:
+        if (version := self.source.user_version()) is not None:
+            return bool(version & schema.ENCRYPTED)
+        return (self.payloads.folder.parent / "encrypted").exists() and not self.payloads.folder.exists()
 
     def _legible(self, places: list[Place], chain: bytes | None) -> tuple[tuple[Any, ...] | None, bool]:
         """The copy of a row that its hash confirms, else any copy that decodes; and whether it is confirmed."""

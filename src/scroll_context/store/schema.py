@@ -97,6 +97,10 @@ MIGRATIONS: tuple[str, ...] = (_CREATE, _ERASABLE)
 
 FORMAT_VERSION = len(MIGRATIONS)
 
+ENCRYPTED = 0x100
+"""Set in PRAGMA user_version besides the format: the payloads of the store are encrypted. Earlier versions of Scroll
+refuse such a file as too new, instead of storing plain payloads beside it."""
+
 
 class Translated:
     """Turns SQLite's errors on `path` into ours, each with its remedy. A class: every read and append enters it."""
@@ -212,7 +216,8 @@ def migrate(database: sqlite3.Connection, migrations: tuple[str, ...] = MIGRATIO
             version = user_version(database)  # another process may have been first
             for statement in _statements("".join(migrations[version : version + 1])):
                 database.execute(statement)
-            database.execute(f"PRAGMA user_version = {min(version + 1, len(migrations))}")
+            flag = ENCRYPTED if is_encrypted(database) else 0
+            database.execute(f"PRAGMA user_version = {min(version + 1, len(migrations)) | flag}")
             database.execute("COMMIT")
         except BaseException:
             database.execute("ROLLBACK")
@@ -229,7 +234,25 @@ def _statements(script: str) -> Iterator[str]:
 
 
 def user_version(database: sqlite3.Connection) -> int:
-    return int(database.execute("PRAGMA user_version").fetchone()[0])
+    """The format of the file, without the flag of an encrypted store."""
+    return int(database.execute("PRAGMA user_version").fetchone()[0]) & ~ENCRYPTED
+
+
+def is_encrypted(database: sqlite3.Connection) -> bool:
+    return bool(database.execute("PRAGMA user_version").fetchone()[0] & ENCRYPTED)
+
+
+def set_encrypted(database: sqlite3.Connection) -> None:
+    """Mark the store as encrypted, as part of a transaction."""
+    database.execute(f"PRAGMA user_version = {user_version(database) | ENCRYPTED}")
+
+
+def require_same(database: sqlite3.Connection, path: Path, encrypted: bool) -> None:
+    """Refuse to write when another process has encrypted the store since it was opened here."""
+    if is_encrypted(database) != encrypted:
+        raise StoreError(
+            f"{path.parent} was encrypted by another process; nothing was written. Open it again, with its key."
+        )
 
 
 def locate(folder: Path) -> Path:
@@ -239,7 +262,7 @@ def locate(folder: Path) -> Path:
         raise NotAStore(f"{folder} is a file, not a store. A store is a folder with {LOG_NAME} in it.")
     if path.is_file():
         return path
-    if any((folder / part).exists() for part in ("payloads", "index")):
+    if any((folder / part).exists() for part in ("payloads", "encrypted", "index")):
         raise StoreDamaged(
             f"{folder} has payloads or an index but no {LOG_NAME}. Scroll will not put an empty log in its place: "
             "restore the file from a backup."

@@ -18,6 +18,8 @@ from scroll_context.errors import BadInput, StoreLocked, StoreReadOnly
 from scroll_context.events import EVERYTHING, Draft, Event, Grant, Progress
 from scroll_context.store import schema
 from scroll_context.store.copies import named_payloads
+from scroll_context.store.encrypted import Key, payloads_of
+from scroll_context.store.encryption import DestroyReport, begin_encryption, destroy_key
 from scroll_context.store.erase import ErasureReport, Reason, due, erase, finish, has_chores, select
 from scroll_context.store.log import EventLog
 from scroll_context.store.meaning import Embedder, MeaningIndex
@@ -61,11 +63,22 @@ class Store:
         limits: StoreLimits | None = None,
         embedder: Embedder | None = None,
         read_only: bool = False,
+        key: Key | None = None,
     ) -> None:
-        self.log = open_log(folder, create=create, lock_timeout=lock_timeout, limits=limits)
+        """Open a store, or with `create` make one where there is none.
+
+        `key` is the master key of an encrypted store, or the path of its key file; without it, the key is looked for
+        where the environment says (keys.py). With a key, a store that holds nothing yet becomes encrypted.
+        """
+        self.log = open_log(folder, create=create, lock_timeout=lock_timeout, limits=limits, key=key)
+        try:
+            self.log.payloads.unlock()  # fail now, not at the first large result, when the key is missing or wrong
+        except BaseException:
+            self.log.close()
+            raise
         self.folder, self.payloads = self.log.path.parent, self.log.payloads
         self.log.read_only = read_only
-        for part in ("", "log.db", "log.db-wal", "log.db-shm", "payloads", "index"):
+        for part in ("", "log.db", "log.db-wal", "log.db-shm", "payloads", "encrypted", "index"):
             schema.make_private(self.folder / part)  # a store of an earlier version was as open as the umask let it be
         self.index = SearchIndex(self.folder / "index", self.log, self.payloads)
         self.meaning = MeaningIndex(self.folder / "meaning", self.log, embedder) if embedder else None
@@ -135,6 +148,10 @@ class Store:
         seqs = due(self.log, older_than, kinds=kinds, session_id=session_id, agent_id=agent_id, task_id=task_id)
         return erase(self, seqs, reason="retention", by=by, dry_run=dry_run, related=False, progress=progress)
 
+    def destroy_key(self, session_id: str, by: str = "") -> DestroyReport:
+        """Make the payloads of a session unreadable for good, in every backup too; only in an encrypted store."""
+        return destroy_key(self, session_id, by)
+
     def stats(self) -> Stats:
         kinds = dict(self.log.query("SELECT kind, count(*) FROM event GROUP BY kind ORDER BY kind"))
         head = self.log.query("SELECT chain FROM event ORDER BY seq DESC LIMIT 1")
@@ -163,16 +180,32 @@ class Store:
     def close(self) -> None:
         self.index.close()
         self.log.close()
+        self.payloads.close()
 
 
 def open_log(
-    folder: str | Path, *, create: bool = False, lock_timeout: float = 30.0, limits: StoreLimits | None = None
+    folder: str | Path,
+    *,
+    create: bool = False,
+    lock_timeout: float = 30.0,
+    limits: StoreLimits | None = None,
+    key: Key | None = None,
 ) -> EventLog:
-    """The log of a store: in a folder, or on the server that an address names."""
+    """The log of a store: in a folder, or on the server that an address names. Its key is asked for when needed."""
     if not is_address(folder):
         path = Path(folder)
         payloads = PayloadStore(path / "payloads")
-        return EventLog(path, payloads, create=create, lock_timeout=lock_timeout, limits=limits)
+        log = EventLog(path, payloads, create=create, lock_timeout=lock_timeout, limits=limits)
+        try:
+            if key is not None and not log.is_encrypted and log.last_seq() == 0:
+                begin_encryption(log, key)
+            log.use_payloads(payloads_of(log, key))
+        except BaseException:
+            log.close()
+            raise
+        return log
+    if key is not None:
+        raise BadInput("a shared store cannot be encrypted by Scroll; use the encryption of its server and bucket")
     if limits is not None:
         raise BadInput("how large a shared store may get is set on its server: `scroll admin init URL --max-bytes N`")
     from scroll_context.store.shared.log import open_shared

@@ -7,6 +7,7 @@ event; then an end line with the head of the chain, so that a cut file is notice
 """
 
 import base64
+import hashlib
 import os
 import shutil
 import sqlite3
@@ -33,6 +34,7 @@ from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.rows import whole
 
 EXPORT_VERSION = 2
+NAMING_PAYLOADS = "SELECT kind, content, payload FROM event WHERE payload IS NOT NULL OR kind = 'snapshot'"
 _HASHES = ("chain", "nonce", "leaf")
 _PART = 3 << 18  # bytes of a payload per line; a multiple of 3, so that base64 has no padding inside
 
@@ -61,15 +63,12 @@ def backup(log: EventLog, target: Path, progress: Progress | None = None) -> Bac
         copy = stage / schema.LOG_NAME
         with schema.Translated(log.path):
             copy_database(log.path, copy, progress)
-        payloads = PayloadStore(stage / "payloads")
+        payloads = PayloadStore(stage / ("encrypted" if log.payloads.is_encrypted else "payloads"))
         check = sqlite3.connect(copy)
         try:
             events = check.execute("SELECT count(*) FROM event").fetchone()[0]
-            rows = check.execute("SELECT DISTINCT payload FROM event WHERE payload IS NOT NULL").fetchall()
-            named = dict.fromkeys(digest for (digest,) in rows)
-            snapshots = check.execute("SELECT content, payload FROM event WHERE kind = ?", [str(Kind.SNAPSHOT)])
-            for content, digest in snapshots:
-                named.update(dict.fromkeys(log.payloads.of_snapshot(content, digest)))
+            rows = check.execute(NAMING_PAYLOADS)
+            named = dict.fromkeys(digest for row in rows for digest in log.payloads.named_by(*row))
         finally:
             check.close()
         missing = []
@@ -80,6 +79,9 @@ def backup(log: EventLog, target: Path, progress: Progress | None = None) -> Bac
                 missing.append(digest)
             if progress:
                 progress(done, len(named))
+        if log.payloads.is_encrypted:  # which key ring the copy needs; that is not in it
+            schema.private_folder(payloads.folder)
+            shutil.copy(log.path.with_name("encrypted") / "store.json", payloads.folder)
         size = sum(file.stat().st_size for file in stage.rglob("*") if file.is_file())
         _publish(stage, target)
     except StoreFull as error:
@@ -98,7 +100,8 @@ def export(log: EventLog, out: IO[bytes], progress: Progress | None = None) -> E
     declared = {bad for event in log.iterate(kind=Kind.SALVAGE) for bad in event.metadata.get("altered", ())}
     written: set[str] = set()
     missing: list[str] = []
-    _line(out, {"scroll_export": EXPORT_VERSION, "last_seq": total})
+    header = {"scroll_export": EXPORT_VERSION, "last_seq": total}
+    _line(out, header | ({"digests": "keyed"} if log.payloads.is_encrypted else {}))
     while page := log.query(f"SELECT * FROM event WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT {PAGE}", [seq, total]):
         for row in map(whole, page):
             if row[0] == seq + 1 and expected(chain, row) != row[21] and row[0] not in declared:
@@ -106,21 +109,19 @@ def export(log: EventLog, out: IO[bytes], progress: Progress | None = None) -> E
                     f"seq {row[0]} does not match its hash, so an export could not be read back. Nothing was changed. "
                     f"{schema.command('salvage', log.path)} recovers what is legible; then export again."
                 )
-            named = [] if row[8] is None else [row[8]]
-            if row[4] == Kind.SNAPSHOT:
-                named += log.payloads.of_snapshot(row[7], row[8])
-            for digest in named:
+            for digest in log.payloads.named_by(row[4], row[7], row[8]):
                 if digest in written:
                     continue
                 written.add(digest)
                 try:
-                    log.payloads.check(digest)
+                    plain = _plain_digest(log.payloads, digest)
                 except (PayloadMissing, PayloadDamaged):
                     missing.append(digest)
                     _line(out, {"payload": digest, "missing": True})
                 else:
                     for part in _parts(log.payloads, digest):
-                        _line(out, {"payload": digest, "base64": base64.b64encode(part).decode()})
+                        body = {"payload": digest, "base64": base64.b64encode(part).decode()}
+                        _line(out, body | ({"sha256": plain} if plain != digest else {}))
             hashes = {name: value.hex() for name, value in zip(_HASHES, row[21:], strict=True) if value is not None}
             _line(out, {"event": dict(zip(schema.COLUMNS[:-1], row[:21], strict=True)) | hashes})
             seq, chain = row[0], row[21]
@@ -133,6 +134,14 @@ def export(log: EventLog, out: IO[bytes], progress: Progress | None = None) -> E
 
 def _line(out: IO[bytes], document: dict[str, Any]) -> None:
     out.write(msgspec.json.encode(document) + b"\n")
+
+
+def _plain_digest(payloads: PayloadStore, digest: str) -> str:
+    """The SHA-256 of a body, which is checked; only in an encrypted store is that another one than its digest."""
+    hasher = hashlib.sha256()
+    for chunk in payloads.chunks(digest):
+        hasher.update(chunk)
+    return hasher.hexdigest()
 
 
 def _parts(payloads: PayloadStore, digest: str) -> Iterator[bytes]:

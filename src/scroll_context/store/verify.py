@@ -4,16 +4,16 @@ Reads everything, so it is a command and never part of opening. Damage that a sa
 log is reported as known and does not fail the check.
 """
 
-from typing import Any
-
 import msgspec
 
-from scroll_context.errors import PayloadDamaged, PayloadMissing
+from scroll_context.errors import KeyDestroyed, PayloadDamaged, PayloadMissing
 from scroll_context.events import Kind, Progress
 from scroll_context.store.chain import GENESIS, expected
 from scroll_context.store.log import PAGE, EventLog
 from scroll_context.store.rows import is_blank, whole
 from scroll_context.store.schema import ALL_COLUMNS
+
+DESTROYED = "its payload cannot be read: the key of its session was destroyed on purpose"
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -23,7 +23,7 @@ class Verdict(msgspec.Struct, frozen=True):
     payloads: int
     head: str
     bad: tuple[tuple[int, str], ...]  # (seq, what is wrong), in order; a gap once, by its first seq
-    known: tuple[tuple[int, str], ...]  # the same, declared by an earlier salvage
+    known: tuple[tuple[int, str], ...]  # the same, declared by a salvage, or by who destroyed or lost a key
 
     @property
     def ok(self) -> bool:
@@ -36,6 +36,7 @@ def verify(log: EventLog, progress: Progress | None = None) -> Verdict:
     checked: dict[str, str] = {}  # payload digest -> what is wrong with it
     faults = _Faults(_declared(log))
     erasures = [tuple(span) for event in log.iterate(kind=Kind.ERASURE) for span in event.metadata.get("spans", ())]
+    lost = max((event.seq for event in log.iterate(kind=Kind.ENCRYPTION) if event.metadata.get("lost")), default=0)
     seq, chain, events = 0, GENESIS, 0
     while page := log.query(f"SELECT * FROM event WHERE seq > ? ORDER BY seq LIMIT {PAGE}", [seq]):
         for row in page if len(page[0]) == len(ALL_COLUMNS) else map(whole, page):
@@ -46,11 +47,11 @@ def verify(log: EventLog, progress: Progress | None = None) -> Verdict:
             if row[23] is not None and not (is_blank(row) and any(lo <= row[0] <= hi for lo, hi in erasures)):
                 faults.add(row[0], "altered: the row of an erased event holds more than it may, or no erasure names it")
             if row[8] is not None or row[4] == "snapshot":
-                for digest in _named(log, row):
+                for digest in log.payloads.named_by(row[4], row[7], row[8]):
                     if digest not in checked:
                         checked[digest] = _payload_fault(log, digest)
                     if checked[digest]:
-                        faults.add(row[0], checked[digest])
+                        faults.add(row[0], checked[digest], is_known=checked[digest] == DESTROYED or row[0] < lost)
             seq, chain = row[0], row[21] if isinstance(row[21], bytes) else b""  # damage can make it anything
         events += len(page)
         if progress:
@@ -71,23 +72,19 @@ class _Faults:
         self.known: list[tuple[int, str]] = []
         self._declared = declared
 
-    def add(self, seq: int, what: str, last: int | None = None) -> None:
-        is_known = any(lo <= seq and (last or seq) <= hi for lo, hi in self._declared)
+    def add(self, seq: int, what: str, last: int | None = None, is_known: bool = False) -> None:
+        is_known = is_known or any(lo <= seq and (last or seq) <= hi for lo, hi in self._declared)
         (self.known if is_known else self.bad).append((seq, what))
 
     def add_gap(self, first: int, last: int, what: str = "missing from the log") -> None:
         self.add(first, what if first == last else f"{what}, with all up to seq {last}", last)
 
 
-def _named(log: EventLog, row: tuple[Any, ...]) -> list[str]:
-    """The payloads that a row names, in its column or in the text of a snapshot."""
-    own = [] if row[8] is None else [row[8]]
-    return [*own, *log.payloads.of_snapshot(row[7], row[8])] if row[4] == Kind.SNAPSHOT else own
-
-
 def _payload_fault(log: EventLog, digest: str) -> str:
     try:
         log.payloads.check(digest)
+    except KeyDestroyed:
+        return DESTROYED
     except (PayloadMissing, PayloadDamaged) as error:
         return str(error)
     return ""

@@ -66,7 +66,7 @@ class FileWriter:
     def __init__(self, path: Path, payloads: PayloadStore, lock_timeout: float, limits: StoreLimits) -> None:
         self.path = path
         self.connection: sqlite3.Connection | None = None
-        self._payloads = payloads
+        self.payloads = payloads
         self._lock_timeout = lock_timeout
         self._limits = limits
 
@@ -101,7 +101,7 @@ class FileWriter:
             raise self._full(f"only {free:,} bytes are free on the device of {self.path}")
         if self._limits.max_bytes is not None:
             log = sum(_size(self.path.with_name(self.path.name + suffix)) for suffix in ("", "-wal"))
-            used = log + self._payloads.bytes_used()
+            used = log + self.payloads.bytes_used()
             if used >= self._limits.max_bytes:
                 raise self._full(f"{self.path.parent} holds {used:,} bytes and may hold {self._limits.max_bytes:,}")
 
@@ -128,6 +128,7 @@ class FileWriter:
             time.sleep(random.uniform(0.0002, 0.003))
 
     def _insert(self, database: sqlite3.Connection, rows: list[Row]) -> list[Written]:
+        schema.require_same(database, self.path, self.payloads.is_encrypted)
         known = _known_sources(database, rows)
         seq, chain = head_of(database, self.path)
         written: list[Written] = []

@@ -52,6 +52,11 @@ def push(folder: Path, address: Address, progress: Progress | None = None) -> Pu
     """Bring a store in a folder to a server; makes the shared store if there is none."""
     log = EventLog(folder, PayloadStore(folder / "payloads"))
     try:
+        if log.is_encrypted:
+            raise BadInput(
+                f"{folder} is encrypted, and a shared store has no keys of Scroll. Nothing was pushed; `scroll export` "
+                "and `scroll import` carry it over, with new hashes."
+            )
         log.upgrade()
         verdict = verify(log, progress)
         if verdict.bad or verdict.known:
@@ -111,8 +116,7 @@ def _push(
     start = _common(log, server, store_id)
     seq, total, put = start, log.last_seq(), set[str]()
     while page := _page(log, seq, total):
-        digests = [log.payloads.of_snapshot(row[7], row[8]) if row[4] == Kind.SNAPSHOT else [] for row in page]
-        digests = [([row[8]] if row[8] else []) + named for row, named in zip(page, digests, strict=True)]
+        digests = [log.payloads.named_by(row[4], row[7], row[8]) for row in page]
         for digest in dict.fromkeys(digest for named in digests for digest in named):
             if digest not in put:
                 log.payloads.copy(digest, payloads)

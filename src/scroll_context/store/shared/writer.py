@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from scroll_context.errors import ScrollError, SessionFenced, StoreError, StoreUnreachable
-from scroll_context.events import Kind
 from scroll_context.store.chain import body_of, link
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.rows import Row
@@ -122,10 +121,7 @@ class ServerWriter:
     def _digests(self, row: Row) -> list[str]:
         """The payloads that a row needs."""
         kind, content, digest = row.before[3], row.before[6], row.before[7]
-        named = [str(digest)] if digest else []
-        if kind == Kind.SNAPSHOT:
-            named += self._payloads.of_snapshot(str(content), str(digest) if digest else None)
-        return list(dict.fromkeys(named))
+        return list(dict.fromkeys(self._payloads.named_by(str(kind), str(content), str(digest) if digest else None)))
 
     def close(self) -> None:
         self._server.close()
