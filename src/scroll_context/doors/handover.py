@@ -11,8 +11,8 @@ and reads through a function that runs a SELECT: `EventLog.query`, or a bare con
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import PurePath
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from scroll_context.text.printable import printable
@@ -86,7 +86,7 @@ def handover(query: Query, *, task: str, session: str, source: str, tokens: int,
         spoken = [event for event in said if event.kind == "conversation"]
         requests = [event for event in spoken if event.role == "user"][:REQUESTS]
         replies = [event for event in spoken if event.role == "assistant"][:1]
-        decisions = [*_notes(query, task), *_decisions(spoken)][:LISTED]
+        decisions = [*_notes(query, task), *islice(_decisions(spoken), LISTED)]
         where = "" if goes_on else f" (session {last})"
         parts += [
             _Part(f"The user's last requests, verbatim, newest first{where}", [_request(one) for one in requests], 40),
@@ -112,12 +112,12 @@ _SAID = (
 
 def _turns(query: Query, task: str) -> list[_Said]:
     """The newest turns of the user, newest first. Sub-agents, whose sessions have a slash, are not told by the user."""
-    of_task = "WHERE task_id = ? AND task_id <> ''" if task else ""
-    newest = f"SELECT seq FROM event {of_task} ORDER BY seq DESC LIMIT ?"
+    of_task, values = ("task_id = ? AND task_id <> ''", [task]) if task else ("1", [])
+    oldest = list(query(f"SELECT seq FROM event WHERE {of_task} ORDER BY seq DESC LIMIT 1 OFFSET ?", [*values, NEWEST]))
     rows = query(
-        f"SELECT {_COLUMNS} FROM event WHERE seq IN ({newest}) AND kind = 'conversation' AND role = 'user' "
+        f"SELECT {_COLUMNS} FROM event WHERE {of_task} AND seq > ? AND kind = 'conversation' AND role = 'user' "
         f"AND instr(session_id, '/') = 0 AND {_SAID} ORDER BY seq DESC LIMIT ?",
-        [*([task] if task else []), NEWEST, READ_TURNS],
+        [*values, oldest[0][0] if oldest else 0, READ_TURNS],
     )
     return [_Said(*row) for row in rows]
 
@@ -172,8 +172,9 @@ def _files(calls: Sequence[_Said], folder: str) -> list[str]:
     for call in calls:
         names = _FILE.findall(call.text) if call.name in _CHANGING else _PATCHED.findall(call.text)
         for name in names:
-            path = PurePath(name.replace("\\\\", "\\"))
-            found[printable(str(path.relative_to(folder) if folder and path.is_relative_to(folder) else path))] = None
+            path = name.replace("\\\\", "\\")
+            is_inside = folder and path.startswith((f"{folder}/", f"{folder}\\"))
+            found[printable(path[len(folder) + 1 :] if is_inside else path)] = None
     return list(found)
 
 
@@ -209,15 +210,16 @@ def _arguments(call: _Said) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _decisions(spoken: Sequence[_Said]) -> list[tuple[int, str]]:
+def _decisions(spoken: Iterable[_Said]) -> Iterator[tuple[int, str]]:
     """Sentences that tell a choice, newest first."""
-    found: dict[str, int] = {}
+    known: set[str] = set()
     for event in spoken:
         if _DECISION.search(event.text):
             for sentence in sentences(prose(event.text[:4_000])):
-                if _DECISION.search(sentence) and not sentence.endswith("?"):
-                    found.setdefault(clip(sentence, 200), event.seq)
-    return [(seq, sentence) for sentence, seq in found.items()]
+                told = clip(sentence, 200)
+                if told not in known and _DECISION.search(sentence) and not sentence.endswith("?"):
+                    known.add(told)
+                    yield event.seq, told
 
 
 def _fitted(parts: Sequence[_Part], room: int) -> list[str]:

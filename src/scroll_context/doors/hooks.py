@@ -114,8 +114,6 @@ def capture(store: str, transcript: str, attempts: int = 1) -> None:
 
 def context(store: str, event: dict[str, Any], reach: str, tokens: int) -> str:
     """Where the work stands, for the project that the assistant was started in."""
-    from pathlib import Path
-
     from scroll_context.doors.handover import handover
     from scroll_context.project import project_task
 
@@ -125,7 +123,7 @@ def context(store: str, event: dict[str, Any], reach: str, tokens: int) -> str:
     try:
         return handover(
             query,
-            task="" if reach == "all" else project_task(Path(folder)),
+            task="" if reach == "all" else project_task(folder),
             session=str(event.get("session_id") or event.get("conversation_id") or ""),
             source=str(event.get("source") or "startup"),
             tokens=tokens,
