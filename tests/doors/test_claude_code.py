@@ -74,6 +74,7 @@ def test_it_works_with_our_tools(report: Any) -> None:
     assert [event["kind"] for event in expanded] == ["tool_call", "tool_result"]
     assert expanded[1]["content"].endswith("The kingfisher nests by the weir; its other name is halcyon.")
     searches = [event for event in report["events"] if event["name"].startswith("mcp__scroll")]
+    assert not [event for event in searches if SEARCHED in event["content"]], "a question is no answer to itself"
     assert len(searches) == 4 and all(event["echo"] for event in searches)
     assert report["log"] == ""
 

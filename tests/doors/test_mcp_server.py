@@ -267,6 +267,52 @@ def test_a_kernel_that_made_room_comes_back_with_its_variables(store: Store) -> 
     in_process(store, elsewhere, task="other-2")
 
 
+def test_an_idle_kernel_closes_by_itself_and_comes_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp_server, "IDLE_SECONDS", 0.1)
+
+    async def main() -> None:
+        server = RecallServer(store, task="shop-1")
+
+        async def work() -> None:
+            async with Client(server.mcp, cache=None) as client:
+                await said(client, "exec", source="mine = 'idle'", kernel="dozing")
+                with anyio.fail_after(60):
+                    while server.open_kernels:
+                        await anyio.sleep(0.01)
+                assert await said(client, "exec", source="print(mine)", kernel="dozing") == "idle"
+
+        await server.serving(work())
+        assert server.open_kernels == 0
+
+    anyio.run(main)
+
+
+def test_a_captured_client_does_not_find_its_own_question(tmp_path: Path) -> None:
+    with Store(tmp_path / "store", create=True) as store:
+
+        def tell(session: str, role: str, text: str) -> int:
+            return store.append(Draft(role=role, task_id="t", session_id=session, content=text))
+
+        first = tell("old", "user", "The kingfisher nests by the weir.")
+        earlier = tell("now", "user", "Is there a kingfisher on the coat of arms?")
+        tell("now", "assistant", "No kingfisher there.")
+        asked = tell("now", "user", "What do we know of the kingfisher?")
+        spoken = tell("now", "assistant", "I look for the kingfisher.")
+        tell("now/agent-1", "user", "Find a kingfisher.")
+
+        async def captured(client: Client) -> None:
+            found = await said(client, "search", query="kingfisher")
+            assert f"[{first}]" in found and f"[{earlier}]" in found
+            assert f"[{asked}]" not in found and f"[{spoken}]" not in found
+
+        async def elsewhere(client: Client) -> None:
+            assert f"[{asked}]" in await said(client, "search", query="kingfisher")
+
+        in_process(store, captured, task="t", client_session="now")
+        in_process(store, elsewhere, task="t", client_session="old")
+        in_process(store, elsewhere, task="t")
+
+
 def test_a_project_is_its_folder_and_not_only_its_name(tmp_path: Path) -> None:
     one, other = tmp_path / "a" / "api", tmp_path / "b" / "api"
     assert project_task(one) != project_task(other)

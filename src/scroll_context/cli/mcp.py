@@ -12,13 +12,19 @@ from scroll_context.cli.options import FILE, Place, open_store, store_option
 from scroll_context.cli.output import Command, note
 from scroll_context.errors import BadInput
 
+CLIENT_SESSION = "CLAUDE_CODE_SESSION_ID"
+"""The variable in which Claude Code says which session starts the server."""
+
 TOKEN = "SCROLL_MCP_TOKEN"
 """The variable with the token that HTTP clients must send."""
 
 
 @click.command(cls=Command)
 @store_option
-@click.option("--project", type=FILE, metavar="DIR", default=Path(), help="The project whose past is reached.")
+@click.option(
+    "--project", envvar="CLAUDE_PROJECT_DIR", type=FILE, metavar="DIR", default=Path(),
+    help="The project whose past is reached.",
+)  # fmt: skip
 @click.option("--task", metavar="ID", help="The task that is reached, instead of that of a project.")
 @click.option(
     "--reach", type=click.Choice(["task", "all"]), default="task", show_default=True,
@@ -54,7 +60,8 @@ def mcp(
     from scroll_context.project import project_task
 
     with open_store(store) as opened:
-        server = RecallServer(opened, task=task or project_task(project), reach=reach)
+        client = "" if http else os.environ.get(CLIENT_SESSION, "")
+        server = RecallServer(opened, task=task or project_task(project), reach=reach, client_session=client)
         if not http:
             anyio.run(serve_stdio, server)
             return

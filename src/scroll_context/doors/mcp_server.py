@@ -22,7 +22,7 @@ import re
 import socket
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from anyio import CancelScope, to_thread
@@ -35,7 +35,7 @@ from pydantic import Field, WithJsonSchema
 from scroll_context import __version__
 from scroll_context.background import in_thread
 from scroll_context.errors import BadInput, KernelError, ScrollError, UnknownSeq
-from scroll_context.events import Event, Kind, Scope
+from scroll_context.events import Event, Grant, Kind, Scope
 from scroll_context.kernel.kernel import KernelOptions
 from scroll_context.session.session import Session, SessionOptions
 from scroll_context.store.journal import Journal
@@ -77,14 +77,26 @@ Seqs = Annotated[
 
 
 class RecallServer:
-    """The four tools and two resources, on one store. `close` ends the kernels."""
+    """The four tools and two resources, on one store. `close` ends the kernels.
 
-    def __init__(self, store: Store, *, task: str, reach: Reach = "task", max_kernels: int = MAX_KERNELS) -> None:
+    `client_session` is the session that the client itself is, if its transcript is captured into this store.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        task: str,
+        reach: Reach = "task",
+        max_kernels: int = MAX_KERNELS,
+        client_session: str = "",
+    ) -> None:
         self.store = store
         self.task = task
         self.reach = reach
         self.grant = Scope("", AGENT, task).grant(reach)
-        self._memory = MemorySurface(store, Scope("", AGENT, task), reach, NoSession())
+        facts = _CapturedClient(store, self.grant, client_session) if client_session else NoSession()
+        self._memory = MemorySurface(store, Scope("", AGENT, task), reach, facts)
         self._kernels = _Kernels(store, task, reach, max_kernels)
         self._own_kernel = f"k-{uuid.uuid4().hex[:12]}"  # of the client over standard streams
         self._noting = asyncio.Lock()
@@ -96,9 +108,23 @@ class RecallServer:
         self.mcp.resource("scroll://event/{seq}", mime_type="text/plain")(self.event)
         self.mcp.resource("scroll://session/{session_id}", mime_type="text/plain")(self.session)
 
+    @property
+    def open_kernels(self) -> int:
+        return self._kernels.open
+
     async def close(self) -> None:
         await self._kernels.close()
         self._memory.close()
+
+    async def serving(self, work: Awaitable[None]) -> None:
+        """Do the work of a transport, closing idle kernels meanwhile and all of them in the end."""
+        watching = asyncio.create_task(self._kernels.close_idle_for_ever())
+        try:
+            await work
+        finally:
+            watching.cancel()
+            with CancelScope(shield=True):
+                await self.close()
 
     # tools; their docstrings are what the model reads -----------------------------------------------------
 
@@ -258,8 +284,35 @@ class RecallServer:
         return cell.result().content
 
 
+class _CapturedClient(NoSession):
+    """What a client sees without asking, if it is being captured: the turn that it is in, its question included."""
+
+    def __init__(self, store: Store, grant: Grant, session_id: str) -> None:
+        self._store = store
+        self._grant = grant
+        self._session_id = session_id
+
+    def visible_seqs(self) -> Collection[int]:
+        log = self._store.log
+        turns = log.tail(20, grant=self._grant, role="user", kind=Kind.CONVERSATION)
+        newest = next((turn for turn in reversed(turns) if "/" not in turn.session_id), None)  # not a sub-agent's
+        if newest is None or newest.session_id != self._session_id:
+            return ()  # the client has begun another session since, or is not captured
+        return [event.seq for event in log.iterate(after=newest.seq - 1, session_id=self._session_id)]
+
+
+class _Client:
+    """One client's session, and whether it is in use."""
+
+    def __init__(self) -> None:
+        self.session: Session | None = None
+        self.running = asyncio.Lock()
+        self.users = 0  # cells that run or wait
+        self.used = time.monotonic()
+
+
 class _Kernels:
-    """The sessions of clients, opened when they first run a cell; one that is idle is closed when another is used."""
+    """The sessions of clients, opened when they first run a cell, and closed when they are idle or others need room."""
 
     def __init__(self, store: Store, task: str, reach: Reach, most: int) -> None:
         self._store = store
@@ -268,6 +321,10 @@ class _Kernels:
         self._most = most
         self._clients: dict[str, _Client] = {}  # the one that was used longest ago first
         self._changing = asyncio.Lock()
+
+    @property
+    def open(self) -> int:
+        return sum(client.session is not None for client in self._clients.values())
 
     @contextlib.asynccontextmanager
     async def use(self, name: str) -> AsyncIterator[Session]:
@@ -289,16 +346,24 @@ class _Kernels:
             client.used = time.monotonic()
 
     async def _make_room(self) -> None:
+        """Close the one that was used longest ago, if as many are open as may be."""
         async with self._changing:
             idle = [client for client in self._clients.values() if client.session is not None and not client.users]
-            open_now = sum(client.session is not None for client in self._clients.values())
-            for client in idle:
-                if open_now >= self._most or time.monotonic() - client.used > IDLE_SECONDS:
-                    session, client.session = client.session, None
-                    open_now -= 1
-                    assert session is not None
-                    await to_thread.run_sync(session.close)
-            self._clients = {name: one for name, one in self._clients.items() if one.session or one.users}
+            await self._close_these(idle[: max(0, self.open + 1 - self._most)])
+
+    async def close_idle_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(IDLE_SECONDS / 10)
+            async with self._changing:
+                long_ago = time.monotonic() - IDLE_SECONDS
+                await self._close_these([c for c in self._clients.values() if not c.users and c.used < long_ago])
+
+    async def _close_these(self, clients: Iterable[_Client]) -> None:
+        for client in clients:
+            session, client.session = client.session, None
+            if session is not None:
+                await to_thread.run_sync(session.close)
+        self._clients = {name: one for name, one in self._clients.items() if one.session or one.users}
 
     def _open(self, name: str) -> Session:
         options = SessionOptions(reach=self._reach, kernel=KernelOptions(output_chars=PRINTED_CHARS))
@@ -308,20 +373,7 @@ class _Kernels:
         )
 
     async def close(self) -> None:
-        for client in self._clients.values():
-            if client.session is not None:
-                await to_thread.run_sync(client.session.close)
-        self._clients.clear()
-
-
-class _Client:
-    """One client's session, and whether it is in use."""
-
-    def __init__(self) -> None:
-        self.session: Session | None = None
-        self.running = asyncio.Lock()
-        self.users = 0  # cells that run or wait
-        self.used = time.monotonic()
+        await self._close_these(list(self._clients.values()))
 
 
 # serving ------------------------------------------------------------------------------------------------
@@ -329,11 +381,7 @@ class _Client:
 
 async def serve_stdio(server: RecallServer) -> None:
     """Serve one client over standard input and output, until it leaves."""
-    try:
-        await server.mcp.run_stdio_async()
-    finally:
-        with CancelScope(shield=True):
-            await server.close()
+    await server.serving(server.mcp.run_stdio_async())
 
 
 async def serve_http(server: RecallServer, listening: socket.socket, token: str, hosts: Iterable[str] = ()) -> None:
@@ -345,11 +393,7 @@ async def serve_http(server: RecallServer, listening: socket.socket, token: str,
     security = TransportSecuritySettings(allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names])
     app = server.mcp.streamable_http_app(transport_security=security)
     config = uvicorn.Config(_TokenRequired(app, token), log_level="error", timeout_graceful_shutdown=2)
-    try:
-        await uvicorn.Server(config).serve(sockets=[listening])
-    finally:
-        with CancelScope(shield=True):
-            await server.close()
+    await server.serving(uvicorn.Server(config).serve(sockets=[listening]))
 
 
 class _TokenRequired:
