@@ -48,7 +48,7 @@ def test_pieces_make_up_every_message_and_name_their_events(past: Past) -> None:
                 if piece.lines:
                     assert "\n".join(line for line, _ in piece.lines) == piece.text
         shown = {piece.seq for one in page.messages for piece in one.pieces if piece.kind == "reply"}
-        replies = [entry.seq for entry in page.seen.context.view.entries if hasattr(entry, "reply")]  # type: ignore[union-attr]
+        replies = [entry.seq for entry in page.seen.context.view.entries if hasattr(entry, "reply")]
         assert shown == set(replies)
 
 

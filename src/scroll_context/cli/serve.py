@@ -3,11 +3,20 @@
 import os
 import secrets
 import socket
+from pathlib import Path
 
 import click
 
-from scroll_context.cli.options import Place, agent_option, require_store, session_option, store_option, task_option
-from scroll_context.cli.output import Command, note
+from scroll_context.cli.options import (
+    FILE,
+    Place,
+    agent_option,
+    complete_session,
+    require_store,
+    store_option,
+    task_option,
+)
+from scroll_context.cli.output import Command, new_file, note
 from scroll_context.errors import BadInput
 
 TOKEN = "SCROLL_SERVE_TOKEN"
@@ -15,28 +24,30 @@ TOKEN = "SCROLL_SERVE_TOKEN"
 
 
 @click.command(cls=Command)
+@click.argument("session", metavar="[SESSION]", required=False, shell_complete=complete_session)
 @store_option
-@session_option
 @agent_option
 @task_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8378, show_default=True, help="The port; 0 for any.")
 @click.option("--name", "names", multiple=True, metavar="HOST", help="A further name that browsers may use.")
+@click.option("--export", type=FILE, metavar="FILE", help="Write SESSION as one page to a new file, and end.")
 @click.option("--open", "open_browser", is_flag=True, help="Open the address in a browser.")
 def serve(
-    store: Place, session: str | None, agent: str | None, task: str | None, host: str, port: int,
-    names: tuple[str, ...], open_browser: bool,
+    session: str | None, store: Place, agent: str | None, task: str | None, host: str, port: int,
+    names: tuple[str, ...], export: Path | None, open_browser: bool,
 ) -> None:  # fmt: skip
     """See a store in the browser, and what the model saw.
 
     Reads only, also while agents write to the store. The address that is printed has a random token in it, or the one
-    of SCROLL_SERVE_TOKEN. With --session, --agent or --task nothing else can be seen.
+    of SCROLL_SERVE_TOKEN. With SESSION, --agent or --task nothing else can be seen.
 
     \b
     Examples:
       scroll serve
       scroll serve --open --port 0
       scroll serve --task garden
+      scroll serve --export session.html s-1f2e3d4c
     """
     try:
         from scroll_context.web.app import Inspector, address, hosts_of
@@ -49,8 +60,18 @@ def serve(
     from scroll_context.events import Grant
     from scroll_context.store.store import Store
 
+    if export is not None and session is None:
+        raise click.UsageError("Name the SESSION to export; `scroll sessions` lists them.")
     require_store(store)
     grant = Grant(session_id=session, task_id=task, agent_id=agent)
+    if export is not None:
+        from scroll_context.web.export import export as exported
+
+        with Store(store, read_only=True) as opened, new_file(export) as file:
+            for piece in exported(Inspector(opened, grant), str(session)):
+                file.write(piece.encode())
+        note(f"written to {export}")
+        return
     with (
         Store(store, read_only=True) as opened,
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as listening,

@@ -120,12 +120,21 @@ class Past:
         name, version = str(setup.metadata.get("context", "")), int(request.metadata.get("renderer", 1))
         if context_class(name) is None or version > RENDERER_VERSION:
             return Seen(request, setup, None, None, NOT_KNOWN)
-        context = self._views.setdefault((name, version), _Checkpoints(name, version)).before(self, request.seq)
+        context = self._checkpoints(name, version).before(self, request.seq)
         sent = context
         if "moved_from" in request.metadata:  # it was sent in another store, and showed the addresses of that one
             past = list(self.events(until=request.seq - 1))
             sent = _replayed(self.store, name, as_recorded(past, self.store.log.text), version)
         return self.rendered(request, setup, context, sent)
+
+    def index_sizes(self, request: Event) -> list[tuple[int, int]]:
+        """How many tokens the index had after each event that changed it, at least up to a request."""
+        if (seen := self.seen(request)).context is None:
+            return []
+        return self._checkpoints(seen.context.name, seen.context.view.version).index_sizes
+
+    def _checkpoints(self, name: str, version: int) -> "_Checkpoints":
+        return self._views.setdefault((name, version), _Checkpoints(name, version))
 
     def rendered(self, request: Event, setup: Event, context: WindowedContext, sent: WindowedContext) -> Seen:
         """A request from its context; `sent` is the one with the addresses that the model was shown."""
@@ -144,6 +153,7 @@ class _Checkpoints:
         self._name = name
         self._version = version
         self._kept: list[tuple[int, WindowedContext]] = []  # after the event of this seq
+        self.index_sizes: list[tuple[int, int]] = [(0, 0)]  # seq of an event, and the tokens of the index after it
 
     def before(self, past: Past, seq: int) -> WindowedContext:
         """The context as it was before the event at `seq`; the caller may change it."""
@@ -152,6 +162,8 @@ class _Checkpoints:
         context = _copied(context) if context else _replayed(past.store, self._name, (), self._version)
         for count, event in enumerate(past.events(after, seq - 1), 1):
             context.add(event)
+            if event.kind in (Kind.EVICTION, Kind.SESSION) and event.seq > self.index_sizes[-1][0]:
+                self.index_sizes.append((event.seq, context.view.index.tokens))
             if at == len(self._kept) and count % EVERY == 0:
                 self._kept.append((event.seq, _copied(context)))
                 at += 1

@@ -35,12 +35,15 @@ from scroll_context.web import charts, seen, steps
 from scroll_context.web.catalogue import Catalogue, SessionSums, matching
 from scroll_context.web.guard import Guard
 from scroll_context.web.markup import environment
+from scroll_context.web.pressure import Pressure, chart
+from scroll_context.web.variables import Namespaces
 
 SESSIONS = 50  # on one page
 HITS = 30
-PASTS = 4  # sessions whose views are kept
+LOOKS = 4  # sessions whose views are kept
 TEXT = 4_000  # characters of a text that a page shows at once
 PIECE = 200_000  # bytes of a long text that are loaded at a time
+REQUESTS = 200  # that a table lists
 MOST_PLANS = 200  # evictions that a page lists, the newest
 MOST_LEFT = 500  # texts and entries of one of them
 SPAN = 200  # events of a span on one page
@@ -53,6 +56,16 @@ LOOK_SECONDS = 0.5  # between two looks for new events
 KINDS = [Kind.CONVERSATION, Kind.CELL, Kind.OBSERVATION, Kind.TOOL_CALL, Kind.TOOL_RESULT, Kind.ARTIFACT]
 
 
+class Look:
+    """What is kept of a session that somebody looks at."""
+
+    def __init__(self, past: Past) -> None:
+        self.lock = threading.Lock()
+        self.past = past
+        self.pressure = Pressure()
+        self.namespaces = Namespaces()
+
+
 class Inspector:
     """The pages over one store, within a grant."""
 
@@ -62,8 +75,8 @@ class Inspector:
         self.catalogue = Catalogue(store, grant)
         self.templates = environment()
         self.templates.globals.update(version=__version__, text_chars=TEXT, is_image=self.is_image)
-        self._pasts: OrderedDict[str, tuple[Past, threading.Lock]] = OrderedDict()
-        self._pasts_lock = threading.Lock()
+        self._looks: OrderedDict[str, Look] = OrderedDict()
+        self._looks_lock = threading.Lock()
         self._erasure = 0
 
     def routes(self) -> list[Route | Mount]:
@@ -78,6 +91,9 @@ class Inspector:
             Route("/event/{seq:int}/download", self.download),
             Route("/event/{seq:int}/image", self.image),
             Route("/request/{seq:int}", self.request),
+            Route("/request/{seq:int}/index", self.index),
+            Route("/request/{seq:int}/variables", self.variables),
+            Route("/pressure/{session:path}", self.pressure),
             Route("/request/{seq:int}/message/{position:int}", self.message),
             Route("/request/{seq:int}/left/{plan:int}", self.left),
             Route("/events/{lo:int}-{hi:int}", self.events),
@@ -104,21 +120,26 @@ class Inspector:
         return found
 
     @contextlib.contextmanager
-    def past(self, session_id: str) -> Iterator[Past]:
-        """The past of a session, up to date, for this thread alone."""
-        with self._pasts_lock:
+    def look(self, session_id: str) -> Iterator["Look"]:
+        """What is kept of a session, up to date, for this thread alone."""
+        with self._looks_lock:
             if (erasure := self.store.log.newest_erasure()) != self._erasure:
                 self._erasure = erasure
-                self._pasts.clear()
-            if session_id not in self._pasts:
-                self._pasts[session_id] = Past(self.store, session_id), threading.Lock()
-            self._pasts.move_to_end(session_id)
-            while len(self._pasts) > PASTS:
-                self._pasts.popitem(last=False)
-            past, lock = self._pasts[session_id]
-        with lock:
-            past.catch_up()
-            yield past
+                self._looks.clear()
+            if session_id not in self._looks:
+                self._looks[session_id] = Look(Past(self.store, session_id))
+            self._looks.move_to_end(session_id)
+            while len(self._looks) > LOOKS:
+                self._looks.popitem(last=False)
+            found = self._looks[session_id]
+        with found.lock:
+            found.past.catch_up()
+            yield found
+
+    @contextlib.contextmanager
+    def past(self, session_id: str) -> Iterator[Past]:
+        with self.look(session_id) as found:
+            yield found.past
 
     def is_image(self, event: Event) -> bool:
         """Whether the payload of an event is a picture that a browser may show: never one that can hold a script."""
@@ -241,6 +262,54 @@ class Inspector:
             about=about,
             plans=plans[::-1],
             bar=charts.token_bar(found),
+        )
+
+    def asked(self, request: Request) -> Event:
+        """The request that an address names."""
+        event = self.event_at(request.path_params["seq"])
+        if event.kind != Kind.REQUEST:
+            raise HTTPException(404, f"Seq {event.seq} is not a request.")
+        return event
+
+    def index(self, request: Request) -> Response:
+        """The index at a request, as a tree."""
+        asked = self.asked(request)
+        with self.past(asked.session_id) as past:
+            context = past.seen(asked).context
+        return self.page(
+            "index.html",
+            request=asked,
+            sums=self.known(asked.session_id),
+            index=context.view.index if context else None,
+        )
+
+    def variables(self, request: Request) -> Response:
+        """The variables at a request, and where they come from."""
+        asked = self.asked(request)
+        with self.look(asked.session_id) as look:
+            found = look.namespaces.at(look.past, asked)
+        seqs = sorted({seq for one in found for seq in one.seqs})[-200:]
+        names = {one.seq: one.name or one.role for one in self.store.log.get_many(seqs, self.grant)}
+        graph = charts.variable_graph(found, names)
+        return self.page(
+            "variables.html", request=asked, sums=self.known(asked.session_id), variables=found, graph=graph
+        )
+
+    def pressure(self, request: Request) -> Response:
+        """How full the window was at each request."""
+        sums = self.known(request.path_params["session"])
+        lo, hi = (_int(request.query_params.get(name), 0) for name in ("from", "to"))
+        with self.look(sums.session_id) as look:
+            look.pressure.catch_up(look.past)
+            found = chart(look.past, look.pressure, lo, hi)
+        return self.page(
+            "pressure.html",
+            sums=sums,
+            state=self.catalogue.state(sums.session_id),
+            chart=found,
+            drawn=charts.pressure_chart(found, sums.session_id),
+            zoomed=bool(lo or hi),
+            most=REQUESTS,
         )
 
     def message(self, request: Request) -> Response:

@@ -7,7 +7,7 @@ that a function of this module made. Highlighted code and Markdown are kept for 
 import json
 import re
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import quote
 
@@ -23,8 +23,8 @@ MOST_NODES = 5_000
 OPEN_ITEMS = 6  # a list or object of at most this many items is shown open
 
 
-def environment() -> Environment:
-    """Templates in which every value is foreign text."""
+def environment(exported: bool = False) -> Environment:
+    """Templates in which every value is foreign text. In an exported page links lead to places of that page."""
     made = Environment(
         loader=PackageLoader("scroll_context.web"),
         autoescape=True,
@@ -40,7 +40,7 @@ def environment() -> Environment:
         seconds=seconds,
         python=python,
         markdown=markdown,
-        addresses=addresses,
+        addresses=partial(addresses, exported=exported),
         sent=sent,
         tree=tree,
         value_tree=lambda value: tree(json.dumps(value, ensure_ascii=False)) or escape(visible(json.dumps(value))),
@@ -48,6 +48,7 @@ def environment() -> Environment:
         dollars=lambda value: f"${value:,.4f}" if value < 1 else f"${value:,.2f}",
         plain=lambda text: escape(visible(text)),
     )
+    made.globals["exported"] = exported
     return made
 
 
@@ -98,11 +99,13 @@ _ADDRESS = re.compile(r"\bseq (\d{1,15})(?:-(\d{1,15}))?((?:, \d{1,15}(?:-\d{1,1
 _RUN = re.compile(r"(\d{1,15})(?:-(\d{1,15}))?")
 
 
-def addresses(text: str) -> Markup:
+def addresses(text: str, exported: bool = False) -> Markup:
     """Text of the harness, with its seqs as links to what they stand for."""
 
     def run(match: re.Match[str]) -> str:
         lo, hi = match[1], match[2]
+        if exported:
+            return f'<a href="#seq-{lo}">{match[0]}</a>'
         return f'<a href="/events/{lo}-{hi}">{match[0]}</a>' if hi else f'<a href="/event/{lo}">{lo}</a>'
 
     return Markup(_ADDRESS.sub(lambda match: _RUN.sub(run, match[0]), str(escape(visible(text)))))

@@ -79,3 +79,11 @@ all?.addEventListener("click", () => {
   all.textContent = open ? "Only what changed" : "Open all";
   for (const one of document.querySelectorAll("details.sent")) one.open = open || !one.classList.contains("kept");
 });
+
+// In the graph of variables: the edges of the node under the pointer stand out.
+document.querySelector("svg.graph")?.addEventListener("pointerover", (event) => {
+  const key = event.target.closest("[data-node]")?.dataset.node;
+  for (const edge of document.querySelectorAll("svg.graph .edge")) {
+    edge.classList.toggle("lit", key !== undefined && (edge.dataset.from === key || edge.dataset.to === key));
+  }
+});
