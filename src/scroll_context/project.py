@@ -1,5 +1,6 @@
 """The project that a coding assistant works in, as a task of the store."""
 
+import functools
 import hashlib
 import os
 import re
@@ -10,3 +11,15 @@ def project_task(folder: "str | os.PathLike[str]") -> str:
     whole = os.path.realpath(folder)
     name = re.sub(r"[^\w.-]+", "-", os.path.basename(whole)).strip("-") or "root"
     return f"{name}-{hashlib.sha256(whole.encode('utf-8', 'surrogateescape')).hexdigest()[:8]}"
+
+
+@functools.lru_cache(maxsize=256)
+def task_of(folder: str) -> str:
+    """The task of a working folder; one of another system is named without asking this one's disk."""
+    try:
+        if os.path.isabs(folder):
+            return project_task(folder)
+    except (OSError, ValueError):
+        pass
+    name = re.sub(r"[^\w.-]+", "-", re.split(r"[\\/]", folder.rstrip("\\/"))[-1]).strip("-") or "root"
+    return f"{name}-{hashlib.sha256(folder.encode('utf-8', 'replace')).hexdigest()[:8]}" if folder else ""

@@ -267,3 +267,10 @@ def test_fault_24_hints_work_as_printed(scroll: Any, folder: Path, tmp_path: Pat
     log = elsewhere / "log.db"
     log.write_bytes(log.read_bytes().replace(b"hi", b"ho"))
     assert f"`scroll salvage --store '{elsewhere}'`" in scroll("verify", "--store", elsewhere).stderr
+
+
+def test_the_command_line_knows_every_format() -> None:
+    from scroll_context.cli.importing import FORMATS
+    from scroll_context.importers.messages import Format
+
+    assert tuple(Format) == FORMATS

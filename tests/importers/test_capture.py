@@ -14,8 +14,6 @@ import pytest
 
 from scroll_context.importers import ImportReport, capture, import_file
 from scroll_context.importers.capture import BATCH_EVENTS
-from scroll_context.store import lease
-from scroll_context.store.log import utc_now
 from scroll_context.store.store import Store
 
 SECRET = "sk-ant-" + "a1B2" * 10
@@ -130,7 +128,7 @@ def test_secrets_stay_out(store: Store, tmp_path: Path) -> None:
 def test_a_session_that_is_open_elsewhere_is_left_to_the_next_run(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "s-1.jsonl"
     add(path, line(1, "user", "wait for me"))
-    held = lease.take(store.folder / "leases", "s-1", utc_now())
+    held = store.log.take_lease("s-1")
     report = capture(store, path, wait=0.05)
     assert report.added == 0 and "open elsewhere" in report.left
     held.release()

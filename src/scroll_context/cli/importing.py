@@ -15,6 +15,26 @@ if TYPE_CHECKING:
     from scroll_context.store.store import Store
 
 
+FORMATS = (
+    "jsonl",
+    "json",
+    "export",
+    "claude-code",
+    "codex",
+    "gemini",
+    "opencode",
+    "cursor",
+    "cursor-agent",
+    "qwenpaw",
+    "chatgpt",
+    "slack",
+    "whatsapp",
+    "markdown",
+    "text",
+    "csv",
+)  # fmt: skip - the values of importers.messages.Format, which a start of the command line must not import
+
+
 @click.command("import", cls=Command)
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=FILE)
 @click.option(
@@ -28,8 +48,8 @@ if TYPE_CHECKING:
 @click.option("--task", metavar="ID", default="", help="The task of messages that name none.")
 @click.option("--kind", metavar="KIND", default="conversation", show_default=True, help="The kind of what was said.")
 @click.option(
-    "--format", "layout", type=click.Choice(["jsonl", "json", "export", "claude-code", "codex", "chatgpt"]),
-    show_default="detected", help="One JSON value a line, one in all, Scroll's own, or an assistant's.",
+    "--format", "layout", type=click.Choice(FORMATS), metavar="FORMAT",
+    show_default="detected", help=f"One of {', '.join(FORMATS)}.",
 )  # fmt: skip
 @click.option("--skip-bad", is_flag=True, help="Import the good messages of a file with bad ones.")
 @click.option(
@@ -47,12 +67,13 @@ def import_(
 ) -> None:  # fmt: skip
     """Add messages to a store; creates the store if there is none.
 
-    Reads transcripts of Claude Code and Codex, exports of ChatGPT, JSON Lines with one message or one conversation a
-    line, message lists of OpenAI and Anthropic, and what `scroll export` wrote; the file - is stdin. Keys and tokens in
-    an assistant's transcript are replaced by markers, unless --keep-secrets is given. Each tool call and each tool
-    result becomes an event of its own. A file that was imported before adds nothing, one that has grown adds what
-    is new. A file with a bad line is not imported at all, unless --skip-bad is given. A session that another source
-    has begun is not added to, unless --into is given: the file's own gets another name.
+    Reads histories of Claude Code, Codex, the Gemini CLI, opencode, Cursor and QwenPaw, exports of ChatGPT, Slack and
+    WhatsApp, messages of OpenAI, Anthropic and LangChain as JSON or JSON Lines, Markdown, plain text, CSV with a column
+    of roles, what `scroll export` wrote, and archives (.gz, .zip) of these; the file - is stdin. Keys and tokens are
+    replaced by markers in all but JSON lists of messages and exports, unless --keep-secrets is given. Each tool call
+    and each tool result becomes an event of its own. A file that was imported before adds nothing, one that has grown
+    adds what is new. A file with a bad line is not imported at all, unless --skip-bad is given. A session that another
+    source has begun is not added to, unless --into is given: the file's own gets another name.
 
     An export of somebody else is text to read. Its snapshots, forks and settings take effect only with --trust, which
     also restores the same addresses and hashes in a new store.
@@ -102,7 +123,8 @@ class _Run:
 
     def file(self, path: Path) -> "ImportReport":
         """Import one file. What is wrong with the file is in the report; what is wrong with the store is raised."""
-        from scroll_context.importers.run import STDIN, ImportFile, ImportReport
+        from scroll_context.importers.run import ImportFile, ImportReport
+        from scroll_context.importers.sources import STDIN
 
         label = "stdin" if path == STDIN else str(path)
         try:
@@ -159,6 +181,9 @@ def _tell(report: "ImportReport", *, as_json: bool) -> None:
             f"{report.file}: another source has begun a session {visible(there)!r}, so this one is {visible(here)!r}; "
             f"--into {shlex.quote(visible(there))} adds to it instead"
         )
+    if report.skipped:
+        named = visible(", ".join(report.skipped[:5]))
+        note(f"{report.file}: there are no messages in {len(report.skipped):,} of its files: {named}")
     if report.missing:
         note(f"{report.file}: {len(report.missing):,} payloads were not in the exported store any more")
 

@@ -6,8 +6,9 @@
 
     capture(store, transcript)  # what a transcript has had added since the last time
 
-`fields` and `messages` turn one message into drafts, `formats` finds the messages in a file, `run` appends them, and
-`capture` follows transcripts that grow.
+`sources` finds the files that a path stands for, `formats` names the format of each and holds the table of readers
+(`transcripts`, `databases`, `chats`, `documents`, `json_files`), `shapes` and `messages` turn one message into drafts,
+`run` appends them, and `capture` follows histories that grow.
 """
 
 from scroll_context.importers.capture import capture

@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,9 +22,19 @@ import msgspec
 
 from scroll_context.errors import BadInput, SessionBusy, StoreLocked
 from scroll_context.events import IMPORTED
-from scroll_context.importers.formats import Position, Renamed, detect, read_on
+from scroll_context.importers.formats import Renamed, detect, is_one_value, read_on
 from scroll_context.importers.messages import Fault, Format, Imported
-from scroll_context.importers.run import LISTED, ImportReport, first_number, is_open_to, with_payload
+from scroll_context.importers.run import (
+    LISTED,
+    ImportFile,
+    ImportOptions,
+    ImportReport,
+    first_number,
+    is_open_to,
+    with_payload,
+)
+from scroll_context.importers.sources import Part, Source, subagent_files
+from scroll_context.importers.text_files import Position
 from scroll_context.store.redact import Redactor
 from scroll_context.store.store import Store
 
@@ -45,18 +56,22 @@ class _Cursor(msgspec.Struct):
     renamed: dict[str, int | None] = {}
     seq: int = 0  # the newest event of the log after that run, and its chain value
     chain: str = ""
+    stamp: str = ""  # size and time of a file that is read as a whole
 
 
 def capture(
     store: Store, path: str | Path, *, wait: float = WAIT, budget: float | None = None, redact: bool = True
 ) -> ImportReport:
-    """Append what a transcript of Claude Code or Codex has had added since the last run, its sub-agents' too.
+    """Append what an assistant's history has had added since the last run, its sub-agents' too.
+
+    Transcripts of Claude Code, Codex and Gemini are read from where they stood; a database, or an export, is read as a
+    whole when it has changed.
 
     Waits up to `wait` seconds for the lease of a session, and, if a `budget` of seconds is given, stops when it is
     spent; `ImportReport.left` says why the rest was left to the next run. Open the store with a short `lock_timeout`
     to bound the wait for its write lock as well. Secrets are replaced by markers, as `import_file` does it.
     """
-    run = _Run(store, wait, budget, Redactor() if redact else None)
+    run = _Run(store, wait, budget, redact)
     with contextlib.ExitStack() as run.leases:
         files = [Path(path), *subagent_files(Path(path))]
         try:
@@ -66,12 +81,7 @@ def capture(
             run.left = str(error)
         except _BudgetSpent:
             run.left = f"the budget of {budget:g} s is spent"
-    return run.report(str(path), len(files) - 1)
-
-
-def subagent_files(path: Path) -> list[Path]:
-    """The transcripts of the sub-agents that a session of Claude Code started."""
-    return sorted((path.parent / path.stem / "subagents").rglob("agent-*.jsonl"))
+    return run.report(str(path))
 
 
 class _BudgetSpent(Exception):
@@ -81,15 +91,17 @@ class _BudgetSpent(Exception):
 class _Run:
     """One capture: its files, one after the other, and what came of them."""
 
-    def __init__(self, store: Store, wait: float, budget: float | None, redactor: Redactor | None) -> None:
+    def __init__(self, store: Store, wait: float, budget: float | None, redact: bool) -> None:
         self.store = store
         self.leases = contextlib.ExitStack()
         self.left = ""
         self._wait = wait
         self._deadline = None if budget is None else time.monotonic() + budget
-        self._redactor = redactor
+        self._redact = redact
+        self._redactor = Redactor() if redact else None
+        self._replaced: Counter[str] = Counter()
         self._held: set[str] = set()
-        self._layout: Format | None = None
+        self.parts: list[Part] = []
         self._messages = self._added = self._known = self._bad = 0
         self._faults: list[Fault] = []
 
@@ -97,30 +109,54 @@ class _Run:
         kept = self.store.folder / FOLDER / f"{hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:32]}.json"
         try:
             size = path.stat().st_size
+            cursor = self._load(kept, path)
+            if cursor is None:
+                layout = detect(path, path.suffix)
+                cursor = _Cursor(str(path.absolute()), layout, Position())
         except OSError as error:
             raise BadInput(f"{path}: {error.strerror}") from error
-        cursor = self._load(kept, path)
-        if cursor is None:
-            layout = detect(path, path.suffix)
-            if not layout.is_lines:
-                if size:
-                    raise BadInput(f"{path} is no transcript that can be read as it grows: {layout.described}")
-                return
-            cursor = _Cursor(str(path.absolute()), layout, Position())
-        self._layout = self._layout or cursor.layout
-        if size <= cursor.position.offset:
+        if cursor.layout in (Format.JSONL, Format.JSON, Format.EXPORT):
+            self.left = "no line of it says yet which assistant wrote it" if size else ""
             return
-        for batch in self._batches(path, cursor):
-            self._append(batch)
-            self._save(kept, cursor, path)
-            if self._deadline is not None and time.monotonic() > self._deadline:
-                raise _BudgetSpent
+        self.parts.append(Part(path, path.stem, cursor.layout))
+        if not cursor.layout.is_lines or (cursor.layout is Format.GEMINI and is_one_value(path)):
+            self._whole(path, kept, cursor)
+        elif size > cursor.position.offset:
+            for batch in self._batches(path, cursor):
+                self._append(batch)
+                self._save(kept, cursor, path)
+                if self._deadline is not None and time.monotonic() > self._deadline:
+                    raise _BudgetSpent
 
-    def report(self, file: str, subagents: int) -> ImportReport:
+    def _whole(self, path: Path, kept: Path, cursor: _Cursor) -> None:
+        """Import a file that does not grow line by line, if it has changed."""
+        files = [path, path.with_name(f"{path.name}-wal")]
+        stamp = " ".join(f"{one.stat().st_size}:{one.stat().st_mtime_ns}" for one in files if one.is_file())
+        if stamp == cursor.stamp:
+            return
+        with ImportFile(path, ImportOptions(layout=cursor.layout, skip_bad=True, redact=self._redact)) as file:
+            try:
+                file.check()
+            except BadInput:
+                if not file.messages:  # there is nothing in it yet
+                    return
+                raise
+            self._add(file.write(self.store))
+        cursor.stamp = stamp
+        self._save(kept, cursor, path)
+
+    def _add(self, report: ImportReport) -> None:
+        self._messages += report.messages
+        self._added, self._known = self._added + report.added, self._known + report.known
+        self._bad += report.bad
+        self._faults += report.faults[: LISTED - len(self._faults)]
+        self._replaced.update(report.redacted)
+
+    def report(self, file: str) -> ImportReport:
         return ImportReport(
-            file=file, format=self._layout.counted(subagents) if self._layout else "", messages=self._messages,
+            file=file, format=Source(file, self.parts).described(set()) if self.parts else "", messages=self._messages,
             added=self._added, known=self._known, bad=self._bad, faults=tuple(self._faults), left=self.left,
-            redacted=dict(self._redactor.replaced) if self._redactor else {},
+            redacted=dict(self._replaced + (self._redactor.replaced if self._redactor else Counter())),
         )  # fmt: skip
 
     def _batches(self, path: Path, cursor: _Cursor) -> Iterator[list[Imported]]:

@@ -7,6 +7,8 @@ is a file that can be appended.
 import base64
 import binascii
 import datetime as dt
+import hashlib
+import json
 import re
 from typing import Any
 
@@ -14,6 +16,7 @@ from scroll_context.errors import BadInput
 
 _MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(?:;.*)?", re.ASCII)
 _DATA_URL = re.compile(r"data:([^,;]*)((?:;[^,;]*)*),", re.ASCII)
+_ID = re.compile(r"[\w.-]{1,128}", re.ASCII)
 _EPOCH_TEXT = re.compile(r"\d{9,19}(?:\.\d+)?", re.ASCII)
 
 
@@ -115,3 +118,19 @@ def _kind_of(value: Any) -> str:
         int: "a number",
     }
     return f"{names.get(type(value), type(value).__name__)}: {str(value)[:40]!r}"
+
+
+def identifier(value: dict[str, Any], field: str) -> str:
+    """An id that can be part of a source key. One of another shape is replaced by its hash."""
+    found = text(value, field)
+    return found if not found or _ID.fullmatch(found) else hashlib.sha256(found.encode()).hexdigest()[:32]
+
+
+def kept(value: dict[str, Any], **names: str) -> dict[str, Any]:
+    """The fields of a line that are worth keeping, under plain names, without those that say nothing."""
+    return {name: value[field] for name, field in names.items() if value.get(field) not in (None, "", False)}
+
+
+def json_text(value: Any) -> str:
+    """A value that is no text, as text."""
+    return json.dumps(value, ensure_ascii=False, separators=(", ", ": "))

@@ -1,26 +1,21 @@
-"""Read a file of messages: find out how it is laid out, and give its messages one by one.
+"""Files of messages: find out how one is laid out, and give its messages one by one.
 
-Everything that can be wrong with a file is found while reading it, as a Fault with its line, so that a caller can
-read it once to check it and a second time to import it. UTF-8 with or without a byte order mark, and UTF-16 and
-UTF-32 with one, are read; anything else is a fault, never a guess: a guessed encoding would write wrong words into a
-history that cannot be changed. Memory grows with one line of a JSONL file, or with the whole of a JSON file, and with
-16 bytes a message for recognising repeats.
+A format is one function that takes a path and gives messages (`_READERS`), or, where files grow line by line, a reader
+of lines (transcripts.py). Everything that can be wrong with a file is found while reading it, as a Fault with its line,
+so that a caller can read it once to check it and a second time to import it. Calls of Scroll's own MCP tools, and their
+results, are marked as echoes: they repeat history that is in the store already.
 """
 
-import codecs
-import io
 import json
 import re
-from collections import Counter
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from scroll_context.errors import BadInput
-from scroll_context.importers import fields, transcripts
+from scroll_context.importers import chats, databases, documents, fields, json_files, transcripts
 from scroll_context.importers.messages import (
     Fault,
     Format,
@@ -29,44 +24,42 @@ from scroll_context.importers.messages import (
     Labels,
     Piece,
     SourceKeys,
-    fingerprint,
-    is_prompt,
     pieces,
 )
+from scroll_context.importers.shapes import as_message
+from scroll_context.importers.text_files import Position, decode, text_lines, whole_lines, whole_text
 
 _LINE_SUFFIXES = (".jsonl", ".ndjson")
 _LOOKED_AT = 50  # lines at most, until one says which assistant wrote it
-_NAMES_OF_A_SESSION = ("session_id", "conversation_id", "id")
-_MARKS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16: its mark begins with the same two bytes
-    (codecs.BOM_UTF32_BE, "utf-32-be"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
+_OWN_TOOL = re.compile(r"(?:mcp__)?(?:plugin_)?(?:\w+_)?scroll(?:-context)?(?:__|\.|/)(?:search|expand|exec|note)")
 
-_decode = json.JSONDecoder().raw_decode
-
-Placed = tuple[int, Any]
-"""The line that a value begins at, and the value."""
+Renamed = Callable[[str], int | None]
+"""The number that the sessions of a name get at the end of it, since another source has the name; or None."""
 
 
 def detect(path: Path, suffix: str = "") -> Format:
-    """How the file is laid out; `suffix` decides for a single line of JSON, which could be either."""
+    """How the file is laid out; `suffix` decides where the content could be either. BadInput for a foreign database."""
+    if path.is_dir():
+        return Format.SLACK
+    with path.open("rb") as file:
+        if file.read(len(databases.MAGIC)) == databases.MAGIC:
+            return databases.recognise(path)
     start = [line for line, _ in zip(text_lines(path), range(_LOOKED_AT), strict=False)]
     if not start or isinstance(start[0], Fault):
         return Format.JSONL
     try:
         value = json.loads(start[0].text)
     except (ValueError, RecursionError):
+        if text := _text_format([line.text for line in start if not isinstance(line, Fault)], suffix.lower()):
+            return text
         # A document breaks between tokens; a line of JSONL that was cut, hardly ever just there.
         is_document = start[0].text.endswith(("[", "{", ",", ":"))
     else:
         if isinstance(value, dict) and "scroll_export" in value:
             return Format.EXPORT
         is_document = len(start) == 1 and suffix.lower() not in _LINE_SUFFIXES
-    if is_document and _is_chatgpt(path):
-        return Format.CHATGPT
+    if is_document and (named := _document_format(path)):
+        return named
     for line in start:
         try:
             value = {} if isinstance(line, Fault) else json.loads(line.text)
@@ -79,22 +72,42 @@ def detect(path: Path, suffix: str = "") -> Format:
     return Format.JSON if is_document else Format.JSONL
 
 
-def _is_chatgpt(path: Path) -> bool:
-    """Whether a document is a conversation with a `mapping`, or a list of them; it is read as far as the first one."""
+def _text_format(lines: list[str], suffix: str) -> Format | None:
+    """What a text is that is not JSON; None when it may be JSON that is damaged."""
+    if chats.is_whatsapp(lines):
+        return Format.WHATSAPP
+    if re.match(r'[\[{]\s*(?:$|["{\[])', lines[0]):
+        return None
+    if suffix in (".csv", ".tsv") or (suffix in ("", ".txt") and documents.columns_of(lines[0])):
+        return Format.CSV
+    if suffix in (".md", ".markdown", ".mdx"):
+        return Format.MARKDOWN
+    return Format.TEXT if suffix in (".txt", ".text", ".log") else None
+
+
+def _document_format(path: Path) -> Format | None:
+    """Whose document it is, by the names in its first object, which is read as far as its messages."""
     content = whole_text(path)
     if isinstance(content, Fault) or not (start := re.match(r"\s*(?:\[\s*)?\{\s*", content)):
-        return False
+        return None
     at = start.end()
+    names: set[str] = set()
     try:
         while True:
-            name, at = _decode(content, at)
+            name, at = decode(content, at)
+            names.add(name)
             at = _after(content, at, ":")
-            if name in ("mapping", "messages", "role"):
-                return name == "mapping" and content[at : at + 1] == "{"
-            _, at = _decode(content, at)
+            if name == "mapping" and content[at : at + 1] == "{":
+                return Format.CHATGPT
+            if name in ("messages", "role"):
+                break
+            _, at = decode(content, at)
             at = _after(content, at, ",")
-    except (ValueError, RecursionError):
-        return False
+    except (ValueError, RecursionError, TypeError):
+        pass
+    if "sessionId" in names and names & {"projectHash", "startTime"}:
+        return Format.GEMINI
+    return Format.SLACK if {"type", "ts", "text"} <= names and names & {"user", "bot_id", "username"} else None
 
 
 def _after(content: str, at: int, mark: str) -> int:
@@ -105,17 +118,68 @@ def _after(content: str, at: int, mark: str) -> int:
     return found.end()
 
 
-Renamed = Callable[[str], int | None]
-"""The number that the sessions of a name get at the end of it, since another source has the name; or None."""
+def _by_value(values: Iterator[Found | Fault], read: Callable[[Found], Iterator[Found]]) -> Iterator[Found | Fault]:
+    """The messages that a reader finds in each value. What it cannot read is a fault."""
+    for value in values:
+        if isinstance(value, Fault):
+            yield value
+            continue
+        try:
+            if not isinstance(value.value, dict):
+                raise BadInput(f"expected a JSON object, found {type(value.value).__name__}")
+            yield from read(value)
+        except (BadInput, RecursionError) as error:
+            reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+            yield Fault(value.line, f"{value.where}: {reason}" if value.where else reason, value.offset)
 
 
-class Position(msgspec.Struct):
-    """How far a growing file has been read, and what a reader must know of that part to go on behind it."""
+def _chatgpt(path: Path, labels: Labels) -> Iterator[Found | Fault]:
+    return _by_value(json_files.conversations(path, labels), chats.chatgpt)
 
-    offset: int = 0
-    lines: int = 0
-    state: transcripts.State = {}
-    tools: dict[str, dict[str, str]] = {}  # names of called tools by call id, which is unique in a session at best
+
+def _transcript(layout: Format) -> "Callable[[Path, Labels], Iterator[Found | Fault]]":
+    def read_lines(path: Path, labels: Labels) -> Iterator[Found | Fault]:
+        is_document = layout is Format.GEMINI and is_one_value(path)
+        values = json_files.whole_value(path, labels) if is_document else whole_lines(path, labels)
+        return _by_value(values, transcripts.line_reader(layout, path, {}))
+
+    return read_lines
+
+
+def is_one_value(path: Path) -> bool:
+    """Whether a JSON file is one value that goes over several lines."""
+    start = next(text_lines(path), None)
+    try:
+        return not isinstance(start, Fault | None) and not json.loads(start.text)
+    except (ValueError, RecursionError):
+        return True
+
+
+def _cursor_agent(path: Path, labels: Labels) -> Iterator[Found | Fault]:
+    """Lines of Cursor's command line: messages without ids or times, and marks of its own, which say nothing."""
+    labels = replace(labels, agent_id=labels.agent_id or "cursor")
+    for found in whole_lines(path, labels):
+        if isinstance(found, Fault) or not (isinstance(found.value, dict) and "role" not in found.value):
+            yield found
+
+
+_READERS: dict[Format, Callable[[Path, Labels], Iterator[Found | Fault]]] = {
+    Format.JSONL: json_files.messages_in_lines,
+    Format.JSON: json_files.messages_in_document,
+    Format.CLAUDE_CODE: _transcript(Format.CLAUDE_CODE),
+    Format.CODEX: _transcript(Format.CODEX),
+    Format.GEMINI: _transcript(Format.GEMINI),
+    Format.OPENCODE: databases.opencode,
+    Format.CURSOR: databases.cursor,
+    Format.CURSOR_AGENT: _cursor_agent,
+    Format.QWENPAW: databases.qwenpaw,
+    Format.CHATGPT: _chatgpt,
+    Format.SLACK: chats.slack,
+    Format.WHATSAPP: chats.whatsapp,
+    Format.MARKDOWN: documents.markdown,
+    Format.TEXT: documents.plain_text,
+    Format.CSV: documents.table,
+}
 
 
 def read(
@@ -126,14 +190,10 @@ def read(
     Sessions that are `renamed` get the number at the end of their name, and of the keys of their messages.
     """
     labels = replace(labels, session_id=labels.session_id or name)
-    found: Iterator[Found | Fault]
-    if layout is Format.CHATGPT:
-        found = transcripts.messages_of(layout, _conversations(path, labels), {})
-    elif layout.is_transcript:
-        found = transcripts.messages_of(layout, _whole_lines(path, labels), {})
-    else:
-        found = _lines(path, labels) if layout is Format.JSONL else _document(path, labels)
-    return _messages(found, {}, renamed)
+    try:
+        yield from _messages(_READERS[layout](path, labels), {}, renamed)
+    except sqlite3.Error as error:
+        yield Fault(1, f"the database cannot be read any further: {error}")
 
 
 def read_on(
@@ -143,8 +203,9 @@ def read_on(
 
     Only lines that end with a line break are read.
     """
-    lines = _whole_lines(path, Labels(session_id=name), position)
-    return _messages(transcripts.messages_of(layout, lines, position.state), position.tools, renamed)
+    lines = whole_lines(path, Labels(session_id=name), position)
+    found = _by_value(lines, transcripts.line_reader(layout, path, position.state))
+    return _messages(found, position.tools, renamed)
 
 
 def _messages(
@@ -159,8 +220,10 @@ def _message(found: Found, keys: SourceKeys, tools: dict[str, dict[str, str]], r
     try:
         if not isinstance(found.value, dict):
             raise BadInput(f"expected a message (a JSON object), found {type(found.value).__name__}")
-        session = fields.text(found.value, "session_id") or found.labels.session_id
-        key = found.key or keys.key(session, found.value)
+        message, shape = (found.value, "") if found.key else as_message(found.value)
+        found = replace(found, value=message) if shape else found
+        session = fields.text(message, "session_id") or found.labels.session_id
+        key = found.key or keys.key(session, message)
         called = tools.setdefault(session, {})
         if (number := renamed(session)) is None:
             events = pieces(found, key, called)
@@ -169,316 +232,17 @@ def _message(found: Found, keys: SourceKeys, tools: dict[str, dict[str, str]], r
                 Piece(replace(piece.draft, session_id=f"{session}-{number}"), piece.attachment)
                 for piece in pieces(found, f"{key}~{number}", called)
             )
-        if found.key:
-            events = transcripts.marked(events)
-        return Imported(found.line, session, key, events, found.offset)
+        return Imported(found.line, session, key, _marked(events) if found.key else events, found.offset, shape)
     except (BadInput, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         return Fault(found.line, f"{found.where}: {reason}" if found.where else reason, found.offset)
 
 
-def _whole_lines(path: Path, labels: Labels, position: Position | None = None) -> Iterator[Found | Fault]:
-    """The values of a JSONL file that may be growing: a last line that is not whole yet waits for the next import.
-
-    Read on from a position, a last line without a line break waits too.
-    """
-    start = position or Position()
-    for line in text_lines(path, start.offset, start.lines):
-        if position is not None:
-            if not line.is_whole:
-                return
-            position.offset, position.lines = line.offset, line.line
-        if isinstance(line, Fault):
-            if line.is_whole:
-                yield line
-            continue
-        try:
-            value = json.loads(line.text)
-        except (ValueError, RecursionError) as error:
-            if line.is_whole:
-                yield Fault(line.line, _not_json(error), line.offset)
-        else:
-            yield Found(line.line, value, labels, offset=line.offset)
-
-
-def _conversations(path: Path, labels: Labels) -> Iterator[Found | Fault]:
-    """The values of a JSON list, or the one value, each with its line."""
-    top = _parsed(path)
-    if isinstance(top, Fault):
-        yield top
-    elif isinstance(top, tuple):
-        yield Found(*top, labels)
-    else:
-        for number, (line, value) in enumerate(top, 1):
-            yield Found(line, value, labels, f"conversation {number}")
-
-
-def _lines(path: Path, labels: Labels) -> Iterator[Found | Fault]:
-    """JSONL: each line is a message or a conversation."""
-    named: Counter[str] = Counter()
-    for line in text_lines(path):
-        if isinstance(line, Fault):
-            yield line
-            continue
-        try:
-            value = json.loads(line.text)
-        except (ValueError, RecursionError) as error:
-            yield Fault(line.line, _not_json(error), line.offset)
-            continue
-        if (inner := _messages_of(value)) is None:
-            yield Found(line.line, value, labels, offset=line.offset)
-        else:
-            messages = [(line.line, message) for message in inner]
-            yield from _conversation(_about(value), messages, line.line, labels, named, line.offset)
-
-
-def _document(path: Path, labels: Labels) -> Iterator[Found | Fault]:
-    """One JSON value: a message, a conversation, or a list of either."""
-    top = _parsed(path)
-    if isinstance(top, Fault):
-        yield top
-        return
-    named: Counter[str] = Counter()
-    if isinstance(top, tuple):
-        line, value = top
-        if isinstance(value, dict) and isinstance(placed := value.get("messages"), list):
-            if "role" not in value:
-                yield from _conversation(_about(value), placed, line, labels, None)
-                return
-            value["messages"] = [inner for _, inner in placed]  # a message with a field of that name
-        yield Found(line, value, labels)
-        return
-    for number, (line, value) in enumerate(top, 1):
-        if (inner := _messages_of(value)) is None:
-            yield Found(line, value, labels, f"message {number}")
-        else:
-            yield from _conversation(_about(value), [(line, message) for message in inner], line, labels, named)
-
-
-def _parsed(path: Path) -> Placed | list[Placed] | Fault:
-    content = whole_text(path)
-    if isinstance(content, Fault):
-        return content
-    if not content.strip():
-        return []
-    try:
-        return Document(content).read()
-    except (ValueError, RecursionError) as error:
-        return Fault(getattr(error, "lineno", 1), _not_json(error))
-
-
-def _conversation(
-    about: dict[str, Any],
-    messages: list[Placed],
-    line: int,
-    labels: Labels,
-    named: Counter[str] | None,
-    offset: int = 0,
-) -> Iterator[Found | Fault]:
-    """The messages of one conversation. Without `named`, the file is this conversation and may lend it its name."""
-    if (system := about.pop("system", None)) is not None:
-        messages = [(line, {"role": "system", "content": system}), *messages]
-    try:
-        own = next((name for field in _NAMES_OF_A_SESSION if (name := fields.text(about, field))), "")
-        labels = Labels(
-            session_id=own or (labels.session_id if named is None else _name(messages, labels.session_id, named)),
-            agent_id=fields.text(about, "agent_id") or labels.agent_id,
-            task_id=fields.text(about, "task_id") or labels.task_id,
-            kind=fields.text(about, "kind") or labels.kind,
-            created_at=fields.time(about) or labels.created_at,
-        )
-    except (BadInput, RecursionError) as error:
-        yield Fault(line, str(error), offset)
-        return
-    for number, (place, message) in enumerate(messages, 1):
-        yield Found(place, message, labels, f"message {number}", about if number == 1 else {}, offset)
-
-
-def _name(messages: list[Placed], stem: str, named: Counter[str]) -> str:
-    """A name for a conversation without one: by what it opens with, so that it keeps it wherever it stands."""
-    opening = next((m for _, m in messages if isinstance(m, dict) and not is_prompt(m)), None)
-    name = f"{stem}-{fingerprint(opening).hex()[:8]}"
-    named[name] += 1
-    return name if named[name] == 1 else f"{name}-{named[name]}"
-
-
-def _about(conversation: Any) -> dict[str, Any]:
-    """What a conversation says of itself beside its messages."""
-    return {} if isinstance(conversation, list) else {k: v for k, v in conversation.items() if k != "messages"}
-
-
-def _messages_of(value: Any) -> list[Any] | None:
-    """The list of messages, when a value is a conversation."""
-    inner = value.get("messages") if isinstance(value, dict) and "role" not in value else value
-    return inner if isinstance(inner, list) else None
-
-
-def _not_json(error: Exception) -> str:
-    if isinstance(error, json.JSONDecodeError):
-        return f"not JSON: {error.msg} (column {error.colno})"
-    return "not JSON that can be read: nested too deeply, or a number too long"
-
-
-# the text of a file -------------------------------------------------------------------------------------
-
-
-class Line(msgspec.Struct, frozen=True):
-    """A line that is not blank, its number, and where in the file it ends."""
-
-    line: int
-    text: str
-    offset: int
-    is_whole: bool = True  # whether it ends with a line break; one that a program is still writing does not
-
-
-def text_lines(path: Path, offset: int = 0, lines: int = 0) -> Iterator[Line | Fault]:
-    """The lines that are not blank, from an offset behind so many `lines` on. One that cannot be decoded is a fault.
-
-    Only UTF-8 can be read from an offset.
-    """
-    with path.open("rb") as file:
-        mark, encoding = _encoding(file.read(4))
-        file.seek(offset := offset or len(mark))
-        if encoding == "utf-8":
-            yield from _utf8_lines(file, offset, lines)
-        else:
-            yield from _wide_lines(file, encoding)
-
-
-def whole_text(path: Path) -> str | Fault:
-    """The whole text, or the fault that keeps it from being read."""
-    data = path.read_bytes()
-    mark, encoding = _encoding(data[:4])
-    try:
-        return data[len(mark) :].decode(encoding)
-    except UnicodeDecodeError as error:
-        before = data[len(mark) : len(mark) + error.start].decode(encoding, "replace")
-        return Fault(before.count("\n") + 1, _undecodable(error, encoding), error.start)
-
-
-def _encoding(start: bytes) -> tuple[bytes, str]:
-    for mark, encoding in _MARKS:
-        if start.startswith(mark):
-            return mark, encoding
-    return b"", "utf-8"
-
-
-def _utf8_lines(file: io.BufferedReader, offset: int, lines: int) -> Iterator[Line | Fault]:
-    for number, raw in enumerate(file, lines + 1):
-        offset += len(raw)
-        try:
-            text = raw.decode().strip()
-        except UnicodeDecodeError as error:
-            yield Fault(number, _undecodable(error, "utf-8"), offset, raw.endswith(b"\n"))
-            continue
-        if text:
-            yield Line(number, text, offset, raw.endswith(b"\n"))
-
-
-def _wide_lines(file: io.BufferedReader, encoding: str) -> Iterator[Line | Fault]:
-    number = 0
-    with io.TextIOWrapper(file, encoding, newline="\n") as wrapped:
-        try:
-            for number, text in enumerate(wrapped, 1):
-                if stripped := text.strip():
-                    yield Line(number, stripped, file.tell())
-        except UnicodeDecodeError as error:  # from here on nobody can say where a character begins
-            yield Fault(number + 1, _undecodable(error, encoding), file.tell())
-
-
-def _undecodable(error: UnicodeDecodeError, encoding: str) -> str:
-    return (
-        f"not {encoding.upper()} text (byte 0x{error.object[error.start]:02x}: {error.reason}); "
-        "convert the file, for example with `iconv -f WINDOWS-1252 -t UTF-8`"
+def _marked(events: tuple[Piece, ...]) -> tuple[Piece, ...]:
+    """The events with calls of Scroll's own tools, and their results, marked as echoes."""
+    return tuple(
+        replace(piece, draft=replace(piece.draft, metadata={**piece.draft.metadata, "echo": True}))
+        if piece.draft.tool_call_id and _OWN_TOOL.fullmatch(piece.draft.name)
+        else piece
+        for piece in events
     )
-
-
-# a JSON document -----------------------------------------------------------------------------------------
-
-
-class Document:
-    """The text of a JSON document and how far it has been read. Errors are JSONDecodeError, as from json.loads.
-
-    The json module says where a syntax error is, and not where a value was. To name the line of a bad message in a
-    file of many lines, the outermost list or object, and the list under `messages`, are walked here by hand;
-    everything inside goes through the json module.
-    """
-
-    def __init__(self, content: str) -> None:
-        self._content = content
-        self._at = 0
-        self._line, self._counted = 1, 0
-
-    def read(self) -> Placed | list[Placed]:
-        """The outermost list, as placed elements, or the outermost value, its `messages` as placed elements."""
-        char = self._peek()
-        line = self._here()
-        found: Placed | list[Placed]
-        if char == "[":
-            found = self._elements()
-        elif char == "{":
-            found = (line, self._members())
-        else:
-            found = (line, self._value())
-        if self._peek():
-            raise self._error("Extra data")
-        return found
-
-    def _elements(self) -> list[Placed]:
-        self._at += 1
-        elements: list[Placed] = []
-        if self._peek() != "]":
-            self._place(elements)
-            while self._peek() == ",":
-                self._at += 1
-                self._peek()
-                self._place(elements)
-        self._take("]", "',' or ']'")
-        return elements
-
-    def _place(self, elements: list[Placed]) -> None:
-        line = self._here()
-        elements.append((line, self._value()))
-
-    def _members(self) -> dict[str, Any]:
-        self._at += 1
-        members: dict[str, Any] = {}
-        if self._peek() != "}":
-            self._member(members)
-            while self._peek() == ",":
-                self._at += 1
-                self._peek()
-                self._member(members)
-        self._take("}", "',' or '}'")
-        return members
-
-    def _member(self, members: dict[str, Any]) -> None:
-        if self._peek() != '"':
-            raise self._error("Expecting a property name in double quotes")
-        name = self._value()
-        self._take(":", "':'")
-        is_list = self._peek() == "["
-        members[name] = self._elements() if name == "messages" and is_list else self._value()
-
-    def _value(self) -> Any:
-        value, self._at = _decode(self._content, self._at)
-        return value
-
-    def _peek(self) -> str:
-        """The next character that is not space; empty at the end."""
-        while (char := self._content[self._at : self._at + 1]) and char in " \t\r\n":
-            self._at += 1
-        return char
-
-    def _take(self, char: str, expected: str) -> None:
-        if self._peek() != char:
-            raise self._error(f"Expecting {expected}")
-        self._at += 1
-
-    def _here(self) -> int:
-        self._line += self._content.count("\n", self._counted, self._at)
-        self._counted = self._at
-        return self._line
-
-    def _error(self, reason: str) -> json.JSONDecodeError:
-        return json.JSONDecodeError(reason, self._content, self._at)

@@ -48,35 +48,50 @@ ToolNames = MutableMapping[str, str]
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
+THINKING, META, COMPACTION, BRANCH, DOCUMENT = "thinking", "meta", "compaction", "branch", "document"
+"""Kinds of what nobody said: a model's reasoning, what a program told a model, a summary that replaced the past, turns
+that were taken back, and pieces of a text that is no conversation."""
+
+
 class Format(enum.StrEnum):
-    """How a file is laid out. The shape of a message (OpenAI, Anthropic, plain) is told message by message."""
+    """How a file is laid out. The shape of a message (OpenAI, Anthropic, LangChain) is told message by message."""
 
     JSONL = "jsonl"  # one JSON value a line: a message, or a conversation
     JSON = "json"  # the whole file is one JSON value
     EXPORT = "export"  # what `scroll export` writes
     CLAUDE_CODE = "claude-code"
     CODEX = "codex"
+    GEMINI = "gemini"
+    OPENCODE = "opencode"
+    CURSOR = "cursor"  # the editor's database
+    CURSOR_AGENT = "cursor-agent"  # the transcripts of its command line
+    QWENPAW = "qwenpaw"
     CHATGPT = "chatgpt"
-
-    @property
-    def is_transcript(self) -> bool:
-        """Whether an assistant wrote it: its messages have ids of their own, and may hold any secret of a project."""
-        return self in (Format.CLAUDE_CODE, Format.CODEX, Format.CHATGPT)
-
-    @property
-    def is_lines(self) -> bool:
-        """Whether it grows line by line, so that a reader can go on where it stood."""
-        return self in (Format.CLAUDE_CODE, Format.CODEX)
+    SLACK = "slack"
+    WHATSAPP = "whatsapp"
+    MARKDOWN = "markdown"
+    TEXT = "text"
+    CSV = "csv"
 
     @property
     def described(self) -> str:
         """What a reader calls it."""
         return _TITLES[self]
 
-    def counted(self, subagents: int) -> str:
-        """What a reader calls it, with the sub-agents whose transcripts lie beside it."""
-        plural = "" if subagents == 1 else "s"
-        return f"{self.described}, {subagents:,} sub-agent{plural}" if subagents else self.described
+    @property
+    def is_redacted(self) -> bool:
+        """Whether secrets are replaced unless that is declined: it was written by people or programs at their work."""
+        return self not in (Format.JSONL, Format.JSON, Format.EXPORT)
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether its messages have ids of their own, so that any file of this kind may add to a session."""
+        return self.is_redacted and self not in _WITHOUT_IDS
+
+    @property
+    def is_lines(self) -> bool:
+        """Whether it grows line by line, so that a reader can go on where it stood."""
+        return self in (Format.CLAUDE_CODE, Format.CODEX, Format.GEMINI)
 
 
 _TITLES = {
@@ -85,8 +100,19 @@ _TITLES = {
     Format.EXPORT: "export of Scroll",
     Format.CLAUDE_CODE: "Claude Code transcript",
     Format.CODEX: "Codex rollout",
+    Format.GEMINI: "Gemini CLI session",
+    Format.OPENCODE: "opencode database",
+    Format.CURSOR: "Cursor database",
+    Format.CURSOR_AGENT: "Cursor agent transcript",
+    Format.QWENPAW: "QwenPaw history",
     Format.CHATGPT: "ChatGPT export",
+    Format.SLACK: "Slack export",
+    Format.WHATSAPP: "WhatsApp chat",
+    Format.MARKDOWN: "Markdown",
+    Format.TEXT: "plain text",
+    Format.CSV: "CSV",
 }
+_WITHOUT_IDS = (Format.CURSOR_AGENT, Format.WHATSAPP, Format.MARKDOWN, Format.TEXT, Format.CSV)
 
 
 class Labels(msgspec.Struct, frozen=True):
@@ -130,10 +156,11 @@ class Imported(msgspec.Struct, frozen=True):
     key: str  # the source key, without the number of the piece
     pieces: tuple[Piece, ...]
     offset: int = 0
+    shape: str = ""  # whose shape the message had, where that was not the common one
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A JSON value in the place of a message, before anybody looked into it."""
+    """A value in the place of a message, before anybody looked into it."""
 
     line: int
     value: Any
@@ -142,6 +169,29 @@ class Found(msgspec.Struct, frozen=True):
     shared: dict[str, Any] = {}  # what the conversation says of itself; kept with its first message
     offset: int = 0
     key: str = ""  # made of ids that the source gave out; empty: to be made of the message itself
+
+
+def placed(
+    found: Found,
+    layout: Format,
+    message: dict[str, Any],
+    *,
+    session: str,
+    key: str,
+    task: str = "",
+    time: Any = None,
+    about: dict[str, Any] | None = None,
+) -> Found:
+    """A message of an assistant in its session, under a source key made of ids that the assistant gave out."""
+    message |= {
+        "session_id": session or found.labels.session_id,
+        "agent_id": found.labels.agent_id or layout.removesuffix("-agent"),
+        "task_id": found.labels.task_id or task,
+        "timestamp": time,
+    }
+    if about:
+        message["metadata"] = {layout.replace("-", "_"): about}
+    return msgspec.structs.replace(found, value=message, key=f"{IMPORTED}{layout}:{key}")
 
 
 def fingerprint(message: Any) -> bytes:
@@ -230,7 +280,7 @@ class _Message:
             for part in content:
                 self._part(part)
         elif self.is_result and content is not None:
-            self.texts.append(_json(content))
+            self.texts.append(fields.json_text(content))
         elif content is not None:
             raise BadInput(f"content must be text or a list of parts, not {type(content).__name__}")
 
@@ -254,7 +304,7 @@ class _Message:
         elif (address := _address(part)) is not None:
             self.texts.append(f"[{kind}: {address}]")
         elif self.is_result:
-            self.texts.append(_json(part))
+            self.texts.append(fields.json_text(part))
         else:
             self.others.append(part)
 
@@ -291,7 +341,7 @@ class _Message:
             raise BadInput("a tool call needs the name of its tool")
         if call_id:
             self.tools[call_id] = name
-        content = arguments if isinstance(arguments, str) else _json(arguments)
+        content = arguments if isinstance(arguments, str) else fields.json_text(arguments)
         self._add(kind=str(Kind.TOOL_CALL), role="assistant", name=name, content=content, tool_call_id=call_id)
 
     def _result(self, part: dict[str, Any]) -> None:
@@ -308,7 +358,7 @@ class _Message:
             elif (said := item if isinstance(item, str) else _text_of(item)) is not None:
                 texts.append(said)
             else:
-                texts.append(_json(item))
+                texts.append(fields.json_text(item))
         if texts or not media:
             self._add(
                 kind=str(Kind.TOOL_RESULT), role="tool", name=name, content="\n".join(texts),
@@ -385,7 +435,3 @@ def _url(part: dict[str, Any]) -> str | None:
     if isinstance(holder, dict):
         holder = holder.get("url") or holder.get("file_data") or holder.get("file_id")
     return holder if isinstance(holder, str) else None
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(", ", ": "))

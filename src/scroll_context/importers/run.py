@@ -10,13 +10,7 @@ unless the caller asks to join.
 """
 
 import contextlib
-import gzip
 import itertools
-import shutil
-import stat
-import sys
-import tempfile
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -26,8 +20,9 @@ import msgspec
 
 from scroll_context.errors import BadInput, UnreadableMessages
 from scroll_context.events import IMPORTED, Draft, Payload, Progress
-from scroll_context.importers.formats import detect, read
+from scroll_context.importers.formats import read
 from scroll_context.importers.messages import RESERVED, Fault, Format, Imported, Labels, Piece
+from scroll_context.importers.sources import Part, open_source, utf8
 from scroll_context.store.journal import require_idle
 from scroll_context.store.log import EventLog
 from scroll_context.store.merge import check_export, merge_export
@@ -35,12 +30,10 @@ from scroll_context.store.redact import Redactor
 from scroll_context.store.store import Store
 from scroll_context.store.writer import ERASED_KEY
 
-STDIN = Path("-")
 BATCH_EVENTS = 2_000
 BATCH_BYTES = 16 << 20
 LISTED = 20  # faults of a file that are kept for the reader; the others are counted
 
-_GZIP = b"\x1f\x8b"
 _KEYS = """SELECT source_key FROM event WHERE session_id = ? AND ifnull(source_key, '') NOT LIKE ? ORDER BY seq"""
 
 
@@ -70,6 +63,7 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     faults: tuple[Fault, ...] = ()  # the first of them, with the reason
     renamed: dict[str, str] = {}  # sessions whose names were taken, and their names in the store
     redacted: dict[str, int] = {}  # secrets in it that were replaced, by kind
+    skipped: tuple[str, ...] = ()  # files of an archive in which there are no messages
     missing: tuple[str, ...] = ()  # payloads that an export names and does not hold
     left: str = ""  # why a capture left the rest to the next one
     error: str = ""  # why nothing of it was imported; the command line reports files one by one
@@ -110,30 +104,25 @@ class ImportFile:
     def __init__(self, path: str | Path | IO[bytes], options: ImportOptions) -> None:
         if options.kind in RESERVED or not options.kind:
             raise BadInput(f"kind {options.kind!r} is reserved for what Scroll records itself; choose another")
-        named = path if isinstance(path, str | Path) else getattr(path, "name", "stream")
-        source = Path(str(named))
-        self.label = "stdin" if source == STDIN else _utf8(str(source))
-        self._name = _utf8(_stem(source)) if source != STDIN else "stdin"
         self._options = options
         self._labels = Labels(
-            **{field: _utf8(getattr(options, field)) for field in ("session_id", "agent_id", "task_id", "kind")}
+            **{field: utf8(getattr(options, field)) for field in ("session_id", "agent_id", "task_id", "kind")}
         )
         self._cleanup = contextlib.ExitStack()
         try:
-            self._path = _readable(path, self._cleanup)
-            if not self._path.stat().st_size:
-                raise BadInput("it is empty")
-            suffix = source.with_suffix("").suffix if source.suffix.lower() == ".gz" else source.suffix
-            self._layout = options.layout or detect(self._path, suffix)
+            self._source = open_source(path, options.layout, self._cleanup)
         except BaseException:
             self._cleanup.close()
             raise
-        is_wanted = self._layout.is_transcript if options.redact is None else options.redact
-        self._redactor = Redactor() if is_wanted else None
-        self._sessions: set[str] = set()
-        self._messages = 0
+        self.label = self._source.label
+        is_wanted = any(part.layout.is_redacted for part in self._source.parts)
+        self._redactor = Redactor() if (is_wanted if options.redact is None else options.redact) else None
+        self._sessions: dict[str, Format] = {}
+        self._shapes: set[str] = set()
+        self.messages = 0
         self._bad = 0
         self._faults: list[Fault] = []
+        self._skipped: list[Part] = []
 
     def __enter__(self) -> "ImportFile":
         return self
@@ -143,33 +132,45 @@ class ImportFile:
     ) -> None:
         self._cleanup.close()
 
+    @property
+    def _is_export(self) -> bool:
+        return self._source.parts[0].layout is Format.EXPORT
+
     def check(self, progress: Progress | None = None) -> None:
         """Read all of it and write nothing. Raises BadInput when it cannot be imported."""
-        if self._layout is Format.EXPORT:
+        if self._is_export:
             if self._options.redact:
                 raise BadInput("an export is imported as it is: only messages can be redacted")
             if self._labels != Labels():
                 raise BadInput("an export names the session, agent, task and kind of each event; leave those out")
-            with self._path.open("rb") as lines:
+            with self._source.parts[0].path.open("rb") as lines:
                 check_export(lines, progress)
             return
-        for item in self._read(progress):
-            if isinstance(item, Fault):
-                self._bad += 1
-                if len(self._faults) < LISTED:
-                    self._faults.append(item)
-            else:
-                self._messages += 1
-                self._sessions.add(item.session_id)
-        if self._bad and not (self._options.skip_bad and self._messages):
-            faults = tuple((fault.line, fault.reason) for fault in self._faults)
-            raise UnreadableMessages(self.label, self._messages, self._bad, faults)
-        if not self._messages:
+        for part in self._source.parts:
+            before, faults = self.messages, list[Fault]()
+            for item in self._read(progress, only=part):
+                if isinstance(item, Fault):
+                    faults.append(item)
+                    continue
+                self.messages += 1
+                self._sessions[item.session_id] = part.layout
+                self._shapes |= {item.shape} - {""}
+            if self._source.is_archive and before == self.messages:
+                self._skipped.append(part)  # a file of settings or the like
+                continue
+            self._bad += len(faults)
+            self._faults += faults[: LISTED - len(self._faults)]
+        if self._bad and not (self._options.skip_bad and self.messages):
+            listed = tuple((fault.line, fault.reason) for fault in self._faults)
+            raise UnreadableMessages(self.label, self.messages, self._bad, listed)
+        if not self.messages:
             raise BadInput("there are no messages in it")
+        for part in self._skipped:
+            self._source.parts.remove(part)
 
     def write(self, store: Store, progress: Progress | None = None) -> ImportReport:
         """Append what is not there yet. The file must have passed check()."""
-        if self._layout is Format.EXPORT:
+        if self._is_export:
             return self._write_export(store, progress)
         renamed: dict[str, int] = {}
         if store.log.last_seq():
@@ -183,31 +184,38 @@ class ImportFile:
             new = sum(seq > last for seq in seqs)
             added, known = added + new, known + len(seqs) - new
         return ImportReport(
-            file=self.label, format=self._layout.described, messages=self._messages, added=added, known=known,
+            file=self.label, format=self._source.described(self._shapes), messages=self.messages, added=added,
+            known=known, skipped=tuple(part.inside for part in self._skipped),
             bad=self._bad, faults=tuple(self._faults), renamed={name: numbered(name, n) for name, n in renamed.items()},
             redacted=dict(self._redactor.replaced) if self._redactor else {},
         )  # fmt: skip
 
     def _write_export(self, store: Store, progress: Progress | None) -> ImportReport:
         last = store.log.last_seq()
-        with self._path.open("rb") as lines:
+        with self._source.parts[0].path.open("rb") as lines:
             merged = merge_export(
                 lines, store.log, self.label, progress, trust=self._options.trust, join=self._options.join
             )
         new = sum(seq > last for seq in merged.seqs)
         return ImportReport(
-            file=self.label, format=self._layout.described, messages=len(merged.seqs), added=new,
+            file=self.label, format=self._source.described(set()), messages=len(merged.seqs), added=new,
             known=len(merged.seqs) - new, renamed=merged.renamed, missing=merged.missing,
         )  # fmt: skip
 
     def _read(
-        self, progress: Progress | None = None, renamed: dict[str, int] | None = None
+        self, progress: Progress | None = None, renamed: dict[str, int] | None = None, only: Part | None = None
     ) -> Iterator[Imported | Fault]:
-        total = self._path.stat().st_size
-        for count, item in enumerate(read(self._path, self._name, self._labels, self._layout, (renamed or {}).get)):
-            if progress and count % 500 == 0:
-                progress(item.offset, total)
-            yield item
+        total, before, count = self._source.size, 0, 0
+        for part in self._source.parts:
+            if only is None or part is only:
+                for item in read(part.path, part.name, self._labels, part.layout, (renamed or {}).get):
+                    if progress and count % 500 == 0:
+                        progress(before + item.offset, total)
+                    count += 1
+                    if isinstance(item, Fault) and part.inside:
+                        item = msgspec.structs.replace(item, reason=f"{part.inside}: {item.reason}")
+                    yield item
+            before += part.path.stat().st_size
 
     def _batches(self, progress: Progress | None, renamed: dict[str, int]) -> Iterator[list[Piece]]:
         batch: list[Piece] = []
@@ -230,17 +238,16 @@ class ImportFile:
         taken = {name for name in self._sessions if log.tail(1, session_id=name)}
         if not taken:
             return {}
-        # The sessions of an assistant have ids of its own: any file of that assistant may add to them.
-        family = f"{IMPORTED}{self._layout}:" if self._layout.is_transcript else ""
-        keys: dict[str, set[str]] = {name: set() for name in taken}
-        for item in () if family else self._read():
-            if isinstance(item, Imported) and item.session_id in taken:
+        keys: dict[str, set[str]] = {name: set() for name in taken if not self._sessions[name].has_ids}
+        for item in self._read() if keys else ():
+            if isinstance(item, Imported) and item.session_id in keys:
                 keys[item.session_id].add(item.key)
 
         def number_of(name: str) -> int | None:
-            return first_number(
-                lambda one: is_open_to(log, one, family) if family else _is_begun_by(log, one, keys[name]), name
-            )
+            if name in keys:
+                return first_number(lambda one: _is_begun_by(log, one, keys[name]), name)
+            # The sessions of an assistant have ids of its own: any file of that assistant may add to them.
+            return first_number(lambda one: is_open_to(log, one, f"{IMPORTED}{self._sessions[name]}:"), name)
 
         return {name: number for name in taken if (number := number_of(name))}
 
@@ -281,49 +288,3 @@ def first_number(is_free: Callable[[str], bool], session_id: str) -> int | None:
     if is_free(session_id):
         return None
     return next(number for number in itertools.count(2) if is_free(numbered(session_id, number)))
-
-
-def _readable(path: str | Path | IO[bytes], cleanup: contextlib.ExitStack) -> Path:
-    """The file itself, or a copy of what can be read only once (stdin, a pipe) or is compressed, until the cleanup."""
-    try:
-        if isinstance(path, str | Path):
-            path = Path(path)
-            if path != STDIN:
-                mode = path.stat().st_mode
-                if stat.S_ISDIR(mode):
-                    raise BadInput("this is a folder; name the files in it")
-                if stat.S_ISREG(mode):
-                    with path.open("rb") as file:
-                        is_compressed = file.read(2) == _GZIP
-                    return _unpacked(path, cleanup) if is_compressed else path
-            stream = sys.stdin.buffer if path == STDIN else cleanup.enter_context(path.open("rb"))
-        else:
-            stream = path
-        copy = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="scroll-"))) / "spool"
-        with copy.open("wb") as target:
-            shutil.copyfileobj(stream, target)
-        with copy.open("rb") as file:
-            is_compressed = file.read(2) == _GZIP
-        return _unpacked(copy, cleanup) if is_compressed else copy
-    except OSError as error:
-        raise BadInput(error.strerror or str(error)) from error
-
-
-def _unpacked(path: Path, cleanup: contextlib.ExitStack) -> Path:
-    copy = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="scroll-"))) / "unpacked"
-    try:
-        with gzip.open(path) as packed, copy.open("wb") as target:
-            shutil.copyfileobj(packed, target)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise BadInput(f"it is compressed with gzip and damaged or cut short ({error})") from error
-    return copy
-
-
-def _stem(path: Path) -> str:
-    """The name of a file without its endings: `chat` for chat.jsonl and for chat.jsonl.gz."""
-    return Path(path.stem).stem if path.suffix.lower() == ".gz" else path.stem
-
-
-def _utf8(text: str) -> str:
-    """A file name or label without bytes that are not UTF-8, which the log could not store."""
-    return text.encode("utf-8", "replace").decode()

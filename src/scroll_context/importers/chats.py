@@ -1,0 +1,310 @@
+"""Chats of people and with assistants as messages: exports of ChatGPT, of Slack and of WhatsApp.
+
+An export of ChatGPT is a tree: the current turns come in order, each followed by the branches that were left there,
+which get the kind `branch`. In Slack a channel is a session, in WhatsApp a file is one; everybody who writes has the
+role `user` and a name, programs have the role `assistant`, and what the service itself reports has the kind `meta`.
+"""
+
+import datetime as dt
+import html
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from scroll_context.errors import BadInput
+from scroll_context.importers import fields
+from scroll_context.importers.messages import BRANCH, META, THINKING, Fault, Format, Found, Labels, fingerprint, placed
+from scroll_context.importers.shapes import call
+from scroll_context.importers.text_files import not_json, text_lines, whole_text
+
+# ChatGPT -------------------------------------------------------------------------------------------------
+
+
+def chatgpt(found: Found) -> Iterator[Found]:
+    """The messages of a conversation: the current turns, each followed by the branches that were left there."""
+    talk = found.value
+    nodes = talk.get("mapping")
+    session = fields.text(talk, "conversation_id") or fields.text(talk, "id")
+    if not isinstance(nodes, dict) or not session:
+        raise BadInput("a conversation of ChatGPT needs an id and a mapping")
+    title = fields.text(talk, "title")
+    prefix = fields.identifier({"id": session}, "id")
+    for name, branch in _in_order(nodes, talk.get("current_node")):
+        node = nodes[name]
+        message = node.get("message") if isinstance(node, dict) else None
+        if not isinstance(message, dict) or (said := _chatgpt_message(message)) is None:
+            continue
+        if branch and said.get("tool_calls") is None and said["role"] != "tool":
+            said["kind"] = BRANCH
+        about = {"title": title, "node": name, "parent": node.get("parent"), "branch": branch}
+        extra = message.get("metadata")
+        about = {field: value for field, value in about.items() if value}
+        yield placed(
+            found, Format.CHATGPT, said, session=session, key=f"{prefix}:{fields.identifier({'id': name}, 'id')}",
+            time=message.get("create_time") or talk.get("create_time"),
+            about=about | (fields.kept(extra, model="model_slug") if isinstance(extra, dict) else {}),
+        )  # fmt: skip
+
+
+def _in_order(nodes: dict[str, Any], current: Any) -> Iterator[tuple[str, str]]:
+    """The ids of all nodes, each with the id of the node at which its branch left the current turns (or nothing)."""
+    children: dict[str, list[str]] = {name: [] for name in nodes}
+    parents: dict[str, str] = {}
+    for name, node in nodes.items():
+        parent = node.get("parent") if isinstance(node, dict) else None
+        if isinstance(parent, str) and parent in nodes:
+            parents[name] = parent
+            children[parent].append(name)
+    if not isinstance(current, str) or current not in nodes:
+        current = next(reversed(nodes), "")
+    path: list[str] = []
+    seen: set[str] = set()
+    while current and current not in seen:
+        seen.add(current)
+        path.append(current)
+        current = parents.get(current, "")
+    for turn in reversed(path):
+        yield turn, ""
+        yield from _subtrees([name for name in children[turn] if name not in seen], children, seen)
+    yield from _subtrees([name for name in nodes if name not in seen], children, seen)
+
+
+def _subtrees(tops: list[str], children: dict[str, list[str]], seen: set[str]) -> Iterator[tuple[str, str]]:
+    for top in tops:
+        waiting = [top]
+        while waiting:
+            if (name := waiting.pop()) not in seen:
+                seen.add(name)
+                yield name, top
+                waiting += reversed(children[name])
+
+
+def _chatgpt_message(message: dict[str, Any]) -> dict[str, Any] | None:
+    """The role, content and kind of a message; None for one that says nothing."""
+    author, content = message.get("author"), message.get("content")
+    role = fields.text(author, "role") if isinstance(author, dict) else ""
+    if not role or not isinstance(author, dict):
+        raise BadInput("a message of ChatGPT needs an author with a role")
+    if not isinstance(content, dict) or not (said := _chatgpt_text(content)).strip():
+        return None
+    recipient = fields.text(message, "recipient")
+    if role == "assistant" and recipient not in ("", "all"):
+        return call(recipient, said, "")
+    found: dict[str, Any] = {"role": role, "content": said}
+    if role == "tool":
+        found["name"] = fields.text(author, "name")
+    kind = content.get("content_type")
+    if kind in ("thoughts", "reasoning_recap"):
+        found["kind"] = THINKING
+    elif kind in ("user_editable_context", "model_editable_context"):
+        found["kind"] = META
+    return found
+
+
+def _chatgpt_text(content: dict[str, Any]) -> str:
+    parts = content.get("parts")
+    if not isinstance(parts, list):
+        parts = content.get("thoughts") if isinstance(content.get("thoughts"), list) else [content]
+    return "\n".join(text for part in parts or () if (text := _part_text(part)))
+
+
+def _part_text(part: Any) -> str:
+    """What a part says; of an image or a file, where it lies in the export; of an unknown one, its JSON."""
+    if isinstance(part, str) or not isinstance(part, dict):
+        return part if isinstance(part, str) else ""
+    if pointer := part.get("asset_pointer"):
+        size = part.get("size_bytes")
+        kind = str(part.get("content_type") or "file").removesuffix("_asset_pointer")
+        return f"[{kind}: {pointer}, {size:,} bytes]" if isinstance(size, int) else f"[{kind}: {pointer}]"
+    texts = [part[field] for field in ("summary", "title", "text", "result", "content") if part.get(field)]
+    if texts and all(isinstance(text, str) for text in texts):
+        return "\n".join(texts)
+    rest = {field: value for field, value in part.items() if field not in ("content_type", "text") and value}
+    return json.dumps(rest, ensure_ascii=False) if rest and not {"language"} >= set(rest) else ""
+
+
+# Slack ---------------------------------------------------------------------------------------------------
+
+_DAY = re.compile(r"\d{4}-\d\d-\d\d\.json")
+_MENTION = re.compile(r"<([@#!])([^>|]+)(?:\|([^>]*))?>")
+
+
+def slack_root(folder: Path) -> Path | None:
+    """The folder of an export of Slack: this one, or the only one in it; None when it is none."""
+    inner = [one for one in folder.iterdir() if one.is_dir() and not one.name.startswith("__")]
+    roots = [folder, *inner] if len(inner) == 1 else [folder]
+    for root in roots:
+        days = any(_DAY.fullmatch(file.name) for file in root.glob("*/*.json"))
+        if days and any((root / name).is_file() for name in ("users.json", "channels.json", "dms.json")):
+            return root
+    return None
+
+
+def slack(path: Path, labels: Labels) -> Iterator[Found | Fault]:
+    """The messages of an export, channel by channel and day by day; of one file of it without the names of people."""
+    if path.is_file():
+        yield from _slack_day(path, path.stem, path.stem, {}, labels)
+        return
+    names = dict(_slack_names(path))
+    ids = {fields.text(one, "name"): fields.text(one, "id") for one in _slack_list(path / "channels.json")}
+    for folder in sorted(one for one in path.iterdir() if one.is_dir()):
+        for file in sorted(one for one in folder.iterdir() if _DAY.fullmatch(one.name)):
+            yield from _slack_day(file, folder.name, ids.get(folder.name) or folder.name, names, labels)
+
+
+def _slack_list(file: Path) -> list[dict[str, Any]]:
+    try:
+        found = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return []
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def _slack_names(path: Path) -> Iterator[tuple[str, str]]:
+    for user in _slack_list(path / "users.json"):
+        profile = user["profile"] if isinstance(user.get("profile"), dict) else {}
+        named = (profile.get("display_name"), profile.get("real_name"), user.get("real_name"), user.get("name"))
+        yield fields.text(user, "id"), next((one for one in named if isinstance(one, str) and one), "")
+
+
+def _slack_day(
+    file: Path, channel: str, channel_id: str, names: dict[str, str], labels: Labels
+) -> Iterator[Found | Fault]:
+    where = f"{channel}/{file.name}"
+    content = whole_text(file)
+    if isinstance(content, Fault):
+        yield Fault(content.line, f"{where}: {content.reason}")
+        return
+    try:
+        messages = json.loads(content)
+        if not isinstance(messages, list):
+            raise BadInput("expected a list of messages")
+    except (ValueError, RecursionError, BadInput) as error:
+        reason = str(error) if isinstance(error, BadInput) else not_json(error)
+        yield Fault(getattr(error, "lineno", 1), f"{where}: {reason}")
+        return
+    for number, message in enumerate(messages, 1):
+        found = Found(number, message, labels, f"{where}, message {number}")
+        try:
+            if not isinstance(message, dict) or not (time := fields.text(message, "ts")):
+                raise BadInput("a message of Slack needs a ts")
+            said = _slack_message(message, names)
+            key = f"{fields.identifier({'id': channel_id}, 'id')}:{fields.identifier({'id': time}, 'id')}"
+            about = fields.kept(message, thread="thread_ts", user="user", subtype="subtype")
+            yield placed(found, Format.SLACK, said, session=f"slack/{channel}", key=key, time=time, about=about)
+        except (BadInput, RecursionError) as error:
+            yield Fault(number, f"{found.where}: {error}")
+
+
+def _slack_message(message: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+    def mention(match: re.Match[str]) -> str:
+        return f"{match[1]}{match[3] or names.get(match[2], match[2])}"
+
+    texts = [html.unescape(_MENTION.sub(mention, fields.text(message, "text")))]
+    for file in message.get("files") or ():
+        if isinstance(file, dict):
+            texts.append(f"[file: {fields.text(file, 'name') or fields.text(file, 'id')}]")
+    for one in message.get("attachments") or ():
+        if isinstance(one, dict):
+            texts.append(html.unescape(fields.text(one, "text") or fields.text(one, "fallback")))
+    user = fields.text(message, "user")
+    said: dict[str, Any] = {"role": "user", "content": "\n".join(text for text in texts if text)}
+    said["name"] = names.get(user) or fields.text(message, "username") or user
+    subtype = fields.text(message, "subtype")
+    if subtype == "bot_message" or (message.get("bot_id") and not user):
+        said["role"] = "assistant"
+    elif subtype and subtype not in ("thread_broadcast", "file_share", "me_message", "file_comment"):
+        said |= {"role": "system", "kind": META}
+    return said
+
+
+# WhatsApp ------------------------------------------------------------------------------------------------
+
+_STAMP = re.compile(
+    r"[\u200e\u200f\ufeff]*\[?(\d{1,4})[./-](\d{1,2})[./-](\d{1,4}),?\s+(\d{1,2})[:.](\d\d)(?:[:.](\d\d))?"
+    r"(?:\s*([AaPp])\.?\s?[Mm]\.?)?(?:\]|\s+[-–])\s+(.*)",
+    re.DOTALL,
+)
+_SENDER = re.compile(r"[\u200e\u200f]*([^:\n]{1,80}?): (.*)|[\u200e\u200f]*([^:\n]{1,80}?):$", re.DOTALL)
+
+
+def is_whatsapp(lines: list[str]) -> bool:
+    """Whether the first lines of a text are those of an exported chat."""
+    return (
+        bool(lines)
+        and bool(_STAMP.match(lines[0]))
+        and sum(bool(_STAMP.match(line)) for line in lines) * 3 >= len(lines)
+    )
+
+
+def whatsapp(path: Path, labels: Labels) -> Iterator[Found | Fault]:
+    """The messages of an exported chat. A message goes on in the lines that have no time of their own."""
+    day_first = _day_is_first(path)
+    seen: Counter[str] = Counter()
+    line, stamp, text = 0, None, ""
+    for item in text_lines(path):
+        if isinstance(item, Fault):
+            yield item
+        elif match := _STAMP.match(item.text):
+            if stamp is not None:
+                yield _whatsapp_message(line, stamp, text, day_first, seen, labels)
+            line, stamp, text = item.line, match, match[8]
+        elif stamp is None:
+            yield Fault(item.line, "a chat begins with a line that has a date and a time", item.offset)
+        else:
+            text += f"\n{item.text}"
+    if stamp is not None:
+        yield _whatsapp_message(line, stamp, text, day_first, seen, labels)
+
+
+def _day_is_first(path: Path) -> bool:
+    """Whether dates are written with the day before the month: any number above 12 tells, and a.m. and p.m. hint."""
+    is_american = False
+    for item in text_lines(path):
+        if not isinstance(item, Fault) and (match := _STAMP.match(item.text)):
+            first, second = int(match[1]), int(match[2])
+            if 12 < first < 32:
+                return True
+            if second > 12:
+                return False
+            is_american = is_american or (match[7] is not None and "/" in item.text[:6])
+    return not is_american
+
+
+def _whatsapp_message(
+    line: int, stamp: "re.Match[str]", text: str, day_first: bool, seen: Counter[str], labels: Labels
+) -> Found | Fault:
+    sender = _SENDER.fullmatch(text)
+    name, said = ("", text) if sender is None else (sender[1] or sender[3], sender[2] or "")
+    identity = fingerprint([labels.session_id, stamp[0][: stamp.start(8) - stamp.start()].strip(), name, said]).hex()[
+        :32
+    ]
+    seen[identity] += 1
+    try:
+        time = _whatsapp_time(stamp, day_first)
+    except ValueError as error:
+        return Fault(line, f"not a date: {error}")
+    message: dict[str, Any] = {"role": "user" if name else "system", "content": said.strip("\u200e\u200f")}
+    if name:
+        message["name"] = name.strip("\u200e\u200f ~\u202f")
+    else:
+        message["kind"] = META
+    found = Found(line, None, labels)
+    return placed(found, Format.WHATSAPP, message, session="", key=f"{identity}.{seen[identity]}", time=time)
+
+
+def _whatsapp_time(stamp: "re.Match[str]", day_first: bool) -> str:
+    first, second, third = int(stamp[1]), int(stamp[2]), int(stamp[3])
+    if first > 31:
+        year, month, day = first, second, third
+    else:
+        year, (day, month) = third, (first, second) if day_first else (second, first)
+    hour = int(stamp[4])
+    if stamp[7]:
+        hour = hour % 12 + (12 if stamp[7] in "pP" else 0)
+    return dt.datetime(
+        year + 2000 if year < 100 else year, month, day, hour, int(stamp[5]), int(stamp[6] or 0)
+    ).isoformat()

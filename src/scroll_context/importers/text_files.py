@@ -1,0 +1,229 @@
+"""The text of a file: its lines, the whole of it, and a JSON document with the line of each message.
+
+UTF-8 with or without a byte order mark, and UTF-16 and UTF-32 with one, are read. Anything else is a fault, never a
+guess: a guessed encoding would write wrong words into a history that cannot be changed. Memory grows with one line, or
+with the whole text where a function returns that.
+"""
+
+import codecs
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from scroll_context.importers.messages import Fault, Found, Labels
+
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16: its mark begins with the same two bytes
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+
+
+decode = json.JSONDecoder().raw_decode
+
+Placed = tuple[int, Any]
+"""The line that a value begins at, and the value."""
+
+
+class Position(msgspec.Struct):
+    """How far a growing file has been read, and what a reader must know of that part to go on behind it."""
+
+    offset: int = 0
+    lines: int = 0
+    state: dict[str, Any] = {}  # of the reader
+    tools: dict[str, dict[str, str]] = {}  # names of called tools by call id, which is unique in a session at best
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A line that is not blank, its number, and where in the file it ends."""
+
+    line: int
+    text: str
+    offset: int
+    is_whole: bool = True  # whether it ends with a line break; one that a program is still writing does not
+
+
+def text_lines(path: Path, offset: int = 0, lines: int = 0) -> Iterator[Line | Fault]:
+    """The lines that are not blank, from an offset behind so many `lines` on. One that cannot be decoded is a fault.
+
+    Only UTF-8 can be read from an offset.
+    """
+    with path.open("rb") as file:
+        mark, encoding = _encoding(file.read(4))
+        file.seek(offset := offset or len(mark))
+        if encoding == "utf-8":
+            yield from _utf8_lines(file, offset, lines)
+        else:
+            yield from _wide_lines(file, encoding)
+
+
+def whole_text(path: Path) -> str | Fault:
+    """The whole text, or the fault that keeps it from being read."""
+    data = path.read_bytes()
+    mark, encoding = _encoding(data[:4])
+    try:
+        return data[len(mark) :].decode(encoding)
+    except UnicodeDecodeError as error:
+        before = data[len(mark) : len(mark) + error.start].decode(encoding, "replace")
+        return Fault(before.count("\n") + 1, _undecodable(error, encoding), error.start)
+
+
+def _encoding(start: bytes) -> tuple[bytes, str]:
+    for mark, encoding in _MARKS:
+        if start.startswith(mark):
+            return mark, encoding
+    return b"", "utf-8"
+
+
+def _utf8_lines(file: io.BufferedReader, offset: int, lines: int) -> Iterator[Line | Fault]:
+    for number, raw in enumerate(file, lines + 1):
+        offset += len(raw)
+        try:
+            text = raw.decode().strip()
+        except UnicodeDecodeError as error:
+            yield Fault(number, _undecodable(error, "utf-8"), offset, raw.endswith(b"\n"))
+            continue
+        if text:
+            yield Line(number, text, offset, raw.endswith(b"\n"))
+
+
+def _wide_lines(file: io.BufferedReader, encoding: str) -> Iterator[Line | Fault]:
+    number = 0
+    with io.TextIOWrapper(file, encoding, newline="\n") as wrapped:
+        try:
+            for number, text in enumerate(wrapped, 1):
+                if stripped := text.strip():
+                    yield Line(number, stripped, file.tell())
+        except UnicodeDecodeError as error:  # from here on nobody can say where a character begins
+            yield Fault(number + 1, _undecodable(error, encoding), file.tell())
+
+
+def _undecodable(error: UnicodeDecodeError, encoding: str) -> str:
+    return (
+        f"not {encoding.upper()} text (byte 0x{error.object[error.start]:02x}: {error.reason}); "
+        "convert the file, for example with `iconv -f WINDOWS-1252 -t UTF-8`"
+    )
+
+
+def whole_lines(path: Path, labels: Labels, position: Position | None = None) -> Iterator[Found | Fault]:
+    """The values of a JSONL file that may be growing: a last line that is not whole yet waits for the next import.
+
+    Read on from a position, a last line without a line break waits too.
+    """
+    start = position or Position()
+    for line in text_lines(path, start.offset, start.lines):
+        if position is not None:
+            if not line.is_whole:
+                return
+            position.offset, position.lines = line.offset, line.line
+        if isinstance(line, Fault):
+            if line.is_whole:
+                yield line
+            continue
+        try:
+            value = json.loads(line.text)
+        except (ValueError, RecursionError) as error:
+            if line.is_whole:
+                yield Fault(line.line, not_json(error), line.offset)
+        else:
+            yield Found(line.line, value, labels, offset=line.offset)
+
+
+def not_json(error: Exception) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"not JSON: {error.msg} (column {error.colno})"
+    return "not JSON that can be read: nested too deeply, or a number too long"
+
+
+class Document:
+    """The text of a JSON document and how far it has been read. Errors are JSONDecodeError, as from json.loads.
+
+    The json module says where a syntax error is, and not where a value was. To name the line of a bad message in a
+    file of many lines, the outermost list or object, and the list under `messages`, are walked here by hand;
+    everything inside goes through the json module.
+    """
+
+    def __init__(self, content: str) -> None:
+        self._content = content
+        self._at = 0
+        self._line, self._counted = 1, 0
+
+    def read(self) -> Placed | list[Placed]:
+        """The outermost list, as placed elements, or the outermost value, its `messages` as placed elements."""
+        char = self._peek()
+        line = self._here()
+        found: Placed | list[Placed]
+        if char == "[":
+            found = self._elements()
+        elif char == "{":
+            found = (line, self._members())
+        else:
+            found = (line, self._value())
+        if self._peek():
+            raise self._error("Extra data")
+        return found
+
+    def _elements(self) -> list[Placed]:
+        self._at += 1
+        elements: list[Placed] = []
+        if self._peek() != "]":
+            self._place(elements)
+            while self._peek() == ",":
+                self._at += 1
+                self._peek()
+                self._place(elements)
+        self._take("]", "',' or ']'")
+        return elements
+
+    def _place(self, elements: list[Placed]) -> None:
+        line = self._here()
+        elements.append((line, self._value()))
+
+    def _members(self) -> dict[str, Any]:
+        self._at += 1
+        members: dict[str, Any] = {}
+        if self._peek() != "}":
+            self._member(members)
+            while self._peek() == ",":
+                self._at += 1
+                self._peek()
+                self._member(members)
+        self._take("}", "',' or '}'")
+        return members
+
+    def _member(self, members: dict[str, Any]) -> None:
+        if self._peek() != '"':
+            raise self._error("Expecting a property name in double quotes")
+        name = self._value()
+        self._take(":", "':'")
+        is_list = self._peek() == "["
+        members[name] = self._elements() if name == "messages" and is_list else self._value()
+
+    def _value(self) -> Any:
+        value, self._at = decode(self._content, self._at)
+        return value
+
+    def _peek(self) -> str:
+        """The next character that is not space; empty at the end."""
+        while (char := self._content[self._at : self._at + 1]) and char in " \t\r\n":
+            self._at += 1
+        return char
+
+    def _take(self, char: str, expected: str) -> None:
+        if self._peek() != char:
+            raise self._error(f"Expecting {expected}")
+        self._at += 1
+
+    def _here(self) -> int:
+        self._line += self._content.count("\n", self._counted, self._at)
+        self._counted = self._at
+        return self._line
+
+    def _error(self, reason: str) -> json.JSONDecodeError:
+        return json.JSONDecodeError(reason, self._content, self._at)
