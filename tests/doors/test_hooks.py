@@ -1,5 +1,6 @@
 """The hook that an assistant calls: what it captures, what it says, and that nothing it meets breaks the assistant."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -13,11 +14,9 @@ import pytest
 
 from scroll_context.doors import handover as handover_module
 from scroll_context.doors.handover import handover
-from scroll_context.events import Draft
+from scroll_context.events import Draft, Scope
 from scroll_context.project import project_task
-from scroll_context.store import lease
-from scroll_context.store.journal import LEASES
-from scroll_context.store.log import utc_now
+from scroll_context.store.journal import Journal
 from scroll_context.store.store import Store
 from scroll_context.view.tokens import estimate
 
@@ -147,12 +146,9 @@ def test_a_session_that_is_being_written_is_left_to_the_next_hook(desk: Desk) ->
     desk.write("user", "First.")
     desk.captured()
     desk.write("user", "Second.")
-    held = lease.take(desk.store / LEASES, SESSION, utc_now())
-    try:
+    with Store(desk.store) as store, contextlib.closing(Journal(store.log, Scope(SESSION))):
         desk.hook("Stop")
         desk.hook("Stop")
-    finally:
-        held.release()
     assert desk.captured() == ["First.", "Second."]
     assert desk.faults == ""
 

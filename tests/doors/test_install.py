@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from scroll_context.cli.app import app
 from scroll_context.doors import json_edit
 from scroll_context.doors.hooks import ASSISTANTS
-from scroll_context.doors.install import Connection, apply, entries, examine_assistants, plan_install, plan_uninstall
+from scroll_context.doors.install import (
+    NOWHERE,
+    Connection,
+    apply,
+    entries,
+    examine_assistants,
+    plan_install,
+    plan_uninstall,
+)
 from scroll_context.errors import BadInput
 
 SETTINGS = """{
@@ -45,12 +53,12 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 def connection(home: Path, **more: Any) -> Connection:
-    return Connection(store=home / "store", **more)
+    return Connection(store=str(home / "store"), **more)
 
 
 def fill(assistant: str, scope: Any, project: Path) -> None:
     """Let the user have settings of their own in every file that is changed."""
-    for entry in entries(assistant, scope, project, Connection(store=Path())):
+    for entry in entries(assistant, scope, project, NOWHERE):
         entry.file.parent.mkdir(parents=True, exist_ok=True)
         entry.file.write_text(TOML if entry.file.suffix == ".toml" else SETTINGS)
 
@@ -88,7 +96,7 @@ def test_edits_that_came_later_stay(home: Path, assistant: str, forget: bool) ->
     """Also when the record of what the files held before is lost."""
     fill(assistant, "user", home)
     apply(plan_install(assistant, "user", home, connection(home)))
-    for entry in entries(assistant, "user", home, Connection(store=Path())):
+    for entry in entries(assistant, "user", home, NOWHERE):
         text = entry.file.read_text().replace('"opus"', '"haiku"').replace('"o9"', '"o10"')
         entry.file.write_text(text)
     if forget:
@@ -185,6 +193,15 @@ def test_the_command_shows_the_change_and_asks(home: Path) -> None:
     gone = run.invoke(app, ["uninstall", "claude-code", "--yes", "--json"])
     assert json.loads(gone.stdout)["uninstalled"]
     assert {name for name in files_of(home) if not name.startswith(".scroll")} == set()
+
+
+def test_a_shared_store_is_named_by_its_address_without_a_password(home: Path) -> None:
+    run = CliRunner()
+    url = "postgresql://me@db.example/agents?store=main"
+    shown = run.invoke(app, ["install", "codex", "--dry-run", "--store", url])
+    assert shown.exit_code == 0 and f'"--store", "{url}"]' in shown.stdout, shown.stderr
+    refused = run.invoke(app, ["install", "codex", "--dry-run", "--store", url.replace("me@", "me:tulip@")])
+    assert refused.exit_code == 1 and "~/.pgpass" in refused.stderr and "tulip" not in refused.output
 
 
 def test_the_doctor_says_what_is_missing(home: Path) -> None:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from scroll_context.cli.options import FILE, json_option, user_store_option
+from scroll_context.cli.options import FILE, Place, json_option, user_store_option
 from scroll_context.cli.output import Command, echo, note, print_document
 from scroll_context.doors.hooks import ASSISTANTS, TOKENS, main
 from scroll_context.errors import BadInput
+from scroll_context.store.shared.address import parse
 
 if TYPE_CHECKING:
     from scroll_context.doors.install import Change
@@ -48,7 +49,7 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would c
 @dry_run_option
 @json_option
 def install(
-    assistant: str, scope: Literal["user", "project"], project: Path, store: Path, reach: str, tokens: int, yes: bool,
+    assistant: str, scope: Literal["user", "project"], project: Path, store: Place, reach: str, tokens: int, yes: bool,
     dry_run: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Connect a coding assistant: its hooks and its MCP server.
@@ -69,13 +70,16 @@ def install(
             "connecting an assistant needs the mcp extra, which is not installed; nothing was changed. "
             "Install it with: pip install 'scroll-context[mcp]'"
         )
-    connection = Connection(store=store.expanduser().absolute(), reach=reach, tokens=tokens)
+    if isinstance(store, str) and parse(store).secrets:
+        raise BadInput("the address holds a password, which would stand in the assistant's files; put it in ~/.pgpass")
+    place = store if isinstance(store, str) else str(store.expanduser().absolute())
+    connection = Connection(store=place, reach=reach, tokens=tokens)
     changes = plan_install(assistant, scope, project.absolute(), connection)
     if _carry_out(changes, "installed", yes=yes, dry_run=dry_run, as_json=as_json) and not dry_run:
         from scroll_context.store.store import Store
 
-        Store(connection.store, create=True).close()
-        note(f"{assistant} is connected to {connection.store}; it takes effect when {assistant} is started next")
+        Store(place, create=isinstance(store, Path)).close()
+        note(f"{assistant} is connected to {place}; it takes effect when {assistant} is started next")
 
 
 @click.command(cls=Command)

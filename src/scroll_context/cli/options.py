@@ -82,8 +82,9 @@ store_option = click.option(
     callback=_store_before_the_command, help="The folder of the store, or its postgresql:// address.",
 )  # fmt: skip
 user_store_option = click.option(
-    "--store", envvar="SCROLL_STORE", metavar="DIR", type=FILE, default=lambda: Path.home() / ".scroll",
-    show_default="~/.scroll", callback=_store_before_the_command, help="The folder of the store.",
+    "--store", envvar="SCROLL_STORE", metavar="DIR", type=PLACE, default=lambda: Path.home() / ".scroll",
+    show_default="~/.scroll", callback=_store_before_the_command,
+    help="The folder of the store, or its postgresql:// address.",
 )  # fmt: skip
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 session_option = click.option("--session", metavar="ID", shell_complete=complete_session, help="Only this session.")

@@ -16,6 +16,7 @@ import sys
 from typing import Any
 
 ASSISTANTS = ("claude-code", "codex", "gemini", "cursor")
+CAPTURED = ("claude-code", "codex")  # whose transcripts can be read as they grow
 TOKENS = 1_500  # of the context that is handed over
 LEASE_SECONDS = 0.1  # how long a capture waits for a session that is being written; the next capture reads the rest
 ATTEMPTS = 20  # of a capture at the end of a session, after which no other may come for long
@@ -30,11 +31,11 @@ def main(arguments: list[str]) -> int:
         event = json.loads(sys.stdin.buffer.read() or b"{}")
         if not isinstance(event, dict):
             raise ValueError("the event on standard input is no JSON object")
-        store = os.path.abspath(os.path.expanduser(options["store"]))
-        if not os.path.isdir(store):
+        store = options["store"] if "://" in options["store"] else os.path.abspath(os.path.expanduser(options["store"]))
+        if "://" not in store and not os.path.isdir(store):
             raise ValueError(f"there is no store in {store}")
         name = str(event.get("hook_event_name", "")).lower()
-        if transcript := _transcript(event):
+        if assistant in CAPTURED and (transcript := _transcript(event)):
             _in_background(lambda: capture(store, transcript, ATTEMPTS if name == "sessionend" else 1))
         if name == "sessionstart":
             _answer(assistant, event, context(store, event, options["reach"], int(options["tokens"])))
@@ -144,13 +145,10 @@ def _reader(store: str) -> tuple[Any, Any]:
         database = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
         database.execute("SELECT 1 FROM event LIMIT 1")
         return database.execute, database.close
-    except sqlite3.DatabaseError:  # not a plain file: one on a medium that cannot be written, for example
-        from pathlib import Path
+    except sqlite3.DatabaseError:  # on a server, or on a medium that cannot be written
+        from scroll_context.store.store import open_log
 
-        from scroll_context.store.log import EventLog
-        from scroll_context.store.payloads import PayloadStore
-
-        log = EventLog(Path(store), PayloadStore(Path(store) / "payloads"))
+        log = open_log(store)
         return log.query, log.close
 
 

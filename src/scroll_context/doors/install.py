@@ -31,8 +31,7 @@ import msgspec
 from scroll_context.doors import json_edit
 from scroll_context.doors.hooks import ASSISTANTS, TOKENS, log_file
 from scroll_context.errors import BadInput, ScrollError
-from scroll_context.store.log import EventLog
-from scroll_context.store.payloads import PayloadStore
+from scroll_context.store.store import open_log
 
 Scope = Literal["user", "project"]
 NAME = "scroll"  # of our MCP server in every configuration
@@ -50,9 +49,12 @@ _GEMINI_EVENTS = ("SessionStart", "AfterTool", "AfterAgent", "PreCompress", "Ses
 class Connection(msgspec.Struct, frozen=True, kw_only=True):
     """What an assistant is connected to."""
 
-    store: Path
+    store: str  # an absolute folder, or the address of a shared store
     reach: str = "task"
     tokens: int = TOKENS
+
+
+NOWHERE = Connection(store="")  # for the places of entries, whatever they hold
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -104,8 +106,8 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
 def entries(assistant: str, scope: Scope, project: Path, to: Connection) -> list[Entry]:
     """What is to stand in the files of an assistant."""
     command = scroll_command()
-    server = [*command[1:], "mcp", "--store", str(to.store)]
-    call = [*command, "hook", assistant, "--store", str(to.store)]
+    server = [*command[1:], "mcp", "--store", to.store]
+    call = [*command, "hook", assistant, "--store", to.store]
     if to.reach == "all":
         server += ["--reach", "all"]
         call += ["--reach", "all"]
@@ -176,8 +178,7 @@ def plan_install(assistant: str, scope: Scope, project: Path, to: Connection) ->
 
 def plan_uninstall(assistant: str, scope: Scope, project: Path) -> list[Change]:
     """The files that would change to hold nothing of ours."""
-    nowhere = Connection(store=Path())
-    return [change for change in _undone(entries(assistant, scope, project, nowhere)) if change.new != change.old]
+    return [change for change in _undone(entries(assistant, scope, project, NOWHERE)) if change.new != change.old]
 
 
 def apply(changes: list[Change]) -> None:
@@ -289,7 +290,7 @@ def examine_assistants(project: Path) -> list[Installed]:
         scopes: tuple[Scope, ...] = ("user", "project")
         there = [one for scope in scopes if (one := _installed(assistant, scope, project)) is not None]
         connected = list({one.files: one for one in reversed(there)}.values())  # one, where the home is the project
-        home = entries(assistant, "user", project, Connection(store=Path()))[-1].file.parent
+        home = entries(assistant, "user", project, NOWHERE)[-1].file.parent
         remedy = (f"its entries: `scroll install {assistant}`",) if home.is_dir() else ()
         found += connected or [Installed(assistant=assistant, missing=remedy)]
     return found
@@ -297,7 +298,7 @@ def examine_assistants(project: Path) -> list[Installed]:
 
 def _installed(assistant: str, scope: Scope, project: Path) -> Installed | None:
     """What of ours an assistant's files of one scope hold; None when there is nothing."""
-    values = [(entry, _ours_at(entry)) for entry in entries(assistant, scope, project, Connection(store=Path()))]
+    values = [(entry, _ours_at(entry)) for entry in entries(assistant, scope, project, NOWHERE)]
     present = [(entry, value) for entry, value in values if isinstance(value, dict)]
     if not present:
         return None
@@ -312,7 +313,7 @@ def _installed(assistant: str, scope: Scope, project: Path) -> Installed | None:
         missing.append("the mcp extra, without which it cannot search: pip install 'scroll-context[mcp]'")
     captured = ""
     try:
-        with contextlib.closing(EventLog(Path(store), PayloadStore(Path(store) / "payloads"))) as log:
+        with contextlib.closing(open_log(store)) as log:
             captured = next((event.recorded_at for event in log.tail(1, agent_id=assistant)), "")
     except ScrollError as error:
         missing.append(str(error))
