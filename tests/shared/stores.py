@@ -1,10 +1,13 @@
 """A shared store of a test: its database, and hosts that open it, each with a copy of its own."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from scroll_context import Store
+
+LONG = bool(os.environ.get("SCROLL_LONG"))  # make test-long: the long form of a test
 
 
 class Hosts:

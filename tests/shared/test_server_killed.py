@@ -1,0 +1,135 @@
+"""Kill -9 of the whole server under writers on several hosts: nothing that was acknowledged is lost or doubled.
+
+The control takes the flush out of the procedure, and must lose acknowledged events: else this test would prove nothing.
+"""
+
+import os
+import re
+import selectors
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+from servers import Postgres
+from stores import LONG, Hosts, hosts_of
+
+from scroll_context.store.shared.admin import migrations
+
+DRIVER = Path(__file__).with_name("append_driver.py")
+SETTINGS = {"wal_writer_delay": "10000", "wal_writer_flush_after": "0", "checkpoint_timeout": "3600"}
+"""Nothing but a flush that somebody asks for writes the log of the server."""
+
+
+class Writers:
+    """Hosts that append, and what they have been told is recorded."""
+
+    def __init__(self, hosts: Hosts, count: int, threads: int) -> None:
+        self.acknowledged: dict[str, int] = {}  # content: seq
+        self._selector = selectors.DefaultSelector()
+        self._rest: dict[int, bytes] = {}
+        self._processes = []
+        for n in range(count):
+            command = [sys.executable, str(DRIVER), hosts.address(f"w{n}"), f"w{n}", str(threads)]
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            assert process.stdout is not None
+            self._processes.append(process)
+            self._selector.register(process.stdout, selectors.EVENT_READ)
+
+    def read(self, more: int) -> None:
+        """Wait until this many more events are acknowledged."""
+        wanted, deadline = len(self.acknowledged) + more, time.monotonic() + 120
+        while len(self.acknowledged) < wanted:
+            assert time.monotonic() < deadline, "the writers do not go on"
+            self._take(1.0)
+
+    def _take(self, timeout: float) -> bool:
+        found = self._selector.select(timeout)
+        for key, _ in found:
+            sent = os.read(key.fd, 1 << 16)
+            if not sent:
+                self._selector.unregister(key.fileobj)
+            *lines, self._rest[key.fd] = (self._rest.get(key.fd, b"") + sent).split(b"\n")
+            for line in lines:
+                seq, content = line.decode().split(" ", 1)
+                self.acknowledged[content] = int(seq)
+        return bool(found)
+
+    def stop(self) -> None:
+        for process in self._processes:
+            assert process.stdin is not None
+            process.stdin.close()
+        while self._selector.get_map():
+            self._take(1.0)
+        assert [process.wait(120) for process in self._processes] == [0] * len(self._processes)
+
+    def kill(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait()
+
+
+def without_flush(database: str) -> None:
+    """Replace the procedure with one that does not flush before it answers."""
+    script = next(step.script for step in migrations() if step.name == "log")
+    found = re.search(r"CREATE PROCEDURE record\(.*?END \$\$;", script, re.S)
+    assert found is not None and "CALL scroll.barrier();" in found[0]
+    procedure = found[0].replace("CREATE PROCEDURE record", "CREATE OR REPLACE PROCEDURE scroll.record")
+    with psycopg.connect(database, autocommit=True) as admin:
+        admin.execute(procedure.replace("CALL scroll.barrier();", "PERFORM 1;").encode())
+
+
+def lost(hosts: Hosts, host: str, acknowledged: dict[str, int]) -> list[str]:
+    """Acknowledged events that the log does not have at their address, read by a host that begins anew."""
+    store = hosts.open(host)
+    there = {event.seq: event.content for event in store.log.iterate()}
+    return [content for content, seq in acknowledged.items() if there.get(seq) != content]
+
+
+def run_kills(server: Postgres, tmp_path: Path, kills: int, count: int, threads: int) -> None:
+    with hosts_of(server.database(), tmp_path, timeout=60) as hosts:
+        hosts.open("owner", create=True).close()
+        writers = Writers(hosts, count, threads)
+        try:
+            for _ in range(kills):
+                writers.read(60)
+                server.kill()
+                server.start()
+            writers.read(60)
+            writers.stop()
+        finally:
+            writers.kill()
+        fresh = hosts.open("fresh")
+        assert lost(hosts, "other", writers.acknowledged) == []
+        contents = Counter(event.content for event in fresh.log.iterate())
+        assert not [content for content, times in contents.items() if times > 1]
+        heads = {fresh.stats().head} | {hosts.open(f"w{n}").stats().head for n in range(count)}
+        assert len(heads) == 1  # the copies of the writers followed through every kill
+
+
+def test_nothing_acknowledged_is_lost_when_the_server_is_killed(
+    own_postgres: Callable[..., Postgres], tmp_path: Path
+) -> None:
+    kills, count, threads = (20, 3, 4) if LONG else (2, 2, 3)
+    run_kills(own_postgres(**SETTINGS), tmp_path, kills, count, threads)
+
+
+def test_without_the_flush_acknowledged_events_are_lost(own_postgres: Callable[..., Postgres], tmp_path: Path) -> None:
+    server = own_postgres(**SETTINGS)
+    database = server.database()
+    with hosts_of(database, tmp_path) as hosts:
+        hosts.open("owner", create=True).close()
+        without_flush(database)
+        writers = Writers(hosts, 2, 3)
+        try:
+            writers.read(100)
+            server.kill()
+        finally:
+            writers.kill()
+        while writers._selector.get_map():
+            writers._take(1.0)
+        server.start()
+        assert lost(hosts, "fresh", writers.acknowledged)
