@@ -8,18 +8,22 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from scroll_context.errors import BadInput, PayloadMissing, UnknownSeq
-from scroll_context.events import Draft, Kind
+from scroll_context.events import Draft, Kind, Scope
 from scroll_context.importers import import_file
 from scroll_context.store.chain import leaf_of
+from scroll_context.store.erase import _erase_rows, has_chores
+from scroll_context.store.journal import Journal
+from scroll_context.store.payloads import PayloadFolder, PayloadStore
 from scroll_context.store.rows import ERASED, ERASED_METADATA
 from scroll_context.store.salvage import salvage
 from scroll_context.store.store import Store
@@ -357,6 +361,64 @@ def test_a_kill_at_any_moment_leaves_the_old_state_or_the_new_one(tmp_path: Path
             assert len(store.index.search("behind", k=50)) == 20
             assert store.append(Draft(content="goes on")) > last
     assert outcomes
+
+
+class ErasedMeanwhile(PayloadFolder):
+    """A folder of payloads in which something happens between the storing of a body and the append of its event."""
+
+    then: Callable[[], None] | None = None
+
+    def sync(self, name: str) -> None:
+        super().sync(name)
+        then, self.then = self.then, None
+        if then:
+            then()
+
+
+@pytest.mark.parametrize("way", ["log", "journal", "body", "once"])
+def test_a_body_that_is_stored_while_an_equal_one_is_erased_is_not_lost(store: Store, folder: Path, way: str) -> None:
+    text = f"the code is {SECRET}\n" * 5_000
+    seq = store.append(Draft(session_id="old", content=text))
+    with Store(folder) as other:
+        place = ErasedMeanwhile(folder / "payloads")
+        other.log.use_payloads(PayloadStore(place))
+        journal = Journal(other.log, Scope("new"))
+        place.then = lambda: store.erase(seqs=[seq]) and None
+        if way == "log":
+            other.log.append(Draft(session_id="new", content=text))
+        elif way == "journal":
+            journal.append(journal.draft(Kind.TOOL_RESULT, content=text))
+        elif way == "body":
+            journal.append(journal.draft(Kind.TOOL_RESULT, content="short"), body=text)
+        else:
+            journal.append_once("key", journal.draft(Kind.TOOL_RESULT, content=text))
+        journal.close()
+        assert store.log.get(seq).is_erased and place.then is None
+        (event,) = other.log.iterate(session_id="new")
+        assert other.log.text(event) == text and verify(other.log).ok
+
+
+def test_a_large_body_that_is_imported_again_leaves_nothing_behind(store: Store, folder: Path) -> None:
+    draft = Draft(session_id="s", content=f"the code is {SECRET}\n" * 5_000, source_key="import:1")
+    seq = store.append(draft)
+    store.erase(seqs=[seq], copies=True)
+    assert store.append(draft) == seq and holding(folder, SECRET) == []
+    journal = Journal(store.log, Scope("s"))
+    event, is_new = journal.append_once("import:1", replace(draft, source_key=""))
+    journal.close()
+    assert event.seq == seq and not is_new and holding(folder, SECRET) == [] and verify(store.log).ok
+
+
+def test_what_a_killed_erasure_left_to_do_survives_a_salvage(store: Store, folder: Path) -> None:
+    seq = store.append(Draft(content=f"the code is {SECRET}\n" * 5_000))
+    digest = store.log.get(seq).payload
+    assert digest is not None
+    _erase_rows(store.log, [seq], [digest.digest], "request", "me")  # killed here
+    store.close()
+    salvage(folder)
+    assert holding(folder, SECRET)
+    with Store(folder) as opened:
+        assert holding(folder, SECRET) == [] and verify(opened.log).ok and not has_chores(opened.log)
 
 
 words = st.sampled_from(["alpha-one-bird", "beta-two-fish", "gamma-three-frog", "delta-four-newt"])

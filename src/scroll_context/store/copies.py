@@ -11,6 +11,7 @@ from typing import Any
 
 from scroll_context.errors import PayloadDamaged, PayloadMissing
 from scroll_context.events import Event, Kind, Progress
+from scroll_context.store import schema
 from scroll_context.store.log import PAGE, EventLog
 
 NEVER = frozenset({Kind.SALVAGE, Kind.ERASURE, Kind.ENCRYPTION})
@@ -173,9 +174,24 @@ def unshared_payloads(log: EventLog, chosen: set[int]) -> list[str]:
     return [digest for digest in gone if digest not in kept]
 
 
-def named_payloads(log: EventLog) -> set[str]:
-    """Every payload that an event names, in its row or in the text of a snapshot."""
-    return {digest for _, named in _payloads_by_event(log) for digest in named}
+def named_payloads(log: EventLog, after: int = 0) -> set[str]:
+    """Every payload that an event behind a seq names, in its row or in the text of a snapshot."""
+    return {digest for _, named in _payloads_by_event(log, "seq > ?", [after]) for digest in named}
+
+
+def remove_unnamed(log: EventLog, digests: Sequence[str]) -> None:
+    """Delete those of these bodies that no event names. Nothing is appended meanwhile, and who appends later looks."""
+    if not digests:
+        return
+    last = log.last_seq()
+    named = named_payloads(log)
+    with schema.Translated(log.path), contextlib.closing(schema.connect(log.path, writable=True)) as database:
+        schema.begin(database, log.path, log.lock_timeout)
+        named |= named_payloads(log, last)
+        for digest in digests:
+            if digest not in named:
+                log.payloads.remove(digest)
+        database.execute("ROLLBACK")
 
 
 def inherited_payloads(log: EventLog, session_id: str) -> set[str]:

@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from scroll_context.errors import BadInput, StoreLocked, StoreReadOnly, UnknownSeq
+from scroll_context.errors import BadInput, StoreReadOnly, UnknownSeq
 from scroll_context.events import STORE_SESSION, Draft, Kind, Progress
 from scroll_context.store import schema
 from scroll_context.store.chain import leaf_of, link, new_nonce
-from scroll_context.store.copies import NEVER, ErasurePlan, named_payloads, unshared_payloads
+from scroll_context.store.copies import NEVER, ErasurePlan, remove_unnamed, unshared_payloads
 from scroll_context.store.log import PAGE, EventLog, conditions, utc_now
 from scroll_context.store.rows import ERASED, ERASED_METADATA, event_from_row, prepare
 from scroll_context.store.writer import INSERT, erased_key, head_of, is_replica
@@ -194,7 +194,7 @@ def rewriting(log: EventLog) -> Iterator[sqlite3.Connection]:
     """A transaction in which rows may be changed: the guards of the log are lifted inside it, and stand after it."""
     with schema.Translated(log.path), contextlib.closing(schema.connect(log.path, writable=True)) as database:
         database.execute("PRAGMA secure_delete = ON")
-        _begin(database, log)
+        schema.begin(database, log.path, log.lock_timeout)
         try:
             schema.require_same(database, log.path, log.is_encrypted)
             guards = database.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
@@ -218,19 +218,6 @@ def add_chores(database: sqlite3.Connection, payloads: Iterable[str] = ()) -> No
         "INSERT OR REPLACE INTO chore VALUES (?, '')",
         [("clean",), *((f"payload {digest}",) for digest in payloads)],
     )
-
-
-def _begin(database: sqlite3.Connection, log: EventLog) -> None:
-    try:
-        database.execute(f"PRAGMA busy_timeout = {int(log.lock_timeout * 1000)}")
-        database.execute("BEGIN IMMEDIATE")
-    except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
-            raise
-        raise StoreLocked(
-            f"another process has held the write lock of {log.path} for {log.lock_timeout:g} s; nothing was erased. "
-            "Try again when it is done."
-        ) from error
 
 
 def _blank(database: sqlite3.Connection, seqs: list[int]) -> int | None:
@@ -302,12 +289,9 @@ def finish(store: "Store", progress: Progress | None = None, *, patience: float 
 
 def _clean(store: "Store", progress: Progress | None, patience: float) -> str:
     log = store.log
+    last = log.last_seq()
     chores = [name for (name,) in log.query("SELECT name FROM chore")]
-    doomed = [name.removeprefix("payload ") for name in chores if name.startswith("payload ")]
-    named = named_payloads(log) if doomed else set()  # one may have been recorded again since
-    for digest in doomed:
-        if digest not in named:
-            store.payloads.remove(digest)
+    remove_unnamed(log, [name.removeprefix("payload ") for name in chores if name.startswith("payload ")])
     store.payloads.sweep()
     if store.payloads.is_encrypted:  # bodies of before it was encrypted, and of a process that did not know yet
         shutil.rmtree(store.folder / "payloads", ignore_errors=True)
@@ -327,9 +311,13 @@ def _clean(store: "Store", progress: Progress | None, patience: float) -> str:
                 progress(done, len(steps))
             if not _until(step, patience):
                 return "other processes are reading or writing; the next opening of the store cleans the log file"
-        database.executemany("DELETE FROM chore WHERE name = ?", [(name,) for name in chores])
+        schema.begin(database, log.path, log.lock_timeout)
+        newer = "SELECT 1 FROM event WHERE session_id = ? AND seq > ?"  # another erasure, after its rows were read here
+        if database.execute(newer, [STORE_SESSION, last]).fetchone() is None:
+            database.executemany("DELETE FROM chore WHERE name = ?", [(name,) for name in chores])
+        database.execute("COMMIT")
         _until(lambda: _empty_wal(database), patience)
-    return ""
+    return "" if not has_chores(log) else _clean(store, progress, patience)
 
 
 def has_chores(log: EventLog) -> bool:

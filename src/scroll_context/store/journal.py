@@ -28,7 +28,7 @@ from scroll_context.store.lease import Holder
 from scroll_context.store.log import EventLog, utc_now
 from scroll_context.store.payloads import TEXT
 from scroll_context.store.redact import Redactor
-from scroll_context.store.rows import Row, event_from_row, prepare
+from scroll_context.store.rows import Row, event_from_row, prepare, put_again
 
 Observer = Callable[[Event], None]
 
@@ -129,23 +129,31 @@ class Journal:
         if self.redact is not None and body is not None and media_type == TEXT:
             body = self.redact.text(body if isinstance(body, str) else body.decode("utf-8", "replace"))
         row = prepare(draft, utc_now(), self.log.payloads, body, media_type)
-        return self._record([row])[0][0]
+        recorded = self._record([row])[0][0]
+        put_again(row, draft, self.log.payloads, body, media_type=media_type)
+        return recorded
 
     def append_many(self, drafts: Iterable[Draft]) -> list[Event]:
         """Record all or none, in order."""
-        now = utc_now()
-        rows = []
+        now, drafts = utc_now(), [self._redacted(draft) for draft in drafts]
         for draft in drafts:
             self._check_owner(draft)
-            rows.append(prepare(self._redacted(draft), now, self.log.payloads))
-        return [event for event, _ in self._record(rows)] if rows else []
+        rows = [prepare(draft, now, self.log.payloads) for draft in drafts]
+        recorded = self._record(rows) if rows else []
+        for row, draft in zip(rows, drafts, strict=True):
+            put_again(row, draft, self.log.payloads)
+        return [event for event, _ in recorded]
 
     def append_once(self, source_key: str, draft: Draft) -> tuple[Event, bool]:
         """Record an event under a key of its source, unless that is known: the event, and whether it is new."""
         self._check_owner(draft)
         draft = self._redacted(draft)
         row = prepare(replace(draft, source_key=source_key), utc_now(), self.log.payloads)
-        return self._record([row])[0]
+        recorded = self._record([row])[0]
+        put_again(row, draft, self.log.payloads)
+        if row.before[7] is not None and not recorded[1]:
+            self.log.remove_erased({recorded[0].seq: str(row.before[7])})
+        return recorded
 
     def _redacted(self, draft: Draft) -> Draft:
         return draft if self.redact is None else self.redact.draft(draft)

@@ -23,7 +23,7 @@ from scroll_context.events import EVERYTHING, STORE_SESSION, Draft, Event, Grant
 from scroll_context.store import lease, schema
 from scroll_context.store.lease import AnyLease, Holder
 from scroll_context.store.payloads import PayloadStore
-from scroll_context.store.rows import Row, event_from_row, prepare
+from scroll_context.store.rows import Row, event_from_row, prepare, put_again
 from scroll_context.store.writer import FileWriter, StoreLimits, Writer, Written
 
 Values = Sequence[Any] | Mapping[str, Any]  # for ? and for :name; ?1 is refused by newer versions of sqlite3
@@ -141,8 +141,23 @@ class EventLog:
 
     def append_many(self, drafts: Iterable[Draft]) -> list[int]:
         """Record all or none, in order. A draft whose source key is already recorded yields the existing seq."""
-        now = utc_now()
-        return [row.seq for row in self.write([prepare(draft, now, self.payloads) for draft in drafts])]
+        now, drafts = utc_now(), list(drafts)
+        rows = [prepare(draft, now, self.payloads) for draft in drafts]
+        written = self.write(rows)
+        if large := [number for number, row in enumerate(rows) if row.before[7] is not None]:
+            for number in large:
+                put_again(rows[number], drafts[number], self.payloads)
+            self.remove_erased(
+                {written[number].seq: str(rows[number].before[7]) for number in large if not written[number].is_new}
+            )
+        return [one.seq for one in written]
+
+    def remove_erased(self, bodies: dict[int, str]) -> None:
+        """Remove bodies that were stored again for events that were erased; nothing else of these was recorded."""
+        if bodies:
+            from scroll_context.store.copies import remove_unnamed  # which imports this module
+
+            remove_unnamed(self, [bodies[event.seq] for event in self.get_many(list(bodies)) if event.is_erased])
 
     def write(self, rows: list[Row], epoch: int | None = None) -> list[Written]:
         """Record checked rows, all or none, in order; durable when this returns.

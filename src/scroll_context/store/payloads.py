@@ -301,6 +301,10 @@ class PayloadStore:
         except FileNotFoundError:
             return 0
 
+    def lacks(self, digest: str) -> bool:
+        """Whether a body is not in its folder. A place elsewhere keeps track by itself of what is deleted."""
+        return isinstance(self.place, PayloadFolder) and next(self.place.names(digest), None) is None
+
     def digests(self) -> Iterator[str]:
         """Every payload that is there."""
         return filter(is_digest, self.place.names())

@@ -298,6 +298,20 @@ def _checked(uri: str, path: Path, busy_ms: int) -> tuple[sqlite3.Connection, in
         raise
 
 
+def begin(database: sqlite3.Connection, path: Path, patience: float) -> None:
+    """Take the write lock, waiting up to `patience` seconds for it."""
+    try:
+        database.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")
+        database.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+            raise
+        raise StoreLocked(
+            f"another process has held the write lock of {path} for {patience:g} s; nothing was changed. "
+            "Try again when it is done."
+        ) from error
+
+
 def closed(path: Path, purpose: str) -> StoreClosed:
     """The error for whoever uses what was closed."""
     return StoreClosed(f"{path} was closed; open the store again to {purpose}")
