@@ -114,6 +114,7 @@ class EventLog:
         self.payloads = payloads
         self.lock_timeout = lock_timeout
         self.on_append: Callable[[], None] | None = None  # told after each commit of this process
+        self.on_first_use: Callable[[], None] | None = None  # called once, before the first read or append
         self.read_only = False  # whoever opened it only looks: every append is refused
         self._closed = False
         self._readers: list[_Reader] = []  # as many as there ever were queries at once
@@ -166,6 +167,8 @@ class EventLog:
         """
         if not rows:
             return []
+        if self.on_first_use is not None:
+            self._first_use()
         ticket = _Ticket(rows, epoch)
         try:
             self._join(ticket)
@@ -360,6 +363,8 @@ class EventLog:
 
     def query(self, sql: str, values: Values = ()) -> list[tuple[Any, ...]]:
         """Run one of Scroll's own SELECTs. Not for foreign SQL: see sql.py."""
+        if self.on_first_use is not None:
+            self._first_use()
         try:
             reader = self._idle.pop()
         except IndexError:
@@ -378,6 +383,12 @@ class EventLog:
             for reader in readers:
                 reader.close()
             self._writer.close()
+
+    def _first_use(self) -> None:
+        with self._queue_lock:  # one thread of those that come at once
+            told, self.on_first_use = self.on_first_use, None
+        if told is not None:
+            told()
 
     def _select(self, condition: str, values: Sequence[Any]) -> list[Event]:
         return [event_from_row(row) for row in self.query(f"SELECT * FROM event WHERE {condition}", values)]

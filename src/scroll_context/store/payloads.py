@@ -105,10 +105,11 @@ class PayloadFolder:
 
     def sweep(self) -> None:
         """Remove temporary files that no living writer holds locked."""
-        for file in (self.folder / "tmp").glob("*"):
-            with contextlib.suppress(OSError), file.open("rb") as half:  # gone, or not ours to remove
-                if try_lock(half.fileno()):
-                    file.unlink()
+        with contextlib.suppress(FileNotFoundError), os.scandir(f"{self.folder}/tmp") as left:
+            for file in left:
+                with contextlib.suppress(OSError), open(file, "rb") as half:  # gone, or not ours to remove
+                    if try_lock(half.fileno()):
+                        os.unlink(file)
 
     def write(self, pieces: Iterable[bytes], name: Callable[[], str | None]) -> int:
         handle, temporary = self._temporary()

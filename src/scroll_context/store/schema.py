@@ -289,9 +289,8 @@ def connect(path: Path, *, writable: bool, busy_ms: int = 10_000) -> sqlite3.Con
 
 
 def _checked(uri: str, path: Path, busy_ms: int) -> tuple[sqlite3.Connection, int]:
-    database = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+    database = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=busy_ms / 1_000)
     try:
-        database.execute(f"PRAGMA busy_timeout = {busy_ms}")
         return database, _check(database, path)
     except BaseException:
         database.close()
@@ -350,12 +349,12 @@ def private_folder(folder: Path) -> Path:
     return folder
 
 
-def make_private(path: Path) -> None:
+def make_private(path: Path | str) -> None:
     """Take away what others may do with a file or folder of a store, where it is ours to take."""
     with contextlib.suppress(OSError):  # it is not there, another user's, or on a medium that cannot be written
-        mode = stat.S_IMODE(path.stat().st_mode)
+        mode = stat.S_IMODE(os.stat(path).st_mode)
         if mode & 0o077:
-            path.chmod(mode & 0o700)
+            os.chmod(path, mode & 0o700)
 
 
 def sync_folder(folder: Path) -> None:

@@ -78,17 +78,15 @@ class Store:
             raise
         self.folder, self.payloads = self.log.path.parent, self.log.payloads
         self.log.read_only = read_only
-        for part in ("", "log.db", "log.db-wal", "log.db-shm", "payloads", "encrypted", "index"):
-            schema.make_private(self.folder / part)  # a store of an earlier version was as open as the umask let it be
+        for part in ("", "/log.db", "/log.db-wal", "/log.db-shm", "/payloads", "/encrypted", "/index"):
+            schema.make_private(f"{self.folder}{part}")  # an earlier version made them as open as the umask let it
         self.index = SearchIndex(self.folder / "index", self.log, self.payloads)
         self.meaning = MeaningIndex(self.folder / "meaning", self.log, embedder) if embedder else None
         self.log.on_append = self.index.notify
         if read_only:
             return
         self.payloads.sweep()
-        if has_chores(self.log):  # a process was killed while it erased something
-            with contextlib.suppress(StoreReadOnly, StoreLocked):
-                finish(self, patience=5.0)
+        self.log.on_first_use = self._finish_erasure
 
     def __enter__(self) -> "Store":
         return self
@@ -97,6 +95,15 @@ class Store:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _finish_erasure(self) -> None:
+        """Do what a process left undone that was killed while it erased something.
+
+        At the first use and not at the opening, since the schema, which takes a while to read, is needed then anyway.
+        """
+        if has_chores(self.log):
+            with contextlib.suppress(StoreReadOnly, StoreLocked):
+                finish(self, patience=5.0)
 
     def append(self, draft: Draft) -> int:
         return self.log.append(draft)
