@@ -1,11 +1,12 @@
-"""What SQLite is asked to look for first never leaves out a row that the expression matches."""
+"""What SQLite is asked to look for first never leaves out a row that matches, and counting finds as many as reading."""
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scroll_context.events import Draft
@@ -61,3 +62,40 @@ def test_no_row_is_left_out(store: Store, expression: str) -> None:
     plain = [one.seq for one in Scan(store.log).rows([pattern(expression)])]
     wanted = re.compile(r"\s+".join(map(re.escape, expression.split())), re.IGNORECASE)
     assert plain == [event.seq for event in store.log.iterate() if wanted.search(event.content)]
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """Rows that are all there is to look at, bodies that lie elsewhere, and echoes."""
+    with Store(Path(tmp_path_factory.mktemp("grep")) / "store", create=True) as store:
+        texts = [Draft(role="user", content=text) for text in ("a", "AB", "b a", "", "ä b", "%b")]
+        drafts = [texts[number % len(texts)] for number in range(1_500)]
+        for at in (2, 190, 700, 1_400):
+            drafts[at : at + 3] = [
+                Draft(role="tool", content="c" * 40_000 + "ab"),
+                Draft(role="user", content="ab", metadata={"echo": True}),
+                Draft(role="user", content="ab", metadata={"echo": False}),
+            ]
+        store.log.append_many(drafts)
+        yield store
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(PARTS, min_size=1, max_size=4).map("".join),
+    st.booleans(),
+    st.booleans(),
+    st.frozensets(st.integers(1, 1_500), max_size=9),
+    st.integers(1, 300),
+)
+def test_the_rest_is_counted_as_it_would_be_read(
+    mixed: Store, text: str, regex: bool, case: bool, exclude: frozenset[int], read: int
+) -> None:
+    if not text.strip():
+        return
+    sought = pattern(text, regex=regex, case=case)
+    expected = len(list(Scan(mixed.log).rows([sought], exclude=exclude)))
+    scan = Scan(mixed.log)
+    rows = scan.rows([sought], exclude=exclude)
+    seen = sum(1 for _ in islice(rows, read))
+    assert seen + scan.count_rest(sought, exclude) == expected if seen == read else seen == expected

@@ -22,11 +22,14 @@ from scroll_context.text.words import STOP_WORDS, WORD, stem
 
 LONGEST_PATTERN = 1_000  # characters
 MOST_WORDS = 8  # of a query; the longest say most
-PAGE = 1_000  # rows fetched at once
+PAGE = 200  # rows fetched at once,
+COUNTED = 1_000  # and when they are only counted
 OVERLAP = 2_000  # bytes of a large body that are looked at again with the next piece
 MOST_COUNTED = 100  # occurrences in one text
 SECONDS = 10.0  # after which a scan stops
 
+_COLUMNS = "seq, session_id, role, kind, name, created_at, metadata, payload, payload_type, CAST(content AS BLOB)"
+_IS_PLAIN = "payload IS NULL AND instr(metadata, '\"echo\"') = 0"  # all of its text is in the row, and it is no echo
 _HIDDEN = sorted({*BOOKKEEPING, Kind.NOTICE})
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _CLASS = re.compile(r"\[\^?\]?[^\]]*\]")
@@ -42,6 +45,7 @@ class Pattern(msgspec.Struct, frozen=True):
 
     matcher: Any  # of re2, which is imported when it is first used
     must_hold: tuple[tuple[str, ...], ...] = ()  # all texts of at least one of these; nothing is known when empty
+    is_held: bool = False  # whether a row that holds these matches, so that it need not be looked at again
 
     def occurs(self, text: bytes) -> bool:
         return self.matcher.search(text) is not None
@@ -75,7 +79,10 @@ class Scan:
         self._log = log
         self.detailed = detailed  # rows that are still told in detail
         self._width = width
-        self._seconds = seconds
+        self._until = time.monotonic() + seconds
+        self._where, self._values = "1", list[Any]()  # what a row must fulfil, by SQLite
+        self._here = iter(list[tuple[Any, ...]]())  # the rows of the page at hand that were not looked at yet
+        self._end = (0, 0)  # the last seq of that page, and of the scan
         self.stopped_at: int | None = None  # the last seq that was looked at, when time ran out
         self.unreadable: list[int] = []  # seqs whose payload is missing or damaged: only the preview was looked at
 
@@ -91,31 +98,49 @@ class Scan:
         **filters: Any,
     ) -> Iterator[Found]:
         """The rows that match every pattern, or any of them, and none of those in `without`. Filters as in the log."""
-        until = time.monotonic() + self._seconds
         where, values = conditions(grant=grant, **filters)
         holding, held = _holding(patterns, every)
         lo, hi = seq_range or (0, self._log.last_seq())
-        after = lo - 1
-        while True:
-            page = self._log.query(
-                f"""SELECT seq, session_id, role, kind, name, created_at, metadata, payload, payload_type,
-                CAST(content AS BLOB)
-                FROM event WHERE seq > ? AND seq <= ? AND {where} AND kind NOT IN ({", ".join("?" * len(_HIDDEN))})
-                AND ({holding}) ORDER BY seq LIMIT ?""",
-                [after, hi, *values, *_HIDDEN, *held, PAGE],
-            )
-            for row in page:
+        self._where, self._values = f"{where} AND ({holding})", [*values, *held]
+        for page in self._pages(_COLUMNS, lo - 1, hi, PAGE):
+            self._here, self._end = iter(page), (page[-1][0] if len(page) == PAGE else hi, hi)
+            for row in self._here:
                 if row[0] not in exclude and (found := self._match(row, patterns, every, without)) is not None:
                     yield found
-            if len(page) < PAGE:
+
+    def count_rest(self, sought: Pattern, exclude: Collection[int] = ()) -> int:
+        """How many more rows a begun rows([sought]) would give, in a third of the time: only the text is read."""
+        self.detailed = 0
+        total = sum(row[0] not in exclude and self._match(row, [sought]) is not None for row in self._here)
+        text = "NULL" if sought.is_held else "CAST(content AS BLOB)"
+        occurs = sought.matcher.search
+        for page in self._pages(f"seq, {_IS_PLAIN}, {text}", *self._end, COUNTED):
+            matched = [seq for seq, is_plain, text in page if is_plain and (text is None or occurs(text))]
+            total += len(matched) - len(set(exclude).intersection(matched))
+            others = [seq for seq, is_plain, _ in page if not is_plain and seq not in exclude]
+            marks = ", ".join("?" * len(others))
+            rows = self._log.query(f"SELECT {_COLUMNS} FROM event WHERE seq IN ({marks})", others) if others else ()
+            total += sum(self._match(row, [sought]) is not None for row in rows)
+        return total
+
+    def _pages(self, columns: str, after: int, hi: int, size: int) -> Iterator[list[tuple[Any, ...]]]:
+        """The rows behind a seq that may match, in order, as far as time allows; their first column is the seq."""
+        while True:
+            page = self._log.query(
+                f"""SELECT {columns} FROM event WHERE seq > ? AND seq <= ?
+                AND kind NOT IN ({", ".join("?" * len(_HIDDEN))}) AND {self._where} ORDER BY seq LIMIT ?""",
+                [after, hi, *_HIDDEN, *self._values, size],
+            )
+            yield page
+            if len(page) < size:
                 return
             after = page[-1][0]
-            if time.monotonic() > until:
+            if time.monotonic() > self._until:
                 self.stopped_at = after
                 return
 
     def _match(
-        self, row: tuple[Any, ...], patterns: Sequence[Pattern], every: bool, without: Sequence[Pattern]
+        self, row: tuple[Any, ...], patterns: Sequence[Pattern], every: bool = True, without: Sequence[Pattern] = ()
     ) -> Found | None:
         seq, session_id, role, kind, name, created_at, metadata, payload, media_type, content = row
         if '"echo"' in metadata and msgspec.json.decode(metadata).get("echo"):
@@ -126,12 +151,15 @@ class Scan:
                 texts = list(_pieces(self._log.payloads, payload))
             except (PayloadMissing, PayloadDamaged, OSError):
                 self.unreadable.append(seq)
-        matched = frozenset(number for number, one in enumerate(patterns) if any(one.occurs(text) for text in texts))
+        if len(texts) == 1:
+            matched = [number for number, one in enumerate(patterns) if one.occurs(texts[0])]
+        else:
+            matched = [number for number, one in enumerate(patterns) if any(one.occurs(text) for text in texts)]
         if not matched or (every and len(matched) < len(patterns)):
             return None
-        if any(one.occurs(text) for one in without for text in texts):
+        if without and any(one.occurs(text) for one in without for text in texts):
             return None
-        found = Found(seq, session_id, role, kind, name, created_at, matched)
+        found = Found(seq, session_id, role, kind, name, created_at, frozenset(matched))
         if self.detailed <= 0:
             return found
         self.detailed -= 1
@@ -159,7 +187,9 @@ def pattern(text: str, *, regex: bool = False, case: bool = False) -> Pattern:
     if regex:
         return Pattern(_compiled(text, case), _alternatives(text))
     parts = text.split()
-    return Pattern(_compiled(r"\s+".join(map(re.escape, parts)), case), _one_of([_longest(parts)]))
+    must_hold = _one_of([_longest(parts)])
+    is_held = not case and must_hold == ((text.strip(),),)
+    return Pattern(_compiled(r"\s+".join(map(re.escape, parts)), case), must_hold, is_held)
 
 
 def query_patterns(query: str) -> tuple[list[Pattern], list[Pattern]]:

@@ -109,7 +109,7 @@ class PayloadFolder:
             for file in left:
                 with contextlib.suppress(OSError), open(file, "rb") as half:  # gone, or not ours to remove
                     if try_lock(half.fileno()):
-                        os.unlink(file)
+                        Path(file).unlink()
 
     def write(self, pieces: Iterable[bytes], name: Callable[[], str | None]) -> int:
         handle, temporary = self._temporary()

@@ -352,9 +352,9 @@ def private_folder(folder: Path) -> Path:
 def make_private(path: Path | str) -> None:
     """Take away what others may do with a file or folder of a store, where it is ours to take."""
     with contextlib.suppress(OSError):  # it is not there, another user's, or on a medium that cannot be written
-        mode = stat.S_IMODE(os.stat(path).st_mode)
+        mode = stat.S_IMODE(os.stat(path).st_mode)  # noqa: PTH116 - asked six times at each opening
         if mode & 0o077:
-            os.chmod(path, mode & 0o700)
+            Path(path).chmod(mode & 0o700)
 
 
 def sync_folder(folder: Path) -> None:

@@ -114,15 +114,15 @@ class Recall:
         folder = Folder()
         rows: Rows = []
         total = folded = upto = 0
-        for found in scan.rows([sought], grant=self._grant, exclude=self._memory.running(), **wanted):
-            total += 1
-            if upto:
-                continue
+        running = self._memory.running()
+        for found in scan.rows([sought], grant=self._grant, exclude=running, **wanted):
             group, is_first = folder.add(found.excerpt)
             if is_first and len(rows) == most:
                 upto = found.seq - 1
-                scan.detailed = 0  # the rest is only counted
-            elif is_first:
+                total += 1 + scan.count_rest(sought, running)
+                break
+            total += 1
+            if is_first:
                 rows.append(_row_of_match(found))
             else:
                 folded += 1
