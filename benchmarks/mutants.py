@@ -16,14 +16,25 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
 SOURCE = "src/scroll_context"
 
-AREAS: dict[str, tuple[list[str], list[str]]] = {  # name: (modules, tests)
-    "chain": (["store/chain.py", "store/verify.py"], ["store/test_chain.py", "store/test_verify.py"]),
-    "log": (
+
+class Area(NamedTuple):
+    """Modules, the tests that have to notice a change in them, and more tests for the changes that these let pass."""
+
+    modules: list[str]
+    tests: list[str]
+    more: Sequence[str] = ()
+
+
+AREAS = {
+    "chain": Area(["store/chain.py", "store/verify.py"], ["store/test_chain.py", "store/test_verify.py"]),
+    "log": Area(
         ["store/log.py", "store/rows.py", "store/schema.py"],
         [
             "store/test_chain.py",
@@ -34,13 +45,26 @@ AREAS: dict[str, tuple[list[str], list[str]]] = {  # name: (modules, tests)
             "store/test_log_connections.py",
             "store/test_close_under_use.py",
         ],
+        [
+            "store/test_erase.py",
+            "store/test_limits.py",
+            "store/test_payloads.py",
+            "store/test_transfer.py",
+            "store/test_salvage.py",
+            "store/test_journal.py",
+            "importers/test_import_keys.py",
+        ],
     ),
-    "grants": (["events.py", "store/query.py"], ["store/test_search_grants.py", "store/test_query.py"]),
-    "sql": (["store/sql.py"], ["store/test_sql.py", "store/test_sql_faults.py"]),
-    "eviction": (["view/eviction.py"], ["view"]),
-    "index": (["view/index.py"], ["view"]),
-    "quota": (["store/journal.py"], ["store/test_journal.py", "store/test_limits.py"]),
-    "jail": (
+    "grants": Area(
+        ["events.py", "store/query.py"],
+        ["store/test_search_grants.py", "store/test_query.py"],
+        ["store/test_search.py", "store/test_log.py", "surface/test_recall.py", "surface/test_memory.py"],
+    ),
+    "sql": Area(["store/sql.py"], ["store/test_sql.py", "store/test_sql_faults.py"]),
+    "eviction": Area(["view/eviction.py"], ["view"], ["agent/test_earlier.py", "agent/test_budget.py"]),
+    "index": Area(["view/index.py"], ["view"], ["agent/test_earlier.py", "agent/test_explain.py"]),
+    "quota": Area(["store/journal.py"], ["store/test_journal.py", "store/test_limits.py"], ["session"]),
+    "jail": Area(
         ["kernel/jail/process.py", "kernel/jail/supervisor.py"],
         [
             "kernel/jail/test_jail_process.py",
@@ -48,6 +72,7 @@ AREAS: dict[str, tuple[list[str], list[str]]] = {  # name: (modules, tests)
             "kernel/test_processes.py",
             "kernel/test_faults.py",
         ],
+        ["kernel/jail/test_attacks.py"],
     ),
 }
 
@@ -87,7 +112,7 @@ def choose(session: Path, sample: int | None) -> int:
 
 def survivors(name: str, timeout: float, sample: int | None) -> list[str]:
     """Run one area; the changes that no test noticed, as diffs."""
-    modules, tests = AREAS[name]
+    area = AREAS[name]
     with tempfile.TemporaryDirectory(prefix="scroll-mutants-") as folder:
         copy = Path(folder)
         for part in ("src", "tests", "pyproject.toml", "conftest.py", "README.md"):
@@ -96,13 +121,17 @@ def survivors(name: str, timeout: float, sample: int | None) -> list[str]:
                 shutil.copytree(source, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy(source, copy / part)
-        paths = [f"{SOURCE}/{module}" for module in modules]
-        tests = [f"tests/{test}" for test in tests]
+        paths = [f"{SOURCE}/{module}" for module in area.modules]
+        tests = [f"tests/{test}" for test in [*area.tests, *area.more]]
         if missing := [path for path in [*paths, *tests] if not (copy / path).exists()]:
             raise SystemExit(f"{name} names files that are not there: {', '.join(missing)}")
-        (copy / "mutants.toml").write_text(
-            CONFIG.format(modules=paths, timeout=timeout, python=sys.executable, tests=" ".join(tests))
-        )
+
+        def configure(tests: Sequence[str], timeout: float) -> None:
+            named = " ".join(f"tests/{test}" for test in tests)
+            settings = CONFIG.format(modules=paths, timeout=timeout, python=sys.executable, tests=named)
+            (copy / "mutants.toml").write_text(settings)
+
+        configure(area.tests, timeout)
         environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
 
         def run(*command: str) -> str:
@@ -119,6 +148,11 @@ def survivors(name: str, timeout: float, sample: int | None) -> list[str]:
         print(f"== {name}: {chosen} changes to try", flush=True)
         run("cosmic-ray", "baseline", "mutants.toml")
         run("cosmic-ray", "exec", "mutants.toml", "mutants.sqlite")
+        if area.more:  # once more, those that survived
+            configure(area.more, 10 * timeout)
+            with sqlite3.connect(copy / "mutants.sqlite") as connection:
+                connection.execute("DELETE FROM work_results WHERE test_outcome = 'SURVIVED'")
+            run("cosmic-ray", "exec", "mutants.toml", "mutants.sqlite")
         report = run("cr-report", "--surviving-only", "--show-diff", "mutants.sqlite")
     return report.split("[job-id]")
 
