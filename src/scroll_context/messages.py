@@ -22,7 +22,7 @@ class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
     id: str
     name: str
     arguments: dict[str, Any] | str = {}
-    provider: str = ""  # who wrote `opaque`; nobody else is sent it
+    provider: str = ""  # that wrote `opaque`; it is sent to no other
     opaque: dict[str, Any] = {}
 
     @property
@@ -63,7 +63,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ToolSpec(msgspec.Struct, frozen=True):
-    """A tool as the model is told of it; `parameters` is a JSON schema of type object."""
+    """A tool as the model sees it; `parameters` is a JSON schema of type object."""
 
     name: str
     description: str

@@ -276,7 +276,7 @@ class Agent(Generic[T]):
         return None
 
     def _count_plan(self, event: Event) -> None:
-        """A context may have asked the model for a summary of what left the view; that counts."""
+        """Count the usage of a context that asked the model for a summary of evicted turns."""
         if event.kind == Kind.EVICTION and "usage" in event.metadata:
             self.totals.add(msgspec.convert(event.metadata["usage"], Usage), event.metadata.get("cost"))
 

@@ -68,7 +68,7 @@ def note(text: str) -> None:
 def with_options(text: str) -> str:
     """A text of ours in which each command in backquotes works as it is printed.
 
-    Whoever writes `scroll show 7` need not know which store was named on the command line: the options that both
+    A text that says `scroll show 7` need not know which store was named on the command line: the options that both
     commands have, and that this one was given, are added here.
     """
     here = click.get_current_context(silent=True)
@@ -200,7 +200,7 @@ def wrapped(text: str, margin: int, width: int | None = None) -> str:
 
 @contextlib.contextmanager
 def progress(label: str) -> Iterator[Progress | None]:
-    """A bar on stderr for work that takes its time; None when nobody is watching."""
+    """A bar on stderr for work that takes its time; None when stderr is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return

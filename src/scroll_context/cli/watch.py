@@ -1,4 +1,4 @@
-"""An agent at work, as a person watches it: what it says, its cells, what they printed, what left the view.
+"""An agent at work, as a person watches it: what it says, its cells, what they printed, what was evicted.
 
 `Screen` is the only way to the console, and makes everything that it prints safe. `Watch` is told of every event when
 it is recorded and of every piece of text as it arrives. It shows bounded parts; the log has everything, and each cell

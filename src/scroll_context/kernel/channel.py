@@ -1,9 +1,9 @@
 """The worker's end of the wire: who waits for which message, in one or in many threads.
 
-There is no reading thread. Whoever waits reads: the first waiter takes the socket, hands what arrives for others
-to them, and passes the turn on when it has its own. So an empty round trip costs no thread switch, and thirty
+There is no reading thread. A thread that waits also reads: the first one takes the socket, hands what arrives for
+others to them, and passes the turn on when it has its own. So an empty round trip costs no thread switch, and thirty
 threads of a cell can wait for thirty capabilities at once. Messages are sent whole, under a lock, and an
-interrupt never cuts one in two (see `interrupts`). An answer that nobody waits for any more is dropped.
+interrupt never cuts one in two (see `interrupts`). An answer that no thread waits for any more is dropped.
 
 As in all modules of the worker, what is needed from others is imported by name: a cell that sets `threading.Lock`
 to None breaks its own threads only.

@@ -107,7 +107,7 @@ class Connection:
             raise KernelDied("the kernel process does not read what is sent to it")
 
     def close(self) -> None:
-        """Wake whoever sends or receives, and free the descriptor once nobody sends any more."""
+        """Wake the threads that send or receive, and free the descriptor when no thread sends any more."""
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
         with self._sending:
@@ -226,7 +226,7 @@ class Broker:
             try:
                 self._run(*task)
             except KernelDied:
-                self._process.kill()  # whoever reads from it learns of it there
+                self._process.kill()  # the thread that reads from it sees the end
             with self._lock:
                 self._taken -= 1
 

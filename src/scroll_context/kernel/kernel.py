@@ -206,7 +206,7 @@ class Kernel:
 
     def close(self) -> None:
         """End the process, and the cell that it may be running. What was not saved is gone."""
-        self._started = False  # whoever waits for a turn gets none
+        self._started = False  # threads that wait for a turn get none
         while True:
             worker = self._worker
             if worker is not None:

@@ -34,7 +34,7 @@ _FORK_SECONDS = 10.0
 
 
 class SpawnRequest(msgspec.Struct, frozen=True):
-    """What a new worker is told before it enters the jail; its socket comes along as a descriptor."""
+    """The settings of a new worker, sent before it enters the jail; its socket comes along as a descriptor."""
 
     spec: JailSpec
     allow_unsandboxed: bool  # whether the host's environment permits tier `none`

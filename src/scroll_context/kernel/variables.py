@@ -36,7 +36,7 @@ from scroll_context.kernel.worker_process import WorkerProcess
 _MOST = 20_000  # variables; what a process claims beyond that pushes out the oldest
 _CELLS_BEHIND = 64  # cells that a variable is remembered to derive from, the newest ones
 _SPANS_SHOWN = 2
-_LOOP_BYTES = 4096  # a larger value is told of even if a loop bound it
+_LOOP_BYTES = 4096  # a larger value is listed even if a loop bound it
 _FUNCTIONS_CHARS = 600
 _INLINE_BYTES = 1024
 _PIECE = 4 << 20
@@ -293,7 +293,7 @@ def _functions_line(callables: Sequence[Variable], limit: int) -> str:
 
 
 def spans(seqs: Iterable[int], most: int) -> str:
-    """Sorted numbers as ranges: `3-5, 9`. Past `most` ranges only the count is told."""
+    """Sorted numbers as ranges: `3-5, 9`. Past `most` ranges only their count is given."""
     runs: list[list[int]] = []
     for seq in sorted(seqs):
         if runs and seq == runs[-1][1] + 1:

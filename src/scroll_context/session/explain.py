@@ -244,7 +244,7 @@ def _copied(context: WindowedContext) -> WindowedContext:
 
 
 def _departures(context: WindowedContext | None, before: list[Event]) -> tuple[Departure, ...]:
-    """What left the view. Where a context shows no index, an index line is not where the model can find it."""
+    """The events that are no longer in the view. A context without an index has no index lines to find them by."""
     if context is None:
         return ()
     left = departures(before, context.view)

@@ -69,7 +69,7 @@ class AskModel(msgspec.Struct, frozen=True):
 class Ask:
     """The sub-model calls of one session. Safe to use from several threads.
 
-    Of a bare function nobody knows which model it asks; its answers are reused only by this object.
+    Which model a bare function asks is not known, so its answers are reused only by this object.
     """
 
     def __init__(

@@ -197,7 +197,7 @@ class McpMount:
     # the connection, all of it on the loop --------------------------------------------------------------
 
     async def _linked(self) -> "_Link":
-        """The connection, made anew when there is none."""
+        """The connection; a new one when there is none."""
         async with self._linking:
             if self._closed:
                 raise self._was_closed()

@@ -3,7 +3,7 @@
 The stretch is cut into as many parts as sentences fit, each part gives its best sentence, and what room is left goes
 round once more. A sentence is telling when it has the words that recur in the stretch without being everywhere in it,
 and names, numbers and dates; words that an earlier choice has said count less, and near-duplicates are folded into the
-first of them. Nothing is written anew: each sentence stands with the seq that it comes from.
+first of them. No sentence is written by us: each one stands with the seq that it comes from.
 """
 
 import math

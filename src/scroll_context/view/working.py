@@ -165,7 +165,7 @@ class WorkingView:
                 f"event {event.seq} came after event {self.last_seq}: a view takes events in the order of their seqs. "
                 "Nothing was changed; rebuild the view with WorkingView.replay(log)."
             )
-        if event.is_erased and event.kind in BOOKKEEPING:  # a plan or a setting that nobody can read any more
+        if event.is_erased and event.kind in BOOKKEEPING:  # a plan or a setting that cannot be read any more
             self.last_seq = event.seq
             return
         if self.version >= 2 and event.payload is not None and _is_whole(event.content, event.payload):

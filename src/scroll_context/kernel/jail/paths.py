@@ -160,7 +160,7 @@ def space_used(folder: str) -> int:
 
 
 def remove_scratch(folder: str) -> None:
-    """Remove the folder and all that is in it, once nobody writes to it any more.
+    """Remove the folder and all that is in it, once no process writes to it any more.
 
     Each folder inside is moved up to the top before it is emptied, so that no path grows.
     """
