@@ -41,6 +41,7 @@ AREAS = {
             "store/test_private.py",
             "store/test_read_only.py",
             "store/test_log.py",
+            "store/test_rows.py",
             "store/test_log_turns.py",
             "store/test_log_connections.py",
             "store/test_close_under_use.py",

@@ -21,6 +21,7 @@ from scroll_context.store.schema import ALL_COLUMNS
 INLINE_LIMIT = 32 * 1024  # bytes of UTF-8 a row may hold
 PREVIEW = 2_000  # characters of an externalised body that stay in the row
 METADATA_LIMIT = 8 << 20  # bytes of JSON
+LONGEST_ID = 1_000  # characters of the name of a session, an agent or a task
 ERASED = "[erased]"  # the content of an erased row
 ERASED_METADATA = '{"erased":true}'
 
@@ -183,6 +184,10 @@ def _check(draft: Draft) -> None:
             value = getattr(draft, field)
             if value is not None and (not isinstance(value, int) or abs(value) >= 1 << 63):
                 raise BadInput(f"{field} must be a whole number of at most 64 bits, not {value!r:.80}")
+    if len(draft.session_id) + len(draft.agent_id) + len(draft.task_id) > LONGEST_ID:
+        for field in ("session_id", "agent_id", "task_id"):
+            if len(value := getattr(draft, field)) > LONGEST_ID:
+                raise BadInput(f"{field} has {len(value):,} characters, more than {LONGEST_ID:,}: {value[:40]!r}…")
     if not draft.kind:
         raise BadInput("an event needs a kind")
     if draft.payload is not None and not is_digest(draft.payload.digest):
