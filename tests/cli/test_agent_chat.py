@@ -18,7 +18,7 @@ from terminal import Terminal, script, wait_for
 from scroll_context.agent.agent import Agent
 from scroll_context.cli.agent import AgentOptions, stoppable
 from scroll_context.cli.chat import Chat
-from scroll_context.cli.watch import Consent, Screen, Watch
+from scroll_context.cli.screen import Consent, Screen, Watch
 from scroll_context.events import Event, Kind
 from scroll_context.models import Request, ScriptedModel, exec_cell
 from scroll_context.models.scripted import Answer

@@ -10,7 +10,7 @@ from openai_server import streamed, text_deltas
 from provider_server import Exchange, Play, ProviderServer
 from terminal import Terminal, script
 
-from scroll_context.cli.watch import paragraphs
+from scroll_context.cli.screen import paragraphs
 from scroll_context.models import exec_cell
 
 LONG = "\n".join(f"value_{number} = {number}" for number in range(20)) + "\nfor n in range(30):\n    print('line', n)"

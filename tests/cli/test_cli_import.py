@@ -274,3 +274,30 @@ def test_the_command_line_knows_every_format() -> None:
     from scroll_context.importers.messages import Format
 
     assert tuple(Format) == FORMATS
+
+
+def test_everything_on_this_machine_is_shown_and_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from click.testing import CliRunner
+
+    from scroll_context.cli.importing import import_
+
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "SCROLL_STORE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    project = tmp_path / ".claude" / "projects" / "-api"
+    project.mkdir(parents=True)
+    line = {"type": "user", "uuid": "u1", "sessionId": "s1", "cwd": "/api", "timestamp": "2026-03-01T09:30:00Z",
+            "message": {"role": "user", "content": "DB_PASSWORD=hunter2"}}  # fmt: skip
+    (project / "s1.jsonl").write_text(json.dumps(line) + "\n{torn\n")
+    run = CliRunner().invoke
+    shown = run(import_, ["--all", "--dry-run"])
+    assert shown.exit_code == 0 and "Claude Code" in shown.output and not (tmp_path / ".scroll").exists()
+    done = run(import_, ["--all"])
+    assert done.exit_code == 0 and "s1.jsonl:2: not JSON" in done.output
+    assert "1 messages read, 1 that cannot be read; 1 events added" in done.output
+    assert "secrets replaced: 1 .env line" in done.output
+    (found,) = json.loads(run(import_, ["--all", "--json"]).stdout)
+    assert (found["assistant"], found["files"], found["added"], found["errors"]) == ("Claude Code", 1, 0, [])
+    assert run(import_, []).exit_code == 2 and run(import_, ["--all", "x.jsonl"]).exit_code == 2

@@ -35,7 +35,7 @@ from scroll_context.errors import BadInput, ModelError, UnknownSeq
 
 if TYPE_CHECKING:
     from scroll_context.agent.agent import Agent, Limits, Run
-    from scroll_context.cli.watch import Consent
+    from scroll_context.cli.screen import Consent
     from scroll_context.events import Scope
     from scroll_context.models import Model
     from scroll_context.session.session import AnyTool, Reach, Session
@@ -318,7 +318,7 @@ def _work(
 ) -> None:
     """Run an agent until it ends, show it at work, and print what came of it."""
     from scroll_context.agent.agent import Agent
-    from scroll_context.cli.watch import Consent, Screen, Watch
+    from scroll_context.cli.screen import Consent, Screen, Watch
 
     model, asked = models
     screen = Screen(err=True)

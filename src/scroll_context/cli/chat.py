@@ -19,7 +19,7 @@ from scroll_context.agent.agent import Agent
 from scroll_context.cli.agent import AgentOptions, open_session, reach_text, stoppable
 from scroll_context.cli.options import Place
 from scroll_context.cli.output import note, one_line, print_table, with_options
-from scroll_context.cli.watch import Consent, Screen, Watch
+from scroll_context.cli.screen import Consent, Screen, Watch
 from scroll_context.errors import ScrollError
 from scroll_context.events import Event, Kind
 from scroll_context.models import Model

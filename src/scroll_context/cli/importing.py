@@ -2,12 +2,12 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from scroll_context.cli.options import FILE, Place, json_option, lock_timeout_option, store_option
-from scroll_context.cli.output import Command, echo, note, print_document, progress, visible
+from scroll_context.cli.output import Command, echo, note, print_document, print_table, progress, visible
 from scroll_context.errors import BadInput, IndexUnavailable, UnreadableMessages
 
 if TYPE_CHECKING:
@@ -15,28 +15,18 @@ if TYPE_CHECKING:
     from scroll_context.store.store import Store
 
 
-FORMATS = (
-    "jsonl",
-    "json",
-    "export",
-    "claude-code",
-    "codex",
-    "gemini",
-    "opencode",
-    "cursor",
-    "cursor-agent",
-    "qwenpaw",
-    "chatgpt",
-    "slack",
-    "whatsapp",
-    "markdown",
-    "text",
-    "csv",
-)  # fmt: skip - the values of importers.messages.Format, which a start of the command line must not import
+LISTED = 20  # faults of an assistant's files that are shown
+
+FORMATS = tuple(  # the values of importers.messages.Format, which a start of the command line must not import
+    """jsonl json export claude-code codex gemini opencode cursor cursor-agent qwenpaw chatgpt slack whatsapp markdown
+    text csv""".split()
+)
 
 
 @click.command("import", cls=Command)
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=FILE)
+@click.argument("files", metavar="FILE...", nargs=-1, type=FILE)
+@click.option("--all", "everything", is_flag=True, help="Import what the assistants on this machine have kept.")
+@click.option("--dry-run", is_flag=True, help="With --all: only show what there is.")
 @click.option(
     "--session",
     metavar="ID",
@@ -61,9 +51,11 @@ FORMATS = (
 @store_option
 @lock_timeout_option
 @json_option
+@click.pass_context
 def import_(
-    files: tuple[Path, ...], session: str, agent: str, task: str, kind: str, layout: str | None, skip_bad: bool,
-    into: str, redact: bool, keep_secrets: bool, trust: bool, store: Place, lock_timeout: float, as_json: bool,
+    context: click.Context, files: tuple[Path, ...], everything: bool, dry_run: bool, session: str, agent: str,
+    task: str, kind: str, layout: str | None, skip_bad: bool, into: str,
+    redact: bool, keep_secrets: bool, trust: bool, store: Place, lock_timeout: float, as_json: bool,
 ) -> None:  # fmt: skip
     """Add messages to a store; creates the store if there is none.
 
@@ -75,6 +67,10 @@ def import_(
     adds what is new. A file with a bad line is not imported at all, unless --skip-bad is given. A session that another
     source has begun is not added to, unless --into is given: the file's own gets another name.
 
+    --all finds the histories of Claude Code, Codex, the Gemini CLI, opencode, Cursor and QwenPaw, shows how many, how
+    large and how old they are, and imports them into ~/.scroll, unless --store or SCROLL_STORE names another store.
+    Run again, it reads what was added since.
+
     An export of somebody else is text to read. Its snapshots, forks and settings take effect only with --trust, which
     also restores the same addresses and hashes in a new store.
 
@@ -82,10 +78,22 @@ def import_(
     Examples:
       scroll import chat.jsonl
       scroll import *.json --agent helper
-      scroll import ~/.claude/projects/*/*.jsonl
+      scroll import --all --dry-run
+      scroll import --all
       my-exporter | scroll import - --session monday
       scroll import history.jsonl.gz --store ./copy --trust
     """
+    if everything:
+        if files or session or agent or task or into or layout or trust:
+            raise click.UsageError("--all takes no files and no options about them")
+        if context.get_parameter_source("store") is click.core.ParameterSource.DEFAULT:
+            store = Path.home() / ".scroll"
+        _import_all(store, redact=not keep_secrets, dry_run=dry_run, lock_timeout=lock_timeout, as_json=as_json)
+        return
+    if not files:
+        raise click.UsageError("name files, or import what the assistants here have kept with --all")
+    if dry_run:
+        raise click.UsageError("--dry-run goes with --all")
     from scroll_context.importers.messages import Format
     from scroll_context.importers.run import ImportOptions
 
@@ -112,6 +120,77 @@ def import_(
         raise click.exceptions.Exit(1)
 
 
+def _import_all(store: Place, *, redact: bool, dry_run: bool, lock_timeout: float, as_json: bool) -> None:
+    """Show what the assistants on this machine have kept, and import it."""
+    from scroll_context.importers.installed import capture_all, installed
+    from scroll_context.importers.run import ImportOptions
+
+    histories = installed()
+    if not as_json:
+        if not histories:
+            note("no assistant has kept a history where one is known to; name the files instead")
+        rows = [(one.assistant, f"{len(one.files):,}", _size(one.bytes), one.first, one.last) for one in histories]
+        print_table(("assistant", "files", "size", "first", "last"), rows, numeric=("files", "size"))
+    totals = {one.assistant: _Total() for one in histories}
+    if histories and not dry_run:
+        run = _Run(store, ImportOptions(), lock_timeout)
+        try:
+            for one in histories:
+                with progress(f"importing {one.assistant}") as bar:
+                    told = totals[one.assistant].add
+                    capture_all(run.opened(), one.files, redact=redact, wait=5.0, progress=bar, told=told)
+            run.index()
+        finally:
+            run.close()
+    if as_json:
+        import msgspec
+
+        shown = [msgspec.structs.asdict(one) | totals[one.assistant].shown(dry_run) for one in histories]
+        print_document([{**one, "files": len(one["files"])} for one in shown])
+    elif not dry_run:
+        for name, total in totals.items():
+            total.tell(name, store)
+    if any(total.errors for total in totals.values()):
+        raise click.exceptions.Exit(1)
+
+
+class _Total:
+    """What came of the files of one assistant."""
+
+    def __init__(self) -> None:
+        self.messages = self.added = self.known = self.bad = 0
+        self.redacted: dict[str, int] = {}
+        self.errors: list[str] = []
+
+    def add(self, report: "ImportReport") -> None:
+        self.messages += report.messages
+        self.added += report.added
+        self.known += report.known
+        self.bad += report.bad
+        for kind, count in report.redacted.items():
+            self.redacted[kind] = self.redacted.get(kind, 0) + count
+        _list_faults(report.file, tuple((fault.line, fault.reason) for fault in report.faults), report.bad)
+        if report.error or report.left:
+            self.errors.append(f"{report.file}: {report.error or report.left}")
+
+    def shown(self, is_dry: bool) -> "dict[str, Any]":
+        return {} if is_dry else dict(vars(self))
+
+    def tell(self, name: str, store: Place) -> None:
+        for error in self.errors[:LISTED]:
+            note(visible(error))
+        bad = f", {self.bad:,} that cannot be read" if self.bad else ""
+        redacted = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self.redacted.items()))
+        echo(
+            f"{name}: {self.messages:,} messages read{bad}; {self.added:,} events added to {store}, "
+            f"{self.known:,} were there already" + (f"; secrets replaced: {redacted}" if redacted else "")
+        )
+
+
+def _size(count: int) -> str:
+    return f"{count / (1 << 20):,.1f} MiB" if count >= 1 << 20 else f"{count / (1 << 10):,.1f} KiB"
+
+
 class _Run:
     """The files of one command line. The store is opened, or created, when the first sound file is met."""
 
@@ -133,7 +212,7 @@ class _Run:
                 with progress(f"checking {label}") as bar:
                     file.check(bar)
                 with progress(f"importing {label}") as bar:
-                    return file.write(self._opened(), bar)
+                    return file.write(self.opened(), bar)
         except UnreadableMessages as error:
             _list_faults(label, error.faults, error.bad)
             others = "; --skip-bad imports the others" if error.good else ""
@@ -155,7 +234,7 @@ class _Run:
         if self._store is not None:
             self._store.close()
 
-    def _opened(self) -> "Store":
+    def opened(self) -> "Store":
         from scroll_context.store.store import Store
 
         if self._store is None:

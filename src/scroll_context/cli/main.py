@@ -16,6 +16,10 @@ GROUP = "scroll_context.commands"
 
 COMMANDS = {  # name: (module and object, the first line of its help)
     "import": ("scroll_context.cli.importing:import_", "Add messages to a store; creates the store if there is none."),
+    "watch": (
+        "scroll_context.cli.watching:watch",
+        "Follow the histories of coding assistants as they grow.",
+    ),
     "search": ("scroll_context.cli.reading:search", "Find events by their words, best first."),
     "show": ("scroll_context.cli.reading:show", "Show the event at an address, or a range of them."),
     "get": ("scroll_context.cli.reading:get", "Write the bytes of an event: its payload, or its text."),

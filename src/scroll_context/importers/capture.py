@@ -24,6 +24,7 @@ from scroll_context.errors import BadInput, SessionBusy, StoreLocked
 from scroll_context.events import IMPORTED
 from scroll_context.importers.formats import Renamed, detect, is_one_value, read_on
 from scroll_context.importers.messages import Fault, Format, Imported
+from scroll_context.importers.run import BATCH_EVENTS as IMPORT_BATCH
 from scroll_context.importers.run import (
     LISTED,
     ImportFile,
@@ -40,7 +41,7 @@ from scroll_context.store.store import Store
 
 FOLDER = "captured"  # in a store
 WAIT = 0.1  # seconds that a capture waits for a lease
-BATCH_EVENTS = 500
+BATCH_EVENTS = 500  # of a run with a budget
 BATCH_BYTES = 4 << 20
 _TAIL = 512  # bytes before a position, by which the file is recognised
 _CALLS = 200  # tool calls of a session that may still get a result
@@ -97,6 +98,7 @@ class _Run:
         self.left = ""
         self._wait = wait
         self._deadline = None if budget is None else time.monotonic() + budget
+        self._batch = IMPORT_BATCH if budget is None else BATCH_EVENTS
         self._redact = redact
         self._redactor = Redactor() if redact else None
         self._replaced: Counter[str] = Counter()
@@ -138,11 +140,11 @@ class _Run:
             try:
                 file.check()
             except BadInput:
-                if not file.messages:  # there is nothing in it yet
-                    return
-                raise
-            self._add(file.write(self.store))
-        cursor.stamp = stamp
+                if file.messages:
+                    raise
+            else:
+                self._add(file.write(self.store))
+        cursor.stamp = stamp  # of a file without messages too
         self._save(kept, cursor, path)
 
     def _add(self, report: ImportReport) -> None:
@@ -172,7 +174,7 @@ class _Run:
                 continue
             batch.append(item)
             size += sum(len(p.draft.content) + (len(p.attachment.body) if p.attachment else 0) for p in item.pieces)
-            if len(batch) >= BATCH_EVENTS or size >= BATCH_BYTES:
+            if len(batch) >= self._batch or size >= BATCH_BYTES:
                 yield batch
                 batch, size = [], 0
         yield batch
