@@ -54,6 +54,7 @@ def test_every_command_works_on_an_encrypted_store(encrypted: Any, folder: Path,
 def test_refusals_name_the_remedy(encrypted: Any, filled: Any, folder: Path, elsewhere: Path, tmp_path: Path) -> None:
     again = encrypted("encrypt")
     assert again.exit_code == 1 and "encrypted already" in again.stderr
+    assert "has no keys of Scroll" in encrypted("encrypt", "--store", "postgresql://nowhere/x").stderr
     assert "takes no name" in encrypted("key", "show", "x").stderr
     assert "name the sessions" in encrypted("key", "destroy").stderr
     assert "--yes" in encrypted("key", "destroy", "long").stderr

@@ -82,3 +82,13 @@ def test_scan_finds_secrets_and_erases_them_when_told(filled: Any, folder: Path)
     done = filled("scan", "--erase", "--yes", "--json")
     assert done.exit_code == 0 and json.loads(done.stdout)[0]["seq"] == seq
     assert filled("scan").exit_code == 0
+
+
+def test_a_service_erases_what_is_due(filled: Any, process: Any, folder: Path) -> None:
+    pytest.importorskip("mcp")
+    recorded_long_ago(folder, [Draft(content="an old word")], 40)
+    service = process("mcp", "--retention", "30d")  # whose client says nothing, and is gone at once
+    service.communicate(timeout=60)
+    with Store(folder) as store:
+        assert store.log.get(31).is_erased and store.log.get(32).metadata["rule"]["older_than"] == 30 * 86_400
+    assert filled("mcp", "--retention", "long").exit_code == 2

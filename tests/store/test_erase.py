@@ -413,7 +413,7 @@ def test_what_a_killed_erasure_left_to_do_survives_a_salvage(store: Store, folde
     seq = store.append(Draft(content=f"the code is {SECRET}\n" * 5_000))
     digest = store.log.get(seq).payload
     assert digest is not None
-    _erase_rows(store.log, [seq], [digest.digest], "request", "me")  # killed here
+    _erase_rows(store.log, [seq], [digest.digest], {"reason": "request", "by": "me"})  # killed here
     store.close()
     salvage(folder)
     assert holding(folder, SECRET)

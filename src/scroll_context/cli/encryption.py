@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from scroll_context.cli.forgetting import ask
-from scroll_context.cli.options import FILE, json_option, open_log, open_store, store_option
+from scroll_context.cli.options import FILE, Place, json_option, open_log, open_store, store_option
 from scroll_context.cli.output import Command, echo, note, print_document, progress, utf8
 from scroll_context.errors import BadInput
 
@@ -20,7 +20,7 @@ _APART = "Keep copies of the master key and of the key ring, apart from every ba
 @click.command(cls=Command)
 @store_option
 @json_option
-def encrypt(store: Path, as_json: bool) -> None:
+def encrypt(store: Place, as_json: bool) -> None:
     """Encrypt the payloads and saved variables of a store.
 
     The master key is that of SCROLL_MASTER_KEY, SCROLL_MASTER_KEY_FILE or SCROLL_MASTER_KEY_COMMAND, else of
@@ -33,6 +33,7 @@ def encrypt(store: Path, as_json: bool) -> None:
     """
     from scroll_context.store.encryption import encrypt_store
 
+    store = _folder(store)
     open_log(store).close()  # refuse what is no store before a key is made
     master = _master_key()
     with progress("encrypting") as bar:
@@ -57,7 +58,7 @@ def encrypt(store: Path, as_json: bool) -> None:
 @store_option
 @json_option
 def key(
-    action: str, sessions: tuple[str, ...], target: Path | None, by: str, yes: bool, store: Path, as_json: bool
+    action: str, sessions: tuple[str, ...], target: Path | None, by: str, yes: bool, store: Place, as_json: bool
 ) -> None:
     """Show, rotate, destroy or replace the keys of an encrypted store.
 
@@ -78,12 +79,20 @@ def key(
         )
     if action == "rotate":
         _rotate(target, as_json)
-    elif action == "show":
+        return
+    store = _folder(store)
+    if action == "show":
         _show(store, as_json)
     elif action == "destroy":
         _destroy(store, sessions, utf8(by), yes, as_json)
     else:
         _replace_lost(store, yes, as_json)
+
+
+def _folder(store: Place) -> Path:
+    if isinstance(store, Path):
+        return store
+    raise BadInput("a shared store has no keys of Scroll; use the encryption of its server and bucket")
 
 
 def _master_key() -> "MasterKey":

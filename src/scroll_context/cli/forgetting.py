@@ -13,6 +13,7 @@ from scroll_context.cli.options import (
     agent_option,
     json_option,
     open_store,
+    parse_age,
     session_option,
     store_option,
     task_option,
@@ -142,7 +143,10 @@ def _listed(seqs: tuple[int, ...]) -> str:
 
 
 @click.command(cls=Command)
-@click.option("--older-than", "age", metavar="AGE", required=True, help="As 90d, 12h or 4w, since it was recorded.")
+@click.option(
+    "--older-than", "age", metavar="AGE", required=True, callback=parse_age,
+    help="As 90d, 12h or 4w, since it was recorded.",
+)  # fmt: skip
 @click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Only this kind; may be repeated.")
 @session_option
 @agent_option
@@ -152,8 +156,8 @@ def _listed(seqs: tuple[int, ...]) -> str:
 @store_option
 @json_option
 def retention(
-    age: str, kinds: tuple[str, ...], session: str | None, agent: str | None, task: str | None, apply: bool, by: str,
-    store: Place, as_json: bool,
+    age: dt.timedelta, kinds: tuple[str, ...], session: str | None, agent: str | None, task: str | None, apply: bool,
+    by: str, store: Place, as_json: bool,
 ) -> None:  # fmt: skip
     """Erase what was recorded long ago.
 
@@ -165,10 +169,9 @@ def retention(
       scroll retention --older-than 365d
       scroll retention --older-than 30d --kind tool_result --kind artifact --apply
     """
-    period = _age(age)
     with open_store(store) as opened, progress("erasing") as bar:
         report = opened.expire(
-            period, kinds=kinds, session_id=session, agent_id=agent, task_id=task, by=utf8(by), dry_run=not apply,
+            age, kinds=kinds, session_id=session, agent_id=agent, task_id=task, by=utf8(by), dry_run=not apply,
             progress=bar,
         )  # fmt: skip
     if as_json:
@@ -182,13 +185,6 @@ def retention(
         )
     if report.unfinished:
         note(f"not every file is clean yet: {report.unfinished}")
-
-
-def _age(text: str) -> dt.timedelta:
-    units = {"h": "hours", "d": "days", "w": "weeks"}
-    if not text[:-1].isdecimal() or text[-1:] not in units:
-        raise click.BadParameter(f"{text!r} is not an age; write 90d, 12h or 4w", param_hint="--older-than")
-    return dt.timedelta(**{units[text[-1]]: int(text[:-1])})
 
 
 @click.command(cls=Command)

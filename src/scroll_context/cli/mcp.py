@@ -1,5 +1,7 @@
 """The command that serves a store to coding assistants over MCP."""
 
+import contextlib
+import datetime as dt
 import os
 import secrets
 import socket
@@ -8,7 +10,7 @@ from typing import Literal
 
 import click
 
-from scroll_context.cli.options import FILE, Place, open_store, store_option
+from scroll_context.cli.options import FILE, Place, open_store, parse_age, store_option
 from scroll_context.cli.output import Command, note
 from scroll_context.errors import BadInput
 
@@ -30,13 +32,17 @@ TOKEN = "SCROLL_MCP_TOKEN"
     "--reach", type=click.Choice(["task", "all"]), default="task", show_default=True,
     help="Reach this project only, or the whole store.",
 )  # fmt: skip
+@click.option(
+    "--retention", metavar="AGE", callback=parse_age,
+    help="Once a day, erase what was recorded longer ago: 90d, 12h or 4w.",
+)  # fmt: skip
 @click.option("--http", is_flag=True, help="Serve over HTTP instead of standard input and output.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on, with --http.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8377, show_default=True, help="The port, with --http.")
 @click.option("--name", "names", multiple=True, metavar="HOST", help="A further name that HTTP clients may use.")
 def mcp(
-    store: Place, project: Path, task: str | None, reach: Literal["task", "all"], http: bool, host: str, port: int,
-    names: tuple[str, ...],
+    store: Place, project: Path, task: str | None, reach: Literal["task", "all"],
+    retention: dt.timedelta | None, http: bool, host: str, port: int, names: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Serve the store to a coding assistant over MCP.
 
@@ -58,8 +64,9 @@ def mcp(
             "Install it with: pip install 'scroll-context[mcp]'"
         ) from error
     from scroll_context.project import project_task
+    from scroll_context.store.retention import Retention
 
-    with open_store(store) as opened:
+    with open_store(store) as opened, Retention(opened, retention) if retention else contextlib.nullcontext():
         client = "" if http else os.environ.get(CLIENT_SESSION, "")
         server = RecallServer(opened, task=task or project_task(project), reach=reach, client_session=client)
         if not http:

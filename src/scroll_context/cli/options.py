@@ -60,6 +60,16 @@ def parse_time(_: click.Context, __: click.Parameter, text: str | None) -> str |
     return text if moment.tzinfo is None else moment.astimezone(dt.UTC).isoformat()
 
 
+def parse_age(_: click.Context, __: click.Parameter, text: str | None) -> dt.timedelta | None:
+    """`90d`, `12h` or `4w`."""
+    if text is None:
+        return None
+    units = {"h": "hours", "d": "days", "w": "weeks"}
+    if not text[:-1].isdecimal() or text[-1:] not in units:
+        raise click.BadParameter(f"{text!r} is not an age; write 90d, 12h or 4w")
+    return dt.timedelta(**{units[text[-1]]: int(text[:-1])})
+
+
 def _store_before_the_command(ctx: click.Context, parameter: click.Parameter, value: Place) -> Place:
     """`scroll --store DIR COMMAND` means the same as `scroll COMMAND --store DIR`, which wins."""
     before = ctx.find_root().params.get("store")

@@ -22,7 +22,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -133,11 +133,13 @@ def erase(
     copies: bool = False,
     dry_run: bool = False,
     related: bool = True,
+    rule: dict[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> ErasureReport:
     """Erase these events, and with `copies` also those that repeat their words. `words` are looked for besides.
 
-    Without `related`, nothing but these events: neither copies nor saved variables are looked for.
+    Without `related`, nothing but these events: neither copies nor saved variables are looked for. `rule` is kept with
+    the record.
     """
     if reason not in REASONS:
         raise BadInput(f"a reason is one of {', '.join(REASONS)}, not {reason!r:.40}: the log keeps no free text here")
@@ -163,7 +165,8 @@ def erase(
     report = msgspec.structs.replace(report, payloads=len(gone), payload_bytes=size)
     if dry_run or (not chosen and reason != "retention"):  # each run of a retention is recorded
         return report
-    seq, rechained = _erase_rows(store.log, sorted(chosen), gone, reason, by or getpass.getuser())
+    facts = {"reason": reason, "by": by or getpass.getuser()} | ({"rule": rule} if rule else {})
+    seq, rechained = _erase_rows(store.log, sorted(chosen), gone, facts)
     unfinished = finish(store, progress)
     return msgspec.structs.replace(report, seq=seq, rechained=rechained, unfinished=unfinished)
 
@@ -171,18 +174,19 @@ def erase(
 # changing the rows --------------------------------------------------------------------------------------
 
 
-def _erase_rows(log: EventLog, seqs: list[int], payloads: list[str], reason: str, by: str) -> tuple[int, int]:
+def _erase_rows(log: EventLog, seqs: list[int], payloads: list[str], facts: dict[str, Any]) -> tuple[int, int]:
     """Erase the rows and record it, all or nothing; the seq of the record and how many rows were chained anew."""
     with rewriting(log) as database:
         last, old_head = head_of(database, log.path)
         first_old = _blank(database, seqs)
         rechained, head = chain_anew(database, first_old) if first_old is not None else (0, old_head)
-        add_chores(database, payloads)
+        if seqs:
+            add_chores(database, payloads)
         draft = Draft(
             kind=Kind.ERASURE,
             session_id=STORE_SESSION,
             content=f"{len(seqs)} events were erased",
-            metadata={"spans": _spans(seqs), "reason": reason, "by": by, "rechained": rechained}
+            metadata={"spans": _spans(seqs), **facts, "rechained": rechained}
             | ({"old_head": old_head.hex(), "new_head": head.hex()} if rechained else {}),
         )
         database.execute(INSERT, prepare(draft, utc_now(), log.payloads).placed(last + 1, head))

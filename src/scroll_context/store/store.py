@@ -153,7 +153,12 @@ class Store:
     ) -> ErasureReport:
         """Erase what was recorded longer ago than this; each run is an event. Copies and variables are left alone."""
         seqs = due(self.log, older_than, kinds=kinds, session_id=session_id, agent_id=agent_id, task_id=task_id)
-        return erase(self, seqs, reason="retention", by=by, dry_run=dry_run, related=False, progress=progress)
+        chosen = {"session_id": session_id, "agent_id": agent_id, "task_id": task_id}
+        rule = {"older_than": older_than.total_seconds(), "kinds": [str(kind) for kind in kinds]}
+        rule |= {name: value for name, value in chosen.items() if value is not None}
+        return erase(
+            self, seqs, reason="retention", by=by, dry_run=dry_run, related=False, rule=rule, progress=progress
+        )  # fmt: skip
 
     def destroy_key(self, session_id: str, by: str = "") -> DestroyReport:
         """Make the payloads of a session unreadable for good, in every backup too; only in an encrypted store."""
