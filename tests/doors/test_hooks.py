@@ -56,14 +56,16 @@ class Desk:
     def call(self, tool: str, **arguments: Any) -> None:
         self.write("assistant", [{"type": "tool_use", "id": f"t{self.lines}", "name": tool, "input": arguments}])
 
-    def hook(self, event: str, *options: str, stdin: str | None = None, **fields: Any) -> str:
+    def hook(
+        self, event: str, *options: str, stdin: str | None = None, assistant: str = "claude-code", **fields: Any
+    ) -> str:
         given = {
             "hook_event_name": event, "session_id": SESSION, "transcript_path": str(self.transcript),
             "cwd": str(self.project), **fields,
         }  # fmt: skip
         environment = {**os.environ, "XDG_STATE_HOME": str(self.state)}
         environment.pop("CLAUDE_PROJECT_DIR", None)
-        command = [*SCROLL, "hook", "claude-code", "--store", str(self.store), *options]
+        command = [*SCROLL, "hook", assistant, "--store", str(self.store), *options]
         done = subprocess.run(
             command, input=json.dumps(given) if stdin is None else stdin, env=environment, capture_output=True,
             text=True, timeout=60, check=False,
@@ -150,6 +152,37 @@ def test_a_session_that_is_being_written_is_left_to_the_next_hook(desk: Desk) ->
         desk.hook("Stop")
         desk.hook("Stop")
     assert desk.captured() == ["First.", "Second."]
+    assert desk.faults == ""
+
+
+def test_codex_and_gemini_are_captured_too(desk: Desk, tmp_path: Path) -> None:
+    rollout = tmp_path / "rollout-1.jsonl"
+    message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Paint the barrier."}]}
+    lines = [("session_meta", {"id": "c-1", "cwd": str(desk.project)}), ("response_item", message)]
+    rollout.write_text(
+        "".join(
+            json.dumps({"timestamp": "2026-11-16T10:00:00Z", "type": kind, "payload": body}) + "\n"
+            for kind, body in lines
+        )
+    )
+    chat = tmp_path / "tmp" / "shop" / "chats" / "session-1.jsonl"
+    chat.parent.mkdir(parents=True)
+    (chat.parents[1] / ".project_root").write_text(str(desk.project))
+    head = {"sessionId": "g-1", "projectHash": "ab" * 32, "startTime": "2026-11-16T11:00:00Z", "kind": "main"}
+    said = {"id": "u1", "timestamp": "2026-11-16T11:00:01Z", "type": "user", "content": "Always ask before you paint."}
+    chat.write_text(json.dumps(head) + "\n" + json.dumps(said) + "\n")
+    assert desk.hook("Stop", assistant="codex", transcript_path=str(rollout)) == ""
+    wait_until(lambda: "Paint the barrier." in desk.said())
+    assert desk.hook("AfterAgent", assistant="gemini", transcript_path=str(chat)) == ""
+    wait_until(lambda: "Always ask before you paint." in desk.said())
+    started = json.loads(desk.hook("SessionStart", assistant="gemini", source="startup", session_id="g-2"))
+    told = started["hookSpecificOutput"]["additionalContext"]
+    assert "Always ask before you paint." in told.split("## Standing")[1]
+    cursor = json.loads(
+        desk.hook("sessionStart", assistant="cursor", conversation_id="x", cwd=None, transcript_path=None,
+                  workspace_roots=[str(desk.project)], session_id=None)
+    )  # fmt: skip
+    assert "Always ask before you paint." in cursor["additional_context"]
     assert desk.faults == ""
 
 

@@ -16,7 +16,6 @@ import sys
 from typing import Any
 
 ASSISTANTS = ("claude-code", "codex", "gemini", "cursor")
-CAPTURED = ("claude-code", "codex")  # whose transcripts can be read as they grow
 TOKENS = 1_500  # of the context that is handed over
 LEASE_SECONDS = 0.1  # how long a capture waits for a session that is being written; the next capture reads the rest
 ATTEMPTS = 20  # of a capture at the end of a session, after which no other may come for long
@@ -35,7 +34,7 @@ def main(arguments: list[str]) -> int:
         if "://" not in store and not os.path.isdir(store):
             raise ValueError(f"there is no store in {store}")
         name = str(event.get("hook_event_name", "")).lower()
-        if assistant in CAPTURED and (transcript := _transcript(event)):
+        if transcript := _transcript(event):
             _in_background(lambda: capture(store, transcript, ATTEMPTS if name == "sessionend" else 1))
         if name == "sessionstart":
             _answer(assistant, event, context(store, event, options["reach"], int(options["tokens"])))
