@@ -31,12 +31,9 @@ types: $(READY)  ## mypy --strict on both packages
 unit: $(READY)   ## the tests, on both cores
 	$(BIN)/pytest -n 2
 
-test-assistants: $(READY)  ## the tests with a real Claude Code, from the wheel claude-agent-sdk (160 MB)
-	@$(BIN)/python -m pip install --quiet --group assistants || echo "claude-agent-sdk cannot be had: its tests are skipped"
-	$(BIN)/pytest -rs tests/doors/test_claude_code.py
-
-test-long: $(READY)  ## the long forms of the tests that run a short one in make test: races, kills, cuts
-	SCROLL_LONG=1 $(BIN)/pytest -n 0 -s tests/shared
+test-assistants: $(READY)  ## the tests with a real Claude Code and a real Codex, from their wheels (300 MB)
+	@$(BIN)/python -m pip install --quiet --group assistants || echo "the assistants cannot be had: their tests are skipped"
+	$(BIN)/pytest -rs tests/doors/test_claude_code.py tests/doors/test_codex.py
 
 test-lowest:     ## the tests with every dependency at the floor that is promised; ARGS (for pytest) chooses a part
 	$(PYTHON) benchmarks/lowest.py $(ARGS)

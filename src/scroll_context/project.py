@@ -1,9 +1,12 @@
-"""The project that a coding assistant works in, as a task of the store."""
+"""The project that a coding assistant works in, as a task of the store, and the marks around what Scroll tells it."""
 
 import functools
 import hashlib
 import os
 import re
+
+OPENING, CLOSING = "<scroll-context>", "</scroll-context>"
+"""Around the text that an assistant is given at the start of a session, so that it is not captured as the user's."""
 
 
 def project_task(folder: "str | os.PathLike[str]") -> str:

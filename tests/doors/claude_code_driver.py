@@ -6,31 +6,26 @@ It runs where there is no network but loopback. The API is played here: it answe
 a file, calls Scroll's tools, and summarises when it is asked to compact. The test reads what this prints.
 """
 
-import fcntl
 import json
 import os
 import re
-import socket
-import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from anthropic_server import streamed
+from assistant_runs import PATIENCE, events, faults, loopback_up, recorded, scroll, wait_for
 from provider_server import Exchange, ProviderServer
 
 from scroll_context.events import Draft
 from scroll_context.project import project_task
 from scroll_context.store.store import Store
 
-SCROLL = [sys.executable, "-c", "from scroll_context.cli.main import main; main()"]
 ASKED = "Always indent with tabs. Please write notes.txt about the heron, we decided to keep it short."
 SEARCHED = "What do we know of the kingfisher?"
 LAST = "And what comes next, in one word?"
-PATIENCE = 60.0
 
 
 class Api:
@@ -85,19 +80,6 @@ def last_words(messages: list[dict[str, Any]]) -> tuple[str, list[str]]:
     return asked, results
 
 
-def recorded(store: Path) -> str:
-    with Store(store) as opened:
-        return "\n".join(event.content for event in opened.log.iterate())
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError("it did not come to pass")
-        time.sleep(0.05)
-
-
 def talk(claude: str, project: Path, environment: dict[str, str], prompts: list[str]) -> list[dict[str, Any]]:
     """Run Claude Code over these prompts, one after the other; what it printed."""
     allowed = ["--allowedTools", "Write,mcp__scroll__search,mcp__scroll__expand"]
@@ -121,13 +103,6 @@ def talk(claude: str, project: Path, environment: dict[str, str], prompts: list[
     return printed
 
 
-def loopback_up() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        request = struct.pack("16sh14x", b"lo", 0)
-        (flags,) = struct.unpack("16xh14x", fcntl.ioctl(any_socket, 0x8913, request))  # SIOCGIFFLAGS
-        fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh14x", b"lo", flags | 1))  # SIOCSIFFLAGS, IFF_UP
-
-
 def main(claude: str, folder: Path) -> dict[str, Any]:
     loopback_up()
     home, project, store = folder / "home", folder / "project", folder / "store"
@@ -144,13 +119,8 @@ def main(claude: str, folder: Path) -> dict[str, Any]:
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1",
     }  # fmt: skip
 
-    def scroll(*arguments: str) -> str:
-        done = subprocess.run([*SCROLL, *arguments], env=environment, capture_output=True, text=True, timeout=PATIENCE)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    report: dict[str, Any] = {"diff": scroll("install", "claude-code", "--yes", "--store", str(store))}
-    report["installed_again"] = scroll("install", "claude-code", "--yes", "--store", str(store))
+    report: dict[str, Any] = {"diff": scroll(environment, "install", "claude-code", "--yes", "--store", str(store))}
+    report["installed_again"] = scroll(environment, "install", "claude-code", "--yes", "--store", str(store))
     api = Api(store, project)
     with ProviderServer(api.play) as server:
         environment["ANTHROPIC_BASE_URL"] = server.url
@@ -161,22 +131,17 @@ def main(claude: str, folder: Path) -> dict[str, Any]:
         report["second_requests"] = api.requests
     wait_for(lambda: "Hello again." in recorded(store))
     report["wrote"] = (project / "notes.txt").read_text()
-    with Store(store) as opened:
-        report["events"] = [
-            {"seq": e.seq, "role": e.role, "kind": e.kind, "name": e.name, "content": e.content, "echo": e.is_echo,
-             "session": e.session_id, "task": e.task_id} for e in opened.log.iterate()
-        ]  # fmt: skip
-    report["doctor"] = json.loads(scroll("doctor", "--json"))["assistants"]
-    report["log"] = (home / ".local/state/scroll/hooks.log").read_text() if (
-        home / ".local/state/scroll/hooks.log").exists() else ""  # fmt: skip
+    report["events"] = events(store)
+    report["doctor"] = json.loads(scroll(environment, "doctor", "--json"))["assistants"]
+    report["log"] = faults(home)
 
     report["servers_before"] = json.loads(servers.read_text())
-    scroll("uninstall", "claude-code", "--yes")
+    scroll(environment, "uninstall", "claude-code", "--yes")
     report["servers_after"] = json.loads(servers.read_text())
     report["settings_untouched"] = settings.read_text() == original
-    scroll("install", "claude-code", "--yes", "--store", str(store))
+    scroll(environment, "install", "claude-code", "--yes", "--store", str(store))
     settings.write_text(settings.read_text().replace("false", "true"))
-    scroll("uninstall", "claude-code", "--yes")
+    scroll(environment, "uninstall", "claude-code", "--yes")
     report["settings_edited"] = settings.read_text() == original.replace("false", "true")
     return report
 

@@ -5,55 +5,20 @@ test-assistants` installs it). The model is played on loopback (claude_code_driv
 nothing else.
 """
 
-import importlib.util
 import json
-import os
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
+from assistant_runs import run_without_network
 from claude_code_driver import ASKED, LAST, SEARCHED
 
 from scroll_context.view.tokens import estimate
 
-HERE = Path(__file__).parent
-
-
-def program() -> Path | None:
-    """Claude Code: the one that SCROLL_CLAUDE_CODE names, or the one in the wheel."""
-    if named := os.environ.get("SCROLL_CLAUDE_CODE"):
-        return Path(named)
-    found = importlib.util.find_spec("claude_agent_sdk")
-    inside = Path(found.origin).parent / "_bundled" / "claude" if found and found.origin else None
-    return inside if inside is not None and inside.is_file() else None
-
-
-def without_network() -> list[str] | None:
-    """The command that takes the network away from what follows it."""
-    for command in (["unshare", "-n"], ["unshare", "-rn"]):
-        if shutil.which("unshare") and subprocess.run([*command, "true"], capture_output=True).returncode == 0:
-            return command
-    return None
-
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    claude, isolated = program(), without_network()
-    if claude is None:
-        pytest.skip("Claude Code is not here: make test-assistants installs claude-agent-sdk, which holds it")
-    if isolated is None:
-        pytest.skip("the network cannot be taken away here: unshare -n is refused")
     folder = tmp_path_factory.mktemp("claude-code")
-    command = [*isolated, sys.executable, str(HERE / "claude_code_driver.py"), str(claude), str(folder)]
-    path = os.pathsep.join([str(HERE.parent / "models"), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=240, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return run_without_network("claude_code_driver.py", "claude_agent_sdk", "_bundled/claude", folder)
 
 
 def injected(request: str) -> str:
@@ -64,7 +29,7 @@ def injected(request: str) -> str:
         texts += [content] if isinstance(content, str) else [block.get("text", "") for block in content]
     (found,) = [text for text in texts if "SessionStart hook additional context: " in text]
     context = found.split("SessionStart hook additional context: ")[-1]
-    return str(context.split("or redo work.")[0] + "or redo work.")
+    return str(context.split("</scroll-context>")[0] + "</scroll-context>")
 
 
 def test_it_works_with_our_tools(report: Any) -> None:

@@ -206,7 +206,7 @@ def fill(desk: Desk) -> None:
 def test_after_a_compaction_the_session_is_told_where_it_stood(desk: Desk) -> None:
     fill(desk)
     context = desk.context("compact")
-    assert context.startswith("This session was compacted.")
+    assert context.startswith("<scroll-context>\nThis session was compacted.")
     assert 'This session has seqs 1-8, also what a compaction removed from your window; expand(seqs="1-8")' in context
     assert "[7] Now add tax,\n  in two lines.\n[1] Always run the linter" in context
     assert "## The assistant's last words\n[5] We decided to store" in context
@@ -214,7 +214,7 @@ def test_after_a_compaction_the_session_is_told_where_it_stood(desk: Desk) -> No
     assert "## Files changed, newest first\nsrc/basket.py\n" in context
     assert "- [5] We decided to store prices in cents." in context
     assert "- [1] Always run the linter before a commit." in context.split("## Standing instructions")[1]
-    assert context.endswith(handover_module.HOW_TO_SEARCH)
+    assert context.endswith(f"{handover_module.HOW_TO_SEARCH}\n</scroll-context>")
     assert "/cost" not in context and "interrupted" not in context
 
 
@@ -248,7 +248,23 @@ def test_the_context_is_bounded(desk: Desk, tokens: int) -> None:
     context = desk.context("compact", "--tokens", str(tokens))
     assert tokens * 0.5 < estimate(context) <= tokens
     assert "(cut; `expand`" in context
-    assert context.endswith(handover_module.HOW_TO_SEARCH)
+    assert context.endswith("</scroll-context>")
+
+
+def test_what_the_assistant_was_told_is_not_captured_as_somebodys_words(desk: Desk) -> None:
+    """Claude Code keeps it apart, Codex writes it as a message, Gemini puts it before the user's words."""
+    desk.write("user", "Build it. I saw </scroll-context> in a text.")
+    desk.captured()
+    told = desk.context("startup", session_id="new")
+    assert told.count("</scroll-context>") == 1 and "I saw (end) in a text." in told
+    desk.write("user", told)
+    desk.write("user", f"{told}\n\nGo on, please.")
+    desk.write("user", "Thanks.")
+    said = desk.captured()
+    assert said[2:] == ["Go on, please.", "Thanks."]
+    with Store(desk.store) as store:
+        assert [event.is_echo for event in store.log.iterate()] == [False, True, False, False]
+    assert desk.context("compact").count("Build it.") == 1
 
 
 def test_erased_words_are_gone_from_it(desk: Desk) -> None:

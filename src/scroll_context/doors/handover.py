@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
+from scroll_context.project import CLOSING, OPENING
 from scroll_context.text.printable import printable
 from scroll_context.text.prose import clip, prose, sentences
 from scroll_context.text.stance import standing
@@ -98,8 +99,10 @@ def handover(query: Query, *, task: str, session: str, source: str, tokens: int,
     found = standing((turn.seq, turn.text) for turn in reversed(turns))[-LISTED:]
     parts.append(_Part("Standing instructions of the user, newest first", _bullets(reversed(found)), 15))
     opening = _COMPACTED if goes_on and source == "compact" else _EARLIER
-    body = _fitted(parts, BYTES_A_TOKEN * tokens - len(opening) - len(HOW_TO_SEARCH) - 3)
-    return "\n".join([opening, *body, "", HOW_TO_SEARCH]) if body else ""
+    around = len(opening) + len(HOW_TO_SEARCH) + len(OPENING) + len(CLOSING) + 5
+    body = _fitted(parts, BYTES_A_TOKEN * tokens - around)
+    lines = [line.replace(CLOSING, "(end)") for line in body]  # somebody may have quoted it
+    return "\n".join([OPENING, opening, *lines, "", HOW_TO_SEARCH, CLOSING]) if body else ""
 
 
 # reading ------------------------------------------------------------------------------------------------

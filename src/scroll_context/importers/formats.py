@@ -28,10 +28,12 @@ from scroll_context.importers.messages import (
 )
 from scroll_context.importers.shapes import as_message
 from scroll_context.importers.text_files import Position, decode, text_lines, whole_lines, whole_text
+from scroll_context.project import CLOSING, OPENING
 
 _LINE_SUFFIXES = (".jsonl", ".ndjson")
 _LOOKED_AT = 50  # lines at most, until one says which assistant wrote it
 _OWN_TOOL = re.compile(r"(?:mcp__)?(?:plugin_)?(?:\w+_)?scroll(?:-context)?(?:__|\.|/)(?:search|expand|exec|note)")
+_HANDOVER = re.compile(rf"{OPENING}\n.*?{CLOSING}\s*", re.DOTALL)
 
 Renamed = Callable[[str], int | None]
 """The number that the sessions of a name get at the end of it, since another source has the name; or None."""
@@ -239,10 +241,19 @@ def _message(found: Found, keys: SourceKeys, tools: dict[str, dict[str, str]], r
 
 
 def _marked(events: tuple[Piece, ...]) -> tuple[Piece, ...]:
-    """The events with calls of Scroll's own tools, and their results, marked as echoes."""
-    return tuple(
-        replace(piece, draft=replace(piece.draft, metadata={**piece.draft.metadata, "echo": True}))
-        if piece.draft.tool_call_id and _OWN_TOOL.fullmatch(piece.draft.name)
-        else piece
-        for piece in events
-    )
+    """The events with what Scroll itself said marked as echoes: calls of its tools, their results, its handovers.
+
+    Some assistants put a handover before the user's words: there it is cut out.
+    """
+    found: list[Piece] = []
+    for piece in events:
+        draft = piece.draft
+        may_be_told = OPENING in draft.content and not draft.tool_call_id and draft.role != "assistant"
+        rest = _HANDOVER.sub("", draft.content) if may_be_told else draft.content
+        is_handover = rest != draft.content and not rest.strip()
+        if is_handover or (draft.tool_call_id and _OWN_TOOL.fullmatch(draft.name)):
+            draft = replace(draft, metadata={**draft.metadata, "echo": True})
+        elif rest != draft.content:
+            draft = replace(draft, content=rest)
+        found.append(replace(piece, draft=draft))
+    return tuple(found)

@@ -186,7 +186,8 @@ class Codex:
 
 def _codex_item(item: dict[str, Any]) -> dict[str, Any] | None:
     message = response_item(item)
-    if message is not None and item.get("type") == "message" and _opens_with(item.get("content"), _CODEX_META):
+    is_meta = item.get("role") == "developer" or _opens_with(item.get("content"), _CODEX_META)
+    if message is not None and item.get("type") == "message" and is_meta:
         message["kind"] = META
     return message
 

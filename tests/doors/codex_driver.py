@@ -1,0 +1,101 @@
+"""Drives a real Codex against a Responses API on loopback, and prints what happened as JSON.
+
+    unshare -n python codex_driver.py CODEX FOLDER
+
+Codex starts MCP servers while it already works, so the model that is played here runs an idle command until our tools
+are offered.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from assistant_runs import PATIENCE, events, faults, loopback_up, recorded, scroll, wait_for
+from provider_server import Exchange, ProviderServer
+
+from scroll_context.events import Draft
+from scroll_context.project import project_task
+from scroll_context.store.store import Store
+
+ASKED = "Always measure twice. What do we know of the kingfisher?"
+SECOND = "And the otter?"
+CONFIG = """model = "any"
+model_provider = "here"
+
+[model_providers.here]
+name = "here"
+base_url = "URL"
+wire_api = "responses"
+"""
+
+
+class Api:
+    def __init__(self) -> None:
+        self.requests: list[dict[str, Any]] = []
+
+    def play(self, exchange: Exchange) -> None:
+        self.requests.append(exchange.body)
+        number = len(self.requests)
+        done = [item for item in exchange.body["input"] if item["type"] == "function_call"]
+        offered = any(tool.get("name") == "mcp__scroll" for tool in exchange.body["tools"])
+        searched = any(item["name"] == "search" for item in done)
+        call = {"type": "function_call", "id": f"fc_{number}", "call_id": f"call_{number}"}
+        if searched or len(done) > 100:
+            item = {"type": "message", "id": f"msg_{number}", "role": "assistant",
+                    "content": [{"type": "output_text", "text": f"Answer {number}."}]}  # fmt: skip
+        elif offered:
+            item = {**call, "namespace": "mcp__scroll", "name": "search", "arguments": '{"query": "kingfisher"}'}
+        else:
+            item = {**call, "name": "exec_command", "arguments": '{"cmd": "sleep 0.3"}'}
+        usage = {"input_tokens": 9, "output_tokens": 9, "total_tokens": 18}
+        exchange.start_stream(chunked=False)
+        for kind, fields in (
+            ("response.created", {"response": {"id": f"r{number}"}}),
+            ("response.output_item.done", {"output_index": 0, "item": item}),
+            ("response.completed", {"response": {"id": f"r{number}", "usage": usage}}),
+        ):
+            exchange.send({"type": kind, **fields}, event=kind)
+
+
+def main(codex: str, folder: Path) -> dict[str, Any]:
+    loopback_up()
+    home, project, store = folder / "home", folder / "project", folder / "store"
+    config = home / ".codex" / "config.toml"
+    config.parent.mkdir(parents=True)
+    project.mkdir()
+    with Store(store, create=True) as opened:
+        told = "The kingfisher nests by the weir."
+        opened.append(Draft(role="user", session_id="old", task_id=project_task(project), content=told))
+    environment = {"HOME": str(home), "PATH": os.environ["PATH"]}
+    api = Api()
+    report: dict[str, Any] = {}
+    with ProviderServer(api.play) as server:
+        original = CONFIG.replace("URL", f"{server.url}/v1")
+        config.write_text(original)
+        report["diff"] = scroll(environment, "install", "codex", "--yes", "--store", str(store))
+        for prompt in (ASKED, SECOND):
+            subprocess.run(
+                [codex, "exec", "--skip-git-repo-check", "--dangerously-bypass-hook-trust",
+                 "--dangerously-bypass-approvals-and-sandbox", prompt],
+                cwd=project, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=True,
+                timeout=2 * PATIENCE,
+            )  # fmt: skip
+            answer = f"Answer {len(api.requests)}."
+            wait_for(lambda answer=answer: answer in recorded(store))  # type: ignore[misc]
+    report["requests"] = [request["input"] for request in api.requests]
+    report["events"] = events(store)
+    report["log"] = faults(home)
+    (report["doctor"],) = [
+        one for one in json.loads(scroll(environment, "doctor", "--json"))["assistants"] if one["assistant"] == "codex"
+    ]
+    scroll(environment, "uninstall", "codex", "--yes")
+    report["config_untouched"] = config.read_text() == original
+    report["hooks_gone"] = not (home / ".codex" / "hooks.json").exists()
+    return report
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(sys.argv[1], Path(sys.argv[2]))))
