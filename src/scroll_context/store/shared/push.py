@@ -23,6 +23,7 @@ from scroll_context.store.log import EventLog, utc_now
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.rows import prepare, whole
 from scroll_context.store.shared.address import Address
+from scroll_context.store.shared.arrays import Bytes, Texts
 from scroll_context.store.shared.log import open_shared
 from scroll_context.store.shared.objects import SharedPayloads
 from scroll_context.store.shared.replica import columns
@@ -34,8 +35,8 @@ from scroll_context.store.writer import ERASED_KEY, INSERT, head_of
 _ROWS = 1_000  # events of one call,
 _BYTES = 8 << 20  # or so many bytes
 
-_ADOPT = """SELECT o_last, o_generation FROM scroll.adopt(%s, %s, %s, %b::bytea[], %b::bytea[], %b::bytea[],
-%b::bytea[], %t::text[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[])"""
+_ADOPT = "SELECT o_last, o_generation FROM scroll.adopt(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+_COLUMNS = (Bytes, Bytes, Bytes, Bytes, Texts, Bytes, Bytes, Bytes, Bytes)  # of a page, from sessions to chain values
 
 
 class PushReport(msgspec.Struct, frozen=True):
@@ -156,16 +157,17 @@ def _adopt(
 ) -> None:
     values = columns(
         (
-            *(str(one).encode() for one in row[1:4]), _source(row), ",".join(named) or None, row[22],
+            *(str(one).encode() for one in row[1:4]), _source(row), ",".join(named).encode() or None, row[22],
             body_of(row[1:21]), row[23], row[21],
         )
         for row, named in zip(page, digests, strict=True)
     )  # fmt: skip
+    packed = [kind(column) for kind, column in zip(_COLUMNS, values, strict=True)]
     shared = payloads if isinstance(payloads, SharedPayloads) else None
     named = list(dict.fromkeys(_flat(digests)))
     while True:
         generation = shared.generation(named) if shared and named else 0
-        ((last, deleted),) = server.call(_ADOPT, [store_id, page[0][0], generation, *values])
+        ((last, deleted),) = server.call(_ADOPT, [store_id, page[0][0], generation, *packed])
         if last is not None:
             return
         assert shared is not None, "only object stores have tombstones"

@@ -25,6 +25,7 @@ from scroll_context.errors import (
     StoreTooNew,
     StoreUnreachable,
 )
+from scroll_context.store.shared import arrays
 from scroll_context.store.shared.address import Address
 
 if TYPE_CHECKING:
@@ -119,6 +120,8 @@ class Server:
                 tcp_user_timeout=round(1000 * self.address.timeout),
             )
             connection.remaining = lambda: self._deadline - time.monotonic()
+            for kind, dumper in arrays.dumpers():
+                connection.adapters.register_dumper(kind, dumper)
             self._connection = connection
             self._connected += 1
         return self._connection

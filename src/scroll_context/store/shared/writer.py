@@ -14,13 +14,14 @@ from scroll_context.errors import ScrollError, SessionFenced, StoreError, StoreU
 from scroll_context.store.chain import body_of, link
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.rows import Row
+from scroll_context.store.shared.arrays import Bytes, Numbers, Texts
 from scroll_context.store.shared.objects import SharedPayloads
 from scroll_context.store.shared.replica import Replica, TableRow, columns
 from scroll_context.store.shared.server import Server
 from scroll_context.store.writer import Written
 
-_RECORD = """CALL scroll.record(%s, %s, %s, %s, %b, %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[], %t::text[],
-%t::bigint[], %t::bigint[], %b::bytea[], %b::bytea[], NULL, NULL, NULL, NULL)"""
+_RECORD = "CALL scroll.record(%s, %s, %s, %s, %b, %s, %s, %s, %s, %s, %s, %s, %s, %s, NULL, NULL, NULL, NULL)"
+_COLUMNS = (Bytes, Bytes, Bytes, Bytes, Texts, Numbers, Numbers, Bytes, Bytes)  # of a batch, from sessions to bodies
 _SETTLE = "SELECT o_seqs, o_states, o_previous FROM scroll.settle(%s, %s, %s)"
 _RECORDED, _KNOWN, _FENCED, _DELETED = range(4)  # what the server says of a row
 
@@ -61,7 +62,7 @@ class ServerWriter:
         values = columns(
             (
                 _bytes(row.before[0]), _bytes(row.before[1]), _bytes(row.before[2]), row.source_key.encode() or None,
-                ",".join(named) or None, shared.generation(named) if shared and named else 0, epoch, row.nonce,
+                ",".join(named).encode() or None, shared.generation(named) if shared and named else 0, epoch, row.nonce,
                 body_of(row.before),
             )
             for (row, epoch), named in zip(rows, digests, strict=True)
@@ -70,7 +71,8 @@ class ServerWriter:
         self._number += 1
         self._lost = (self._number, rows)  # until there is an answer, or a refusal, which is one
         try:
-            parameters = [self._store_id, self._name, self._number, known, chain, *values]
+            packed = (kind(column) for kind, column in zip(_COLUMNS, values, strict=True))
+            parameters = [self._store_id, self._name, self._number, known, chain, *packed]
             answer = self._server.call(_RECORD, parameters, timeout=deadline - time.monotonic())[0]
         except StoreUnreachable as error:
             raise StoreUnreachable(
