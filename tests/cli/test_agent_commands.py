@@ -59,8 +59,9 @@ def tools(tmp_path: Path) -> Path:
 
 
 def observations(scroll: Run, session: str) -> list[str]:
+    """What each step printed, without the line that counts its calls."""
     steps = json.loads(scroll("trajectory", session, "--json").stdout)["steps"]
-    return [step.get("observation", "") for step in steps]
+    return [re.sub(r"\n\[\d+ calls? of tools, [\d.]+ s\]\Z", "", step.get("observation", "")) for step in steps]
 
 
 def test_run_prints_the_answer_and_only_the_answer(scroll: Run, script: Write) -> None:

@@ -88,12 +88,13 @@ data = image(2_000_000)
 print(type(data).__name__, len(data), data[0])
 """,
     )
-    assert said == (
+    assert said.rpartition(" ")[0].rpartition(" ")[0] == (
         "list 6000 5999 17997000 dict_keys(['n', 'text'])\n"
         "True True\n"
         "dict 3000 [7, 7] True ['key 0']\n"
         "str 2600000 200000 lots True\n"
-        "bytes 2000000 0"
+        "bytes 2000000 0\n"
+        "[4 calls of tools,"
     )
 
 
@@ -112,12 +113,12 @@ def test_help_prints_the_whole_description(session: Session) -> None:
 
 def test_map_calls_runs_calls_at_once_and_keeps_their_order(session: Session) -> None:
     said = cell(session, "print(map_calls(meet, [{'number': n, 'name': 'x'} for n in range(8)]))")
-    assert said == "['0x', '1x', '2x', '3x', '4x', '5x', '6x', '7x']"
+    assert said.startswith("['0x', '1x', '2x', '3x', '4x', '5x', '6x', '7x']\n[8 calls of tools, ")
 
 
 def test_map_calls_tells_errors_beside_the_results(session: Session) -> None:
     said = cell(session, "squares = map_calls(alone, range(6))\nprint(squares, squares.errors)")
-    assert said.split("\n") == [
+    assert said.split("\n")[:-1] == [
         "map_calls: 2 of 6 calls failed; .errors[2]: ToolFailed: 2 is not liked",
         "[0, 1, None, 9, 16, None] {2: 'ToolFailed: 2 is not liked', 5: 'ToolFailed: 5 is not liked'}",
     ]
