@@ -15,7 +15,8 @@ class Hosts:
 
     def __init__(self, database: str, folder: Path, *, name: str = "main", **parameters: object) -> None:
         self.folder = folder
-        self.url = f"{database}&store={name}&payloads={folder / 'payloads'}"
+        parameters = {"payloads": folder / "payloads", **parameters}
+        self.url = f"{database}&store={name}"
         self.url += "".join(f"&{key}={value}" for key, value in parameters.items())
         self._open: list[Store] = []
 

@@ -20,7 +20,7 @@ import os
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 Reason = Literal["request", "secret", "retention", "mistake", "other"]
 REASONS = ("request", "secret", "retention", "mistake", "other")
 
+_SET = ", ".join(f"{name} = ?" for name in schema.COLUMNS[1:21])
+REPLACE = f"UPDATE event SET {_SET}, nonce = NULL, leaf = ? WHERE seq = ?"  # an event by an erased one
+PURGE = "erase "  # how a chore of a copy begins whose server has erased events
+_CLEANING = f"name NOT LIKE '{PURGE}%'"
 _PLAIN_ROLES = ("user", "assistant", "tool", "system", "developer", "function", "")
 
 
@@ -145,8 +149,12 @@ def erase(
         raise BadInput(f"a reason is one of {', '.join(REASONS)}, not {reason!r:.40}: the log keeps no free text here")
     if any(len(word.strip()) < 3 for word in words):
         raise BadInput("words to look for must have at least 3 characters")
-    if is_replica(store.folder):
-        raise StoreReadOnly(f"{store.folder} is the copy of a shared store: nothing was erased")
+    if is_replica(store.folder) and store.log.erase_on_server is None:
+        raise StoreReadOnly(
+            f"{store.folder} is the local copy of a shared store; nothing was erased. Open the store by its "
+            "postgresql:// address."
+        )
+    store.log.refresh()
     plan = ErasurePlan(store.log, seqs)
     if related:
         plan.look_around(words, copies, progress)
@@ -166,6 +174,10 @@ def erase(
     if dry_run or (not chosen and reason != "retention"):  # each run of a retention is recorded
         return report
     facts = {"reason": reason, "by": by or getpass.getuser()} | ({"rule": rule} if rule else {})
+    if store.log.erase_on_server is not None:
+        seq, unfinished = store.log.erase_on_server(sorted(chosen), gone, facts)
+        unfinished = "; ".join(filter(None, [finish(store, progress), unfinished]))
+        return msgspec.structs.replace(report, seq=seq, unfinished=unfinished)
     seq, rechained = _erase_rows(store.log, sorted(chosen), gone, facts)
     unfinished = finish(store, progress)
     return msgspec.structs.replace(report, seq=seq, rechained=rechained, unfinished=unfinished)
@@ -182,15 +194,18 @@ def _erase_rows(log: EventLog, seqs: list[int], payloads: list[str], facts: dict
         rechained, head = chain_anew(database, first_old) if first_old is not None else (0, old_head)
         if seqs:
             add_chores(database, payloads)
-        draft = Draft(
-            kind=Kind.ERASURE,
-            session_id=STORE_SESSION,
-            content=f"{len(seqs)} events were erased",
-            metadata={"spans": _spans(seqs), **facts, "rechained": rechained}
-            | ({"old_head": old_head.hex(), "new_head": head.hex()} if rechained else {}),
-        )
+        heads = {"old_head": old_head.hex(), "new_head": head.hex()} if rechained else {}
+        draft = erasure_draft(seqs, {**facts, "rechained": rechained, **heads})
         database.execute(INSERT, prepare(draft, utc_now(), log.payloads).placed(last + 1, head))
     return last + 1, rechained
+
+
+def erasure_draft(seqs: list[int], facts: Mapping[str, Any]) -> Draft:
+    """The event that records an erasure: which events went, never what they said."""
+    metadata = {"spans": _spans(seqs), **facts}
+    return Draft(
+        kind=Kind.ERASURE, session_id=STORE_SESSION, content=f"{len(seqs)} events were erased", metadata=metadata
+    )
 
 
 @contextlib.contextmanager
@@ -231,24 +246,24 @@ def _blank(database: sqlite3.Connection, seqs: list[int]) -> int | None:
         part = seqs[at : at + PAGE]
         rows = database.execute(f"SELECT * FROM event WHERE seq IN ({', '.join('?' * len(part))})", part).fetchall()
         for row in sorted(rows):
-            seq, nonce, leaf = row[0], row[22], row[23]
-            if leaf is not None:
+            seq, nonce = row[0], row[22]
+            if row[23] is not None:
                 continue
             if nonce is None:
                 first_old = seq if first_old is None else first_old
                 nonce = new_nonce()
-            leaf = leaf_of(nonce, row[1:21])
-            is_foreign = event_from_row(row).is_foreign
-            database.execute(
-                """UPDATE event SET content = ?, name = '', headline = '', metadata = ?, payload = NULL,
-                payload_size = NULL, payload_type = NULL, role = ?, tool_call_id = ?, tool_state = ?, source_key = ?,
-                nonce = NULL, leaf = ? WHERE seq = ?""",
-                (
-                    ERASED, ERASED_METADATA, row[5] if row[5] in _PLAIN_ROLES else "",
-                    "" if is_foreign else row[11], "" if is_foreign else row[12], erased_key(row[20]), leaf, seq,
-                ),
-            )  # fmt: skip
+            database.execute(REPLACE, (*blanked(row, erased_key(row[20])), leaf_of(nonce, row[1:21]), seq))
     return first_old
+
+
+def blanked(row: Sequence[Any], source_key: str | None) -> tuple[str | int | None, ...]:
+    """The columns between seq and chain that an event has when it is erased."""
+    is_foreign = event_from_row(tuple(row)).is_foreign
+    return (
+        *row[1:5], row[5] if row[5] in _PLAIN_ROLES else "", "", ERASED, None, None, None,
+        "" if is_foreign else row[11], "" if is_foreign else row[12], "", *row[14:17], ERASED_METADATA, *row[18:20],
+        source_key,
+    )  # fmt: skip
 
 
 def chain_anew(database: sqlite3.Connection, first: int) -> tuple[int, bytes]:
@@ -294,7 +309,7 @@ def finish(store: "Store", progress: Progress | None = None, *, patience: float 
 def _clean(store: "Store", progress: Progress | None, patience: float) -> str:
     log = store.log
     last = log.last_seq()
-    chores = [name for (name,) in log.query("SELECT name FROM chore")]
+    chores = [name for (name,) in log.query(f"SELECT name FROM chore WHERE {_CLEANING}")]
     remove_unnamed(log, [name.removeprefix("payload ") for name in chores if name.startswith("payload ")])
     store.payloads.sweep()
     if store.payloads.is_encrypted:  # bodies of before it was encrypted, and of a process that did not know yet
@@ -326,7 +341,7 @@ def _clean(store: "Store", progress: Progress | None, patience: float) -> str:
 
 def has_chores(log: EventLog) -> bool:
     """Whether an erasure was cut short."""
-    return log.format() >= 2 and bool(log.query("SELECT 1 FROM chore LIMIT 1"))
+    return log.format() >= 2 and bool(log.query(f"SELECT 1 FROM chore WHERE {_CLEANING} LIMIT 1"))
 
 
 @contextlib.contextmanager

@@ -31,6 +31,9 @@ Values = Sequence[Any] | Mapping[str, Any]  # for ? and for :name; ?1 is refused
 NEWEST_ERASURE = (
     f"SELECT ifnull(max(seq), 0) FROM event WHERE session_id = '{STORE_SESSION}' AND kind = '{Kind.ERASURE}'"
 )
+EraseRows = Callable[[list[int], list[str], Mapping[str, Any]], tuple[int, str]]
+"""Erases seqs and payloads, with facts for the record; the seq that records it, and what is left to do."""
+
 LEASES = "leases"  # the folder of a store that holds them
 PAGE = 500  # rows fetched per read transaction when iterating
 
@@ -113,6 +116,8 @@ class EventLog:
         self.path = schema.locate(folder)
         self.payloads = payloads
         self.lock_timeout = lock_timeout
+        self.on_erased: Callable[[], object] | None = None  # cleans the other files after rows were erased on a server
+        self.erase_on_server: EraseRows | None = None
         self.on_append: Callable[[], None] | None = None  # told after each commit of this process
         self.on_first_use: Callable[[], None] | None = None  # called once, before the first read or append
         self.read_only = False  # whoever opened it only looks: every append is refused

@@ -191,7 +191,10 @@ class SearchIndex:
         """Wait for what this search may see; the number of events that are still missing."""
         last = self._log.awaited_seq(patience)
         if self._is_current(last, grant, exclude) or self._indexer.wait_for(last, patience):
-            return self._log.unread(max(last, self._indexer.current_until()))
+            behind = self._log.unread(max(last, self._indexer.current_until()))
+            if behind:
+                self._indexer.start()  # for the next search; this one does not wait for other hosts
+            return behind
         until = self._indexer.current_until()
         if until == 0 and self._indexer.trouble:
             raise IndexUnavailable(self._indexer.trouble)

@@ -83,6 +83,7 @@ class Store:
         self.index = SearchIndex(self.folder / "index", self.log, self.payloads)
         self.meaning = MeaningIndex(self.folder / "meaning", self.log, embedder) if embedder else None
         self.log.on_append = self.index.notify
+        self.log.on_erased = lambda: finish(self)
         if read_only:
             return
         self.payloads.sweep()

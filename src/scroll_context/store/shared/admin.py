@@ -21,7 +21,7 @@ _TABLES = tuple(f"scroll.{name}" for name in ("head", "event", "tombstone", "rep
 _FUNCTIONS = {  # which member may call what; each checks besides that the role belongs to that store
     "READ": ("readable", "report", "barrier", "holder", "rights"),
     "APPEND": ("append", "record", "settle", "claim", "renew", "release", "add_snapshot", "drop_snapshots"),
-    "ERASE": ("bury", "adopt"),
+    "ERASE": ("erase", "bury", "adopt"),
 }
 
 

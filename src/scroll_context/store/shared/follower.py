@@ -14,7 +14,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -44,8 +44,10 @@ class Follower:
 
     def __init__(self, server: Server, facts: Facts, replica: Replica) -> None:
         self.trouble = ""  # why the server cannot be followed; empty while all is well
+        self.purge: Callable[[], bool] = lambda: False  # carries out in the copy what the server has erased
+        self.purged: Callable[[], int] = lambda: 0  # the newest erasure that is carried out here
         self.seen = 0  # the newest seq that the server is known to have
-        self._server = server
+        self.server = server
         self._facts = facts
         self._replica = replica
         self._pulling = threading.Lock()
@@ -71,7 +73,7 @@ class Follower:
         self.ring()
         if self._thread is not None:
             self._thread.join()
-        self._server.close()
+        self.server.close()
         self._bell.close()
         self._ringer.close()
 
@@ -84,6 +86,8 @@ class Follower:
             while not self._stopped.is_set():
                 if not self._pull(deadline):
                     self.trouble = ""
+                    if self.purge():
+                        self.report()
                     return True
                 if time.monotonic() > deadline:
                     return False
@@ -96,7 +100,7 @@ class Follower:
         self._replica.check()
         seq, chain = self._replica.head()
         values = [self._facts.store_id, max(seq, 1), PAGE_ROWS, PAGE_BYTES]
-        page = self._server.once(_PAGE, values, deadline=deadline)
+        page = self.server.once(_PAGE, values, deadline=deadline)
         if seq:
             if not page or page[0][0] != seq or page[0][5] != chain:
                 raise self._replica.quarantined(f"seq {seq} is not on the server as it is here")
@@ -106,7 +110,7 @@ class Follower:
             return False
         newest = page[-1][0]
         if newest > self._replica.durable:
-            self._server.once("CALL scroll.barrier()", deadline=deadline)
+            self.server.once("CALL scroll.barrier()", deadline=deadline)
             self._replica.durable = newest
         self.seen = max(self.seen, newest)
         self._replica.apply([self._row(one) for one in page])
@@ -141,10 +145,10 @@ class Follower:
         """Read what is new; how long to wait afterwards."""
         before = self._replica.head()[0]
         try:
-            if elected and self._listening != self._server.connected:
-                self._server.once("LISTEN scroll", deadline=time.monotonic() + self._server.address.timeout)
-                self._listening = self._server.connected
-            self.catch_up(self._server.address.timeout)
+            if elected and self._listening != self.server.connected:
+                self.server.once("LISTEN scroll", deadline=time.monotonic() + self.server.address.timeout)
+                self._listening = self.server.connected
+            self.catch_up(self.server.address.timeout)
             if elected and time.monotonic() - self._reported > _REPORT:
                 self.report()
         except StoreDamaged as error:
@@ -165,16 +169,16 @@ class Follower:
     def report(self) -> None:
         """Tell the server how far this copy is."""
         facts = self._facts
-        values = [facts.store_id, facts.replica, socket.gethostname(), self._replica.head()[0], 0]
-        self._server.once(
-            "SELECT scroll.report(%s, %s, %s, %s, %s)", values, deadline=time.monotonic() + self._server.address.timeout
+        values = [facts.store_id, facts.replica, socket.gethostname(), self._replica.head()[0], self.purged()]
+        self.server.once(
+            "SELECT scroll.report(%s, %s, %s, %s, %s)", values, deadline=time.monotonic() + self.server.address.timeout
         )
         self._reported = time.monotonic()
 
     def _wait(self, seconds: float, elected: bool) -> None:
         """Wait for the bell, for something that the server sends, or for the time to pass."""
         watched: list[Any] = [self._bell]
-        if elected and (handle := self._server.fileno()) is not None:
+        if elected and (handle := self.server.fileno()) is not None:
             watched.append(handle)
         with contextlib.suppress(OSError, ValueError):  # the connection was closed meanwhile
             select.select(watched, [], [], seconds)

@@ -6,6 +6,7 @@ little later; what this process has appended can be read at once. `applied_seq` 
 nothing is missing.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from scroll_context.store.log import EventLog, Values, utc_now
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.shared import admin
 from scroll_context.store.shared.address import Address
+from scroll_context.store.shared.erasure import erase_on_server, purge, purged_until
 from scroll_context.store.shared.follower import Follower
 from scroll_context.store.shared.leases import Leases
 from scroll_context.store.shared.objects import SCHEMES, Bucket, ObjectPlace, SharedPayloads
@@ -38,6 +40,9 @@ class SharedLog(EventLog):
         self._at_start = 0  # the end of the copy when it was opened
         self.follower = Follower(Server(address, "scroll follow"), facts, self.replica)
         self._leases = Leases(Server(address, "scroll lease"), facts.store_id, self._reach)
+        self.follower.purge = partial(purge, self, self.follower.server)
+        self.follower.purged = partial(purged_until, self)
+        self.erase_on_server = partial(erase_on_server, self)
         self.replica.on_applied = self._applied
 
     def start(self, *, fresh: bool) -> None:

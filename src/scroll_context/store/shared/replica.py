@@ -22,8 +22,10 @@ from typing import Any
 import msgspec
 
 from scroll_context.errors import StoreDamaged
+from scroll_context.events import STORE_SESSION, Kind
 from scroll_context.store import schema
 from scroll_context.store.chain import expected
+from scroll_context.store.erase import PURGE
 from scroll_context.store.shared.address import Address
 from scroll_context.store.writer import INSERT, REPLICA, head_of
 
@@ -116,6 +118,10 @@ class Replica:
                         raise self.quarantined(f"seq {row[0]} from the server does not continue seq {seq} here")
                     seq, chain = row[0], row[21]
                 database.executemany(INSERT, new)
+                database.executemany(
+                    "INSERT OR REPLACE INTO chore VALUES (?, '')",
+                    [(f"{PURGE}{row[0]}",) for row in new if row[4] == Kind.ERASURE and row[1] == STORE_SESSION],
+                )
                 database.execute("COMMIT")
             except BaseException:
                 if database.in_transaction:
