@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from samples import OPENCODE, QWENPAW, QWENPAW_ROW, database
 
 from scroll_context.errors import BadInput
 from scroll_context.importers.formats import detect, read
@@ -97,8 +98,9 @@ def test_any_values(place: Path, values: list[Any], as_lines: bool) -> None:
 def test_any_bytes(place: Path, data: bytes) -> None:
     path = place / "bytes.json"
     path.write_bytes(data)
-    for layout in (Format.JSONL, Format.JSON):
-        check(path, place, layout)
+    for layout in Format:
+        if layout is not Format.EXPORT:
+            check(path, place, layout)
     with contextlib.suppress(BadInput):  # the head of a database without the rest
         assert detect(path, ".json") in Format
 
@@ -166,3 +168,148 @@ def test_half_a_document_is_a_fault_and_no_message(
     path = place / "half.json"
     path.write_text(whole[: data.draw(st.integers(1, len(whole) - 1))])
     assert [type(item) for item in read(path, "name", Labels(), Format.JSON)] == [Fault]
+
+
+# histories of assistants in which any value may be any other -------------------------------------------------
+
+
+def positions(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Where values stand in a JSON value."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [at, *(position for name, one in inner for position in positions(one, (*at, name)))]
+
+
+def with_change(value: Any, at: tuple[Any, ...], other: Any) -> Any:
+    if not at:
+        return other
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[at[0]] = with_change(value[at[0]], at[1:], other)
+    return copy
+
+
+PICTURE = {"inlineData": {"mimeType": "image/png", "data": "AAAA"}}
+TIME = "2026-03-01T09:30:00Z"
+CALLED = {"id": "c", "name": "ls", "args": {}, "result": [{"functionResponse": {"response": {"output": "x"}}}]}
+SAID = {"author": {"role": "user"}, "create_time": 1.5, "recipient": "all", "metadata": {},
+        "content": {"content_type": "text", "parts": ["x", {"asset_pointer": "f"}]}}  # fmt: skip
+USED = [{"type": "thinking", "thinking": "t"}, {"type": "tool_use", "id": "t", "name": "Read", "input": {}}]
+ANSWER = [{"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "x"}]}]
+THREAD = {"object": "thread.message", "role": "user", "created_at": 1, "content": [{"text": {"value": "x"}}]}
+CHOICES = {"choices": [{"message": {"role": "user", "content": "x"}}]}
+HISTORIES: dict[Format, list[Any]] = {
+    Format.CLAUDE_CODE: [
+        {"type": "assistant", "uuid": "u", "sessionId": "s", "cwd": "/a", "timestamp": TIME, "agentId": "x",
+         "message": {"role": "assistant", "id": "m", "content": USED}},
+        {"type": "user", "uuid": "v", "sessionId": "s", "message": {"content": ANSWER}},
+        {"type": "system", "subtype": "compact_boundary", "content": "c", "uuid": "w", "compactMetadata": {}},
+    ],
+    Format.CODEX: [
+        {"timestamp": TIME, "type": "session_meta", "payload": {"id": "c", "cwd": "/a", "git": {}}},
+        {"timestamp": TIME, "type": "response_item", "payload": {
+            "type": "reasoning", "summary": [{"text": "t"}], "content": []}},
+        {"timestamp": TIME, "type": "response_item", "payload": {
+            "type": "function_call_output", "call_id": "k", "output": {"content": "x", "success": False}}},
+        {"timestamp": TIME, "type": "compacted", "payload": {"message": "c"}},
+    ],
+    Format.GEMINI: [
+        {"sessionId": "g", "projectHash": "h", "messages": [{"id": "a", "type": "user", "content": "x"}]},
+        {"id": "m", "timestamp": TIME, "type": "gemini", "content": [{"text": "x"}, PICTURE],
+         "thoughts": [{"subject": "s", "description": "d"}], "toolCalls": [CALLED]},
+        {"$set": {"messages": []}}, {"$rewindTo": "m"},
+    ],
+    Format.CHATGPT: [{"id": "g", "title": "t", "current_node": "b", "mapping": {
+        "a": {"parent": None, "message": None}, "b": {"parent": "a", "message": SAID}}}],
+    Format.JSONL: [
+        {"lc": 1, "id": ["AIMessage"], "kwargs": {"content": USED, "tool_calls": [{"name": "l", "args": {}}]}},
+        {"type": "human", "data": {"content": "x", "additional_kwargs": {"tool_calls": []}}},
+        {"request": {"messages": []}, "response": {"body": CHOICES}},
+        {"object": "list", "data": [THREAD]},
+        {"object": "response", "id": "r", "output": [{"type": "function_call", "call_id": "c", "name": "l"}]},
+    ],
+    Format.SLACK: [{"type": "message", "user": "U", "text": "<@U> x", "ts": "1772356200.1", "files": [{"name": "f"}],
+                    "attachments": [{"text": "a"}]}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", HISTORIES)
+def test_any_value_in_a_history(place: Path, layout: Format) -> None:
+    spots = [(number, at) for number, line in enumerate(HISTORIES[layout]) for at in positions(line)]
+
+    @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+    @given(st.sampled_from(spots), anything)
+    def changed(spot: tuple[int, tuple[Any, ...]], other: Any) -> None:
+        lines = list(HISTORIES[layout])
+        lines[spot[0]] = with_change(lines[spot[0]], spot[1], other)
+        path = place / "history.jsonl"
+        is_list = layout in (Format.CHATGPT, Format.SLACK)
+        path.write_text(json.dumps(lines) if is_list else "".join(json.dumps(line) + "\n" for line in lines))
+        check(path, place, layout)
+
+    changed()
+
+
+RAN = {"status": "completed", "input": {}, "output": "x"}
+BROKE = {"status": "error", "input": {}, "content": [{"text": "x"}]}
+TALK = {"name": "n", "fullConversationHeadersOnly": [{"bubbleId": "b"}],
+        "conversation": [{"bubbleId": "c", "type": 1, "text": "x"}],
+        "workspaceIdentifier": {"uri": {"fsPath": "/a"}}}  # fmt: skip
+BUBBLE = {"type": 2, "text": "x", "createdAt": 1, "thinking": {"text": "t"},
+          "toolFormerData": {"name": "l", "toolCallId": "c", "rawArgs": "{}", "result": "r"}}  # fmt: skip
+ENTRY = [{"type": "text", "text": "x"}, {"type": "tool", "id": "c", "name": "sh", "state": BROKE}]
+COLUMNS: list[tuple[Format, str, Any]] = [
+    (Format.OPENCODE, "message", {"role": "user", "time": {"created": 1, "completed": 2}, "modelID": "m"}),
+    (Format.OPENCODE, "part", {"type": "text", "text": "x", "time": {"start": 1}}),
+    (Format.OPENCODE, "part", {"type": "tool", "tool": "sh", "callID": "c", "state": RAN}),
+    (Format.OPENCODE, "part", {"type": "file", "url": "data:image/png;base64,AAAA"}),
+    (Format.OPENCODE, "assistant", {"content": ENTRY, "time": {"completed": 1}}),
+    (Format.OPENCODE, "user", {"text": "x", "files": [{"uri": "file:///a", "name": "a"}]}),
+    (Format.OPENCODE, "shell", {"callID": "c", "command": "ls", "output": "x"}),
+    (Format.CURSOR, "composerData:t", TALK),
+    (Format.CURSOR, "bubbleId:t:b", BUBBLE),
+    (Format.QWENPAW, "blocks", [{"type": "tool_call", "id": "c", "name": "l", "input": {}}]),
+    (Format.QWENPAW, "metadata", {"tag": "x"}),
+]
+
+
+@pytest.mark.parametrize("number", range(len(COLUMNS)))
+def test_any_value_in_a_database(place: Path, number: int) -> None:
+    layout, column, original = COLUMNS[number]
+    path = place / f"{number}.db"
+
+    @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(st.sampled_from(positions(original)), anything)
+    def changed(at: tuple[Any, ...], other: Any) -> None:
+        data = json.dumps(with_change(original, at, other))
+        schemas = {Format.OPENCODE: OPENCODE, Format.QWENPAW: QWENPAW}
+        schema = schemas.get(layout, "CREATE TABLE cursorDiskKV (key, value)")
+        with contextlib.closing(database(path, f"PRAGMA synchronous = OFF; {schema}")) as made, made:
+            if layout is Format.CURSOR:
+                talk = json.dumps({"fullConversationHeadersOnly": [{"bubbleId": "b"}]})
+                pairs = {"composerData:t": talk, "bubbleId:t:b": '{"type": 1, "text": "x"}', column: data}
+                made.executemany("INSERT INTO cursorDiskKV VALUES (?, ?)", list(pairs.items()))
+            elif layout is Format.QWENPAW:
+                values = {"blocks": "[]", "metadata": "{}", column: data}
+                row = [
+                    "s",
+                    "model_turn",
+                    "assistant",
+                    None,
+                    "x",
+                    None,
+                    None,
+                    None,
+                    values["blocks"],
+                    values["metadata"],
+                ]
+                made.execute(QWENPAW_ROW, [*row, "2026-03-01", "k"])
+            else:
+                made.execute("INSERT INTO session VALUES ('s', 'p', NULL, '/a', 't', 0, 0)")
+                if column in ("message", "part"):
+                    rows = {"message": '{"role": "user"}', "part": '{"type": "text", "text": "x"}', column: data}
+                    made.execute("INSERT INTO message VALUES ('m', 's', 0, 0, ?)", [rows["message"]])
+                    made.execute("INSERT INTO part VALUES ('p', 'm', 's', 0, ?)", [rows["part"]])
+                else:
+                    made.execute("INSERT INTO session_message VALUES ('m', 's', ?, 0, 0, ?)", [column, data])
+        check(path, place, layout)
+
+    changed()

@@ -204,12 +204,10 @@ def _slack_message(message: dict[str, Any], names: dict[str, str]) -> dict[str, 
         return f"{match[1]}{match[3] or names.get(match[2], match[2])}"
 
     texts = [html.unescape(_MENTION.sub(mention, fields.text(message, "text")))]
-    for file in message.get("files") or ():
-        if isinstance(file, dict):
-            texts.append(f"[file: {fields.text(file, 'name') or fields.text(file, 'id')}]")
-    for one in message.get("attachments") or ():
-        if isinstance(one, dict):
-            texts.append(html.unescape(fields.text(one, "text") or fields.text(one, "fallback")))
+    for file in fields.objects(message, "files"):
+        texts.append(f"[file: {fields.text(file, 'name') or fields.text(file, 'id')}]")
+    for one in fields.objects(message, "attachments"):
+        texts.append(html.unescape(fields.text(one, "text") or fields.text(one, "fallback")))
     user = fields.text(message, "user")
     said: dict[str, Any] = {"role": "user", "content": "\n".join(text for text in texts if text)}
     said["name"] = names.get(user) or fields.text(message, "username") or user

@@ -157,9 +157,7 @@ class _Opencode(_Reader):
         if kind == "assistant":
             if is_last and not time.get("completed") and not data.get("error"):
                 return
-            for number, part in enumerate(data.get("content") or ()):
-                if not isinstance(part, dict):
-                    raise BadInput("a part must be an object")
+            for number, part in enumerate(fields.objects(data, "content")):
                 yield from self.part(f"{name}.{number}", part, "assistant", about, when, {}, "")
         elif kind == "shell":
             shell = fields.text(data, "callID") or fields.text(data, "shellID") or name
@@ -171,9 +169,8 @@ class _Opencode(_Reader):
         elif kind in ("user", "synthetic", "system"):
             message = {"role": "user" if kind == "user" else "system", "content": fields.text(data, "text")}
             yield self._said(message if kind == "user" else message | {"kind": META}, name, about, when)
-            for number, file in enumerate(data.get("files") or ()):
-                if isinstance(file, dict):
-                    yield self._said(_file(file, "user"), f"{name}.file.{number}", about, when)
+            for number, file in enumerate(fields.objects(data, "files")):
+                yield self._said(_file(file, "user"), f"{name}.file.{number}", about, when)
 
     def part(self, name: str, part: Row, role: str, about: Row, when: Any, kept: Row, kind: str) -> Iterator[Found]:
         type_ = fields.text(part, "type")
@@ -249,13 +246,8 @@ def cursor(path: Path, labels: Labels) -> Iterator[Found | Fault]:
 class _Cursor(_Reader):
     def talk(self, name: str, value: Any, stored: dict[str, Any]) -> Iterator[Found]:
         talk = _object(value)
-        inline = [one for one in talk.get("conversation") or () if isinstance(one, dict)]
-        listed = [
-            fields.text(one, "bubbleId")
-            for one in talk.get("fullConversationHeadersOnly") or ()
-            if isinstance(one, dict)
-        ]
-        bubbles = {fields.text(one, "bubbleId"): one for one in inline}
+        listed = [fields.text(one, "bubbleId") for one in fields.objects(talk, "fullConversationHeadersOnly")]
+        bubbles = {fields.text(one, "bubbleId"): one for one in fields.objects(talk, "conversation")}
         bubbles |= {one: _object(stored[one]) for one in [*listed, *stored] if stored.get(one) is not None}
         order = [*dict.fromkeys([*listed, *bubbles])]
         if fields.text(talk, "status") == "generating" and order:
@@ -286,12 +278,12 @@ class _Cursor(_Reader):
             yield self.placed(message, session=talk, key=key + ending, task=task, time=time, about=about)
 
     def tabs(self, value: Any) -> Iterator[Found]:
-        for tab in _object(value).get("tabs") or ():
-            if isinstance(tab, dict) and (name := fields.text(tab, "tabId")):
-                for number, bubble in enumerate(one for one in tab.get("bubbles") or () if isinstance(one, dict)):
-                    about = fields.kept(tab, title="chatTitle")
-                    own = fields.text(bubble, "id") or str(number)
-                    yield from self._bubble(name, own, bubble, tab.get("lastSendTime"), "", about)
+        for tab in fields.objects(_object(value), "tabs"):
+            name = fields.text(tab, "tabId")
+            for number, bubble in enumerate(fields.objects(tab, "bubbles") if name else ()):
+                about = fields.kept(tab, title="chatTitle")
+                own = fields.text(bubble, "id") or str(number)
+                yield from self._bubble(name, own, bubble, tab.get("lastSendTime"), "", about)
 
 
 def _folder(value: Row) -> str:

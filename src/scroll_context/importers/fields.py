@@ -84,6 +84,14 @@ def _iso(value: Any) -> str:
     return dt.datetime.fromtimestamp(value, dt.UTC).isoformat()
 
 
+def objects(message: dict[str, Any], field: str) -> list[dict[str, Any]]:
+    """The objects of a list; other values in it are left out."""
+    value = message.get(field)
+    if value is not None and not isinstance(value, list):
+        raise BadInput(f"{field} must be a list, not {_kind_of(value)}")
+    return [one for one in value or () if isinstance(one, dict)]
+
+
 def data_url(url: str) -> tuple[str, bytes] | None:
     """Media type and body of a `data:` URL in base64; None for any other address."""
     match = _DATA_URL.match(url)

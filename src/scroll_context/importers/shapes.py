@@ -38,8 +38,8 @@ def response_item(item: dict[str, Any]) -> dict[str, Any] | None:
     if kind == "message":
         return {"role": fields.text(item, "role"), "content": item.get("content")}
     if kind == "reasoning":
-        parts = [*(item.get("summary") or ()), *(item.get("content") or ())]
-        said = [text for part in parts if isinstance(part, dict) and isinstance(text := part.get("text"), str)]
+        parts = [*fields.objects(item, "summary"), *fields.objects(item, "content")]
+        said = [text for part in parts if isinstance(text := part.get("text"), str)]
         return {"role": "assistant", "content": "\n".join(said), "kind": THINKING} if said else None
     if kind in ("function_call", "custom_tool_call"):
         arguments = item.get("arguments") if kind == "function_call" else item.get("input")
@@ -84,7 +84,8 @@ def as_message(value: dict[str, Any]) -> tuple[dict[str, Any], str]:
     """A message in the common shape, and the name of the shape that it had, "" when it was the common one."""
     if value.get("lc") and isinstance(inner := value.get("kwargs"), dict):
         name = value.get("id")
-        kind = str(name[-1]).removesuffix("Chunk").removesuffix("Message").lower() if isinstance(name, list) else ""
+        last = str(name[-1]) if name and isinstance(name, list) else ""
+        kind = last.removesuffix("Chunk").removesuffix("Message").lower()
         return _langchain(kind, inner), "LangChain"
     kind = value["type"] if isinstance(value.get("type"), str) else ""
     if kind in _LANGCHAIN and isinstance(inner := value.get("data"), dict):
@@ -94,7 +95,7 @@ def as_message(value: dict[str, Any]) -> tuple[dict[str, Any], str]:
     if (kind in _ITEMS or kind.endswith("_call_output")) and "role" not in value:
         return response_item(value) or {"role": "assistant", "content": "", "kind": THINKING}, "OpenAI Responses"
     if value.get("object") == "thread.message":
-        return value | {"content": [_thread_part(part) for part in value.get("content") or ()]}, "OpenAI thread"
+        return value | {"content": [_thread_part(part) for part in fields.objects(value, "content")]}, "OpenAI thread"
     if "role" in value and "content" not in value and isinstance(inner := value.get("message"), dict):
         return {"role": value["role"], "content": inner.get("content") or ""}, "Cursor"
     return value, ""
@@ -122,8 +123,8 @@ def _langchain(kind: str, value: dict[str, Any]) -> dict[str, Any]:
     return message
 
 
-def _thread_part(part: Any) -> Any:
-    text = part.get("text") if isinstance(part, dict) else None
+def _thread_part(part: dict[str, Any]) -> dict[str, Any]:
+    text = part.get("text")
     return {"type": "text", "text": text.get("value", "")} if isinstance(text, dict) else part
 
 

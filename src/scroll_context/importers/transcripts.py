@@ -213,9 +213,7 @@ class Gemini:
         if "sessionId" in line or isinstance(changes, dict):
             about: dict[str, Any] = line if "sessionId" in line else line["$set"]
             self._begin(about)
-            for message in about.get("messages") or ():
-                if not isinstance(message, dict):
-                    raise BadInput("a message of Gemini must be an object")
+            for message in fields.objects(about, "messages"):
                 yield from self._message(found, message)
         elif "$rewindTo" in line:
             back = fields.identifier(line, "$rewindTo")
@@ -250,8 +248,8 @@ class Gemini:
             content = gemini_parts(record.get("content"))
             yield self._placed(found, {"role": "system", "content": content, "kind": META}, name, time)
             return
-        for thought in record.get("thoughts") or ():
-            if isinstance(thought, dict) and (said := fields.text(thought, "description")):
+        for thought in fields.objects(record, "thoughts"):
+            if said := fields.text(thought, "description"):
                 text = f"{subject}: {said}" if (subject := fields.text(thought, "subject")) else said
                 key = f"{name}.{fingerprint(text).hex()[:12]}"
                 yield self._placed(found, {"role": "assistant", "content": text, "kind": THINKING}, key, time)
@@ -260,8 +258,8 @@ class Gemini:
             key = f"{name}.{fingerprint(content).hex()[:12]}"
             about = fields.kept(record, model="model")
             yield self._placed(found, {"role": role, "content": content}, key, time, about)
-        for one in record.get("toolCalls") or ():
-            if not isinstance(one, dict) or not fields.text(one, "name"):
+        for one in fields.objects(record, "toolCalls"):
+            if not fields.text(one, "name"):
                 raise BadInput("a tool call of Gemini needs a name")
             call_id = fields.text(one, "id") or f"{name}.{fields.text(one, 'name')}"
             key = f"{name}.{fields.identifier({'id': call_id}, 'id')}"
