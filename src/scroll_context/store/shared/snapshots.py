@@ -11,6 +11,7 @@ The newest two are kept. What was erased is still in older snapshots: those from
 import contextlib
 import gzip
 import hashlib
+import io
 import logging
 import os
 import re
@@ -18,9 +19,10 @@ import shutil
 import tarfile
 import tempfile
 import uuid
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
@@ -73,7 +75,10 @@ def take(server: Server, store_id: int, bucket: Bucket, log: EventLog, index: Pa
         if head is None:
             return None
         packed = folder / "snapshot.tar.gz"
-        with gzip.open(packed, "wb", compresslevel=1) as out, tarfile.open(fileobj=out, mode="w|") as tar:
+        with (
+            gzip.open(packed, "wb", compresslevel=1) as out,
+            tarfile.open(fileobj=out, mode="w|", bufsize=_PIECE) as tar,
+        ):
             for file in (folder / schema.LOG_NAME, *sorted((folder / "index").rglob("*"))):
                 if file.is_file():
                     tar.add(file, str(file.relative_to(folder)))
@@ -120,12 +125,11 @@ def restore(snapshot: Snapshot, bucket: Bucket, folder: Path) -> None:
     stage = schema.private_folder(folder) / f".snapshot-{uuid.uuid4().hex[:8]}"
     schema.private_folder(stage)
     try:
-        pieces = _Pieces(bucket.read(snapshot.key))
         try:
-            _unpack(pieces, stage)
-        except (tarfile.TarError, OSError, EOFError) as error:
+            digest = _unpack(bucket.read(snapshot.key), stage)
+        except (tarfile.TarError, zlib.error, OSError, EOFError) as error:
             raise _unusable(snapshot, str(error)) from error
-        if pieces.digest() != snapshot.sha256 or _head(stage / schema.LOG_NAME) != (snapshot.seq, snapshot.chain):
+        if digest != snapshot.sha256 or _head(stage / schema.LOG_NAME) != (snapshot.seq, snapshot.chain):
             raise _unusable(snapshot, "it is not what the server lists")
         if (stage / "index").exists() and not (folder / "index").exists():
             os.rename(stage / "index", folder / "index")
@@ -159,33 +163,39 @@ def _unusable(snapshot: Snapshot, why: str) -> StoreError:
     return StoreError(f"snapshot {snapshot.key} cannot be used: {why}. `scroll admin snapshot URL` makes another.")
 
 
-class _Pieces:
-    """The bytes of an object as a file, hashed while they are read."""
+class _Stream(io.RawIOBase):
+    """Pieces of bytes as a file to read."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
-        self._hasher = hashlib.sha256()
-        self._rest = b""
+        self._piece = memoryview(b"")
 
-    def read(self, size: int = -1) -> bytes:
-        while size < 0 or len(self._rest) < size:
-            piece = next(self._pieces, b"")
-            if not piece:
-                break
-            self._hasher.update(piece)
-            self._rest += piece
-        given, self._rest = (self._rest, b"") if size < 0 else (self._rest[:size], self._rest[size:])
-        return given
+    def readable(self) -> bool:
+        return True
 
-    def digest(self) -> str:
-        """The hash of the whole object."""
-        while self.read(_PIECE):
-            pass
-        return self._hasher.hexdigest()
+    def readinto(self, buffer: Any) -> int:
+        while not self._piece:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return 0
+            self._piece = memoryview(piece)
+        size = min(len(buffer), len(self._piece))
+        buffer[:size], self._piece = self._piece[:size], self._piece[size:]
+        return size
 
 
-def _unpack(pieces: _Pieces, stage: Path) -> None:
-    with gzip.open(_as_file(pieces), "rb") as unzipped, tarfile.open(fileobj=unzipped, mode="r|") as tar:
+def _unpack(packed: Iterator[bytes], stage: Path) -> str:
+    """Write the files of a snapshot; the digest of the whole object, which the caller must compare."""
+    hasher, inflater = hashlib.sha256(), zlib.decompressobj(wbits=31)
+
+    def inflated() -> Iterator[bytes]:
+        for piece in packed:
+            hasher.update(piece)
+            yield inflater.decompress(piece)
+        yield inflater.flush()
+
+    pieces = inflated()
+    with tarfile.open(fileobj=io.BufferedReader(_Stream(pieces), _PIECE), mode="r|", bufsize=_PIECE) as tar:
         for member in tar:
             body = tar.extractfile(member)
             if body is None or not _MEMBER.fullmatch(member.name):
@@ -196,10 +206,9 @@ def _unpack(pieces: _Pieces, stage: Path) -> None:
                 shutil.copyfileobj(body, file, _PIECE)
                 file.flush()
                 os.fsync(file.fileno())
-
-
-def _as_file(pieces: _Pieces) -> IO[bytes]:
-    return pieces  # type: ignore[return-value]  # gzip only reads
+    for _ in pieces:  # what is behind the last file belongs to the digest too
+        pass
+    return hasher.hexdigest()
 
 
 def _head(log: Path) -> tuple[int, bytes] | None:

@@ -12,6 +12,9 @@ CREATE FUNCTION bury(p_store integer, p_after bigint, p_digests text[]) RETURNS 
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, scroll, pg_temp AS $$
 BEGIN
     PERFORM scroll.require(p_store, 'erase');
+    IF current_setting('synchronous_commit') = 'off' THEN  -- a crash must not forget what was deleted
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
     PERFORM scroll.lock_store(p_store);
     RETURN QUERY
     WITH named AS MATERIALIZED (
