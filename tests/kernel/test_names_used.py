@@ -32,6 +32,11 @@ from scroll_context.kernel.cell import names_used
         ("import os.path\nfrom re import sub as s", set(), {"os", "s"}),
         ("print([r for r in x])", {"print", "x"}, set()),
         ("r = await f(x)", {"f", "x"}, {"r"}),
+        ("i = 1\n@r\ndef f():\n    pass\nr = 1", {"r"}, {"i", "f", "r"}),
+        ("i = 1; print(r); r = 2", {"print", "r"}, {"i", "r"}),
+        ("i = 1\r\nprint(r)\r\nr = 2", {"print", "r"}, {"i", "r"}),
+        ('s = """\n"""; print(r)\nr = 2', {"print", "r"}, {"s", "r"}),
+        ("print(\uff52)\nr = 2", {"print", "r"}, {"r"}),  # another way to write r
     ],
 )
 def test_a_name_bound_first_is_not_read(source: str, read: set[str], bound: set[str]) -> None:

@@ -15,7 +15,7 @@ import ast
 import io
 import linecache
 import re
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from sys import setprofile, settrace
 from threading import RLock
 from time import monotonic
@@ -210,32 +210,43 @@ def names_used(source: str, filename: str, existing: Container[str]) -> NamesUse
                 if flags & _ASSIGNED:
                     bound.add(name)
     old = {name for name in bound if name in existing}
-    if old & read or (old and _AUGMENTED.search(source)):
+    augmented = bool(old) and _AUGMENTED.search(source) is not None
+    if augmented or old & read:
         tree = compile(source, filename, "exec", _FLAGS | ast.PyCF_ONLY_AST, dont_inherit=True)
-        augmented = {
-            node.target.id
-            for node in ast.walk(tree)
-            if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)
-        }
-        seen = (old & (read | augmented)) - bound_before_read(tree)
+        maybe = old & (read | _augmented(tree)) if augmented else old & read
+        seen = maybe - bound_before_read(tree, maybe, source)
         return NamesUsed(frozenset(read - bound | seen), frozenset(bound))
     return NamesUsed(frozenset(read - bound), frozenset(bound))
 
 
-def bound_before_read(tree: ast.Module) -> set[str]:
-    """Names that the cell surely binds before anything in it reads them: it sees none of their old values."""
-    seen: set[str] = set()
+def _augmented(tree: ast.Module) -> set[str]:
+    nodes = (node.target for node in ast.walk(tree) if isinstance(node, ast.AugAssign))
+    return {target.id for target in nodes if isinstance(target, ast.Name)}
+
+
+def bound_before_read(tree: ast.Module, names: Iterable[str], source: str) -> set[str]:
+    """Those of the names that a cell surely binds before anything in it reads them: their old values are not seen."""
+    undecided = set(names)
     fresh: set[str] = set()
+    lines = source.split("\n") if source.isascii() and "\r" not in source else []
+    end = 1  # the line on which the statement before ends
     for statement in tree.body:
-        names = [node for node in ast.walk(statement) if isinstance(node, ast.Name)]
+        if not undecided:
+            break
+        begin, end = end, statement.end_lineno or end
+        text = "\n".join(lines[begin - 1 : end])  # with what stands before it, as decorators do
+        if lines and not any(name in text for name in undecided):
+            continue  # most statements are passed over so, without a look at their parts
         targets: list[ast.expr] = []
         if isinstance(statement, ast.Assign):
             targets = statement.targets
         elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
             targets = [statement.target]
         direct = {name for target in targets for name in _targets(target)}
-        seen |= {node.id for node in names if node.id not in fresh and not (node.id in direct and _is_store(node))}
-        fresh |= direct - seen
+        found = [node for node in ast.walk(statement) if isinstance(node, ast.Name) and node.id in undecided]
+        undecided -= {node.id for node in found if not (node.id in direct and _is_store(node))}
+        fresh |= direct & undecided
+        undecided -= direct
     return fresh
 
 

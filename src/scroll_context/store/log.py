@@ -291,7 +291,9 @@ class EventLog:
         for at in range(0, len(seqs), PAGE):
             part = seqs[at : at + PAGE]
             marks = ", ".join("?" * len(part))
-            found.update((e.seq, e) for e in self._select(f"seq IN ({marks})", part))
+            found |= {event.seq: event for event in self._select(f"seq IN ({marks})", part)}
+        if grant == EVERYTHING:
+            return [found[seq] for seq in seqs if seq in found]
         return [event for seq in seqs if (event := found.get(seq)) is not None and grant.permits(event)]
 
     def sessions_of(self, seqs: Sequence[int]) -> dict[int, str]:

@@ -224,6 +224,13 @@ class _Run:
         missing: list[str] = []
         only_excluded: list[str] = []
         for term in language.terms_of(query):
+            is_found = (  # at a glance, as nearly always
+                term.is_word
+                and tokenize.has_forms(word := term.tokens[0])
+                and self._holding("stems", tokenize.stem(word)) > len(self._ranking.exclude)
+            )
+            if is_found:
+                continue
             if term.field is not Field.PAIRS and (holders := self._holders(term)) is not None:
                 (only_excluded if holders else missing).append(" ".join(term.tokens) + "*" * term.prefix)
         return tuple(missing), tuple(only_excluded)
@@ -398,8 +405,8 @@ def ranked(
         else:
             lent[turn] = score
     turns = sorted(own)
-    flow, weight = ranking.flow, ranking.user_weight
-    final = {turn: (own[turn] + flow * lent.get(turn, 0.0)) * weight for turn in turns}
+    flow, weight, by_replies = ranking.flow, ranking.user_weight, lent.get
+    final = {turn: (own[turn] + flow * by_replies(turn, 0.0)) * weight for turn in turns}
     final |= _with_neighbours(turns, final)
     for turn, stance in stances.items():
         final[turn] *= STANCE[stance]
