@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint types unit test-assistants test-lowest bench bench-large compare tokens soak fuzz mutants clean
+.PHONY: help demo test lint types unit test-assistants test-long test-lowest bench bench-large bench-shared compare tokens soak fuzz mutants clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## ?/  make \1\t/' | expand -t 22
@@ -34,6 +34,9 @@ unit: $(READY)   ## the tests, on both cores
 test-assistants: $(READY)  ## the tests with a real Claude Code and a real Codex, from their wheels (300 MB)
 	@$(BIN)/python -m pip install --quiet --group assistants || echo "the assistants cannot be had: their tests are skipped"
 	$(BIN)/pytest -rs tests/doors/test_claude_code.py tests/doors/test_codex.py
+
+test-long: $(READY)  ## the long forms of the tests that run a short one in make test: races, kills, cuts
+	SCROLL_LONG=1 $(BIN)/pytest -n 0 -s tests/shared
 
 test-lowest:     ## the tests with every dependency at the floor that is promised; ARGS (for pytest) chooses a part
 	$(PYTHON) benchmarks/lowest.py $(ARGS)

@@ -23,7 +23,6 @@ from pathlib import Path
 
 import psycopg
 
-LONG = bool(os.environ.get("SCROLL_LONG"))  # make test-long: the long form of a race
 WAIT = 60.0  # seconds for a server to start or to end, on a machine that has much else to do
 _WATCHDOG = """
 import contextlib, os, pathlib, shutil, signal, sys

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from servers import LONG
+from stores import LONG
 
 from scroll_context.errors import PayloadMissing, StoreReadOnly
 from scroll_context.store.shared.address import parse
