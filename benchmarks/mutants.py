@@ -32,6 +32,7 @@ class Area(NamedTuple):
     more: Sequence[str] = ()
 
 
+VIEW = [f"view/test_view_{name}.py" for name in ("eviction", "index", "topics", "outcomes", "working", "replay")]
 AREAS = {
     "chain": Area(["store/chain.py", "store/verify.py"], ["store/test_chain.py", "store/test_verify.py"]),
     "log": Area(
@@ -62,8 +63,12 @@ AREAS = {
         ["store/test_search.py", "store/test_log.py", "surface/test_recall.py", "surface/test_memory.py"],
     ),
     "sql": Area(["store/sql.py"], ["store/test_sql.py", "store/test_sql_faults.py"]),
-    "eviction": Area(["view/eviction.py"], ["view"], ["agent/test_earlier.py", "agent/test_budget.py"]),
-    "index": Area(["view/index.py"], ["view"], ["agent/test_earlier.py", "agent/test_explain.py"]),
+    "eviction": Area(
+        ["view/eviction.py"], VIEW, ["view/test_view_properties.py", "agent/test_earlier.py", "agent/test_budget.py"]
+    ),
+    "index": Area(
+        ["view/index.py"], VIEW, ["view/test_view_properties.py", "agent/test_earlier.py", "agent/test_explain.py"]
+    ),
     "quota": Area(["store/journal.py"], ["store/test_journal.py", "store/test_limits.py"], ["session"]),
     "jail": Area(
         ["kernel/jail/process.py", "kernel/jail/supervisor.py"],

@@ -88,7 +88,7 @@ def test_one_line_a_session_while_there_is_room() -> None:
     assert len(narrow) == 60 and all(TERMS - 2 <= len(one.terms) < TERMS for one in narrow)
 
 
-@given(st.integers(0, 3_000), st.integers(200, 4_000))
+@given(st.integers(0, 800), st.integers(200, 4_000))
 def test_any_number_of_sessions_fits_with_every_address(n: int, limit: int) -> None:
     topics = [topic(i) for i in range(n)]
     kept = outline(topics, limit)
