@@ -28,7 +28,7 @@ from typing import Any
 import msgspec
 
 from scroll_context.errors import BadInput
-from scroll_context.events import IMPORTED, Draft, Kind
+from scroll_context.events import IMPORTED, STORE_SESSION, Draft, Kind
 from scroll_context.importers import fields
 
 METADATA_LIMIT = 8 << 20  # bytes of JSON: what the log accepts
@@ -255,6 +255,8 @@ class _Message:
             raise BadInput(
                 f"kind {self.kind!r} is reserved for what Scroll records itself; leave it out or choose another"
             )
+        if self.common["session_id"] == STORE_SESSION:
+            raise BadInput(f"session {STORE_SESSION!r} is the store's own; choose another name")
         self.texts: list[str] = []
         self.found: list[Piece] = []
         self.thinking: list[dict[str, Any]] = []

@@ -7,6 +7,7 @@ with the whole text where a function returns that.
 
 import codecs
 import io
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,6 +50,10 @@ class Line(msgspec.Struct, frozen=True):
     is_whole: bool = True  # whether it ends with a line break; one that a program is still writing does not
 
 
+LONGEST_TEXT = 2 << 30  # bytes of a file that is read as a whole
+LONGEST_LINE = 256 << 20  # bytes: an archive of a few kilobytes can hold a line that would fill the memory
+
+
 def text_lines(path: Path, offset: int = 0, lines: int = 0) -> Iterator[Line | Fault]:
     """The lines that are not blank, from an offset behind so many `lines` on. One that cannot be decoded is a fault.
 
@@ -65,6 +70,8 @@ def text_lines(path: Path, offset: int = 0, lines: int = 0) -> Iterator[Line | F
 
 def whole_text(path: Path) -> str | Fault:
     """The whole text, or the fault that keeps it from being read."""
+    if (size := path.stat().st_size) > LONGEST_TEXT:
+        return Fault(1, f"{size >> 20:,} MiB in one document, more than {LONGEST_TEXT >> 20:,}; split it into lines")
     data = path.read_bytes()
     mark, encoding = _encoding(data[:4])
     try:
@@ -82,8 +89,16 @@ def _encoding(start: bytes) -> tuple[bytes, str]:
 
 
 def _utf8_lines(file: io.BufferedReader, offset: int, lines: int) -> Iterator[Line | Fault]:
-    for number, raw in enumerate(file, lines + 1):
+    for number in itertools.count(lines + 1):
+        if not (raw := file.readline(LONGEST_LINE)):
+            return
         offset += len(raw)
+        if len(raw) == LONGEST_LINE and not raw.endswith(b"\n"):
+            while (raw := file.readline(1 << 20)) and not raw.endswith(b"\n"):
+                offset += len(raw)
+            offset += len(raw)
+            yield Fault(number, f"longer than {LONGEST_LINE >> 20} MiB; this is no message", offset)
+            continue
         try:
             text = raw.decode().strip()
         except UnicodeDecodeError as error:
