@@ -203,5 +203,18 @@ def test_old_snapshots_and_those_from_before_an_erasure_go(hosts: Hosts, folder:
         snapshot(first)
     kept = snapshots(log.server, log.facts.store_id)
     assert len(kept) == KEPT
-    stored = [one["path"].rpartition("/")[2] for page in obstore.list(from_url(bucket)) for one in page]
-    assert sorted(name for name in stored if name.endswith(".gz")) == sorted(one.key[10:] for one in kept)
+    assert objects(bucket) == sorted(one.key[10:] for one in kept)
+    stale = kept[0]
+    first.erase(seqs=[5])
+    assert snapshots(log.server, log.facts.store_id) == [] and objects(bucket) == []
+    values = [log.facts.store_id, "late", stale.seq, stale.chain, 1, ""]
+    assert log.server.call("SELECT scroll.add_snapshot(%s, %s, %s, %s, %s, %s)", values) == [(False,)]
+    snapshot(first)
+    assert len(objects(bucket)) == 1
+    again = hosts.open("b")
+    assert again.log.get(5).is_erased and verify(again.log).ok
+
+
+def objects(bucket: str) -> list[str]:
+    names = [one["path"].rpartition("/")[2] for page in obstore.list(from_url(bucket)) for one in page]
+    return sorted(name for name in names if name.endswith(".gz"))

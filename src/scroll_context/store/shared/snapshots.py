@@ -26,9 +26,10 @@ from typing import Any
 
 import msgspec
 
-from scroll_context.errors import BadInput, StoreDamaged, StoreError
+from scroll_context.errors import BadInput, StoreDamaged, StoreError, StoreLocked
 from scroll_context.events import Progress
 from scroll_context.store import schema
+from scroll_context.store.erase import has_chores
 from scroll_context.store.indexer import committed_files
 from scroll_context.store.log import EventLog
 from scroll_context.store.payloads import PayloadStore
@@ -69,11 +70,14 @@ def take(server: Server, store_id: int, bucket: Bucket, log: EventLog, index: Pa
     """Put a snapshot of this replica and its index into the object store; None when the log is empty."""
     with tempfile.TemporaryDirectory(prefix="scroll-snapshot-") as name:
         folder = Path(name)
+        erased = log.newest_erasure()
         _copy_index(index, folder / "index")  # first: it may lag behind the log, never run ahead of it
         copy_database(log.path, folder / schema.LOG_NAME)
         head = _head(folder / schema.LOG_NAME)
         if head is None:
             return None
+        if has_chores(log) or log.newest_erasure() > erased:
+            raise StoreLocked("an erasure is being carried out on this host, so no snapshot was made. Try again.")
         packed = folder / "snapshot.tar.gz"
         with (
             gzip.open(packed, "wb", compresslevel=1) as out,
@@ -91,7 +95,8 @@ def take(server: Server, store_id: int, bucket: Bucket, log: EventLog, index: Pa
     if not server.call("SELECT scroll.add_snapshot(%s, %s, %s, %s, %s, %s)", values)[0][0]:
         bucket.delete([key])
         raise StoreDamaged(
-            f"seq {made.seq} of this host's copy is not the one on the server, so no snapshot was made of it"
+            f"seq {made.seq} of this host's copy is not the one on the server, or events were erased after it; no "
+            "snapshot was made of it"
         )
     prune(server, store_id, bucket, before=log.newest_erasure())
     return made

@@ -42,12 +42,15 @@ CREATE TABLE snapshot (             -- copies of a replica, from which new hosts
 ALTER TABLE snapshot ENABLE ROW LEVEL SECURITY;
 CREATE POLICY members ON snapshot FOR SELECT USING (store_id IN (SELECT scroll.readable()));
 
--- Lists a snapshot whose object is there. False when its head is not the history of this server.
+-- Lists a snapshot whose object is there. False when its head is not the history of this server, and when events that are
+-- about the store itself come after it: one of them may be an erasure of what the snapshot holds.
 CREATE FUNCTION add_snapshot(p_store integer, p_key text, p_seq bigint, p_chain bytea, p_bytes bigint, p_sha256 text)
 RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, scroll, pg_temp AS $$
 BEGIN
     PERFORM scroll.require(p_store, 'append');
-    IF NOT EXISTS (SELECT FROM scroll.event WHERE store_id = p_store AND seq = p_seq AND chain = p_chain) THEN
+    PERFORM scroll.lock_store(p_store);
+    IF NOT EXISTS (SELECT FROM scroll.event WHERE store_id = p_store AND seq = p_seq AND chain = p_chain)
+       OR EXISTS (SELECT FROM scroll.event WHERE store_id = p_store AND seq > p_seq AND session_id = 'scroll.store') THEN
         RETURN false;
     END IF;
     INSERT INTO scroll.snapshot VALUES (p_store, p_key, p_seq, p_chain, p_bytes, p_sha256) ON CONFLICT DO NOTHING;
