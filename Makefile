@@ -31,9 +31,11 @@ types: $(READY)  ## mypy --strict on both packages
 unit: $(READY)   ## the tests, on both cores
 	$(BIN)/pytest -n 2
 
-test-assistants: $(READY)  ## the tests with a real Claude Code and a real Codex, from their wheels (300 MB)
-	@$(BIN)/python -m pip install --quiet --group assistants || echo "the assistants cannot be had: their tests are skipped"
-	$(BIN)/pytest -rs tests/doors/test_claude_code.py tests/doors/test_codex.py
+test-assistants: $(READY)  ## the tests with a real Claude Code, Codex and Gemini CLI, from PyPI and npm (400 MB)
+	@$(BIN)/python -m pip install --quiet --group assistants || echo "Claude Code and Codex cannot be had"
+	@npm install --silent --no-fund --no-audit --prefix $(VENV)/gemini @google/gemini-cli || echo "Gemini CLI cannot be had"
+	SCROLL_GEMINI_CLI=$(CURDIR)/$(VENV)/gemini/node_modules/.bin/gemini $(BIN)/pytest -rs \
+	    tests/doors/test_claude_code.py tests/doors/test_codex.py tests/doors/test_gemini.py
 
 test-long: $(READY)  ## the long forms of the tests that run a short one in make test: races, kills, cuts
 	SCROLL_LONG=1 $(BIN)/pytest -n 0 -s tests/shared

@@ -170,7 +170,16 @@ def test_codex_and_gemini_are_captured_too(desk: Desk, tmp_path: Path) -> None:
     (chat.parents[1] / ".project_root").write_text(str(desk.project))
     head = {"sessionId": "g-1", "projectHash": "ab" * 32, "startTime": "2026-11-16T11:00:00Z", "kind": "main"}
     said = {"id": "u1", "timestamp": "2026-11-16T11:00:01Z", "type": "user", "content": "Always ask before you paint."}
-    chat.write_text(json.dumps(head) + "\n" + json.dumps(said) + "\n")
+    answer = {"functionResponse": {"name": "mcp_scroll_search", "response": {"output": "the heron"}}}
+    call = {"id": "c1", "name": "mcp_scroll_search", "args": {"query": "heron"}, "result": [answer]}
+    told_before = "<hook_context>&lt;scroll-context&gt;\nThe heron.\n&lt;/scroll-context&gt;</hook_context>"
+    others = [
+        {"id": "u0", "type": "user", "content": [{"text": "<session_context>\nThis is the Gemini CLI."}]},
+        {"id": "a1", "type": "gemini", "content": "", "toolCalls": [call]},
+        {"id": "u2", "type": "user", "content": [answer]},
+        {"id": "u3", "type": "user", "content": [{"text": f"{told_before}\n\nPaint it blue."}]},
+    ]
+    chat.write_text("".join(json.dumps(line) + "\n" for line in (head, *others, said)))
     assert desk.hook("Stop", assistant="codex", transcript_path=str(rollout)) == ""
     wait_until(lambda: "Paint the barrier." in desk.said())
     assert desk.hook("AfterAgent", assistant="gemini", transcript_path=str(chat)) == ""
@@ -178,6 +187,11 @@ def test_codex_and_gemini_are_captured_too(desk: Desk, tmp_path: Path) -> None:
     started = json.loads(desk.hook("SessionStart", assistant="gemini", source="startup", session_id="g-2"))
     told = started["hookSpecificOutput"]["additionalContext"]
     assert "Always ask before you paint." in told.split("## Standing")[1]
+    with Store(desk.store) as store:
+        turns = list(store.log.iterate(session_id="g-1"))
+    spoken = [event.content for event in turns if event.kind == "conversation" and event.role == "user"]
+    assert spoken == ["Paint it blue.", "Always ask before you paint."]
+    assert [event.name for event in turns if event.is_echo] == ["mcp_scroll_search"] * 2
     cursor = json.loads(
         desk.hook("sessionStart", assistant="cursor", conversation_id="x", cwd=None, transcript_path=None,
                   workspace_roots=[str(desk.project)], session_id=None)

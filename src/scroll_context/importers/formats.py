@@ -10,6 +10,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
+from html import escape
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -32,8 +33,11 @@ from scroll_context.project import CLOSING, OPENING
 
 _LINE_SUFFIXES = (".jsonl", ".ndjson")
 _LOOKED_AT = 50  # lines at most, until one says which assistant wrote it
-_OWN_TOOL = re.compile(r"(?:mcp__)?(?:plugin_)?(?:\w+_)?scroll(?:-context)?(?:__|\.|/)(?:search|expand|exec|note)")
-_HANDOVER = re.compile(rf"{OPENING}\n.*?{CLOSING}\s*", re.DOTALL)
+_OWN_TOOL = re.compile(r"(?:mcp__?)?(?:plugin_)?(?:\w+_)?scroll(?:-context)?(?:__?|\.|/)(?:search|expand|exec|note)")
+_HANDOVER = re.compile(  # as Scroll wrote it, and as Gemini does, in a frame of its own and escaped
+    rf"(?:<hook_context>)?(?:{OPENING}|{escape(OPENING)})\n.*?(?:{CLOSING}|{escape(CLOSING)})(?:</hook_context>)?\s*",
+    re.DOTALL,
+)
 
 Renamed = Callable[[str], int | None]
 """The number that the sessions of a name get at the end of it, since another source has the name; or None."""
@@ -248,7 +252,7 @@ def _marked(events: tuple[Piece, ...]) -> tuple[Piece, ...]:
     found: list[Piece] = []
     for piece in events:
         draft = piece.draft
-        may_be_told = OPENING in draft.content and not draft.tool_call_id and draft.role != "assistant"
+        may_be_told = OPENING[1:-1] in draft.content and not draft.tool_call_id and draft.role != "assistant"
         rest = _HANDOVER.sub("", draft.content) if may_be_told else draft.content
         is_handover = rest != draft.content and not rest.strip()
         if is_handover or (draft.tool_call_id and _OWN_TOOL.fullmatch(draft.name)):

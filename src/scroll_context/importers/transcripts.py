@@ -254,10 +254,15 @@ class Gemini:
                 key = f"{name}.{fingerprint(text).hex()[:12]}"
                 yield self._placed(found, {"role": "assistant", "content": text, "kind": THINKING}, key, time)
         role = "user" if kind == "user" else "assistant"
-        if content := gemini_parts(record.get("content")):
+        given = record.get("content")
+        if isinstance(given, list):  # results of tools come once more in the user's name: the call has them
+            given = [part for part in given if not (isinstance(part, dict) and "functionResponse" in part)]
+        if content := gemini_parts(given):
             key = f"{name}.{fingerprint(content).hex()[:12]}"
-            about = fields.kept(record, model="model")
-            yield self._placed(found, {"role": role, "content": content}, key, time, about)
+            message: dict[str, Any] = {"role": role, "content": content}
+            if role == "user" and isinstance(content, str) and content.startswith("<session_context>"):
+                message["kind"] = META
+            yield self._placed(found, message, key, time, fields.kept(record, model="model"))
         for one in fields.objects(record, "toolCalls"):
             if not fields.text(one, "name"):
                 raise BadInput("a tool call of Gemini needs a name")
