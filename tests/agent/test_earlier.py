@@ -108,3 +108,75 @@ def test_many_sessions_fit_a_small_window(store: Store) -> None:
     assert sum(one.sessions for one in work.topics) == 150
     assert sum(one.line().tokens for one in work.topics) <= 400
     assert work.topics[0].sessions > work.topics[-1].sessions
+
+
+def earlier(store: Store) -> EarlierWork:
+    """With notes. It must be what is found without them."""
+    found = earlier_work(store.log, EVERYTHING, "now", BUDGET, index=store.index)
+    assert found == earlier_work(store.log, EVERYTHING, "now", BUDGET)
+    return found
+
+
+def notes_of(store: Store) -> list[Path]:
+    return list((store.folder / "index").glob("v*/earlier-*"))
+
+
+def test_notes_on_sessions_change_nothing_but_the_time(store: Store) -> None:
+    for n, subject in enumerate(SUBJECTS):
+        talk(store, f"s{n}", subject, turns=3 * n + 1, extra="Always use metric units." if n == 1 else "")
+    store.index.catch_up()
+    first = earlier(store)
+    assert earlier(store) == first and len(notes_of(store)) == 1
+    talk(store, "s1", "rye bread", turns=5, extra="From now on, call me Ishmael.")  # an older session goes on
+    talk(store, "s4", "the gears of a clock", turns=5)
+    grown = earlier(store)
+    assert grown != first and earlier(store) == grown
+    talk(store, "s3", "tax on interest", turns=1)  # the notes on what is now the last session were of a closed one
+    earlier(store)
+
+
+def test_notes_are_used_until_they_are_damaged(store: Store) -> None:
+    for n, subject in enumerate(SUBJECTS):
+        talk(store, f"s{n}", subject)
+    store.index.catch_up()
+    found = earlier(store)
+    [file] = notes_of(store)
+    assert file.stat().st_mode & 0o777 == 0o600
+    whole = file.read_bytes()
+    file.write_bytes(whole.replace(b"sourdough starters", b"sauerteig brotzeit"))
+    read = earlier_work(store.log, EVERYTHING, "now", BUDGET, index=store.index)
+    assert "sauerteig brotzeit" in read.topics[1].terms
+    for damaged in (b"", b"\xc1", whole[:-5], whole[::-1]):
+        file.write_bytes(damaged)
+        assert earlier(store) == found
+
+
+def test_nothing_of_an_erased_event_is_left_in_notes(store: Store) -> None:
+    for n, subject in enumerate(SUBJECTS):
+        talk(store, f"s{n}", subject, extra="Always call the dog Quibblewort." if n == 1 else "")
+    store.index.catch_up()
+    earlier(store)
+    assert b"Quibblewort" in notes_of(store)[0].read_bytes()
+    stale = notes_of(store)[0].read_bytes()
+    [seq] = [hit.seq for hit in store.index.search("Quibblewort")]
+    store.erase(seqs=[seq])
+    assert not notes_of(store)
+    assert not earlier(store).standing
+    store.index.catch_up()
+    assert not store.index.keep_notes("earlier-late", stale, lambda: store.log.newest_erasure() == 0)
+    earlier(store)
+    assert all(b"Quibblewort" not in file.read_bytes() for file in store.folder.rglob("*") if file.is_file())
+
+
+def test_another_log_has_other_notes(store: Store, tmp_path: Path) -> None:
+    for n, subject in enumerate(SUBJECTS):
+        talk(store, f"s{n}", subject)
+    store.index.catch_up()
+    earlier(store)
+    with Store(tmp_path / "other", create=True) as other:
+        for n in range(len(SUBJECTS)):
+            talk(other, f"s{n}", f"kites number{n}")
+        other.index.catch_up()
+        [file] = notes_of(store)
+        (other.folder / file.relative_to(store.folder)).write_bytes(file.read_bytes())
+        assert "kite" in repr(earlier(other).topics)

@@ -107,7 +107,8 @@ class WindowedContext:
 
     def begin(self, session: "Session", budget: Budget) -> None:
         """Record what the session starts from, before its first request; nothing where there is nothing."""
-        earlier = earlier_work(session.store.log, session.environment.memory.grant, session.scope.session_id, budget)
+        store, grant = session.store, session.environment.memory.grant
+        earlier = earlier_work(store.log, grant, session.scope.session_id, budget, index=store.index)
         if earlier != EarlierWork():
             facts = {"earlier": msgspec.to_builtins(earlier)}
             session.record(Kind.SESSION, content=earlier.summary(), metadata=facts)

@@ -44,6 +44,7 @@ SIGN_OF_LIFE = 1_000  # events between two reports of progress
 LOOK_BACK = 10_000  # seqs between a reply and the user turn that it can answer
 SETTLE = 0.05  # seconds to wait for more events before indexing
 PAUSE = 0.5  # seconds to rest after a commit
+NOTES_PATIENCE = 0.1  # seconds to wait for other writers before notes are not kept
 
 _MAGIC = (1337).to_bytes(4, "little")  # the last four bytes of a file; before them, the length of its footer
 _TAIL = 8
@@ -152,6 +153,30 @@ class Indexer:
             event = self._log.get_many([commit.upto])
             if not event or event[0].chain != commit.chain:
                 raise IndexUnavailable("the search index was made from another log; rebuild it")
+
+    # notes ----------------------------------------------------------------------------------------------
+
+    def notes(self, name: str) -> bytes | None:
+        """What was kept under a name since the index was begun."""
+        try:
+            return (self.folder / name).read_bytes()
+        except OSError:
+            return None
+
+    def keep_notes(self, name: str, data: bytes, is_valid: Callable[[], bool]) -> bool:
+        """Keep something that was made from the log, if it still holds; False when it does not, or others write now.
+
+        It goes with the index, so what is erased from the log is gone from it: an erasure throws the index away after
+        the rows have changed, and alone, as this is done. So notes of before are removed, and none are made later.
+        """
+        with contextlib.suppress(ScrollError, OSError), self._alone(time.monotonic() + NOTES_PATIENCE) as alone:
+            if alone and self.folder.is_dir() and is_valid():
+                half = self.folder / f".tmp-{name}"  # removed when the index is next written to, if it is left
+                with open(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+                    file.write(data)
+                half.rename(self.folder / name)
+                return True
+        return False
 
     # following the log ----------------------------------------------------------------------------------
 

@@ -298,11 +298,18 @@ class EventLog:
 
     def sessions_of(self, seqs: Sequence[int]) -> dict[int, str]:
         """The session of each of these events."""
-        found: dict[int, str] = {}
+        return self._column("session_id", seqs)
+
+    def chains_of(self, seqs: Sequence[int]) -> dict[int, bytes]:
+        """The chain value at each of these addresses, which stands for everything up to there."""
+        return self._column("chain", seqs)
+
+    def _column(self, name: str, seqs: Sequence[int]) -> dict[int, Any]:
+        found: dict[int, Any] = {}
         for at in range(0, len(seqs), PAGE):
             part = seqs[at : at + PAGE]
             marks = ", ".join("?" * len(part))
-            found.update(self.query(f"SELECT seq, session_id FROM event WHERE seq IN ({marks})", part))
+            found.update(self.query(f"SELECT seq, {name} FROM event WHERE seq IN ({marks})", part))
         return found
 
     def find_source(self, source_key: str) -> Event | None:

@@ -7,7 +7,7 @@ are never indexed, so they are never hits.
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import msgspec
@@ -184,6 +184,16 @@ class SearchIndex:
     def close(self) -> None:
         """Stop indexing, merges included; what is not indexed, the next search will have indexed."""
         self._indexer.close()
+
+    # notes ----------------------------------------------------------------------------------------------
+
+    def notes(self, name: str) -> bytes | None:
+        """What was kept under a name; None when there is nothing, as after an erasure."""
+        return self._indexer.notes(name)
+
+    def keep_notes(self, name: str, data: bytes, is_valid: Callable[[], bool]) -> bool:
+        """Keep beside the index what was made from the log and can be made again, if it still holds."""
+        return not self._log.read_only and self._indexer.keep_notes(name, data, is_valid)
 
     # searching ------------------------------------------------------------------------------------------
 

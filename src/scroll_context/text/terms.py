@@ -4,7 +4,8 @@ A term is a run of one to three words without a stop word or punctuation inside.
 user's turns it occurs: in the session, in everything else, and in the neighbouring sessions (Dunning's log-likelihood
 ratio). The first terms of a session set it apart from all others; the rest set it apart from its neighbours, which
 tend to share a subject. Counting is incremental: a session is counted once, and when it is closed only its `KEPT`
-most frequent terms stay in memory. Everything is a pure function of the turns in their order.
+most frequent terms stay in memory. Everything is a pure function of the turns in their order. Counts are kept on disk
+(session/earlier.py): what changes them needs a new NOTES_VERSION there.
 """
 
 import math
@@ -13,6 +14,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from heapq import heapify, heappop
+
+import msgspec
 
 from scroll_context.text.prose import body, clip, prose, sentences
 from scroll_context.text.words import STOP_WORDS, WORD, stem, words
@@ -53,14 +56,23 @@ class TermTable:
 
     def add(self, turns: Iterable[str] = ()) -> int:
         """Begin a session with these turns of the user, and close the one before. Its number is returned."""
+        self._append(_Counts())
+        self.extend(turns)
+        return len(self._sessions) - 1
+
+    def add_counted(self, counted: "CountedTerms") -> None:
+        """Add a session that was counted before, as its turns would be added. It cannot be the last one."""
+        self._append(_Counts.of(counted))
+        self._turns += counted.turns
+        self._turns_with.update(counted.stems)
+
+    def _append(self, counts: "_Counts") -> None:
         if self._sessions:
             closed = self._sessions[-1]
             closed.close()
             # of a single turn, all counts are 1, and a list is counted much faster than a mapping is added
             self._closed.update(list(closed.turns_with) if closed.turns == 1 else closed.turns_with)
-        self._sessions.append(_Counts())
-        self.extend(turns)
-        return len(self._sessions) - 1
+        self._sessions.append(counts)
 
     def extend(self, turns: Iterable[str]) -> None:
         """More turns of the newest session."""
@@ -158,6 +170,25 @@ def _scored(candidates: list[_Candidate], turns: int, others: Mapping[str, int],
     return scored
 
 
+class CountedTerms(msgspec.Struct, frozen=True, array_like=True):
+    """What is kept of a session when it is closed, so that it need not be counted again."""
+
+    turns: int
+    turns_with: dict[str, int]  # of the most frequent terms
+    spellings: dict[str, str]  # of the same
+    stems: dict[str, int]  # turns with each word
+
+
+def counted_terms(turns: Iterable[str]) -> CountedTerms:
+    """Count the user's turns of a session."""
+    counts = _Counts()
+    stems: Counter[str] = Counter()
+    for turn in turns:
+        stems.update(counts.count(turn))
+    counts.close()
+    return CountedTerms(counts.turns, counts.turns_with, dict(counts.spellings), dict(stems))
+
+
 class _Counts:
     """How many turns of one session hold each term, and how it is spelt there."""
 
@@ -168,6 +199,12 @@ class _Counts:
         self._respelt: dict[str, Counter[str]] = {}  # all of them, of a term that is spelt in several ways
         self._to_spell: set[str] = set()  # those of them that were counted since the spelling was chosen
         self._most_frequent: list[str] | None = None
+
+    @classmethod
+    def of(cls, counted: CountedTerms) -> "_Counts":
+        counts = cls()
+        counts.turns, counts.turns_with, counts._spelt = counted.turns, counted.turns_with, counted.spellings
+        return counts
 
     def count(self, turn: str) -> list[str]:
         """Count a turn; its stems are returned."""
