@@ -5,18 +5,21 @@ ones every time, so that a red run means a change. `make fuzz` sets FUZZ_MINUTES
 examples until its minutes are over, and what failed once is kept in .hypothesis and tried first next time.
 """
 
+import hashlib
 import os
 import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 
+from scroll_context.store import store as opening
 from scroll_context.store.log import EventLog
-from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.search import SearchIndex
+from scroll_context.store.writer import is_replica
 
 FUZZ_SECONDS = 60 * float(os.environ.get("FUZZ_MINUTES") or 0)
 
@@ -61,6 +64,55 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def log(folder: Path) -> Iterator[EventLog]:
     """An empty log on disk."""
-    log = EventLog(folder, PayloadStore(folder / "payloads"), create=True)
+    log = opening.open_log(folder, create=True)
     yield log
     log.close()
+
+
+# both logs ----------------------------------------------------------------------------------------------
+#
+# Tests of what is built on the log run twice with the same assertions: on a file, and on a Postgres server whose copy
+# is in the folder that the test names. In `make test` these are the files of SHORT; `make test-long` takes the rest of
+# BOTH. A test that works on the files themselves, or starts processes that do, has no second run: see ONE_LOG.
+
+SHORT = ("surface/test_memory.py", "store/test_transfer.py", "agent/test_paper_cells.py", "agent/test_turn.py")
+BOTH = ("surface/", "agent/", "store/test_search", "store/test_query", "store/test_sql", "store/test_transfer.py")
+ONE_LOG: tuple[str, ...] = ()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    _, _, name = metafunc.definition.nodeid.partition("tests/")
+    chosen = BOTH if os.environ.get("SCROLL_LONG") else SHORT
+    drawn = getattr(metafunc.function, "is_hypothesis_test", False)  # one fixture for many examples
+    if name.startswith(chosen) and not name.startswith(ONE_LOG or "-") and not drawn:
+        metafunc.fixturenames.insert(0, "which_log")
+        metafunc.parametrize("which_log", ["file", "postgres"], indirect=True)
+
+
+@pytest.fixture(scope="session")
+def database_of_both() -> Iterator[str]:
+    servers = pytest.importorskip("servers")
+    with servers.server_folder() as folder:
+        try:
+            server = servers.Postgres(folder / "both", programs=servers.programs()).create().start()
+        except servers.CannotStart as error:
+            pytest.skip(str(error))
+        yield server.database()
+
+
+@pytest.fixture
+def which_log(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """On which log a test runs: with "postgres", opening a folder opens the store of which it is the copy."""
+    which = str(request.param)
+    if which == "postgres":
+        database, open_log = request.getfixturevalue("database_of_both"), opening.open_log
+
+        def open_shared(place: str | Path, *, create: bool = False, **options: Any) -> EventLog:
+            folder = Path(place).absolute()
+            if options.get("limits") or options.get("key") or (not create and not is_replica(folder)):
+                return open_log(place, create=create, **options)
+            name = hashlib.sha256(str(folder).encode()).hexdigest()[:24]
+            return open_log(f"{database}&store={name}&payloads={folder}/payloads&replica={folder}", create=create)
+
+        monkeypatch.setattr(opening, "open_log", open_shared)
+    return which

@@ -139,3 +139,28 @@ def test_nothing_is_doubled_while_the_network_fails_in_turns(hosts: Hosts, proxy
     with pytest.raises(SessionBusy):
         Journal(hosts.open("b").log, Scope("s"))
     journal.close()
+
+
+def test_an_append_without_an_answer_is_in_the_view_as_it_is_in_the_log(
+    hosts: Hosts, proxy: Proxy, database: str
+) -> None:
+    store = hosts.open("a")
+    journal = Journal(store.log, Scope("s"))
+    seen: list[str] = []
+    journal.follow(lambda event: seen.append(event.content))
+    journal.append(journal.draft(Kind.NOTICE, content="first"))
+    proxy.mode = "swallow"
+    with pytest.raises(StoreUnreachable):
+        journal.append(journal.draft(Kind.NOTICE, content="recorded, unanswered"))
+    with psycopg.connect(database) as admin:
+        assert admin.execute("SELECT last_seq FROM scroll.head").fetchone() == (2,)
+    proxy.mode = "blackhole"
+    proxy.cut()
+    with pytest.raises(StoreUnreachable):
+        journal.append(journal.draft(Kind.NOTICE, content="never sent"))
+    proxy.mode = "pass"
+    proxy.cut()
+    journal.append(journal.draft(Kind.NOTICE, content="last"))
+    assert seen == ["first", "recorded, unanswered", "last"]
+    assert [event.content for event in store.log.iterate()] == seen
+    journal.close()

@@ -10,6 +10,8 @@ from stores import Hosts, hosts_of
 
 from scroll_context import Draft, Store
 from scroll_context.errors import BadInput, NotAStore, StoreDamaged, StoreReadOnly
+from scroll_context.events import Kind, Scope
+from scroll_context.store.journal import Journal
 from scroll_context.store.rows import METADATA_LIMIT
 from scroll_context.store.verify import verify
 
@@ -86,6 +88,10 @@ def test_a_source_key_is_recorded_once_on_all_hosts(hosts: Hosts) -> None:
     keyed = Draft(content="once", source_key="import:x:1")
     assert first.append(keyed) == second.append(keyed) == 1
     assert second.log.append_many([keyed, Draft(content="new", source_key="k"), keyed]) == [1, 2, 1]
+    journal = Journal(first.log, Scope("s"))
+    event, is_new = journal.append_once("k", journal.draft(Kind.NOTICE, content="other words"))
+    assert event.content == "new" and not is_new  # although this host may not have met it yet
+    journal.close()
 
 
 def test_a_search_finds_what_its_own_host_wrote_and_later_what_others_did(hosts: Hosts) -> None:

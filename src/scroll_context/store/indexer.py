@@ -41,7 +41,7 @@ BATCH_EVENTS = 50_000  # a commit at the latest after so many events,
 BATCH_CHARS = 100_000_000  # or so much text
 HEAP = 128_000_000  # bytes that one writer may fill before it begins a new segment
 SIGN_OF_LIFE = 1_000  # events between two reports of progress
-LOOK_BACK = 10_000  # seqs between a reply and the user turn that it can answer
+LOOK_BACK = 10_000  # events of a session that are looked through for the user turn which a reply answers
 SETTLE = 0.05  # seconds to wait for more events before indexing
 PAUSE = 0.5  # seconds to rest after a commit
 NOTES_PATIENCE = 0.1  # seconds to wait for other writers before notes are not kept
@@ -416,13 +416,13 @@ class _Turns:
             named = self._log.get_many([event.reply_to])
             if named and tokenize.is_user_turn(named[0]):
                 return named[0].seq
-        return turn if event.seq - turn <= LOOK_BACK else 0
+        return turn
 
     def _before(self, event: Event) -> int:
         rows = self._log.query(
-            f"""SELECT seq FROM event WHERE session_id = ? AND seq < ? AND seq >= ? AND role = 'user'
-            AND kind NOT IN ({self._NEVER}) ORDER BY seq DESC LIMIT 20""",
-            [event.session_id, event.seq, event.seq - LOOK_BACK],
+            f"""SELECT seq FROM (SELECT seq, role, kind FROM event WHERE session_id = ? AND seq < ? ORDER BY seq DESC
+            LIMIT {LOOK_BACK}) WHERE role = 'user' AND kind NOT IN ({self._NEVER}) ORDER BY seq DESC LIMIT 20""",
+            [event.session_id, event.seq],
         )
         return next((e.seq for e in self._log.get_many([row[0] for row in rows]) if tokenize.is_user_turn(e)), 0)
 

@@ -207,6 +207,8 @@ class Journal:
 
     def _catch_up(self) -> None:
         """Show what an append recorded that was interrupted before the view had it."""
+        if self._is_behind:
+            self.log.settle()
         if self._is_behind and self._view is not None:
             for event in list(self.log.iterate(after=self._shown, session_id=self.session_id)):
                 self._show(event, _about_bytes(event))

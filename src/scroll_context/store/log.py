@@ -253,6 +253,9 @@ class EventLog:
         """Who has a session open now; None when it is free."""
         return lease.holder_of(self.path.parent / LEASES, session_id)
 
+    def settle(self) -> None:
+        """Find out what became of an append that had no answer from a server."""
+
     # freshness: a local log has everything at once, a shared one reads from a copy that follows its server --------
 
     def refresh(self) -> None:

@@ -70,6 +70,7 @@ class Follower:
 
     def close(self) -> None:
         self._stopped.set()
+        self.server.interrupt()
         self.ring()
         if self._thread is not None:
             self._thread.join()
@@ -99,6 +100,8 @@ class Follower:
         """Read and apply one page; whether there may be more."""
         self._replica.check()
         seq, chain = self._replica.head()
+        if self._replica.has_own:
+            self._replica.forget_own(seq)  # another process may have applied them
         values = [self._facts.store_id, max(seq, 1), PAGE_ROWS, PAGE_BYTES]
         page = self.server.once(_PAGE, values, deadline=deadline)
         if seq:

@@ -6,6 +6,7 @@ little later; what this process has appended can be read at once. `applied_seq` 
 nothing is missing.
 """
 
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ class SharedLog(EventLog):
         self.facts = facts
         self.replica = Replica(address.folder, address)
         self.server = Server(address, "scroll append")
-        writer = ServerWriter(self.server, facts.store_id, self.replica, payloads)
+        writer = ServerWriter(self.server, facts.store_id, self.replica, payloads, self._fetch)
         super().__init__(address.folder, payloads, writer=writer)
         self._own_writer = writer
         self._at_start = 0  # the end of the copy when it was opened
@@ -86,6 +87,16 @@ class SharedLog(EventLog):
 
     def holder(self, session_id: str) -> Holder | None:
         return self._leases.holder(session_id)
+
+    def settle(self) -> None:
+        with self._write_lock:
+            self._own_writer.settle(time.monotonic() + self.address.timeout)
+
+    def _fetch(self, seq: int) -> None:
+        """Have the follower look now; for an event of another host, which no memory holds, wait until it is here."""
+        self.follower.ring()
+        if seq:
+            self.refresh()
 
     def _reach(self, seq: int) -> None:
         """Have everything up to a seq in the copy, or raise."""

@@ -91,6 +91,7 @@ class Replica:
         self.folder = folder
         self.on_applied: Callable[[], None] = lambda: None
         self.durable = 0  # the server has everything up to here on disk
+        self._quarantine = str(folder / _QUARANTINE)
         self._address = address
         self._own: dict[int, TableRow] = {}
         self._lock = threading.Lock()
@@ -127,7 +128,7 @@ class Replica:
                 if database.in_transaction:
                     database.execute("ROLLBACK")
                 raise
-        self._forget_own(seq)
+        self.forget_own(seq)
 
     def add_own(self, rows: Sequence[TableRow]) -> bool:
         """Take in rows that this process has appended; whether the file has them, too."""
@@ -140,7 +141,8 @@ class Replica:
         self.apply(rows)
         return True
 
-    def _forget_own(self, applied: int) -> None:
+    def forget_own(self, applied: int) -> None:
+        """Drop the rows in memory that the file has by now."""
         for seq in [seq for seq in list(self._own) if seq <= applied]:
             self._own.pop(seq, None)
         with self._changed:
@@ -164,7 +166,7 @@ class Replica:
                 return False
             with self._changed:
                 self._changed.wait(min(left, 0.02))
-        self._forget_own(newest)
+        self.forget_own(newest)
         return True
 
     def query(self, sql: str, values: Any) -> list[tuple[Any, ...]]:
@@ -182,7 +184,7 @@ class Replica:
             try:
                 applied = database.execute("SELECT ifnull(max(seq), 0) FROM main.event").fetchone()[0]
                 database.execute("DELETE FROM temp.own")
-                own = [row for seq, row in sorted(self._own.items()) if seq > applied]
+                own = [row for seq, row in sorted(self._own.copy().items()) if seq > applied]
                 database.executemany(INSERT.replace("INTO event", "INTO temp.own"), own)
                 return database.execute(sql, values).fetchall()
             finally:
@@ -193,7 +195,7 @@ class Replica:
     def quarantined(self, why: str) -> StoreDamaged:
         """Note that this copy and the server have different histories; the error to raise."""
         with contextlib.suppress(OSError):
-            _write(self.folder / _QUARANTINE, json.dumps({"why": why, "at": time.time()}).encode())
+            _write(Path(self._quarantine), json.dumps({"why": why, "at": time.time()}).encode())
         return StoreDamaged(
             f"the history on the server of {self._address} is not the one in the copy of this host ({why}). The server "
             "may have been restored from an older backup. Nothing was written, on either side. The copy can be read "
@@ -202,11 +204,11 @@ class Replica:
 
     def check(self) -> None:
         """Refuse to go on with a copy whose history is not the server's."""
-        try:
-            why = json.loads((self.folder / _QUARANTINE).read_bytes())["why"]
-        except FileNotFoundError:
+        if not os.path.exists(self._quarantine):  # noqa: PTH110 - each append and each look asks
             return
-        except (ValueError, KeyError):
+        try:
+            why = json.loads(Path(self._quarantine).read_bytes())["why"]
+        except (OSError, ValueError, KeyError):
             why = "as an earlier process noted"
         raise self.quarantined(str(why))
 

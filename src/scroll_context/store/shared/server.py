@@ -60,6 +60,7 @@ class Server:
         self._connection: psycopg.Connection[Any] | None = None
         self._deadline = math.inf
         self._connected = 0  # times
+        self._interrupted = False
 
     def call(self, statement: str, values: Sequence[Any] = (), *, timeout: float | None = None) -> Rows:
         """Run one statement, again and again until the deadline as long as the server is away."""
@@ -119,7 +120,7 @@ class Server:
                 application_name=self._purpose,
                 tcp_user_timeout=round(1000 * self.address.timeout),
             )
-            connection.remaining = lambda: self._deadline - time.monotonic()
+            connection.remaining = lambda: -1.0 if self._interrupted else self._deadline - time.monotonic()
             for kind, dumper in arrays.dumpers():
                 connection.adapters.register_dumper(kind, dumper)
             self._connection = connection
@@ -135,6 +136,10 @@ class Server:
     def connected(self) -> int:
         """How often a connection was opened; a new one must be told again what to listen to."""
         return self._connected
+
+    def interrupt(self) -> None:
+        """End a running call soon, and every later one: its user is being closed."""
+        self._interrupted = True
 
     def drop(self) -> None:
         """Close the connection; the next call opens another."""

@@ -7,7 +7,7 @@ batch that had no answer before its deadline is settled before the next one: it 
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from scroll_context.errors import ScrollError, SessionFenced, StoreError, StoreUnreachable
@@ -31,11 +31,19 @@ Batch = Sequence[tuple[Row, int | None]]
 class ServerWriter:
     """The writer of a shared log."""
 
-    def __init__(self, server: Server, store_id: int, replica: Replica, payloads: PayloadStore) -> None:
+    def __init__(
+        self,
+        server: Server,
+        store_id: int,
+        replica: Replica,
+        payloads: PayloadStore,
+        fetch: Callable[[int], None],
+    ) -> None:
         self._server = server
         self._store_id = store_id
         self._replica = replica
         self._payloads = payloads
+        self._fetch = fetch  # asks for everything up to a seq of which this host lacks something
         self._name = uuid.uuid4()
         self._number = 0
         self._lost: tuple[int, Batch] | None = None  # a batch without an answer
@@ -44,7 +52,7 @@ class ServerWriter:
     def write(self, rows: Batch) -> list[Written | ScrollError]:
         deadline = time.monotonic() + self._server.address.timeout
         self._replica.check()
-        self._settle(deadline)
+        self.settle(deadline)
         while True:
             answer, digests = self._send(rows, deadline)
             seqs, states, previous, chain = answer
@@ -84,7 +92,7 @@ class ServerWriter:
         self._lost = None
         return answer, digests
 
-    def _settle(self, deadline: float) -> None:
+    def settle(self, deadline: float) -> None:
         """Find out what became of a batch without an answer; if it did not arrive, it never will."""
         if self._lost is None:
             return
@@ -117,7 +125,12 @@ class ServerWriter:
             )
         if new:
             self.newest = max(self.newest, new[-1][0])
-            self._replica.add_own(new)
+        is_applied = self._replica.add_own(new)
+        known = max((seq for seq, state in zip(seqs, states, strict=True) if state == _KNOWN), default=0)
+        if known > self._replica.head()[0]:
+            self._fetch(known)
+        elif not is_applied:
+            self._fetch(0)
         return answers
 
     def _digests(self, row: Row) -> list[str]:
