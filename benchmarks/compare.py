@@ -108,6 +108,11 @@ class Side:
             count = min(5_000, len(self.drafts))
             yield timed(lambda: self.load(store, count), PROCESS) * 1_000 / count
 
+    def verify(self) -> Iterator[float]:
+        from scroll_context.store.verify import verify
+
+        yield timed(lambda: verify(self.store.log), THREAD) * 1_000 / self.store.log.last_seq()
+
     def open_store(self) -> Iterator[float]:
         from scroll_context.store.store import Store
 
@@ -216,6 +221,7 @@ MEASUREMENTS: dict[str, Callable[[Side], Iterator[float]]] = {
     "append": Side.append,
     "event of a session": Side.session_event,
     "bulk import, 1,000 messages": Side.bulk_import,
+    "verify, 1,000 rows": Side.verify,
     "open": Side.open_store,
     "search, six words": Side.search_six_words,
     "search, a question": Side.search_question,

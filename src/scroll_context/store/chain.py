@@ -15,7 +15,7 @@ There are two formats of a row, and a log may hold both.
 
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -74,3 +74,26 @@ def expected(previous: bytes, row: Sequence[Any]) -> bytes:
         return sha256(previous + _int8(row[0]) + leaf).digest()
     except (TypeError, struct.error, msgspec.MsgspecError):
         return b""
+
+
+def breaks(rows: Iterable[Sequence[Any]], seq: int, chain: bytes) -> Iterator[tuple[int, int]]:
+    """The rows that do not follow from the one before, as (seq, the seq before it), behind a row with this chain value.
+
+    The same as `expected` row by row, without a call for each: this is what a check of a whole log consists of.
+    """
+    for row in rows:
+        at, nonce = row[0], row[22]
+        if at != seq + 1:
+            yield at, seq
+        elif nonce is None or row[23] is not None:
+            if expected(chain, row) != row[21]:
+                yield at, seq
+        else:
+            try:
+                leaf = sha256(nonce + _encode(row[1:21])).digest()
+                is_good = sha256(chain + _int8(at) + leaf).digest() == row[21]
+            except (TypeError, struct.error, msgspec.MsgspecError):
+                is_good = False
+            if not is_good:
+                yield at, seq
+        seq, chain = at, row[21]
