@@ -106,7 +106,7 @@ def measure(folder: Path, project: Path, runs: int) -> None:
         timed("an empty Python program", [sys.executable, "-c", "pass"])
         write(transcript, project, number)
         began = time.perf_counter()
-        call("an event that captures", "PostToolUse", transcript_path=str(transcript))
+        call("an event that captures", "Stop", transcript_path=str(transcript))
         wait_for_line(folder, number)
         times.setdefault("(until it is recorded, in the background)", []).append((time.perf_counter() - began, 0.0))
         call("the start of a session", "SessionStart", source="startup")

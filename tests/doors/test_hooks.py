@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from scroll_context.doors import handover as handover_module
+from scroll_context.doors import hooks
 from scroll_context.doors.handover import handover
 from scroll_context.events import Draft, Scope
 from scroll_context.project import project_task
@@ -126,6 +127,15 @@ def test_each_event_reads_on_from_where_the_last_one_stopped(desk: Desk) -> None
     with Store(desk.store) as store:
         assert {(event.task_id, event.agent_id) for event in store.log.iterate()} == {(desk.task, "claude-code")}
     assert desk.faults == ""
+
+
+def test_frequent_events_capture_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert hooks.is_due("/somewhere/a.jsonl") and hooks.is_due("/somewhere/b.jsonl")
+    assert not hooks.is_due("/somewhere/a.jsonl")
+    stamp = tmp_path / "scroll" / "captures" / "a.jsonl"
+    os.utime(stamp, (time.time() - 2 * hooks.PAUSE_SECONDS,) * 2)
+    assert hooks.is_due("/somewhere/a.jsonl") and not hooks.is_due("/somewhere/a.jsonl")
 
 
 def test_secrets_never_reach_the_log(desk: Desk) -> None:

@@ -19,6 +19,8 @@ ASSISTANTS = ("claude-code", "codex", "gemini", "cursor")
 TOKENS = 1_500  # of the context that is handed over
 LEASE_SECONDS = 0.1  # how long a capture waits for a session that is being written; the next capture reads the rest
 ATTEMPTS = 20  # of a capture at the end of a session, after which no other may come for long
+FREQUENT = ("posttooluse", "aftertool")  # events of which many come in a second
+PAUSE_SECONDS = 5.0  # between the captures of these; the other events, and the next of these, read the rest
 LOG_BYTES = 256 << 10  # of the log of hooks, which then begins anew
 USAGE = "scroll hook ASSISTANT --store DIR [--reach task|all] [--tokens N]"
 
@@ -34,7 +36,8 @@ def main(arguments: list[str]) -> int:
         if "://" not in store and not os.path.isdir(store):
             raise ValueError(f"there is no store in {store}")
         name = str(event.get("hook_event_name", "")).lower()
-        if transcript := _transcript(event):
+        transcript = _transcript(event)
+        if transcript and (name not in FREQUENT or is_due(transcript)):
             _in_background(lambda: capture(store, transcript, ATTEMPTS if name == "sessionend" else 1))
         if name == "sessionstart":
             _answer(assistant, event, context(store, event, options["reach"], int(options["tokens"])))
@@ -98,6 +101,26 @@ def _in_background(work: Any) -> None:
         os._exit(0)
 
 
+def is_due(transcript: str) -> bool:
+    """Whether the last capture at a frequent event was long enough ago; then this one counts as the last."""
+    import time
+
+    stamp = _stamp(transcript)
+    try:
+        if 0 <= time.time() - os.stat(stamp).st_mtime < PAUSE_SECONDS:
+            return False
+        os.utime(stamp)
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(stamp), mode=0o700, exist_ok=True)
+        open(stamp, "wb").close()
+    return True
+
+
+def _stamp(transcript: str) -> str:
+    """An empty file whose time is that of the last capture at a frequent event."""
+    return os.path.join(_state_folder(), "captures", os.path.basename(transcript))
+
+
 def capture(store: str, transcript: str, attempts: int = 1) -> None:
     """Record what the transcript, and those of its sub-agents, hold beyond the last capture."""
     from scroll_context.importers import capture as read_on
@@ -106,7 +129,9 @@ def capture(store: str, transcript: str, attempts: int = 1) -> None:
     with Store(store, lock_timeout=LEASE_SECONDS) as opened:
         for _ in range(attempts):
             if not read_on(opened, transcript, wait=LEASE_SECONDS).left:
-                return
+                break
+    if attempts > 1 and os.path.exists(_stamp(transcript)):
+        os.unlink(_stamp(transcript))
 
 
 # context ------------------------------------------------------------------------------------------------
@@ -156,8 +181,12 @@ def _reader(store: str) -> tuple[Any, Any]:
 
 def log_file() -> str:
     """The file that faults of hooks are written to. It never holds what was said."""
+    return os.path.join(_state_folder(), "hooks.log")
+
+
+def _state_folder() -> str:
     state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    return os.path.join(state, "scroll", "hooks.log")
+    return os.path.join(state, "scroll")
 
 
 def record(error: BaseException) -> None:
