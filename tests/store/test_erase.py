@@ -309,8 +309,8 @@ def test_others_go_on_reading_writing_and_searching_meanwhile(store: Store, fold
     assert not failures and written
     assert verify(store.log).ok and all(report.seq for report in reports)
     store.close()
-    with Store(folder):  # finishes whatever a reader was in the way of
-        pass
+    with Store(folder) as again:  # finishes whatever a reader was in the way of
+        assert again.log.last_seq()
     assert not has_words(folder)
 
 

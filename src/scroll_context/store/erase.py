@@ -8,7 +8,8 @@ importing the same file again does not bring the event back and nobody who has t
 The rows change in one transaction, with the guards of the log lifted inside it, together with a list of what is left
 to do (`chore`): remove payload files, throw the search index away, rebuild the log file without its free pages, empty
 the write-ahead log. A process that is killed leaves the old state, or the new one with chores that the next opening of
-the store finishes. The log stays the same file throughout, so other processes simply go on.
+the store finishes, before its first read or append. The log stays the same file throughout, so other processes simply
+go on.
 
 What erasing cannot reach: backups and exports, variables in running kernels, and names of sessions, agents and tasks.
 """
