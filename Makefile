@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint types unit test-assistants test-long test-lowest bench bench-large bench-shared compare tokens soak fuzz mutants clean
+.PHONY: help demo test lint types unit test-assistants test-long test-lowest browser screenshots bench bench-large bench-shared bench-inspector compare tokens soak fuzz mutants clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## ?/  make \1\t/' | expand -t 22
@@ -40,6 +40,12 @@ test-assistants: $(READY)  ## the tests with a real Claude Code, Codex and Gemin
 test-long: $(READY)  ## the long forms of the tests that run a short one in make test: races, kills, cuts
 	SCROLL_LONG=1 $(BIN)/pytest -n 0 -s tests/shared
 
+browser:         ## Debian's Chromium, in which the inspector is tested; without it those tests are skipped
+	$(if $(filter 0,$(shell id -u)),,sudo )apt-get install --yes --no-install-recommends chromium
+
+screenshots: $(READY)  ## the pictures of the inspector in docs/img, from a run of the demo
+	$(BIN)/python benchmarks/screenshots.py
+
 test-lowest:     ## the tests with every dependency at the floor that is promised; ARGS (for pytest) chooses a part
 	$(PYTHON) benchmarks/lowest.py $(ARGS)
 
@@ -51,6 +57,9 @@ bench-large: $(READY)  ## the same, with search in up to a million messages
 
 bench-shared: $(READY)  ## a shared store on Postgres beside one SQLite file; EVENTS (100000) that a new host begins with
 	$(BIN)/python benchmarks/shared.py --events $(or $(EVENTS),100000) $(if $(WRITE),--write)
+
+bench-inspector: $(READY)  ## the pages of the inspector at 100,000 events: first bytes, cold and warm, and memory
+	$(BIN)/python benchmarks/inspector.py
 
 compare: $(READY)  ## the same measurements on BASE (a revision) and on this checkout, in turns; fails when slower by 10 %
 	$(BIN)/python benchmarks/compare.py --base $(or $(BASE),HEAD)

@@ -1,12 +1,13 @@
 """A served inspector over the store of the demonstration, or over any other."""
 
+import fcntl
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
+from large_store import build
 from rich.console import Console
 from served import Serve, Site
 
@@ -30,13 +31,34 @@ def serve() -> Serve:
     return served
 
 
-@pytest.fixture(scope="session")
-def demo_store(tmp_path_factory: Any) -> Path:
-    """The store that `scroll demo` leaves."""
-    folder: Path = tmp_path_factory.mktemp("demo")
-    story = Story(Stage(Console(file=io.StringIO()), paced=False), folder / "store", folder / "bookings.jsonl")
-    assert story.play() == 0
+def _made_once(factory: pytest.TempPathFactory, worker: str, name: str, make: Callable[[Path], object]) -> Path:
+    """A folder that the first of the workers of this run makes, and that all of them read."""
+    root = factory.getbasetemp() if worker == "master" else factory.getbasetemp().parent
+    folder = root / name
+    with (root / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "made").exists():
+            folder.mkdir()
+            make(folder)
+            (folder / "made").touch()
     return folder / "store"
+
+
+@pytest.fixture(scope="session")
+def demo_store(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """The store that `scroll demo` leaves."""
+
+    def make(folder: Path) -> None:
+        story = Story(Stage(Console(file=io.StringIO()), paced=False), folder / "store", folder / "bookings.jsonl")
+        assert story.play() == 0
+
+    return _made_once(tmp_path_factory, worker_id, "inspector-demo", make)
+
+
+@pytest.fixture(scope="session")
+def large_store(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """A store of 100,000 events."""
+    return _made_once(tmp_path_factory, worker_id, "inspector-large", lambda folder: build(folder / "store"))
 
 
 @pytest.fixture

@@ -59,7 +59,7 @@ class _LongSession:
             Kind.CELL, role="assistant", name="exec", tool_call_id=f"c{number}", content=f"rows = fetch({number})"
         )
         given = []
-        for part in range(8):
+        for part in range(12):
             inside = {"inside_cell": cell}
             made = self.add(Kind.TOOL_CALL, role="assistant", name="fetch", content=f'{{"n": {part}}}', metadata=inside)
             text = msgspec.json.encode([self.sentence(8) for _ in range(4)]).decode()

@@ -12,10 +12,10 @@ import pytest
 from scroll_context.events import Grant
 from scroll_context.store.store import Store
 
-uvicorn = pytest.importorskip("uvicorn", reason="the web extra is not installed")
+pytest.importorskip("uvicorn", reason="the web extra is not installed")
 pytest.importorskip("starlette", reason="the web extra is not installed")
 
-from scroll_context.web.app import Inspector, application, hosts_of  # noqa: E402
+from scroll_context.web.app import Inspector, hosts_of, server
 
 TOKEN = "correct-horse"
 
@@ -38,14 +38,17 @@ class Site:
         self.port: int = self.listening.getsockname()[1]
         self.address = f"http://127.0.0.1:{self.port}"
         self.inspector = Inspector(store, grant)
-        app = application(self.inspector, token=TOKEN, hosts=hosts_of("127.0.0.1", self.port), cookie="scroll")
-        config = uvicorn.Config(app, log_level="error", lifespan="off", timeout_graceful_shutdown=1)
-        self._server = uvicorn.Server(config)
+        self._server = server(self.inspector, TOKEN, hosts_of("127.0.0.1", self.port), self.port)
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self.listening]})
         self._thread.start()
 
-    def get(self, path: str, *, cookie: str = f"scroll={TOKEN}", host: str = "", method: str = "GET") -> Answer:
+    @property
+    def cookie(self) -> str:
+        return f"scroll-{self.port}"
+
+    def get(self, path: str, *, cookie: str | None = None, host: str = "", method: str = "GET") -> Answer:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        cookie = f"{self.cookie}={TOKEN}" if cookie is None else cookie
         headers = {"Host": host or f"127.0.0.1:{self.port}"} | ({"Cookie": cookie} if cookie else {})
         connection.request(method, path, headers=headers)
         answer = connection.getresponse()

@@ -25,7 +25,7 @@ def test_the_token_in_the_address_becomes_a_cookie(demo: Site) -> None:
 
 @pytest.mark.parametrize("path", ["/", SESSION, "/event/32", "/static/style.css", "/live/trip-4-september", "/nowhere"])
 def test_nothing_is_shown_without_the_token(demo: Site, path: str) -> None:
-    for cookie in ("", "scroll=wrong", "scroll=", f"other={TOKEN}"):
+    for cookie in ("", f"{demo.cookie}=wrong", f"{demo.cookie}=", f"other={TOKEN}"):
         assert demo.get(path, cookie=cookie).status == 401
     assert demo.get(f"{path}?token=wrong").status == 401  # with a good cookie, too
 

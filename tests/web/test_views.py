@@ -109,7 +109,7 @@ def test_variables_are_those_of_the_snapshots_and_name_their_cells(demo: Site, p
 
 def _lines(site: Site, path: str) -> Iterator[str]:
     connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=30)
-    connection.request("GET", path, headers={"Cookie": f"scroll={TOKEN}"})
+    connection.request("GET", path, headers={"Cookie": f"{site.cookie}={TOKEN}"})
     answer = connection.getresponse()
     assert answer.getheader("content-type", "").startswith("text/event-stream")
     while line := answer.readline():

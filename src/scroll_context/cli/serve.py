@@ -50,8 +50,7 @@ def serve(
       scroll serve --export session.html s-1f2e3d4c
     """
     try:
-        from scroll_context.web.app import Inspector, address, hosts_of
-        from scroll_context.web.app import serve as serve_site
+        from scroll_context.web.app import Inspector, address, hosts_of, server
     except ImportError as error:
         raise BadInput(
             f"scroll serve needs the web extra, which is not installed ({error}). "
@@ -82,4 +81,4 @@ def serve(
         note(f"the inspector is at {where}")
         if open_browser:
             click.launch(where)
-        serve_site(Inspector(opened, grant), listening, token, hosts_of(host, bound, names))
+        server(Inspector(opened, grant), token, hosts_of(host, bound, names), bound).run(sockets=[listening])

@@ -112,26 +112,40 @@ class Past:
         at = bisect.bisect_right(self.requests, seq, key=_seq)
         return self.requests[at - 1] if at else None
 
-    def seen(self, request: Event) -> Seen:
-        """What was sent with a request."""
+    def reply(self, request: Event) -> Event | None:
+        """The reply that a request got: the first one after it, unless another request came first."""
+        at = bisect.bisect_right(self.requests, request.seq, key=_seq)
+        until = self.requests[at].seq if at < len(self.requests) else None
+        kinds = [Kind.REQUEST, Kind.CONVERSATION]
+        after = self.store.log.iterate(request.seq, until, session_id=request.session_id, kind=kinds)
+        following = next((event for event in after if event.role != "user"), None)  # who may speak meanwhile
+        return following if following is not None and following.role == "assistant" else None
+
+    def context(self, request: Event) -> tuple[Event, WindowedContext | None]:
+        """The settings of the run that a request belongs to, and the context before it; None for one not known here."""
         setup = next((one for one in reversed(self.setups) if one.seq < request.seq and "tools" in one.metadata), None)
         if setup is None:
             raise BadInput(f"the request at seq {request.seq} was recorded without the settings of its run")
         name, version = str(setup.metadata.get("context", "")), int(request.metadata.get("renderer", 1))
         if context_class(name) is None or version > RENDERER_VERSION:
+            return setup, None
+        return setup, self._checkpoints(name, version).before(self, request.seq)
+
+    def seen(self, request: Event) -> Seen:
+        """What was sent with a request."""
+        setup, context = self.context(request)
+        if context is None:
             return Seen(request, setup, None, None, NOT_KNOWN)
-        context = self._checkpoints(name, version).before(self, request.seq)
         sent = context
         if "moved_from" in request.metadata:  # it was sent in another store, and showed the addresses of that one
             past = list(self.events(until=request.seq - 1))
-            sent = _replayed(self.store, name, as_recorded(past, self.store.log.text), version)
+            sent = _replayed(self.store, context.name, as_recorded(past, self.store.log.text), context.view.version)
         return self.rendered(request, setup, context, sent)
 
     def index_sizes(self, request: Event) -> list[tuple[int, int]]:
         """How many tokens the index had after each event that changed it, at least up to a request."""
-        if (seen := self.seen(request)).context is None:
-            return []
-        return self._checkpoints(seen.context.name, seen.context.view.version).index_sizes
+        _, context = self.context(request)
+        return self._checkpoints(context.name, context.view.version).index_sizes if context else []
 
     def _checkpoints(self, name: str, version: int) -> "_Checkpoints":
         return self._views.setdefault((name, version), _Checkpoints(name, version))
@@ -152,21 +166,26 @@ class _Checkpoints:
     def __init__(self, name: str, version: int) -> None:
         self._name = name
         self._version = version
-        self._kept: list[tuple[int, WindowedContext]] = []  # after the event of this seq
+        self._kept: list[tuple[int, int, WindowedContext]] = []  # after the event of this seq, and so many events
+        self._last: tuple[int, int, WindowedContext] | None = None  # where the last look ended: the next is often near
         self.index_sizes: list[tuple[int, int]] = [(0, 0)]  # seq of an event, and the tokens of the index after it
 
     def before(self, past: Past, seq: int) -> WindowedContext:
         """The context as it was before the event at `seq`; the caller may change it."""
         at = bisect.bisect_left(self._kept, seq, key=lambda one: one[0])
-        after, context = self._kept[at - 1] if at else (0, None)
-        context = _copied(context) if context else _replayed(past.store, self._name, (), self._version)
-        for count, event in enumerate(past.events(after, seq - 1), 1):
+        nearest = self._kept[at - 1] if at else (0, 0, _replayed(past.store, self._name, (), self._version))
+        if self._last is not None and nearest[0] < self._last[0] < seq:
+            nearest = self._last
+        after, count, context = nearest
+        context = _copied(context)
+        for event in past.events(after, seq - 1):
             context.add(event)
+            count += 1
             if event.kind in (Kind.EVICTION, Kind.SESSION) and event.seq > self.index_sizes[-1][0]:
                 self.index_sizes.append((event.seq, context.view.index.tokens))
-            if at == len(self._kept) and count % EVERY == 0:
-                self._kept.append((event.seq, _copied(context)))
-                at += 1
+            if count >= len(self._kept) * EVERY + EVERY:
+                self._kept.append((event.seq, count, _copied(context)))
+        self._last = (seq - 1, count, _copied(context))
         return context
 
 
@@ -192,7 +211,7 @@ def explain(store: Store, seq: int, inherited: Callable[[str], Iterable[Event]] 
         events = [*begun, *past.events(until=request.seq - 1)]
         context = _replayed(store, name, events, int(request.metadata.get("renderer", 1)))
         seen = past.rendered(request, seen.setup, context, context)
-    reply = reply_to(store, request)
+    reply = past.reply(request)
     usage = reply.metadata.get("usage", {}) if reply else {}
     plans = [event for event in (*begun, *past.evictions) if event.seq < request.seq]
     return Explanation(
@@ -251,10 +270,3 @@ def _departures(context: WindowedContext | None, before: list[Event]) -> tuple[D
     if context.preface() is None:
         return left
     return tuple(replace(one, now="not shown") if one.now.startswith(INDEX) else one for one in left)
-
-
-def reply_to(store: Store, request: Event) -> Event | None:
-    """The reply that the request got: the first one after it, unless another request came first."""
-    after = store.log.iterate(after=request.seq, session_id=request.session_id, kind=[Kind.REQUEST, Kind.CONVERSATION])
-    following = next((event for event in after if event.role != "user"), None)  # who may speak while it is on its way
-    return following if following is not None and following.role == "assistant" else None

@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode
 
 import anyio
 import msgspec
+import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -27,7 +28,7 @@ from starlette.staticfiles import StaticFiles
 from scroll_context import __version__
 from scroll_context.errors import IndexUnavailable, PayloadDamaged, PayloadMissing, ScrollError, StoreError
 from scroll_context.events import EVERYTHING, Event, Grant, Kind
-from scroll_context.session.explain import Past, reply_to
+from scroll_context.session.explain import Past
 from scroll_context.store.store import Store
 from scroll_context.text.words import words_of
 from scroll_context.view.working import departures
@@ -78,6 +79,7 @@ class Inspector:
         self._looks: OrderedDict[str, Look] = OrderedDict()
         self._looks_lock = threading.Lock()
         self._erasure = 0
+        self.closing = False  # the server is about to end
 
     def routes(self) -> list[Route | Mount]:
         return [
@@ -247,11 +249,11 @@ class Inspector:
             if asked.seq != event.seq:
                 return RedirectResponse(f"/request/{asked.seq}", 302)
             found = seen.page(past, asked)
+            reply = past.reply(asked)
             about = None
             if number := _int(request.query_params.get("about"), 0):
                 about = seen.why(past, asked, self.event_at(number))
             plans = [(one.seq, seen.plan_of(one)) for one in past.evictions if one.seq < asked.seq][-MOST_PLANS:]
-        reply = reply_to(self.store, asked)
         return self.page(
             "request.html",
             sums=self.known(event.session_id),
@@ -275,7 +277,7 @@ class Inspector:
         """The index at a request, as a tree."""
         asked = self.asked(request)
         with self.past(asked.session_id) as past:
-            context = past.seen(asked).context
+            _, context = past.context(asked)
         return self.page(
             "index.html",
             request=asked,
@@ -327,7 +329,7 @@ class Inspector:
         """What a plan removed, and where that stood at a request."""
         event, plan = (self.event_at(request.path_params[name]) for name in ("seq", "plan"))
         with self.past(event.session_id) as past:
-            context = past.seen(event).context if event.kind == Kind.REQUEST else None
+            context = past.context(event)[1] if event.kind == Kind.REQUEST else None
             if context is None or plan.seq not in {one.seq for one in past.evictions}:
                 raise HTTPException(404, "There is no such plan before this request.")
             gone = departures([plan], context.view)
@@ -420,7 +422,7 @@ class Inspector:
         async def messages() -> AsyncIterator[str]:
             told = (_int(request.query_params.get("seq"), sums.last_seq), "")
             quiet = 0.0
-            while not await request.is_disconnected():
+            while not (self.closing or await request.is_disconnected()):
                 now = await run_in_threadpool(look)
                 if now != told:
                     told, quiet = now, 0.0
@@ -456,14 +458,23 @@ def hosts_of(host: str, port: int, names: tuple[str, ...] = ()) -> list[str]:
     return [f"{name}:{port}" for name in every] + (list(every) if port == 80 else [])
 
 
-def serve(inspector: Inspector, listening: socket.socket, token: str, hosts: list[str]) -> None:
-    """Serve until the process is interrupted."""
-    import uvicorn
-
-    port = listening.getsockname()[1]
+def server(inspector: Inspector, token: str, hosts: list[str], port: int) -> uvicorn.Server:
+    """A server of the site. The name of its cookie has the port in it, since browsers do not tell ports apart."""
     app = application(inspector, token=token, hosts=hosts, cookie=f"scroll-{port}")
-    config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1, server_header=False, lifespan="off")
-    uvicorn.Server(config).run(sockets=[listening])
+    config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=3, server_header=False, lifespan="off")
+    return _Server(config, inspector)
+
+
+class _Server(uvicorn.Server):
+    """Ends the live streams before it waits for connections to end."""
+
+    def __init__(self, config: uvicorn.Config, inspector: Inspector) -> None:
+        super().__init__(config)
+        self._inspector = inspector
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._inspector.closing = True
+        await super().shutdown(sockets)
 
 
 def address(host: str, port: int, token: str, path: str = "/") -> str:

@@ -351,7 +351,7 @@ def stretches(past: Past, event: Event) -> list[Stretch]:
     found: list[Stretch] = []
     places = sorted(changes)
     for at, end in zip(places, [*places[1:], len(numbers)], strict=True):
-        context = past.seen(past.requests[at]).context
+        _, context = past.context(past.requests[at])
         if context is None:
             return []
         how = whereabouts(context.view, event.seq)
@@ -379,20 +379,20 @@ def plans_about(past: Past, seq: int) -> list[tuple[int, EvictionPlan]]:
 
 def why(past: Past, request: Event, event: Event) -> dict[str, Any]:
     """Whether a request showed an event and, if not, why not: a sentence, and the plans that had a part in it."""
-    context = past.seen(request).context
+    _, context = past.context(request)
     answer: dict[str, Any] = {"event": event.seq, "plans": [], "cell": None, "now": ""}
     if context is None:
         return answer | {"said": "The context of this request is not known here."}
     if event.seq > request.seq:
         return answer | {"said": "It was recorded after this request."}
     where = whereabouts(context.view, event.seq)
-    if (cell := event.metadata.get("inside_cell")) and where.startswith("not part"):
-        said_so = "It was called inside a cell. The model sees what the cell prints, not what its calls return."
-        return answer | {"said": said_so, "cell": cell}
     if event.kind in BOOKKEEPING:
         return answer | {"said": "It is bookkeeping, which is never shown as a message."}
     plans = [(seq, plan) for seq, plan in plans_about(past, event.seq) if seq < request.seq]
     answer |= {"plans": plans, "now": where.removeprefix("index: ") if where.startswith("index: ") else ""}
+    if cell := event.metadata.get("inside_cell"):
+        said_so = "It was called inside a cell. The model sees what the cell prints, not what its calls return."
+        return answer | {"said": said_so, "cell": cell}
     if where.startswith("index: "):
         return answer | {"said": "It was not shown. A line of the index stood for it."}
     if where.startswith("shown"):
