@@ -128,6 +128,15 @@ class Postgres:
             assert time.monotonic() < until, "processes of the server outlived kill -9"
             time.sleep(0.005)
 
+    def processor_time(self) -> float:
+        """Seconds that the processes of the server have used so far, those that have ended excepted."""
+        assert self._process is not None, "the server does not run"
+        ticks = 0
+        for pid in [self._process.pid, *_children(self._process.pid)]:
+            with contextlib.suppress(OSError):
+                ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+        return ticks / os.sysconf("SC_CLK_TCK")
+
     def url(self, database: str = "postgres", *, user: str = "postgres", password: str | None = None) -> str:
         """The address with its password, in plaintext on the loopback."""
         secret = self.password if password is None else password
