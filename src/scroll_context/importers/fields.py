@@ -25,6 +25,8 @@ def text(message: dict[str, Any], field: str) -> str:
     value = message.get(field)
     if value is None:
         return ""
+    if value.__class__ is str and value.isascii():  # nearly always, and this is called a dozen times for each message
+        return str(value)
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str):

@@ -1,8 +1,8 @@
 """Importing a file into a store: whole or not at all, once however often it is repeated, and apart from what is there.
 
-A file is read twice. The first pass only looks for faults; unless they may be skipped, one fault is enough and
-nothing of the file is imported. The second pass appends in batches. A run that is killed between two batches is
-completed by running it again, since what is already there is recognised by its source key.
+A file is read twice, unless it is small. The first pass only looks for faults; unless they may be skipped, one fault is
+enough and nothing of the file is imported. The second pass appends in batches. A run that is killed between two batches
+is completed by running it again, since what is already there is recognised by its source key.
 
 Files are named alike and sessions too, so a session of the store is added to only if this file began it: if
 everything that was imported into it is in the file. Otherwise the file's session gets a name of its own (`chat-2`),
@@ -32,6 +32,7 @@ from scroll_context.store.writer import ERASED_KEY
 
 BATCH_EVENTS = 2_000
 BATCH_BYTES = 16 << 20
+KEPT_BYTES = 16 << 20  # up to which the messages of a file are kept in memory between its two passes
 LISTED = 20  # faults of a file that are kept for the reader; the others are counted
 
 _KEYS = """SELECT source_key FROM event WHERE session_id = ? AND ifnull(source_key, '') NOT LIKE ? ORDER BY seq"""
@@ -123,6 +124,7 @@ class ImportFile:
         self._bad = 0
         self._faults: list[Fault] = []
         self._skipped: list[Part] = []
+        self._kept: list[Imported | Fault] | None = None
 
     def __enter__(self) -> "ImportFile":
         return self
@@ -146,9 +148,12 @@ class ImportFile:
             with self._source.parts[0].path.open("rb") as lines:
                 check_export(lines, progress)
             return
+        self._kept = [] if self._source.size <= KEPT_BYTES else None
         for part in self._source.parts:
             before, faults = self.messages, list[Fault]()
             for item in self._read(progress, only=part):
+                if self._kept is not None:
+                    self._kept.append(item)
                 if isinstance(item, Fault):
                     faults.append(item)
                     continue
@@ -220,9 +225,9 @@ class ImportFile:
     def _batches(self, progress: Progress | None, renamed: dict[str, int]) -> Iterator[list[Piece]]:
         batch: list[Piece] = []
         size = 0
-        for item in self._read(progress, renamed):
+        for item in self._read(progress, renamed) if self._kept is None or renamed else self._kept:
             if isinstance(item, Fault):
-                if self._options.skip_bad:
+                if self._options.skip_bad or self._skipped:
                     continue
                 raise BadInput(f"it changed while it was read (line {item.line}: {item.reason}); import it again")
             batch += item.pieces

@@ -33,6 +33,7 @@ _KEY_BLOCK = re.compile(
 _KEY_HEAD = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----[A-Za-z0-9+/=\s\\]{0,20000}")
 
 _START = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"  # of a token: not inside a word, but behind a line break of JSON text
+_LOOSE_START = r"(?:^|[^A-Za-z0-9]|\\[nrt])"
 _ASSIGNED = r"""["']?\]?[ ]{0,40}(?:=>|::|:=|=|:|[ ])[ ]{0,40}["']?"""
 _NAMED = r"[\w-]{0,40}(?:key|pwd?|password|pass|token)" + _ASSIGNED
 _SHAPES = (
@@ -104,12 +105,14 @@ class Secret(NamedTuple):
 
 def find_secrets(text: str) -> list[Secret]:
     """The secrets of a text, in order, none inside another."""
-    if _suspect().search(text.encode("utf-8", "surrogatepass")) is None:
+    data = text.encode("utf-8", "surrogatepass")
+    if _suspect().search(data) is None:
         return []
     found = [Secret("private key", *match.span()) for match in _KEY_BLOCK.finditer(text)]
     found += [Secret("private key", *match.span()) for match in _KEY_HEAD.finditer(text)]
-    for kind, pattern in _patterns():
-        found += [Secret(kind, *match.span(match.lastindex or 0)) for match in pattern.finditer(text)]
+    for kind, loose, pattern in _patterns():
+        if loose.search(data) is not None:
+            found += [Secret(kind, *match.span(match.lastindex or 0)) for match in pattern.finditer(text)]
     chosen: list[Secret] = []
     for one in sorted(found, key=lambda secret: (secret.start, -secret.end)):
         if not chosen or one.start >= chosen[-1].end:
@@ -119,24 +122,31 @@ def find_secrets(text: str) -> list[Secret]:
 
 @functools.cache
 def _suspect() -> Any:
-    """One pattern that matches wherever a shape may: the shapes without what they look ahead to."""
-    import re2  # only when something is to be redacted
-
-    loose = [
-        "|".join(re.sub(r"\(\?<?[=!](?:\[[^]]*\]|[^()\[\]])*\)", "", shape) for _, shape in shapes)
-        for shapes in (_SHAPES, _IN_ADDRESSES)
-    ]
-    options = re2.Options()
-    options.never_capture = True
-    options.max_mem = 64 << 20
-    start = r"(?:^|[^A-Za-z0-9]|\\[nrt])"
-    return re2.compile(f"-----BEGIN [A-Z0-9 ]*PRIVATE KEY|{start}(?:{loose[0]})|{loose[1]}", options)
+    """One pattern that matches wherever a shape may."""
+    inside, anywhere = ("|".join(_loose(shape) for _, shape in shapes) for shapes in (_SHAPES, _IN_ADDRESSES))
+    return _linear(f"-----BEGIN [A-Z0-9 ]*PRIVATE KEY|{_LOOSE_START}(?:{inside})|{anywhere}")
 
 
 @functools.cache
-def _patterns() -> tuple[tuple[str, "re.Pattern[str]"], ...]:
-    shapes = [*((kind, f"{_START}(?:{shape})") for kind, shape in _SHAPES), *_IN_ADDRESSES]
-    return tuple((kind, re.compile(shape, re.ASCII)) for kind, shape in shapes)
+def _patterns() -> tuple[tuple[str, Any, "re.Pattern[str]"], ...]:
+    """Each kind with a pattern that finds out fast whether the shape may be there, and the shape itself."""
+    begun = [(kind, f"{_LOOSE_START}(?:{_loose(shape)})", f"{_START}(?:{shape})") for kind, shape in _SHAPES]
+    shapes = [*begun, *((kind, _loose(shape), shape) for kind, shape in _IN_ADDRESSES)]
+    return tuple((kind, _linear(loose), re.compile(shape, re.ASCII)) for kind, loose, shape in shapes)
+
+
+def _loose(shape: str) -> str:
+    """A shape without what it looks ahead or back to, which RE2 cannot do: it matches at least where the shape does."""
+    return re.sub(r"\(\?<?[=!](?:\[[^]]*\]|[^()\[\]])*\)", "", shape)
+
+
+def _linear(pattern: str) -> Any:
+    import re2  # only when something is to be redacted
+
+    options = re2.Options()
+    options.never_capture = True
+    options.max_mem = 64 << 20
+    return re2.compile(pattern, options)
 
 
 class Redactor:
@@ -162,6 +172,9 @@ class Redactor:
 
     def draft(self, draft: Draft) -> Draft:
         """The draft with every secret in its texts replaced."""
+        whole = "\n".join((draft.content, draft.headline, *_texts(draft.metadata)))
+        if _suspect().search(whole.encode("utf-8", "surrogatepass")) is None:
+            return draft
         content, headline = self.text(draft.content), self.text(draft.headline)
         metadata = self._value(draft.metadata)
         if (content, headline, metadata) == (draft.content, draft.headline, draft.metadata):
@@ -176,6 +189,18 @@ class Redactor:
         if isinstance(value, list | tuple):
             return [self._value(one) for one in value]
         return value
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The texts in a JSON value, its names left out."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for one in value.values():
+            yield from _texts(one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _texts(one)
 
 
 class Finding(msgspec.Struct, frozen=True):
