@@ -140,10 +140,10 @@ def test_sessions(filled: Any) -> None:
     text = filled("sessions").stdout.splitlines()
     assert text[0].split() == ["session", "events", "seqs", "first", "last", "title"]
     assert text[1].split()[:3] == ["trip-1-ideas", "10", "1-10"]
-    assert text[1].endswith("  I want to take my sister Nadia to Portugal in May for her fortieth bi…")
+    assert text[1].endswith("  I want to take my sister Nadia to Portugal in May for her fortieth…")
     found = json.loads(filled("sessions", "--json").stdout)
     assert [info["events"] for info in found] == [10, 10, 10]
-    assert found[2]["title"].startswith("Four weeks to go.")
+    assert found[2]["title"].startswith("In Lisbon I would like to stay in Graça again")
 
 
 def test_show_a_session(filled: Any) -> None:
@@ -270,7 +270,7 @@ def test_a_table_that_is_too_wide_becomes_blocks(filled: Any, process: Any, colu
     assert max(map(len, shown.splitlines())) <= columns
     assert shown.splitlines()[:3] == ["trip-1-ideas", "  events  10", "  seqs    1-10"]
     said = " ".join(shown.split())
-    assert "title I want to take my sister Nadia to Portugal in May for her fortieth bi…" in said
+    assert "title I want to take my sister Nadia to Portugal in May for her" in said
 
 
 def test_hits_stand_out_and_words_are_not_broken(filled: Any, process: Any) -> None:

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from scroll_context.text.terms import TermTable, distinctive, log_likelihood, marked_words, merge, title
+from scroll_context.text.terms import TermTable, distinctive, log_likelihood, marked_words, merge, opening, title
 from scroll_context.text.words import stem
 
 OPENERS = (
@@ -111,3 +111,22 @@ def test_a_title_begins_with_what_means_something() -> None:
 def test_a_title_is_about_the_terms_where_there_are_some() -> None:
     turns = ["Let me tell you about my cousin's birthday first.", "Can you plan a kitchen renovation with oak floors?"]
     assert title(turns, ("kitchen renovation", "oak floors")).startswith("kitchen renovation with oak floors")
+
+
+@pytest.mark.parametrize(
+    ("turns", "expected"),
+    [
+        (["hi", "ok thanks!", "Fix the toll booth. Then test it."], "Fix the toll booth."),
+        (
+            ["Hello! Could you please help me? The barrier of lane 3 jams at night."],
+            "The barrier of lane 3 jams at night.",
+        ),
+        (["```py\nx = 1\n```\nhttps://example.org/a\nWhy does the parser fail"], "Why does the parser fail"),
+        (["<command-name>/clear</command-name>", "Count all lamps"], "Count all lamps"),
+        (["ok", "yes"], "ok"),
+        ([], ""),
+        (["lamp " * 40 + "barrier"], "lamp lamp lamp lamp…"),
+    ],
+)
+def test_an_opening_is_the_first_sentence_that_says_something(turns: list[str], expected: str) -> None:
+    assert opening(turns, 24 if expected.endswith("…") else 80) == expected

@@ -205,7 +205,7 @@ def get(seq: int, out: Path | None, store: Place) -> None:
 def sessions(store: Place, as_json: bool) -> None:
     """List the sessions, oldest first.
 
-    The title of a session is what the user said first in it.
+    The title of a session is the first sentence of the user that says something.
 
     \b
     Example:
@@ -232,12 +232,18 @@ def sessions(store: Place, as_json: bool) -> None:
 
 
 def session_titles(log: "EventLog") -> dict[str, str]:
-    """What the user said first in each session, in short."""
+    """The first sentence of a user that says something, for each session."""
+    from scroll_context.text.terms import opening
+
     rows = log.query(
-        "SELECT session_id, substr(content, 1, 400) FROM event WHERE seq IN (SELECT min(seq) FROM event "
-        "WHERE kind = 'conversation' AND role = 'user' GROUP BY session_id)"
+        """SELECT session_id, substr(content, 1, 2000) FROM (SELECT session_id, content, seq, row_number() OVER
+        (PARTITION BY session_id ORDER BY seq) number FROM event WHERE kind = 'conversation' AND role = 'user')
+        WHERE number <= 4 ORDER BY seq"""
     )
-    return {str(session): one_line(str(content), TITLE) for session, content in rows}
+    turns: dict[str, list[str]] = {}
+    for session, content in rows:
+        turns.setdefault(str(session), []).append(str(content))
+    return {session: one_line(opening(said, TITLE), TITLE) for session, said in turns.items()}
 
 
 @click.command(cls=Command)

@@ -225,7 +225,10 @@ class ImportFile:
     def _batches(self, progress: Progress | None, renamed: dict[str, int]) -> Iterator[list[Piece]]:
         batch: list[Piece] = []
         size = 0
-        for item in self._read(progress, renamed) if self._kept is None or renamed else self._kept:
+        kept = None if renamed else self._kept
+        for number, item in enumerate(self._read(progress, renamed) if kept is None else kept):
+            if progress and kept and number % 500 == 0:
+                progress(number, len(kept))
             if isinstance(item, Fault):
                 if self._options.skip_bad or self._skipped:
                     continue

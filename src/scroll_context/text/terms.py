@@ -425,6 +425,20 @@ def title(turns: Iterable[str], terms: Sequence[str] = (), chars: int = TITLE) -
     return clip(without_opener(best), chars)
 
 
+def opening(turns: Iterable[str], chars: int = TITLE) -> str:
+    """The first sentence of a user that says something: a greeting, a command of a program or a yes says nothing.
+
+    Without one, it is what was said first.
+    """
+    first = ""
+    for turn in turns:
+        first = first or turn
+        for sentence in sentences(prose(body(turn[:READ]))):
+            if len({word for word in words(sentence) if word not in STOP_WORDS}) >= 2 and not sentence.startswith("<"):
+                return clip(sentence, chars)
+    return clip(first, chars)
+
+
 def without_opener(sentence: str) -> str:
     """A sentence from its first word that means something; what it denies stays denied."""
     for word in WORD.finditer(sentence):
