@@ -24,8 +24,8 @@ Query = Callable[[str, Sequence[Any]], Iterable[tuple[Any, ...]]]
 """Runs one SELECT on the log."""
 
 READ_EVENTS = 400  # of the session whose work goes on
-READ_TURNS = 1_000  # of the user in this project that are searched for standing instructions,
-NEWEST = 20_000  # among so many of its newest events
+READ_TURNS = 600  # of the user in this project that are searched for standing instructions,
+NEWEST = 12_000  # among so many of its newest events
 REQUESTS = 4
 REQUEST_CHARS = 1_200  # of one request; a longer one is cut, with its seq
 LISTED = 8  # of files, tasks, decisions and instructions

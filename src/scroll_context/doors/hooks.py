@@ -10,6 +10,7 @@ reads. A hook never breaks the assistant: on any fault it writes a line to the l
 with status 0.
 """
 
+import gc
 import json
 import os
 import sys
@@ -27,6 +28,7 @@ USAGE = "scroll hook ASSISTANT --store DIR [--reach task|all] [--tokens N]"
 
 def main(arguments: list[str]) -> int:
     """Handle one event. The status is always 0: anything else would be shown to the user, or stop the assistant."""
+    gc.disable()  # there is no garbage worth collecting in a tenth of a second
     try:
         assistant, options = _parsed(arguments)
         event = json.loads(sys.stdin.buffer.read() or b"{}")
@@ -91,6 +93,7 @@ def _in_background(work: Any) -> None:
         return
     try:
         os.setsid()
+        gc.enable()
         silence = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(silence, stream)
