@@ -75,16 +75,16 @@ def log(folder: Path) -> Iterator[EventLog]:
 # is in the folder that the test names. In `make test` these are the files of SHORT; `make test-long` takes the rest of
 # BOTH. A test that works on the files themselves, or starts processes that do, has no second run: see ONE_LOG.
 
-SHORT = ("surface/test_memory.py", "store/test_transfer.py", "agent/test_paper_cells.py", "agent/test_turn.py")
+SHORT = ("surface/test_memory.py", "store/test_transfer.py", "agent/test_paper_cells.py", "agent/test_earlier.py")
 BOTH = ("surface/", "agent/", "store/test_search", "store/test_query", "store/test_sql", "store/test_transfer.py")
-ONE_LOG: tuple[str, ...] = ()
+ONE_LOG = ("agent/test_kill.py",)  # its processes open the folder by themselves
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     _, _, name = metafunc.definition.nodeid.partition("tests/")
     chosen = BOTH if os.environ.get("SCROLL_LONG") else SHORT
     drawn = getattr(metafunc.function, "is_hypothesis_test", False)  # one fixture for many examples
-    if name.startswith(chosen) and not name.startswith(ONE_LOG or "-") and not drawn:
+    if name.startswith(chosen) and not name.startswith(ONE_LOG) and not drawn:
         metafunc.fixturenames.insert(0, "which_log")
         metafunc.parametrize("which_log", ["file", "postgres"], indirect=True)
 

@@ -99,6 +99,8 @@ def test_a_search_finds_what_its_own_host_wrote_and_later_what_others_did(hosts:
     first.append(Draft(content="the heron waits", role="user"))
     assert [hit.event.seq for hit in first.index.search("heron")] == [1]
     reach(second, 1)
+    early = second.index.search("heron")  # it waits for its own host only, and says what it may lack
+    assert early.behind <= 1 and (early.behind == 1) == ("not searchable yet" in early.note)
     second.append(Draft(content="a kingfisher dives", role="user"))
     assert [hit.event.seq for hit in second.index.search("kingfisher")] == [2]
     assert [hit.event.seq for hit in second.index.search("heron")] == [1]
