@@ -38,7 +38,7 @@ test-assistants: $(READY)  ## the tests with a real Claude Code, Codex and Gemin
 	    tests/doors/test_claude_code.py tests/doors/test_codex.py tests/doors/test_gemini.py
 
 test-long: $(READY)  ## the long forms of the tests that run a short one in make test: races, kills, cuts
-	SCROLL_LONG=1 $(BIN)/pytest -n 0 -s tests/shared
+	SCROLL_LONG=1 $(BIN)/pytest -n 0 -s tests/shared tests/surface tests/agent $(wildcard tests/store/test_s[eq]*.py) $(wildcard tests/store/test_query*.py) tests/store/test_transfer.py
 
 browser:         ## Debian's Chromium, in which the inspector is tested; without it those tests are skipped
 	$(if $(filter 0,$(shell id -u)),,sudo )apt-get install --yes --no-install-recommends chromium

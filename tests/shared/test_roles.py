@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from proxy import Proxy
 from servers import Postgres
 from stores import hosts_of
 
@@ -223,3 +224,20 @@ def test_connections_are_encrypted_and_checked_unless_asked_otherwise(
         Store(elsewhere.replace(f":{server.port}/", f":{postgres.port}/"))
     with Store(plain) as store:  # asked for
         assert store.log.last_seq() == 1
+
+
+def test_an_encrypted_connection_that_breaks_is_a_server_that_is_away(
+    tls_postgres: tuple[Postgres, Path], tmp_path: Path
+) -> None:
+    server, authority = tls_postgres
+    between = Proxy(server.port)
+    url = server.database().replace("sslmode=disable", f"sslrootcert={authority}")
+    url = url.replace(f"127.0.0.1:{server.port}", f"localhost:{between.port}")
+    try:
+        with hosts_of(url, tmp_path, timeout=30) as hosts:
+            store = hosts.open("a", create=True)
+            for n in range(1, 6):
+                assert store.append(Draft(content=f"event {n}")) == n
+                between.cut()  # the next append meets a broken connection, and opens another
+    finally:
+        between.close()

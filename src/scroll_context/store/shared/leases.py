@@ -133,4 +133,5 @@ class Leases:
         self._stopped.set()
         for lease in list(self._held.values()):
             self.release(lease)
+        self._server.interrupt()
         self._server.close()

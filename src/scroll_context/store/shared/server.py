@@ -35,6 +35,8 @@ T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
 
 _AWAY = ("08", "57P", "57014", "53300", "25006")  # states of a server that may answer the next time
+_LOGIN_REFUSED = ("authentication failed", "no password supplied", "does not exist", "no pg_hba.conf entry")
+_UNSAFE = ("certificate", "does not support SSL", "does not match host name")
 _FIRST_PAUSE = 0.02  # seconds between two attempts; doubled each time
 _LONGEST_PAUSE = 0.5
 
@@ -81,14 +83,16 @@ class Server:
             raise self.unreachable("other calls wait for it too")
         try:
             self._deadline = deadline
+            was_connected = False
             connection = self._open()
+            was_connected = True
             cursor = connection.cursor(binary=bool(values))  # a script of several statements has no values
             cursor.execute(statement.encode(), values or None)
             return cursor.fetchall() if cursor.description else []
         except driver().Error as error:
             if self._connection is not None and (self._connection.broken or _is_away(error)):
                 self.drop()
-            raise self._explain(error) from None  # the original may quote the connection string
+            raise self._explain(error, was_connected) from None  # the original may quote the connection string
         except BaseException:  # in the middle of an answer
             self.drop()
             raise
@@ -157,7 +161,7 @@ class Server:
             "searched; appends go on when the server is back."
         )
 
-    def _explain(self, error: "psycopg.Error") -> ScrollError:
+    def _explain(self, error: "psycopg.Error", was_connected: bool) -> ScrollError:
         text = self.address.clean(" ".join(str(error).split("CONTEXT:")[0].split()))[:500]
         state = error.sqlstate or ""
         match state:
@@ -180,15 +184,14 @@ class Server:
                 )
             case "28P01" | "28000" | "3D000":
                 return StoreReadOnly(f"the server of {self.address} refuses the login: {text}")
-        if not state and isinstance(error, driver().OperationalError):
-            if "authentication" in text or "no password" in text:
+        if not state and not was_connected:  # what is wrong with an attempt to connect is only told in words
+            if any(phrase in text for phrase in _LOGIN_REFUSED):
                 return StoreReadOnly(f"the server of {self.address} refuses the login: {text}")
-            if "certificate" in text or "SSL" in text:
+            if any(phrase in text for phrase in _UNSAFE):
                 return StoreReadOnly(
                     f"no safe connection to {self.address}: {text}. sslrootcert=FILE names the authority of the "
                     "server's certificate."
                 )
-            return self.unreachable(text)
         if _is_away(error):
             return self.unreachable(text)
         return StoreError(f"the server of {self.address} failed: {text} ({state}). Nothing was written.")

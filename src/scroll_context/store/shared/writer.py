@@ -77,7 +77,7 @@ class ServerWriter:
         )  # fmt: skip
         known, chain = self._replica.head()
         self._number += 1
-        self._lost = (self._number, rows)  # until there is an answer, or a refusal, which is one
+        self._lost = (self._number, rows)  # until there is an answer
         try:
             packed = (kind(column) for kind, column in zip(_COLUMNS, values, strict=True))
             parameters = [self._store_id, self._name, self._number, known, chain, *packed]
@@ -86,9 +86,6 @@ class ServerWriter:
             raise StoreUnreachable(
                 f"{error} This append had no answer: it may or may not be recorded. The next append finds out."
             ) from None
-        except ScrollError:
-            self._lost = None
-            raise
         self._lost = None
         return answer, digests
 
