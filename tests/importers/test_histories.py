@@ -1,6 +1,8 @@
 """Histories of Gemini, opencode, Cursor and QwenPaw: every oddity of them that is known."""
 
+import contextlib
 import json
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +12,7 @@ import pytest
 from samples import CWD, EPOCH, GEMINI_HEAD, OPENCODE, QWENPAW, QWENPAW_ROW, at, database, lines
 
 from scroll_context.errors import BadInput, UnreadableMessages
-from scroll_context.importers import import_file
+from scroll_context.importers import capture, import_file
 from scroll_context.project import project_task
 from scroll_context.store.store import Store
 
@@ -188,6 +190,25 @@ def test_a_damaged_row_is_named_and_the_others_are_read(store: Store, tmp_path: 
     with pytest.raises(UnreadableMessages, match=r"o\.db:1: message m_1: it is not a JSON object"):
         import_file(store, path)
     assert import_file(store, path, skip_bad=True).added == 1
+
+
+def test_of_a_database_only_the_sessions_that_changed_are_read_again(store: Store, tmp_path: Path) -> None:
+    path = opencode(tmp_path / "o.db", [("m_1", {"role": "user"}, [{"type": "text", "text": "old"}])])
+    day = 24 * 3600 * 1000
+    with contextlib.closing(sqlite3.connect(path)) as base, base:
+        base.execute("UPDATE session SET time_updated = ?", [EPOCH])
+        base.execute("INSERT INTO session VALUES ('ses_2', 'p', NULL, ?, 'New', 0, ?)", [CWD, EPOCH + 2 * day])
+    assert capture(store, path).added == 1
+    with contextlib.closing(sqlite3.connect(path)) as base, base:
+        base.execute("UPDATE message SET data = '{torn'")  # nobody looks
+        base.execute("INSERT INTO message VALUES ('m_2', 'ses_2', 1, 0, '{\"role\": \"user\"}')")
+        base.execute("INSERT INTO part VALUES ('p_2', 'm_2', 'ses_2', 0, '{\"type\": \"text\", \"text\": \"new\"}')")
+        base.execute("UPDATE session SET time_updated = ? WHERE id = 'ses_2'", [EPOCH + 2 * day + 1])
+    report = capture(store, path)
+    assert (report.added, report.known, report.bad) == (1, 0, 0)
+    shutil.copy(path, tmp_path / "copy.db")
+    (tmp_path / "copy.db").replace(path)  # another file of the same name is read from its beginning
+    assert (report := capture(store, path)).bad == 1 and report.known == 1
 
 
 # Cursor -------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ import msgspec
 
 from scroll_context.errors import BadInput, SessionBusy, StoreLocked
 from scroll_context.events import IMPORTED
+from scroll_context.importers.databases import READERS as DATABASES
 from scroll_context.importers.formats import Renamed, detect, is_one_value, read_on
 from scroll_context.importers.messages import Fault, Format, Imported
 from scroll_context.importers.run import BATCH_EVENTS as IMPORT_BATCH
@@ -65,8 +66,8 @@ def capture(
 ) -> ImportReport:
     """Append what an assistant's history has had added since the last run, its sub-agents' too.
 
-    Transcripts of Claude Code, Codex and Gemini are read from where they stood; a database, or an export, is read as a
-    whole when it has changed.
+    Transcripts of Claude Code, Codex and Gemini are read from where they stood. Of a database, the sessions that have
+    changed are read. Any other file is read as a whole when it has changed.
 
     Waits up to `wait` seconds for the lease of a session, and, if a `budget` of seconds is given, stops when it is
     spent; `ImportReport.left` says why the rest was left to the next run. Open the store with a short `lock_timeout`
@@ -121,21 +122,29 @@ class _Run:
             self.left = "no line of it says yet which assistant wrote it" if size else ""
             return
         self.parts.append(Part(path, path.stem, cursor.layout))
-        if not cursor.layout.is_lines or (cursor.layout is Format.GEMINI and is_one_value(path)):
-            self._whole(path, kept, cursor)
-        elif size > cursor.position.offset:
-            for batch in self._batches(path, cursor):
-                self._append(batch)
-                self._save(kept, cursor, path)
-                if self._deadline is not None and time.monotonic() > self._deadline:
-                    raise _BudgetSpent
+        if cursor.layout.is_lines and not (cursor.layout is Format.GEMINI and is_one_value(path)):
+            if size > cursor.position.offset:
+                self._rest(path, kept, cursor)
+        elif (stamp := _stamp(path)) != cursor.stamp:
+            if cursor.layout in DATABASES:
+                if stamp.partition(":")[0] != cursor.stamp.partition(":")[0]:  # another file in its place
+                    cursor.position = Position()
+                self._rest(path, kept, cursor)
+            else:
+                self._whole(path, cursor)
+            cursor.stamp = stamp  # of a file without messages too
+            self._save(kept, cursor, path)
 
-    def _whole(self, path: Path, kept: Path, cursor: _Cursor) -> None:
-        """Import a file that does not grow line by line, if it has changed."""
-        files = [path, path.with_name(f"{path.name}-wal")]
-        stamp = " ".join(f"{one.stat().st_size}:{one.stat().st_mtime_ns}" for one in files if one.is_file())
-        if stamp == cursor.stamp:
-            return
+    def _rest(self, path: Path, kept: Path, cursor: _Cursor) -> None:
+        """Append what is behind the position of the cursor."""
+        for batch in self._batches(path, cursor):
+            self._append(batch)
+            self._save(kept, cursor, path)
+            if self._deadline is not None and time.monotonic() > self._deadline:
+                raise _BudgetSpent
+
+    def _whole(self, path: Path, cursor: _Cursor) -> None:
+        """Import a file that can only be read as a whole."""
         with ImportFile(path, ImportOptions(layout=cursor.layout, skip_bad=True, redact=self._redact)) as file:
             try:
                 file.check()
@@ -144,8 +153,6 @@ class _Run:
                     raise
             else:
                 self._add(file.write(self.store))
-        cursor.stamp = stamp  # of a file without messages too
-        self._save(kept, cursor, path)
 
     def _add(self, report: ImportReport) -> None:
         self._messages += report.messages
@@ -225,6 +232,12 @@ class _Run:
         with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(msgspec.json.encode(cursor))
         unfinished.replace(kept)
+
+
+def _stamp(path: Path) -> str:
+    """What changes with a file or, of a database, with the log beside it; it begins with which file it is."""
+    statuses = [one.stat() for one in (path, path.with_name(f"{path.name}-wal")) if one.is_file()]
+    return " ".join(f"{one.st_ino}:{one.st_size}:{one.st_mtime_ns}" for one in statuses)
 
 
 def _tail(path: Path, offset: int) -> str:

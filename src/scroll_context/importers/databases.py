@@ -3,6 +3,9 @@
 A database is opened for reading only and may be in use. Each part of a message has a source key made of the ids in it,
 so a history that has grown adds what is new. A reply that is still being written waits for the next import; it is known
 by being the last of its session without an end. The line of a fault is the number of the row as it was read.
+
+A reader that is given a state reads what was changed since the run that left it there, and a day before that, since
+replies may end later than the change that their session records. The state moves when everything was read.
 """
 
 import contextlib
@@ -31,6 +34,9 @@ from scroll_context.project import task_of
 
 MAGIC = b"SQLite format 3\x00"
 _CHAT_TABS = "workbench.panel.aichat.view.aichat.chatdata"  # where Cursor kept its chats before 2025
+
+_MARGIN = 24 * 3600 * 1000  # milliseconds
+_ROWS = 1_000  # of QwenPaw's rows, the last of which may have been changed
 
 Row = dict[str, Any]
 
@@ -76,6 +82,24 @@ def _object(text: Any) -> dict[str, Any]:
     return value
 
 
+class _Changed:
+    """Which sessions a run reads: all, or those that were changed since the last run."""
+
+    def __init__(self, state: Row | None) -> None:
+        self._state = {} if state is None else state
+        self._since = self._state.get("updated", 0) - _MARGIN
+        self._newest = self._state.get("updated", 0)
+
+    def __contains__(self, updated: Any) -> bool:
+        if not isinstance(updated, int | float):  # nothing is known of it
+            return True
+        self._newest = max(self._newest, updated)
+        return bool(updated >= self._since)
+
+    def done(self) -> None:
+        self._state["updated"] = self._newest
+
+
 class _Reader:
     """One pass over a database: numbers the rows, and turns what is wrong with one into a fault."""
 
@@ -104,9 +128,9 @@ def _result(call_id: str, output: Any, is_error: bool) -> Row:
 # opencode ------------------------------------------------------------------------------------------------
 
 
-def opencode(path: Path, labels: Labels) -> Iterator[Found | Fault]:
+def opencode(path: Path, labels: Labels, state: Row | None = None) -> Iterator[Found | Fault]:
     """The sessions of opencode: messages with parts, or in newer versions rows with a type and a sequence."""
-    reader = _Opencode(Format.OPENCODE, labels)
+    reader, changed = _Opencode(Format.OPENCODE, labels), _Changed(state)
     with _opened(path) as database:
         tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         sessions: dict[str, Row] = {}
@@ -114,6 +138,8 @@ def opencode(path: Path, labels: Labels) -> Iterator[Found | Fault]:
             if table in tables:
                 sessions |= {str(row["id"]): row for row in _rows(database, f"SELECT * FROM {table} ORDER BY rowid")}
         for session, about in sessions.items():
+            if about.get("time_updated") not in changed:
+                continue
             messages: list[Row] = []
             if "message" in tables:
                 sql = "SELECT * FROM message WHERE session_id = ? ORDER BY time_created, id"
@@ -132,6 +158,7 @@ def opencode(path: Path, labels: Labels) -> Iterator[Found | Fault]:
             for row in rows:
                 is_last = row is rows[-1]
                 yield from reader.guarded(f"message {row['id']}", reader.entry(row, about, is_last=is_last))
+    changed.done()
 
 
 class _Opencode(_Reader):
@@ -222,15 +249,15 @@ def _file(file: Row, role: str) -> Row:
 # Cursor --------------------------------------------------------------------------------------------------
 
 
-def cursor(path: Path, labels: Labels) -> Iterator[Found | Fault]:
+def cursor(path: Path, labels: Labels, state: Row | None = None) -> Iterator[Found | Fault]:
     """The chats of Cursor, each message a bubble. A chat lists its bubbles; those that it lost come at its end."""
-    reader = _Cursor(Format.CURSOR, labels)
+    reader, changed = _Cursor(Format.CURSOR, labels), _Changed(state)
     with _opened(path) as database:
         tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if "cursorDiskKV" in tables:
             talks = list(_rows(database, "SELECT key, value FROM cursorDiskKV WHERE key LIKE 'composerData:%'"))
             for row in talks:
-                if row["value"] is None:
+                if row["value"] is None or _updated(row["value"]) not in changed:
                     continue
                 name = str(row["key"]).removeprefix("composerData:")
                 sql = "SELECT key, value FROM cursorDiskKV WHERE key >= ? AND key < ? ORDER BY rowid"
@@ -241,6 +268,15 @@ def cursor(path: Path, labels: Labels) -> Iterator[Found | Fault]:
         if "ItemTable" in tables:
             for row in _rows(database, "SELECT value FROM ItemTable WHERE key = ?", _CHAT_TABS):
                 yield from reader.guarded("chats of the window", reader.tabs(row["value"]))
+    changed.done()
+
+
+def _updated(value: Any) -> Any:
+    """When a chat was changed; None when it does not say, or cannot be read."""
+    try:
+        return _object(value).get("lastUpdatedAt")
+    except BadInput:
+        return None
 
 
 class _Cursor(_Reader):
@@ -298,12 +334,19 @@ def _folder(value: Row) -> str:
 # QwenPaw -------------------------------------------------------------------------------------------------
 
 
-def qwenpaw(path: Path, labels: Labels) -> Iterator[Found | Fault]:
+def qwenpaw(path: Path, labels: Labels, state: Row | None = None) -> Iterator[Found | Fault]:
     """The rows of QwenPaw's history, which has nearly the columns of Scroll's own."""
     reader = _Qwenpaw(Format.QWENPAW, labels)
+    state = {} if state is None else state
+    last = state.get("seq", 0)
     with _opened(path) as database:
-        for row in _rows(database, "SELECT * FROM conversation_history ORDER BY seq"):
+        for row in _rows(database, "SELECT * FROM conversation_history WHERE seq > ? ORDER BY seq", last - _ROWS):
+            last = max(last, row["seq"])
             yield from reader.guarded(f"row {row.get('seq')}", reader.row(row, path.absolute().parent))
+    state["seq"] = last
+
+
+READERS = {Format.OPENCODE: opencode, Format.CURSOR: cursor, Format.QWENPAW: qwenpaw}
 
 
 class _Qwenpaw(_Reader):

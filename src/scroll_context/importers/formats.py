@@ -175,10 +175,8 @@ _READERS: dict[Format, Callable[[Path, Labels], Iterator[Found | Fault]]] = {
     Format.CLAUDE_CODE: _transcript(Format.CLAUDE_CODE),
     Format.CODEX: _transcript(Format.CODEX),
     Format.GEMINI: _transcript(Format.GEMINI),
-    Format.OPENCODE: databases.opencode,
-    Format.CURSOR: databases.cursor,
+    **databases.READERS,
     Format.CURSOR_AGENT: _cursor_agent,
-    Format.QWENPAW: databases.qwenpaw,
     Format.CHATGPT: _chatgpt,
     Format.SLACK: chats.slack,
     Format.WHATSAPP: chats.whatsapp,
@@ -205,13 +203,21 @@ def read(
 def read_on(
     path: Path, name: str, layout: Format, position: Position, renamed: Renamed | None = None
 ) -> Iterator[Imported | Fault]:
-    """The messages of a growing transcript from a position on, which moves with each line that is read.
+    """The messages of a growing history from a position on.
 
-    Only lines that end with a line break are read.
+    In a transcript it moves with each line that is read; only lines that end with a line break are. In a database it
+    moves when everything was read.
     """
-    lines = whole_lines(path, Labels(session_id=name), position)
-    found = _by_value(lines, transcripts.line_reader(layout, path, position.state))
-    return _messages(found, position.tools, renamed)
+    labels = Labels(session_id=name)
+    if layout in databases.READERS:
+        found = databases.READERS[layout](path, labels, position.state)
+    else:
+        lines = whole_lines(path, labels, position)
+        found = _by_value(lines, transcripts.line_reader(layout, path, position.state))
+    try:
+        yield from _messages(found, position.tools, renamed)
+    except sqlite3.Error as error:
+        yield Fault(1, f"the database cannot be read any further: {error}")
 
 
 def _messages(
