@@ -14,7 +14,7 @@ from scroll_context.doors import json_edit
 from scroll_context.doors.hooks import ASSISTANTS
 from scroll_context.doors.install import (
     NOWHERE,
-    Connection,
+    StoreLink,
     apply,
     entries,
     examine_assistants,
@@ -52,8 +52,8 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
-def connection(home: Path, **more: Any) -> Connection:
-    return Connection(store=str(home / "store"), **more)
+def connection(home: Path, **more: Any) -> StoreLink:
+    return StoreLink(store=str(home / "store"), **more)
 
 
 def fill(assistant: str, scope: Any, project: Path) -> None:

@@ -63,7 +63,7 @@ def install(
       scroll install codex --scope project --dry-run
       scroll install gemini --store ~/.scroll --yes
     """
-    from scroll_context.doors.install import Connection, plan_install
+    from scroll_context.doors.install import StoreLink, plan_install
 
     if importlib.util.find_spec("mcp") is None:
         raise BadInput(
@@ -73,8 +73,8 @@ def install(
     if isinstance(store, str) and parse(store).secrets:
         raise BadInput("the address holds a password, which would stand in the assistant's files; put it in ~/.pgpass")
     place = store if isinstance(store, str) else str(store.expanduser().absolute())
-    connection = Connection(store=place, reach=reach, tokens=tokens)
-    changes = plan_install(assistant, scope, project.absolute(), connection)
+    link = StoreLink(store=place, reach=reach, tokens=tokens)
+    changes = plan_install(assistant, scope, project.absolute(), link)
     if _carry_out(changes, "installed", yes=yes, dry_run=dry_run, as_json=as_json) and not dry_run:
         from scroll_context.store.store import Store
 

@@ -33,7 +33,7 @@ from scroll_context.doors.hooks import ASSISTANTS, TOKENS, log_file
 from scroll_context.errors import BadInput, ScrollError
 from scroll_context.store.store import open_log
 
-Scope = Literal["user", "project"]
+SettingsScope = Literal["user", "project"]
 NAME = "scroll"  # of our MCP server in every configuration
 HOOK_SECONDS = 10  # after which an assistant gives up on a hook
 
@@ -46,7 +46,7 @@ _CODEX_EVENTS = ("SessionStart", "UserPromptSubmit", "PostToolUse", "Stop", "Pre
 _GEMINI_EVENTS = ("SessionStart", "AfterTool", "AfterAgent", "PreCompress", "SessionEnd")
 
 
-class Connection(msgspec.Struct, frozen=True, kw_only=True):
+class StoreLink(msgspec.Struct, frozen=True, kw_only=True):
     """What an assistant is connected to."""
 
     store: str  # an absolute folder, or the address of a shared store
@@ -54,7 +54,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int = TOKENS
 
 
-NOWHERE = Connection(store="")  # for the places of entries, whatever they hold
+NOWHERE = StoreLink(store="")  # for the places of entries, whatever they hold
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -103,7 +103,7 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
 # entries ------------------------------------------------------------------------------------------------
 
 
-def entries(assistant: str, scope: Scope, project: Path, to: Connection) -> list[Entry]:
+def entries(assistant: str, scope: SettingsScope, project: Path, to: StoreLink) -> list[Entry]:
     """What is to stand in the files of an assistant."""
     command = scroll_command()
     server = [*command[1:], "mcp", "--store", to.store]
@@ -139,7 +139,7 @@ def entries(assistant: str, scope: Scope, project: Path, to: Connection) -> list
     raise BadInput(f"there is no assistant {assistant!r}; there are {', '.join(ASSISTANTS)}")
 
 
-def _claude_code(scope: Scope, project: Path, hook: str, mcp: dict[str, Any]) -> list[Entry]:
+def _claude_code(scope: SettingsScope, project: Path, hook: str, mcp: dict[str, Any]) -> list[Entry]:
     moved = os.environ.get("CLAUDE_CONFIG_DIR")
     home = Path(moved) if moved else Path.home() / ".claude"
     servers = home / ".claude.json" if moved else Path.home() / ".claude.json"
@@ -169,14 +169,14 @@ def scroll_command() -> list[str]:
 # changes ------------------------------------------------------------------------------------------------
 
 
-def plan_install(assistant: str, scope: Scope, project: Path, to: Connection) -> list[Change]:
+def plan_install(assistant: str, scope: SettingsScope, project: Path, to: StoreLink) -> list[Change]:
     """The files that would change, each as it would become. None of them: everything is there already."""
     wanted = entries(assistant, scope, project, to)
     changes = [_inserted(change, wanted) for change in _undone(wanted)]
     return [change for change in changes if change.new != change.old]
 
 
-def plan_uninstall(assistant: str, scope: Scope, project: Path) -> list[Change]:
+def plan_uninstall(assistant: str, scope: SettingsScope, project: Path) -> list[Change]:
     """The files that would change to hold nothing of ours."""
     return [change for change in _undone(entries(assistant, scope, project, NOWHERE)) if change.new != change.old]
 
@@ -287,7 +287,7 @@ def examine_assistants(project: Path) -> list[Installed]:
     """Each assistant: in which scopes it is connected, or that it is not."""
     found: list[Installed] = []
     for assistant in ASSISTANTS:
-        scopes: tuple[Scope, ...] = ("user", "project")
+        scopes: tuple[SettingsScope, ...] = ("user", "project")
         there = [one for scope in scopes if (one := _installed(assistant, scope, project)) is not None]
         connected = list({one.files: one for one in reversed(there)}.values())  # one, where the home is the project
         home = entries(assistant, "user", project, NOWHERE)[-1].file.parent
@@ -296,7 +296,7 @@ def examine_assistants(project: Path) -> list[Installed]:
     return found
 
 
-def _installed(assistant: str, scope: Scope, project: Path) -> Installed | None:
+def _installed(assistant: str, scope: SettingsScope, project: Path) -> Installed | None:
     """What of ours an assistant's files of one scope hold; None when there is nothing."""
     values = [(entry, _ours_at(entry)) for entry in entries(assistant, scope, project, NOWHERE)]
     present = [(entry, value) for entry, value in values if isinstance(value, dict)]
