@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 from served import Serve, Site
 
+from scroll_context.agent.agent import Agent
 from scroll_context.events import BOOKKEEPING, Draft, Kind
+from scroll_context.models import ScriptedModel, exec_cell
+from scroll_context.models.scripted import Entry
 from scroll_context.session import explain
 from scroll_context.session.explain import Past
 from scroll_context.session.history import lineage
+from scroll_context.session.session import Session
 from scroll_context.store.store import Store
 from scroll_context.view.working import WorkingView, whereabouts
 from scroll_context.web import seen
@@ -87,6 +91,36 @@ def test_each_event_is_told_in_which_requests_it_was_seen(past: Past) -> None:
                 assert told.pop(request) == ("as a line of the index" if now.startswith("index: ") else now)
         assert not told
         assert sum(one.count for one in found) == sum(request > event.seq for request in views)
+
+
+def test_a_fork_tells_in_which_of_its_requests_an_event_was_seen(serve: Serve, tmp_path: Path) -> None:
+    def count(steps: int) -> list[Entry]:
+        return [*(exec_cell(f"print('step {n}', 'detail ' * 120)") for n in range(steps)), "counted"]
+
+    with Store(tmp_path / "s", create=True) as store:
+        with Session.open(store, session_id="first") as session:
+            Agent(session, ScriptedModel(count(3), window=5_000)).run("Count.")
+            with session.fork(store.log.last_seq(), session_id="second") as branch:
+                Agent(branch, ScriptedModel(count(24), window=5_000)).run("Count on.")
+        asked = next(store.log.iterate(session_id="first", kind=Kind.OBSERVATION))
+    with serve(tmp_path / "s") as site:
+        page = site.get(f"/event/{asked.seq}").text
+        assert site.inspector.catalogue.continued_by("first", asked.seq) == ["second"]
+        assert "In the fork" in page
+        with site.inspector.past("second") as past:
+            assert any(one.session_id == "first" for one in past.requests)
+            views = {
+                one.seq: WorkingView.replay(past.events(until=one.seq - 1))
+                for one in past.requests
+                if one.session_id == "second"
+            }
+            told = seen.stretches(past, asked)
+        assert sum(one.count for one in told) == len(views)
+        assert len(told) >= 2  # it left on the way
+        for request, view in views.items():
+            how = next(one.how for one in told if one.first <= request <= one.last)
+            now = whereabouts(view, asked.seq)
+            assert how == ("as a line of the index" if now.startswith("index: ") else now)
 
 
 def test_why_an_event_was_not_there(past: Past) -> None:

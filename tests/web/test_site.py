@@ -10,6 +10,7 @@ from scroll_context.errors import StoreReadOnly
 from scroll_context.events import Draft, Grant, Kind, Payload
 from scroll_context.session.summary import accounts
 from scroll_context.store.store import Store
+from scroll_context.web import markup
 
 SESSION = "/session/trip-4-september"
 HOSTILE = "<script>alert(1)</script><svg onload=alert(2)> \x1b[31mred\x1b[0m \u202egnp.exe \"'& {{ 7*7 }}"
@@ -211,6 +212,30 @@ def test_what_is_out_of_reach_is_not_shown(serve: Serve, hostile_store: Path) ->
         assert "secret of another" not in site.get("/search?q=secret").text
         assert "gnp.exe" not in site.get("/steps/a%2Fb%20%3Ci%3E%3F%23%25?after=2").text
         assert "secret" not in site.get("/events/1-9").text
+
+
+@pytest.mark.parametrize(
+    "path", ["/event/{}", "/request/{}", "/events/1-{}", "/session/other?at={}", "/steps/other?after={}"]
+)
+def test_addresses_of_any_length_are_answered(serve: Serve, hostile_store: Path, path: str) -> None:
+    with serve(hostile_store) as site:
+        for seq in ("9" * 40, "-1", "x", "0"):
+            answer = site.get(path.format(seq))
+            assert answer.status in (200, 204, 400, 404), (path, seq)
+            assert "Traceback" not in answer.text
+
+
+def test_what_was_erased_is_gone_from_pages_and_from_memory(serve: Serve, tmp_path: Path) -> None:
+    with Store(tmp_path / "s", create=True) as store:
+        store.append(Draft(session_id="s", role="user", content="keep the *password* quiet"))
+        store.append(Draft(session_id="s", role="assistant", content="noted"))
+        with serve(tmp_path / "s") as site:
+            assert "<em>password</em>" in site.get("/session/s").text
+            store.erase(seqs=[1], by="test")
+            for path in ("/", "/session/s", "/event/1", "/search?q=quiet"):
+                assert "password" not in site.get(path).text, path
+            assert "erased" in site.get("/event/1").text
+            assert markup.markdown.cache_info().currsize <= 1
 
 
 def test_no_event_is_ever_written(serve: Serve, hostile_store: Path) -> None:

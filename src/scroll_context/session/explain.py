@@ -94,6 +94,8 @@ class Past:
         }
         until = self.store.log.last_seq()
         for event in self.events(self.upto, until, kind=list(kinds)):
+            if event.kind == Kind.EVICTION and (event.is_foreign or event.is_erased):
+                continue  # the view passes over it as well
             kinds[Kind(event.kind)].append(
                 event if event.kind != Kind.SNAPSHOT else replace(event, content="", metadata={})
             )

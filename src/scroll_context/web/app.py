@@ -32,15 +32,15 @@ from scroll_context.session.explain import Past
 from scroll_context.store.store import Store
 from scroll_context.text.words import words_of
 from scroll_context.view.working import departures
-from scroll_context.web import charts, seen, steps
+from scroll_context.web import charts, markup, seen, steps
 from scroll_context.web.catalogue import Catalogue, SessionSums, matching
 from scroll_context.web.guard import Guard
-from scroll_context.web.markup import environment
 from scroll_context.web.pressure import Pressure, chart
 from scroll_context.web.variables import Namespaces
 
 SESSIONS = 50  # on one page
 HITS = 30
+FORKS = 3  # sessions that continue another, of which an event tells whether they saw it
 LOOKS = 4  # sessions whose views are kept
 TEXT = 4_000  # characters of a text that a page shows at once
 PIECE = 200_000  # bytes of a long text that are loaded at a time
@@ -74,7 +74,7 @@ class Inspector:
         self.store = store
         self.grant = grant
         self.catalogue = Catalogue(store, grant)
-        self.templates = environment()
+        self.templates = markup.environment()
         self.templates.globals.update(version=__version__, text_chars=TEXT, is_image=self.is_image)
         self._looks: OrderedDict[str, Look] = OrderedDict()
         self._looks_lock = threading.Lock()
@@ -115,7 +115,17 @@ class Inspector:
             )
         return found[0]
 
+    def _forget_erased(self) -> None:
+        """Let go of whatever is kept of the log when something was erased: it may hold the words."""
+        with self._looks_lock:
+            if (erasure := self.store.log.newest_erasure()) != self._erasure:
+                self._erasure = erasure
+                self._looks.clear()
+                markup.forget()
+                seen.forget()
+
     def known(self, session_id: str) -> SessionSums:
+        self._forget_erased()
         found = self.catalogue.get(session_id)
         if found is None:
             raise HTTPException(404, "There is no such session within reach.")
@@ -124,10 +134,8 @@ class Inspector:
     @contextlib.contextmanager
     def look(self, session_id: str) -> Iterator["Look"]:
         """What is kept of a session, up to date, for this thread alone."""
+        self._forget_erased()
         with self._looks_lock:
-            if (erasure := self.store.log.newest_erasure()) != self._erasure:
-                self._erasure = erasure
-                self._looks.clear()
             if session_id not in self._looks:
                 self._looks[session_id] = Look(Past(self.store, session_id))
             self._looks.move_to_end(session_id)
@@ -235,8 +243,10 @@ class Inspector:
             "SELECT seq, kind, name FROM event WHERE session_id = ? AND seq > ? AND seq <= ? AND reply_to = ? LIMIT 20",
             [event.session_id, event.seq, event.seq + 2_000, event.seq],
         )
-        with self.past(event.session_id) as past:
-            seen_in = seen.stretches(past, event)
+        seen_in = []
+        for session_id in [event.session_id, *self.catalogue.continued_by(event.session_id, event.seq)[:FORKS]]:
+            with self.past(session_id) as past:
+                seen_in.append((session_id, seen.stretches(past, event)))
         return self.page("event.html", event=event, answers=answers, seen_in=seen_in)
 
     def request(self, request: Request) -> Response:
@@ -447,7 +457,7 @@ def application(inspector: Inspector, *, token: str, hosts: list[str], cookie: s
         return inspector.page("error.html", status, status_code=status, said=said)
 
     guard = Middleware(Guard, token=token, hosts=hosts, cookie=cookie)
-    handlers: Any = {HTTPException: refused, ScrollError: refused}
+    handlers: Any = {HTTPException: refused, ScrollError: refused, OverflowError: refused}  # a seq of forty digits
     return Starlette(routes=inspector.routes(), middleware=[guard], exception_handlers=handlers)
 
 

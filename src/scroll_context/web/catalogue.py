@@ -48,6 +48,7 @@ class Catalogue:
         self._grant = grant
         self._lock = threading.Lock()
         self._sessions: dict[str, SessionSums] = {}
+        self._forks: dict[str, list[tuple[str, int]]] = {}  # by the session that is continued: which does, from where
         self._upto = 0
         self._erasure = 0
 
@@ -65,7 +66,7 @@ class Catalogue:
         with self._lock:
             if (erasure := log.newest_erasure()) != self._erasure:
                 self._erasure, self._upto = erasure, 0
-                self._sessions = {}
+                self._sessions, self._forks = {}, {}
             until = log.last_seq()
             if until == self._upto:
                 return
@@ -107,7 +108,25 @@ class Catalogue:
                 if (named := self._sessions.get(session_id)) is not None and not named.title:
                     line = " ".join(content.split())
                     named.title = line if len(line) <= TITLE else line[: TITLE - 1] + "…"
+            forks = log.query(
+                f"""SELECT session_id, json_extract(metadata, '$.session_id'), json_extract(metadata, '$.at_seq')
+                FROM event WHERE {where} AND kind = '{Kind.FORK}' ORDER BY seq""",
+                between,
+            )
+            for session_id, parent, at in forks:
+                self._forks.setdefault(str(parent), []).append((session_id, int(at or 0)))
             self._upto = until
+
+    def continued_by(self, session_id: str, seq: int) -> list[str]:
+        """The sessions that began with the event at `seq` of this session in their past, forks of forks included."""
+        self._catch_up()
+        found: list[str] = []
+        waiting = [session_id]
+        while waiting:
+            ones = [fork for fork, at in self._forks.get(waiting.pop(0), ()) if at >= seq and fork not in found]
+            found += ones
+            waiting += ones
+        return found
 
     def state(self, session_id: str) -> State:
         """How a session stands: whether a process has it open and, if none has, how it ended."""

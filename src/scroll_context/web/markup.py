@@ -52,6 +52,12 @@ def environment(exported: bool = False) -> Environment:
     return made
 
 
+def forget() -> None:
+    """Let go of the texts that are kept, because something was erased."""
+    for kept in (python, markdown, tree):
+        kept.cache_clear()
+
+
 def size(count: int) -> str:
     """Bytes for a person."""
     for unit in ("bytes", "kB", "MB"):

@@ -66,6 +66,12 @@ class Left(msgspec.Struct, frozen=True):
     plan: int
     now: str  # where it stands
 
+    @property
+    def has_own_line(self) -> bool:
+        """Whether a line of the index says the same and stands for nothing else."""
+        address = str(self.seq) if self.seq == self.last else f"{self.seq}-{self.last}"
+        return self.now == f"index: seq {address}: {self.said}"
+
 
 class Difference(msgspec.Struct, frozen=True):
     """What is not as it was at the request before."""
@@ -140,6 +146,11 @@ def marks(past: Past, seq: int) -> tuple[float, float]:
 def plan_of(event: Event) -> EvictionPlan:
     """The plan of an eviction. Kept, because many pages ask for the same few."""
     return _plan(event.seq, msgspec.json.encode(event.metadata.get("plan")))
+
+
+def forget() -> None:
+    """Let go of what is kept of the log, because something was erased."""
+    _plan.cache_clear()
 
 
 @lru_cache(maxsize=4096)
@@ -336,10 +347,11 @@ class Stretch(msgspec.Struct, frozen=True):
 
 
 def stretches(past: Past, event: Event) -> list[Stretch]:
-    """In which requests an event could be seen, and how, from the first request after it on."""
+    """In which requests of its own a session could see an event, and how, from the first request after it on."""
     if event.kind in BOOKKEEPING or "inside_cell" in event.metadata:
         return []
-    numbers = [one.seq for one in past.requests]
+    requests = [one for one in past.requests if one.session_id == past.session_id]
+    numbers = [one.seq for one in requests]
     begin = bisect.bisect_right(numbers, event.seq)
     if begin == len(numbers):
         return []
@@ -351,7 +363,7 @@ def stretches(past: Past, event: Event) -> list[Stretch]:
     found: list[Stretch] = []
     places = sorted(changes)
     for at, end in zip(places, [*places[1:], len(numbers)], strict=True):
-        _, context = past.context(past.requests[at])
+        _, context = past.context(requests[at])
         if context is None:
             return []
         how = whereabouts(context.view, event.seq)

@@ -101,9 +101,9 @@ async function refresh() {
   if (!page) return;
   const known = new Map([...last.children].map((one) => [one.id, one]));
   const open = new Set([...last.querySelectorAll("details[open]")].map((one) => one.closest("[id]")?.id));
-  page.dataset.grown = "1";
   for (const one of page.querySelectorAll("details")) if (open.has(one.closest("[id]")?.id)) one.open = true;
   const before = known.size;
+  far.unobserve(last);
   last.replaceWith(page);
   far.observe(page);
   while (lastPage().dataset.more === "1" && (follow || page.childElementCount > before)) if (!(await later())) break;
