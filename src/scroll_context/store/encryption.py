@@ -24,7 +24,7 @@ from scroll_context.errors import BadInput, KeyWrong, StoreDamaged
 from scroll_context.events import STORE_SESSION, Draft, Event, Kind, Progress
 from scroll_context.store import schema
 from scroll_context.store.copies import inherited_payloads
-from scroll_context.store.encrypted import FOLDER, EncryptedPayloads, Key, StoreKeyFile, read_store_id
+from scroll_context.store.encrypted import FOLDER, EncryptedPayloads, Key, StoreKeyFile, payloads_of, read_store_id
 from scroll_context.store.erase import add_chores, chain_anew, finish, rewriting
 from scroll_context.store.journal import require_idle
 from scroll_context.store.keys import KeyRing, MasterKey, keyring_folder, master_key
@@ -56,8 +56,18 @@ class DestroyReport(msgspec.Struct, frozen=True, kw_only=True):
     seq: int  # of the event that records it
 
 
-def begin_encryption(log: EventLog, key: Key | None) -> None:
-    """Make a store that holds nothing yet an encrypted one."""
+def use_keys(log: EventLog, key: Key | None) -> None:
+    """Let a log use its encrypted payloads. One that holds nothing yet, and is opened with a key, becomes encrypted."""
+    try:
+        if key is not None and not log.is_encrypted and log.last_seq() == 0:
+            _begin(log, key)
+        log.use_payloads(payloads_of(log, key))
+    except BaseException:
+        log.close()
+        raise
+
+
+def _begin(log: EventLog, key: Key) -> None:
     store_id = _prepare_keys(log, master_key(key))
     with rewriting(log) as database:
         _switch(database, log, store_id, {})

@@ -18,7 +18,6 @@ import re
 import secrets
 import shlex
 import sqlite3
-import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -124,6 +123,8 @@ def _parse(text: str, origin: str) -> tuple[bytes, ...]:
 
 
 def _printed_by(command: str) -> str:
+    import subprocess  # which few need, and which takes a while to import
+
     try:
         done = subprocess.run(
             shlex.split(command), capture_output=True, text=True, timeout=_COMMAND_SECONDS, check=True

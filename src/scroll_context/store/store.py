@@ -11,6 +11,7 @@ import datetime as dt
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,8 +19,6 @@ from scroll_context.errors import BadInput, StoreLocked, StoreReadOnly
 from scroll_context.events import EVERYTHING, Draft, Event, Grant, Progress
 from scroll_context.store import schema
 from scroll_context.store.copies import named_payloads
-from scroll_context.store.encrypted import Key, payloads_of
-from scroll_context.store.encryption import DestroyReport, begin_encryption, destroy_key
 from scroll_context.store.erase import ErasureReport, Reason, due, erase, finish, has_chores, select
 from scroll_context.store.log import EventLog
 from scroll_context.store.meaning import Embedder, MeaningIndex
@@ -28,6 +27,10 @@ from scroll_context.store.search import PATIENCE, SearchIndex
 from scroll_context.store.shared.address import is_address, parse
 from scroll_context.store.sql import GuardedSql, SqlLimits
 from scroll_context.store.writer import StoreLimits
+
+if TYPE_CHECKING:  # what only encrypted stores need
+    from scroll_context.store.encrypted import Key
+    from scroll_context.store.encryption import DestroyReport
 
 
 class Stats(msgspec.Struct, frozen=True):
@@ -63,7 +66,7 @@ class Store:
         limits: StoreLimits | None = None,
         embedder: Embedder | None = None,
         read_only: bool = False,
-        key: Key | None = None,
+        key: "Key | None" = None,
     ) -> None:
         """Open a store, or with `create` make one where there is none.
 
@@ -161,8 +164,10 @@ class Store:
             self, seqs, reason="retention", by=by, dry_run=dry_run, related=False, rule=rule, progress=progress
         )  # fmt: skip
 
-    def destroy_key(self, session_id: str, by: str = "") -> DestroyReport:
+    def destroy_key(self, session_id: str, by: str = "") -> "DestroyReport":
         """Make the payloads of a session unreadable for good, in every backup too; only in an encrypted store."""
+        from scroll_context.store.encryption import destroy_key
+
         return destroy_key(self, session_id, by)
 
     def stats(self) -> Stats:
@@ -202,20 +207,17 @@ def open_log(
     create: bool = False,
     lock_timeout: float = 30.0,
     limits: StoreLimits | None = None,
-    key: Key | None = None,
+    key: "Key | None" = None,
 ) -> EventLog:
     """The log of a store: in a folder, or on the server that an address names. Its key is asked for when needed."""
     if not is_address(folder):
         path = Path(folder)
         payloads = PayloadStore(path / "payloads")
         log = EventLog(path, payloads, create=create, lock_timeout=lock_timeout, limits=limits)
-        try:
-            if key is not None and not log.is_encrypted and log.last_seq() == 0:
-                begin_encryption(log, key)
-            log.use_payloads(payloads_of(log, key))
-        except BaseException:
-            log.close()
-            raise
+        if key is not None or log.is_encrypted:
+            from scroll_context.store.encryption import use_keys
+
+            use_keys(log, key)
         return log
     if key is not None:
         raise BadInput("a shared store cannot be encrypted by Scroll; use the encryption of its server and bucket")
