@@ -180,12 +180,13 @@ class Replica:
                     "CREATE TEMP VIEW event AS SELECT * FROM main.event UNION ALL SELECT * FROM temp.own"
                 )
             database = self._overlay
+            own = sorted(self._own.copy().items())  # before the snapshot: what is forgotten meanwhile is in the file
             database.execute("BEGIN")
             try:
                 applied = database.execute("SELECT ifnull(max(seq), 0) FROM main.event").fetchone()[0]
                 database.execute("DELETE FROM temp.own")
-                own = [row for seq, row in sorted(self._own.copy().items()) if seq > applied]
-                database.executemany(INSERT.replace("INTO event", "INTO temp.own"), own)
+                lacking = [row for seq, row in own if seq > applied]
+                database.executemany(INSERT.replace("INTO event", "INTO temp.own"), lacking)
                 return database.execute(sql, values).fetchall()
             finally:
                 database.execute("ROLLBACK")
