@@ -55,8 +55,8 @@ bench: $(READY)  ## every benchmark beside its peers; fills the README's numbers
 bench-large: $(READY)  ## the same, with search in up to a million messages
 	$(BIN)/python benchmarks/run.py --large $(if $(DATA),--data $(DATA))
 
-bench-shared: $(READY)  ## a shared store on Postgres beside one SQLite file; EVENTS (100000) that a new host begins with
-	$(BIN)/python benchmarks/shared.py --events $(or $(EVENTS),100000) $(if $(WRITE),--write)
+bench-shared: $(READY)  ## a shared store on Postgres beside one SQLite file; EVENTS (100000) of a new host; ARGS
+	$(BIN)/python benchmarks/shared.py --events $(or $(EVENTS),100000) $(ARGS)
 
 bench-inspector: $(READY)  ## the pages of the inspector at 100,000 events: first bytes, cold and warm, and memory
 	$(BIN)/python benchmarks/inspector.py

@@ -3,6 +3,7 @@
     python benchmarks/shared.py                a few minutes; a new host of 100,000 events
     python benchmarks/shared.py --events 1000000
     python benchmarks/shared.py --write        put what was found into docs/SHARED.md
+    python benchmarks/shared.py --priority     go before other work on this machine (Linux, as root)
 
 Hosts are processes, each with a replica of its own. The server and the object store are started here (see
 tests/shared/servers.py). What is compared is measured in turns, since a machine that others use is never as fast twice:
@@ -19,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,16 @@ FLUSH = {"commit_delay": "2000", "commit_siblings": "0"}  # the leader of a grou
 WORDS = "river bridge pigeon harbour ticket museum breakfast window train garden letter market".split()
 FOREIGN_RATE = 1_500  # events a second while searches are measured
 
+_PRIORITY = "SCROLL_BENCH_PRIORITY"  # in the environment, since hosts are processes
+
 _spawn = multiprocessing.get_context("spawn")
+
+
+def prioritise(pids: Iterable[int | str] = ("self",)) -> None:
+    """Let processes go before those of other sessions on this machine, if that was asked for."""
+    if os.environ.get(_PRIORITY):
+        for pid in pids:
+            Path(f"/proc/{pid}/autogroup").write_text("-12")
 
 
 # hosts, each a process -------------------------------------------------------------------------------------
@@ -49,6 +59,7 @@ _spawn = multiprocessing.get_context("spawn")
 def append_for(address: str, seconds: float, ready: Any, results: Any) -> None:
     """Append from several threads for some seconds; how many events that were, and the processor time they took."""
     os.setsid()  # a host of its own for the scheduler too, as every process of the server is
+    prioritise()
     with Store(address) as store:
         store.append(Draft(content="warm"))
         ready.wait()
@@ -72,6 +83,7 @@ def append_for(address: str, seconds: float, ready: Any, results: Any) -> None:
 def append_at_rate(address: str, rate: float, ended: Any, ready: Any) -> None:
     """Append so many events a second, 50 times a second, each with the moment at which its append began."""
     os.setsid()
+    prioritise()
     with Store(address) as store:
         store.append(Draft(content="warm"))
         ready.wait()
@@ -79,7 +91,8 @@ def append_at_rate(address: str, rate: float, ended: Any, ready: Any) -> None:
         while not ended.is_set():
             if count < (time.monotonic() - begun) * rate:
                 moment = time.time()
-                drafts = [Draft(content=text(count), session_id="foreign", metadata={"at": moment}) for _ in range(10)]
+                about = {"at": moment}
+                drafts = [Draft(content=text(count + n), session_id="foreign", metadata=about) for n in range(batch)]
                 store.log.append_many(drafts)
                 count += batch
             else:
@@ -101,6 +114,7 @@ def appended(addresses: list[str], seconds: float, server: Postgres | None = Non
     for host in hosts:
         host.start()
     ready.wait()
+    prioritise(server.processes() if server else ())
     before = server.processor_time() if server else 0.0
     found = [results.get(timeout=600) for _ in hosts]
     served = server.processor_time() - before if server else 0.0
@@ -112,12 +126,13 @@ def appended(addresses: list[str], seconds: float, server: Postgres | None = Non
 
 
 @contextmanager
-def foreign_events(address: str, rate: float) -> Iterator[None]:
+def foreign_events(address: str, rate: float, server: Postgres) -> Iterator[None]:
     """Another host appends meanwhile."""
     ended, ready = _spawn.Event(), _spawn.Barrier(2)
     host = _spawn.Process(target=append_at_rate, args=(address, rate, ended, ready))
     host.start()
     ready.wait()
+    prioritise(server.processes())
     try:
         yield
     finally:
@@ -125,7 +140,7 @@ def foreign_events(address: str, rate: float) -> Iterator[None]:
         host.join()
 
 
-def lags(url: str, folder: Path, seconds: float) -> list[float]:
+def lags(url: str, folder: Path, seconds: float, server: Postgres) -> list[float]:
     """Milliseconds from the beginning of an append on one host until another host's replica has it."""
     found: list[float] = []
     with Store(f"{url}&replica={folder / 'watching'}") as store:
@@ -141,7 +156,7 @@ def lags(url: str, folder: Path, seconds: float) -> list[float]:
                     found.append(1000 * (now - json.loads(metadata)["at"]))
 
         log.replica.on_applied = applied  # type: ignore[attr-defined]
-        with foreign_events(f"{url}&replica={folder / 'telling'}", 200):
+        with foreign_events(f"{url}&replica={folder / 'telling'}", 200, server):
             time.sleep(seconds)
     return found
 
@@ -222,7 +237,7 @@ def measure(events: int, seconds: float) -> list[tuple[str, str, str, bool | Non
         slow.stop()
 
         # lag and searches
-        found = lags(urls["postgres"], folder, 4 * seconds)
+        found = lags(urls["postgres"], folder, 4 * seconds, postgres)
         p50, p99 = percentile(found, 0.5), percentile(found, 0.99)
         add("replica lag at 200 events/s, p50 / p99", f"{p50:.1f} / {p99:.1f} ms", "p99 ≤ 50 ms", p99 <= 50)
 
@@ -241,17 +256,20 @@ def measure(events: int, seconds: float) -> list[tuple[str, str, str, bool | Non
             assert store.index.indexed_seq == events, "and its index too"
             store.index.search("pigeon")
             idle = percentile(search_times(store, 4 * seconds), 0.95)
-            with foreign_events(f"{url}&replica={folder / 'pushing'}", FOREIGN_RATE):
+            with foreign_events(f"{url}&replica={folder / 'pushing'}", FOREIGN_RATE, postgres):
                 begun, before = time.monotonic(), store.log.last_seq()
                 busy = percentile(search_times(store, 4 * seconds), 0.95)
                 rate = (store.log.last_seq() - before) / (time.monotonic() - begun)
         add("search, p95, idle", f"{idle:.1f} ms")
         add(f"search, p95, while {rate:,.0f} foreign events/s arrive", f"{busy:.1f} ms ({busy / idle:.1f} ×)",
             "≤ 2 × idle at 1,500/s", busy <= 2 * idle and rate >= 0.9 * FOREIGN_RATE)  # fmt: skip
-        ((size,),) = postgres.execute("SELECT sum(pg_total_relation_size(inhrelid)) FROM pg_inherits",
-                                      parse(url).conninfo.rpartition("/")[2].partition("?")[0])  # fmt: skip
+        ((size, total),) = postgres.execute(
+            """SELECT (SELECT sum(pg_total_relation_size(inhrelid)) FROM pg_inherits)::float, last_seq
+            FROM scroll.head""",
+            parse(url).conninfo.rpartition("/")[2].partition("?")[0],
+        )
         replica = sum(file.stat().st_size for file in (folder / "fresh").rglob("*") if file.is_file())
-        per_event = float(size) / (events + 1), replica / events  # type: ignore[arg-type]
+        per_event = float(str(size)) / int(str(total)), replica / int(str(total))
         add("disk for each event: server / replica with its index", f"{per_event[0]:,.0f} / {per_event[1]:,.0f} bytes")
         postgres.stop()
     rows += extrapolated(per_event, fresh / events, best["postgres"])
@@ -273,8 +291,9 @@ def extrapolated(per_event: tuple[float, float], fresh: float, rate: float) -> l
 def table(rows: list[tuple[str, str, str, bool | None]]) -> str:
     """What docs/SHARED.md shows."""
     machine = f"{os.cpu_count()} cores ({platform.machine()}, Linux {platform.release().split('-')[0]})"
+    before = ", going before other work (`--priority`)" if os.environ.get(_PRIORITY) else ""
     lines = [
-        f"`make bench-shared` on {machine}, load average {os.getloadavg()[2]:.1f} at the end:",
+        f"`make bench-shared` on {machine}{before}; load average {os.getloadavg()[2]:.1f}; short made-up messages.",
         "",
         "| what | measured | target | |",
         "|---|---|---|---|",
@@ -288,7 +307,11 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=100_000, help="how many a new host begins with")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement of appends")
     parser.add_argument("--write", action="store_true", help="put the table into docs/SHARED.md")
+    parser.add_argument("--priority", action="store_true", help="go before other work on this machine")
     options = parser.parse_args()
+    if options.priority:
+        os.environ[_PRIORITY] = "1"
+        prioritise()
     rows = measure(options.events, options.seconds)
     for what, number, target, met in rows:
         if met is None and what.startswith("extrapolated"):

@@ -117,7 +117,7 @@ class Postgres:
         """Kill -9 every process of the server at one moment: what it had not written is gone."""
         assert self._process is not None, "the server does not run"
         self._process.send_signal(signal.SIGSTOP)  # it starts no more children
-        children = _children(self._process.pid)
+        children = self.processes()[1:]
         for pid in [self._process.pid, *children]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -128,11 +128,15 @@ class Postgres:
             assert time.monotonic() < until, "processes of the server outlived kill -9"
             time.sleep(0.005)
 
+    def processes(self) -> list[int]:
+        """The first process of the server, and its children. They have none."""
+        assert self._process is not None, "the server does not run"
+        return [self._process.pid, *_children(self._process.pid)]
+
     def processor_time(self) -> float:
         """Seconds that the processes of the server have used so far, those that have ended excepted."""
-        assert self._process is not None, "the server does not run"
         ticks = 0
-        for pid in [self._process.pid, *_children(self._process.pid)]:
+        for pid in self.processes():
             with contextlib.suppress(OSError):
                 ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
         return ticks / os.sysconf("SC_CLK_TCK")
@@ -303,7 +307,7 @@ def wait_for_port(port: int, process: "subprocess.Popen[bytes]") -> None:
 
 
 def _children(pid: int) -> Sequence[int]:
-    """The processes whose parent this is. Children of Postgres have no children."""
+    """The processes whose parent this is."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
