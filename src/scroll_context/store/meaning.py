@@ -197,7 +197,7 @@ class MeaningIndex:
         return about.last_seq if about is not None else 0
 
     def _turns_after(self, seq: int, grant: Grant = EVERYTHING) -> Iterator[Event]:
-        found = self._log.iterate(after=seq, role="user", grant=grant)
+        found = self._log.iterate(after=seq, until=self._log.applied_seq(), role="user", grant=grant)
         return (event for event in found if event.is_searchable and event.content)
 
     def _missing(self, grant: Grant = EVERYTHING) -> int:

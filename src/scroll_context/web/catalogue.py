@@ -67,7 +67,7 @@ class Catalogue:
             if (erasure := log.newest_erasure()) != self._erasure:
                 self._erasure, self._upto = erasure, 0
                 self._sessions, self._forks = {}, {}
-            until = log.last_seq()
+            until = log.applied_seq()
             if until == self._upto:
                 return
             where, values = conditions(grant=self._grant)
