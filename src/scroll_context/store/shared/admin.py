@@ -16,6 +16,7 @@ from scroll_context.errors import BadInput
 from scroll_context.store.shared.address import Address
 from scroll_context.store.shared.server import Server, driver
 
+_LOCK = "SELECT pg_advisory_xact_lock(1396920908, -1)"  # two owners may migrate at once
 _SAFE_COLUMNS = "store_id, uid, name, format, payloads, max_bytes, created"  # of `store`: all but the secret
 _TABLES = tuple(f"scroll.{name}" for name in ("head", "event", "tombstone", "replica", "migration", "snapshot"))
 _FUNCTIONS = {  # which member may call what; each checks besides that the role belongs to that store
@@ -52,14 +53,16 @@ def migrate(address: Address, steps: list[Migration] | None = None) -> list[int]
     server = Server(address, "scroll admin")
     applied: list[int] = []
     try:
-        server.call("CREATE SCHEMA IF NOT EXISTS scroll")
-        server.call(
-            """CREATE TABLE IF NOT EXISTS scroll.migration (
-            number integer PRIMARY KEY, name text NOT NULL, applied timestamptz NOT NULL DEFAULT now())"""
-        )
+        with server.transaction() as run:
+            run(_LOCK)
+            run("CREATE SCHEMA IF NOT EXISTS scroll")
+            run(
+                """CREATE TABLE IF NOT EXISTS scroll.migration (
+                number integer PRIMARY KEY, name text NOT NULL, applied timestamptz NOT NULL DEFAULT now())"""
+            )
         for step in steps or migrations():
             with server.transaction() as run:
-                run("SELECT pg_advisory_xact_lock(1396920908, -1)")
+                run(_LOCK)
                 if run("SELECT 1 FROM scroll.migration WHERE number = %s", [step.number]):
                     continue
                 run("SET LOCAL search_path = scroll, pg_temp")

@@ -1,0 +1,70 @@
+"""The owner's commands: numbered migrations, applied once and in order, and hosts that refuse another version."""
+
+import threading
+from pathlib import Path
+
+import psycopg
+import pytest
+from click.testing import CliRunner
+
+from scroll_context import Store
+from scroll_context.cli.app import app
+from scroll_context.errors import BadInput, NotAStore, StoreTooNew
+from scroll_context.store.shared import admin
+from scroll_context.store.shared.address import parse
+
+
+def test_migrations_are_applied_once_also_by_several_at_a_time(database: str) -> None:
+    address = parse(f"{database}&store=main&payloads=/nowhere")
+    applied: list[list[int]] = []
+    threads = [threading.Thread(target=lambda: applied.append(admin.migrate(address))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    steps = [step.number for step in admin.migrations()]
+    assert steps == list(range(1, admin.newest() + 1))
+    assert sorted(number for some in applied for number in some) == steps
+    assert admin.migrate(address) == []
+
+
+def test_a_step_that_fails_leaves_nothing_and_members_get_what_a_step_adds(database: str, tmp_path: Path) -> None:
+    url = f"{database}&store=main&payloads={tmp_path / 'payloads'}&replica={tmp_path / 'replica'}"
+    address = parse(url)
+    admin.init(address)
+    known = admin.migrations()
+    bad = admin.Migration(admin.newest() + 1, "bad", "CREATE TABLE half (x int); SELECT 1 / 0")
+    with pytest.raises(Exception, match="division by zero"):
+        admin.migrate(address, [*known, bad])
+    with psycopg.connect(database, autocommit=True) as server:
+        assert server.execute("SELECT to_regclass('scroll.half')").fetchone() == (None,)
+        good = admin.Migration(bad.number, "good", "CREATE TABLE whole (x int)")
+        assert admin.migrate(address, [*known, good]) == [good.number]
+        assert server.execute("SELECT count(*) FROM scroll.whole").fetchone() == (0,)
+        with pytest.raises(StoreTooNew, match="Upgrade scroll-context"):
+            Store(url)
+        server.execute("DELETE FROM scroll.migration WHERE number >= 2")
+        with pytest.raises(NotAStore, match="scroll admin migrate"):
+            Store(url)
+
+
+def test_the_commands_set_up_a_store(database: str, tmp_path: Path) -> None:
+    url = f"{database}&store=main&payloads={tmp_path / 'payloads'}&replica={tmp_path / 'replica'}"
+
+    def run(*words: str) -> str:
+        done = CliRunner().invoke(app, ["admin", *words])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    assert "made a store 'main'" in run("init", url)
+    assert "there is already a store 'main'" in run("init", url)
+    assert '"applied": []' in run("migrate", url, "--json").replace("\n", "").replace("  ", " ").replace("[ ]", "[]")
+    assert "may read, append, erase" in run("grant", url, "postgres", "--erase")
+    refused = CliRunner().invoke(app, ["admin", "grant", url, "nobody_of_this_name"])
+    assert refused.exit_code == 1 and "CREATE ROLE" in refused.output
+    done = CliRunner().invoke(app, ["stats", "--store", url])
+    assert done.exit_code == 0 and "events" in done.output
+    password = psycopg.conninfo.conninfo_to_dict(database)["password"]
+    assert str(password) not in done.output + refused.output
+    with pytest.raises(BadInput, match="no store"):
+        admin.grant(parse(url.replace("store=main", "store=other")), "postgres")
