@@ -172,7 +172,9 @@ class Redactor:
 
     def draft(self, draft: Draft) -> Draft:
         """The draft with every secret in its texts replaced."""
-        whole = "\n".join((draft.content, draft.headline, *_texts(draft.metadata)))
+        texts = [draft.content, draft.headline]
+        _collect(draft.metadata, texts)
+        whole = "\n".join(texts)
         if _suspect().search(whole.encode("utf-8", "surrogatepass")) is None:
             return draft
         content, headline = self.text(draft.content), self.text(draft.headline)
@@ -191,16 +193,13 @@ class Redactor:
         return value
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """The texts in a JSON value, its names left out."""
+def _collect(value: Any, texts: list[str]) -> None:
+    """Add the texts in a JSON value, its names left out."""
     if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for one in value.values():
-            yield from _texts(one)
-    elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _texts(one)
+        texts.append(value)
+    elif isinstance(value, dict | list | tuple):
+        for one in value.values() if isinstance(value, dict) else value:
+            _collect(one, texts)
 
 
 class Finding(msgspec.Struct, frozen=True):
