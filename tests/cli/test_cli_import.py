@@ -301,3 +301,15 @@ def test_everything_on_this_machine_is_shown_and_imported(
     (found,) = json.loads(run(import_, ["--all", "--json"]).stdout)
     assert (found["assistant"], found["files"], found["added"], found["errors"]) == ("Claude Code", 1, 0, [])
     assert run(import_, []).exit_code == 2 and run(import_, ["--all", "x.jsonl"]).exit_code == 2
+
+
+def test_watching_once_records_and_refuses_what_cannot_be_followed(scroll: Any, folder: Path, tmp_path: Path) -> None:
+    chat = write(tmp_path / "chat.jsonl", USER)
+    assert "can be followed; `scroll import` reads it" in scroll("watch", chat, "--once", status=1).stderr
+    line = {"type": "user", "uuid": "u1", "sessionId": "s1", "cwd": "/api", "message": USER}
+    path = write(tmp_path / "s1.jsonl", line)
+    assert scroll("watch", path, "--once").stdout == f"{path}: 1 events\n"
+    assert (
+        json.loads(scroll("watch", write(path, line, line | {"uuid": "u2"}), "--once", "--json").stdout)["added"] == 1
+    )
+    assert contents(folder) == [("s1", "user", "hi")] * 2

@@ -131,3 +131,21 @@ def test_a_watcher_that_was_killed_is_followed_by_one_that_loses_nothing(folder:
     with Store(folder) as store:
         said = [event.content for event in store.log.iterate()]
         assert sorted(said) == sorted([text(n) for n in range(turns) for text in (asked, answered)] * 7)
+
+
+def test_what_could_not_be_recorded_is_tried_again(store: Store, tmp_path: Path) -> None:
+    path = claude_code(tmp_path, 1)
+    (tmp_path / "young.jsonl").write_text('{"type": "summary", "summary": "no message yet"}\n')
+    held = store.log.take_lease("s-1")
+    stop, reports = threading.Event(), list[ImportReport]()
+
+    def told(report: ImportReport) -> None:
+        reports.append(report)
+        if report.left:
+            held.release()
+        if report.added:
+            stop.set()
+
+    watch(store, lambda: [str(path), str(tmp_path / "young.jsonl")], stop=stop, told=told, every=0.05)
+    assert [(bool(one.left), one.added) for one in reports if one.format] == [(True, 0), (False, 2)]
+    assert sum(one.file.endswith("young.jsonl") for one in reports) == 1  # and is not looked at until it changes

@@ -8,6 +8,7 @@ import click
 
 from scroll_context.cli.options import FILE, json_option, user_store_option
 from scroll_context.cli.output import Command, echo, note, print_line, visible
+from scroll_context.errors import BadInput
 
 if TYPE_CHECKING:
     from scroll_context.importers.run import ImportReport
@@ -35,6 +36,7 @@ def watch(files: tuple[Path, ...], every: float, once: bool, keep_secrets: bool,
       scroll watch --once --store ./all
       scroll watch session.jsonl --json
     """
+    from scroll_context.importers.formats import detect
     from scroll_context.importers.installed import installed, places
     from scroll_context.importers.watch import watch as follow
     from scroll_context.store.store import Store
@@ -43,6 +45,9 @@ def watch(files: tuple[Path, ...], every: float, once: bool, keep_secrets: bool,
     if missing:
         raise click.BadParameter(f"{missing[0]} is no file", param_hint="FILE")
     named = [str(file.absolute()) for file in files]
+    for file in named:
+        if not detect(Path(file), Path(file).suffix).is_redacted:
+            raise BadInput(f"{file} is no history of an assistant that can be followed; `scroll import` reads it")
 
     def listing() -> list[str]:
         return named or [file for history in installed() for file in history.files]
@@ -50,9 +55,13 @@ def watch(files: tuple[Path, ...], every: float, once: bool, keep_secrets: bool,
     folders = sorted({file.absolute().parent for file in files}) or [folder for _, folder, _ in places()]
     stop = threading.Event()
 
+    noted: dict[str, str] = {}
+
     def tell(report: "ImportReport") -> None:
-        if report.error or report.left:
-            note(visible(f"{report.file}: {report.error or report.left}"))
+        trouble = report.error or report.left
+        if trouble and noted.get(report.file) != trouble:
+            note(visible(f"{report.file}: {trouble}; it is tried again"))
+        noted[report.file] = trouble
         if report.added or report.bad:
             if as_json:
                 print_line(report)

@@ -118,14 +118,13 @@ class _Run:
                 cursor = _Cursor(str(path.absolute()), layout, Position())
         except OSError as error:
             raise BadInput(f"{path}: {error.strerror}") from error
-        if cursor.layout in (Format.JSONL, Format.JSON, Format.EXPORT):
-            self.left = "no line of it says yet which assistant wrote it" if size else ""
+        if not cursor.layout.is_redacted:  # no line of it says yet which assistant wrote it
             return
         self.parts.append(Part(path, path.stem, cursor.layout))
         if cursor.layout.is_lines and not (cursor.layout is Format.GEMINI and is_one_value(path)):
             if size > cursor.position.offset:
                 self._rest(path, kept, cursor)
-        elif (stamp := _stamp(path)) != cursor.stamp:
+        elif (stamp := file_stamp(path)) != cursor.stamp:
             if cursor.layout in DATABASES:
                 if stamp.partition(":")[0] != cursor.stamp.partition(":")[0]:  # another file in its place
                     cursor.position = Position()
@@ -234,10 +233,14 @@ class _Run:
         unfinished.replace(kept)
 
 
-def _stamp(path: Path) -> str:
+def file_stamp(path: Path) -> str:
     """What changes with a file or, of a database, with the log beside it; it begins with which file it is."""
-    statuses = [one.stat() for one in (path, path.with_name(f"{path.name}-wal")) if one.is_file()]
-    return " ".join(f"{one.st_ino}:{one.st_size}:{one.st_mtime_ns}" for one in statuses)
+    found = []
+    for one in (path, path.with_name(f"{path.name}-wal")):
+        with contextlib.suppress(OSError):
+            status = one.stat()
+            found.append(f"{status.st_ino}:{status.st_size}:{status.st_mtime_ns}")
+    return " ".join(found)
 
 
 def _tail(path: Path, offset: int) -> str:

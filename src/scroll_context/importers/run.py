@@ -150,12 +150,14 @@ class ImportFile:
             return
         self._kept = [] if self._source.size <= KEPT_BYTES else None
         for part in self._source.parts:
-            before, faults = self.messages, list[Fault]()
+            before, bad, faults = self.messages, 0, list[Fault]()
             for item in self._read(progress, only=part):
                 if self._kept is not None:
                     self._kept.append(item)
                 if isinstance(item, Fault):
-                    faults.append(item)
+                    bad += 1
+                    if bad <= LISTED:
+                        faults.append(item)
                     continue
                 self.messages += 1
                 self._sessions[item.session_id] = part.layout
@@ -163,7 +165,7 @@ class ImportFile:
             if self._source.is_archive and before == self.messages:
                 self._skipped.append(part)  # a file of settings or the like
                 continue
-            self._bad += len(faults)
+            self._bad += bad
             self._faults += faults[: LISTED - len(self._faults)]
         if self._bad and not (self._options.skip_bad and self.messages):
             listed = tuple((fault.line, fault.reason) for fault in self._faults)

@@ -218,7 +218,9 @@ class Gemini:
         elif "$rewindTo" in line:
             back = fields.identifier(line, "$rewindTo")
             text = f"[the user went back to the message {back}: what came after it was taken back]"
-            yield self._placed(found, {"role": "system", "content": text, "kind": META}, f"{back}.rewound", None)
+            number = self._state["rewinds"] = self._state.get("rewinds", 0) + 1
+            message = {"role": "system", "content": text, "kind": META}
+            yield self._placed(found, message, f"{back}.rewound.{number}", None)
         elif "type" in line:
             yield from self._message(found, line)
 
@@ -226,8 +228,6 @@ class Gemini:
         if session := fields.text(about, "sessionId"):
             self._state["session"] = session
             self._state.setdefault("task", self._task(about))
-        if fields.text(about, "kind") == "subagent":
-            self._state["subagent"] = True
 
     def _task(self, about: dict[str, Any]) -> str:
         """The project: the folder that the file's own folder names, else the hash of it that Gemini keeps."""

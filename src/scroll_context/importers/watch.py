@@ -9,8 +9,10 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from scroll_context.importers.capture import file_stamp
 from scroll_context.importers.installed import capture_all
 from scroll_context.importers.run import ImportReport
+from scroll_context.importers.sources import subagent_files
 from scroll_context.store.store import Store
 
 EVERY = 2.0  # seconds between two looks
@@ -32,36 +34,18 @@ def watch(
     seen: dict[str, str] = {}
 
     def tell(report: ImportReport) -> None:
-        if report.left:
+        if report.left or report.error:
             seen.pop(report.file, None)  # look again
         told(report)
 
     for _ in _moments(folders or [], every, stop):
         changed = []
         for path in listing():
-            stamp = _stamp(path)
+            stamp = " ".join(map(file_stamp, (Path(path), *subagent_files(Path(path)))))
             if seen.get(path) != stamp:
                 seen[path] = stamp
                 changed.append(path)
         capture_all(store, changed, redact=redact, told=tell)
-
-
-def _stamp(path: str) -> str:
-    """What tells that a file, the log of a database beside it, or a sub-agent's transcript has changed."""
-    main = Path(path)
-    files = [
-        main,
-        main.with_name(f"{main.name}-wal"),
-        *sorted((main.parent / main.stem / "subagents").rglob("*.jsonl")),
-    ]
-    stamps = []
-    for file in files:
-        try:
-            status = file.stat()
-            stamps.append(f"{file.name}:{status.st_size}:{status.st_mtime_ns}")
-        except OSError:
-            continue
-    return " ".join(stamps)
 
 
 def _moments(folders: list[Path], every: float, stop: threading.Event) -> Iterator[None]:
@@ -73,8 +57,10 @@ def _moments(folders: list[Path], every: float, stop: threading.Event) -> Iterat
     except ImportError:
         there = []
     if there and not stop.is_set():
-        pause = int(every * 1000)
-        for _ in watchfiles.watch(*there, stop_event=stop, rust_timeout=pause, yield_on_timeout=True, debounce=500):
+        every_ms = int(every * 1000)
+        for _ in watchfiles.watch(
+            *there, watch_filter=None, stop_event=stop, rust_timeout=every_ms, yield_on_timeout=True, debounce=500
+        ):
             yield
         return
     while not stop.wait(every):
