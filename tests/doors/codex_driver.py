@@ -3,7 +3,7 @@
     unshare -n python codex_driver.py CODEX FOLDER
 
 Codex starts MCP servers while it already works, so the model that is played here runs an idle command until our tools
-are offered.
+are offered. Its first answer says that the window is full, so Codex compacts the session and goes on.
 """
 
 import json
@@ -24,6 +24,7 @@ ASKED = "Always measure twice. What do we know of the kingfisher?"
 SECOND = "And the otter?"
 CONFIG = """model = "any"
 model_provider = "here"
+model_auto_compact_token_limit = 5000
 
 [model_providers.here]
 name = "here"
@@ -33,7 +34,8 @@ wire_api = "responses"
 
 
 class Api:
-    def __init__(self) -> None:
+    def __init__(self, store: Path) -> None:
+        self.store = store
         self.requests: list[dict[str, Any]] = []
 
     def play(self, exchange: Exchange) -> None:
@@ -42,15 +44,19 @@ class Api:
         done = [item for item in exchange.body["input"] if item["type"] == "function_call"]
         offered = any(tool.get("name") == "mcp__scroll" for tool in exchange.body["tools"])
         searched = any(item["name"] == "search" for item in done)
+        compacts = "for another LLM" in json.dumps(exchange.body["input"][-1])
+        if compacts:
+            wait_for(lambda: ASKED in recorded(self.store))  # a real model takes longer than a capture
         call = {"type": "function_call", "id": f"fc_{number}", "call_id": f"call_{number}"}
-        if searched or len(done) > 100:
+        if compacts or searched or len(done) > 100:
             item = {"type": "message", "id": f"msg_{number}", "role": "assistant",
                     "content": [{"type": "output_text", "text": f"Answer {number}."}]}  # fmt: skip
         elif offered:
             item = {**call, "namespace": "mcp__scroll", "name": "search", "arguments": '{"query": "kingfisher"}'}
         else:
             item = {**call, "name": "exec_command", "arguments": '{"cmd": "sleep 0.3"}'}
-        usage = {"input_tokens": 9, "output_tokens": 9, "total_tokens": 18}
+        tokens = 200_000 if number == 1 else 9
+        usage = {"input_tokens": tokens, "output_tokens": 9, "total_tokens": tokens + 9}
         exchange.start_stream(chunked=False)
         for kind, fields in (
             ("response.created", {"response": {"id": f"r{number}"}}),
@@ -70,7 +76,7 @@ def main(codex: str, folder: Path) -> dict[str, Any]:
         told = "The kingfisher nests by the weir."
         opened.append(Draft(role="user", session_id="old", task_id=project_task(project), content=told))
     environment = {"HOME": str(home), "PATH": os.environ["PATH"]}
-    api = Api()
+    api = Api(store)
     report: dict[str, Any] = {}
     with ProviderServer(api.play) as server:
         original = CONFIG.replace("URL", f"{server.url}/v1")

@@ -29,5 +29,12 @@ def test_codex_is_captured_searches_and_is_told_of_the_last_session(report: Any)
     assert report["log"] == ""
 
 
+def test_a_compacted_session_is_told_where_it_stood(report: Any) -> None:
+    told = next(text for request in report["requests"] if "was compacted" in (text := json.dumps(request)))
+    context = told.split("<scroll-context>")[1].split("</scroll-context>")[0]
+    seq = next(event["seq"] for event in report["events"] if event["content"] == ASKED)
+    assert f"[{seq}] {ASKED}" in context and "This session has seqs " in context
+
+
 def test_uninstalling_leaves_its_files_as_they_were(report: Any) -> None:
     assert report["config_untouched"] and report["hooks_gone"]

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,15 @@ def test_each_event_reads_on_from_where_the_last_one_stopped(desk: Desk) -> None
     assert desk.captured() == ["The heron stands at the weir.", "It does.", "Go on."]
     with Store(desk.store) as store:
         assert {(event.task_id, event.agent_id) for event in store.log.iterate()} == {(desk.task, "claude-code")}
+    assert desk.faults == ""
+
+
+def test_hooks_at_the_same_moment_record_everything_once(desk: Desk) -> None:
+    for number in range(30):
+        desk.write("user", f"Turn {number}.")
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(desk.hook, ["Stop"] * 6))
+    assert desk.captured() == [f"Turn {number}." for number in range(30)]
     assert desk.faults == ""
 
 
