@@ -25,13 +25,16 @@ import psycopg
 
 WAIT = 60.0  # seconds for a server to start or to end, on a machine that has much else to do
 _WATCHDOG = """
-import contextlib, os, pathlib, shutil, signal, sys
+import contextlib, os, pathlib, shutil, signal, sys, time
 sys.stdin.read()
 folder = pathlib.Path(sys.argv[1])
 for file in folder.rglob("*.pid"):
     with contextlib.suppress(OSError, ValueError, IndexError):
         os.kill(int(file.read_text().split()[0]), signal.SIGQUIT)
-shutil.rmtree(folder, ignore_errors=True)
+print(flush=True)
+while folder.exists():  # a server that ends may still write
+    shutil.rmtree(folder, ignore_errors=True)
+    time.sleep(0.1)
 """
 
 
@@ -41,17 +44,18 @@ class CannotStart(Exception):
 
 @contextlib.contextmanager
 def server_folder() -> Iterator[Path]:
-    """A folder for servers; they and the folder are gone at the end, also when this process is killed."""
+    """A folder for servers; they end and the folder goes with the block, also when this process is killed."""
     folder = Path(tempfile.mkdtemp(prefix="scroll-servers-"))
     folder.chmod(0o755)  # the servers run as another user
     command = [sys.executable, "-c", _WATCHDOG, str(folder)]
-    watchdog = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+    watchdog = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     try:
         yield folder
     finally:
-        assert watchdog.stdin is not None
+        assert watchdog.stdin is not None and watchdog.stdout is not None
         watchdog.stdin.close()
-        watchdog.wait(WAIT)
+        watchdog.stdout.readline()  # they are ended; what they leave on the disk is removed behind us
+        watchdog.stdout.close()
 
 
 def programs(*, tls: bool = False) -> Path:
