@@ -98,7 +98,9 @@ class Postgres:
         secret = self.folder.with_name(self.folder.name + ".password")
         secret.write_text(self.password)
         _give(secret)
-        self._run("initdb", "-U", "postgres", "--pwfile", secret, "-A", "scram-sha-256", "-E", "UTF8", "--no-locale")
+        self._run(
+            "initdb", "-U", "postgres", "--pwfile", secret, "-A", "scram-sha-256", "-E", "UTF8", "--no-locale", "-N"
+        )
         secret.unlink()
         return self
 
@@ -205,7 +207,9 @@ class Postgres:
         # the password is in the environment: a command line is public
         environment = {"PGPASSWORD": self.password}
         address = ["-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres"]
-        self._run("pg_basebackup", *address, "-X", "stream", "-c", "fast", *options, folder=folder, extra=environment)
+        self._run(
+            "pg_basebackup", *address, "-X", "stream", "-c", "fast", "-N", *options, folder=folder, extra=environment
+        )
 
     def _run(
         self, program: str, *arguments: str | Path, folder: Path | None = None, extra: Mapping[str, str] | None = None

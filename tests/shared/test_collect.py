@@ -18,10 +18,11 @@ import psycopg
 import pytest
 from stores import LONG
 
+from scroll_context import Draft, Store
 from scroll_context.errors import PayloadMissing, StoreReadOnly
 from scroll_context.store.shared.address import parse
 from scroll_context.store.shared.admin import grant, init
-from scroll_context.store.shared.collect import collect
+from scroll_context.store.shared.collect import collect, collect_at
 from scroll_context.store.shared.objects import Bucket, ObjectPlace, SharedPayloads, key_of
 from scroll_context.store.shared.server import Server
 
@@ -175,6 +176,21 @@ def test_a_body_that_was_deleted_before_its_append_is_refused_and_put_again(shar
     assert shared.lost() == []
     assert shared.collect(grace=0) == 0
     writer.server.close()
+
+
+def test_a_store_puts_a_deleted_body_again_by_itself(shared: Shared, tmp_path: Path) -> None:
+    with (
+        Store(f"{shared.url}&replica={tmp_path / 'one'}") as one,
+        Store(f"{shared.url}&replica={tmp_path / 'two'}") as two,
+    ):
+        payload = one.payloads.put_text("named late")
+        assert collect_at(shared.url, grace=0).deleted == 1
+        seq = one.append(Draft(content="here it is", payload=payload))
+        assert one.append(Draft(content="and again", payload=one.payloads.put_text("named late"))) == seq + 1
+        assert two.log.replica.wait_for(seq + 1, 60)  # type: ignore[attr-defined]
+        assert two.log.text(two.log.get(seq)) == two.log.text(two.log.get(seq + 1)) == "named late"
+    assert collect_at(shared.url, grace=0).deleted == 0
+    assert shared.lost() == []
 
 
 def test_a_collector_that_was_stopped_for_long_deletes_nothing_in_use(shared: Shared) -> None:

@@ -47,8 +47,8 @@ def test_push_doctor_snapshot_collect_pull(url: str, folder: Path, tmp_path: Pat
 
 def test_doctor_says_what_is_wrong_without_the_password(url: str, postgres: Postgres) -> None:
     assert "admin init" in scroll("doctor", url, status=1)
-    for wrong in (url.replace(postgres.password, "not-it-either"), url.replace(str(postgres.port), "1")):
-        told = scroll("doctor", wrong, status=1)
+    for wrong in (url.replace(postgres.password, "not-it-either"), url.replace(f":{postgres.port}", ":1")):
+        told = scroll("doctor", f"{wrong}&timeout=1", status=1)
         assert told.startswith("NO  server")
         assert "not-it-either" not in told and postgres.password not in told
 
