@@ -305,7 +305,7 @@ def test_everything_on_this_machine_is_shown_and_imported(
 
 def test_watching_once_records_and_refuses_what_cannot_be_followed(scroll: Any, folder: Path, tmp_path: Path) -> None:
     chat = write(tmp_path / "chat.jsonl", USER)
-    assert "can be followed; `scroll import` reads it" in scroll("watch", chat, "--once", status=1).stderr
+    assert "is no history of an assistant" in scroll("watch", chat, "--once").output
     line = {"type": "user", "uuid": "u1", "sessionId": "s1", "cwd": "/api", "message": USER}
     path = write(tmp_path / "s1.jsonl", line)
     assert scroll("watch", path, "--once").stdout == f"{path}: 1 events\n"

@@ -47,7 +47,9 @@ def watch(files: tuple[Path, ...], every: float, once: bool, keep_secrets: bool,
     named = [str(file.absolute()) for file in files]
     for file in named:
         if not detect(Path(file), Path(file).suffix).is_redacted:
-            raise BadInput(f"{file} is no history of an assistant that can be followed; `scroll import` reads it")
+            raise BadInput(
+                f"{file} is no history of an assistant that can be followed; `scroll import {file}` reads it"
+            )
 
     def listing() -> list[str]:
         return named or [file for history in installed() for file in history.files]
