@@ -14,6 +14,7 @@ from served import Serve, Site
 from scroll_context.demo.stage import Stage
 from scroll_context.demo.story import Story
 from scroll_context.events import EVERYTHING, Grant
+from scroll_context.session.explain import Past
 from scroll_context.store.store import Store
 
 
@@ -65,3 +66,12 @@ def large_store(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Pat
 def demo(serve: Serve, demo_store: Path) -> Iterator[Site]:
     with serve(demo_store) as site:
         yield site
+
+
+@pytest.fixture
+def past(demo_store: Path) -> Iterator[Past]:
+    """The past of the long session of the demonstration."""
+    with Store(demo_store, read_only=True) as store:
+        found = Past(store, "trip-4-september")
+        found.catch_up()
+        yield found

@@ -269,12 +269,12 @@ def test_each_page_works_with_a_hundred_thousand_events(serve: Serve, large_stor
             page.close()
         page = open_page(site, "/session/long")
         seen: set[str] = set()
-        for _ in range(12):
-            page.evaluate("scrollTo({top: document.documentElement.scrollHeight, behavior: 'instant'})")
+        for _ in range(8):
             before = page.locator("section.page").count()
+            page.evaluate("scrollTo({top: document.documentElement.scrollHeight, behavior: 'instant'})")
             until(page, f"document.querySelectorAll('section.page').length > {before}")
             seen |= {str(one) for one in page.evaluate("[...document.querySelectorAll('article[id]')].map(a => a.id)")}
-        assert len(seen) > 30
+        assert len(seen) > 25
         until(page, "document.querySelectorAll('article').length < 150")  # what is far away is let go
         page.evaluate("scrollTo({top: 0, behavior: 'instant'})")
         page.locator("article").first.wait_for()  # and comes back

@@ -3,7 +3,6 @@
 import itertools
 import random
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,14 +21,6 @@ from scroll_context.view.working import WorkingView, whereabouts
 from scroll_context.web import seen
 
 SESSION = "trip-4-september"
-
-
-@pytest.fixture
-def past(demo_store: Path) -> Iterator[Past]:
-    with Store(demo_store, read_only=True) as store:
-        found = Past(store, SESSION)
-        found.catch_up()
-        yield found
 
 
 def test_every_request_is_verified_in_any_order_from_kept_views(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-import pytest
 from click.testing import CliRunner
 from served import TOKEN, Serve, Site
 
@@ -25,14 +24,6 @@ from scroll_context.web.pressure import COLUMNS, Asked, Pressure, chart
 from scroll_context.web.variables import Namespaces
 
 SESSION = "trip-4-september"
-
-
-@pytest.fixture
-def past(demo_store: Path) -> Iterator[Past]:
-    with Store(demo_store, read_only=True) as store:
-        found = Past(store, SESSION)
-        found.catch_up()
-        yield found
 
 
 def test_pressure_has_the_numbers_of_every_request(past: Past) -> None:

@@ -11,7 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import anyio
 import msgspec
@@ -491,10 +491,6 @@ def address(host: str, port: int, token: str, path: str = "/") -> str:
     """What the person opens in a browser."""
     shown = f"[{host}]" if ":" in host else host
     return f"http://{shown}:{port}{path}?{urlencode({'token': token})}"
-
-
-def session_path(session_id: str) -> str:
-    return f"/session/{quote(session_id, safe='')}"
 
 
 def _int(text: str | None, otherwise: int) -> int:

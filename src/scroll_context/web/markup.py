@@ -46,7 +46,6 @@ def environment(exported: bool = False) -> Environment:
         value_tree=lambda value: tree(json.dumps(value, ensure_ascii=False)) or escape(visible(json.dumps(value))),
         marked=marked,
         dollars=lambda value: f"${value:,.4f}" if value < 1 else f"${value:,.2f}",
-        plain=lambda text: escape(visible(text)),
     )
     made.globals["exported"] = exported
     return made

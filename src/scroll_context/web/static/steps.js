@@ -3,7 +3,7 @@
 const box = document.getElementById("steps");
 const session = box.dataset.session;
 const live = document.getElementById("live");
-const NEAR = "1500px";
+const NEAR = 1500; // pixels
 const FAR = "9000px";
 
 async function fetched(query) {
@@ -38,20 +38,22 @@ const far = new IntersectionObserver(
 const pages = () => [...box.querySelectorAll("section.page")];
 const lastPage = () => pages().at(-1);
 
+// A link to further steps loads them when the reader is near it. Without this script it is an ordinary link.
 function sentinel(id, load) {
-  const link = document.getElementById(id);
-  if (!link) return;
   let busy = false;
-  const near = new IntersectionObserver(
-    async (entries) => {
-      if (busy || !entries.some((one) => one.isIntersecting)) return;
-      busy = true;
-      while ((await load()) && link.getBoundingClientRect().top < innerHeight + 1500 && link.getBoundingClientRect().bottom > -1500);
-      busy = false;
-    },
-    { rootMargin: `${NEAR} 0px` },
-  );
-  near.observe(link);
+  const near = () => {
+    const place = document.getElementById(id)?.getBoundingClientRect();
+    return place && place.top < innerHeight + NEAR && place.bottom > -NEAR;
+  };
+  const check = async () => {
+    if (busy) return;
+    busy = true;
+    while (near() && (await load()));
+    busy = false;
+  };
+  addEventListener("scroll", check, { passive: true });
+  addEventListener("resize", check, { passive: true });
+  check();
 }
 
 async function later() {
