@@ -115,7 +115,9 @@ class Event(Draft, frozen=True, kw_only=True):
     @property
     def is_searchable(self) -> bool:
         """Whether search may return this event at all."""
-        return not (self.kind in BOOKKEEPING or self.kind == Kind.NOTICE or self.is_echo or self.is_erased)
+        if self.kind in BOOKKEEPING or self.kind == Kind.NOTICE:
+            return False
+        return not self.metadata or not (self.is_echo or self.is_erased)
 
 
 class Grant(msgspec.Struct, frozen=True):

@@ -163,7 +163,10 @@ def signs(text: str) -> list[str]:
 
 def quantities(text: str) -> tuple[list[str], list[str]]:
     """Numbers with a unit as words side by side (16gb: "16 gb"), and percentages as signs (79 percent: "79%")."""
-    units, percentages = [], []
+    units: list[str] = []
+    percentages: list[str] = []
+    if not _has_digit(text):
+        return units, percentages
     for match in _UNIT.finditer(text):
         end = match.start() + 1
         number, unit = _NUMBER_BEFORE.search(text, max(0, end - 20), end), match[1].strip()
@@ -173,6 +176,13 @@ def quantities(text: str) -> tuple[list[str], list[str]]:
         elif number is not None:
             units.append(f"{number[1]} {unit}")
     return units, percentages
+
+
+def _has_digit(text: str) -> bool:
+    for digit in "0123456789":  # noqa: SIM110 - any() and a regular expression take several times as long
+        if digit in text:
+            return True
+    return False
 
 
 @lru_cache(maxsize=1 << 16)
@@ -191,6 +201,12 @@ def has_forms(word: str) -> bool:
 def exact(value: str) -> str:
     """An id as the index keeps it: never empty, never too long for a term."""
     return "=" + (value if len(value) <= 1_000 else hashlib.sha256(value.encode()).hexdigest())
+
+
+@lru_cache(maxsize=1 << 10)
+def _exactly(*values: str) -> tuple[str, ...]:
+    """The same for several ids, which are mostly those of the event before."""
+    return tuple(map(exact, values))
 
 
 _DATE_PREFIX = re.compile(
@@ -265,9 +281,10 @@ def _document(event: Event, answers: int, *texts: str) -> tantivy.Document:
     document.add_unsigned("seq", event.seq)
     document.add_unsigned("answers", answers)
     document.add_unsigned("created", created_key(event.created_at))
-    document.add_unsigned("stance", stance(event.content) if is_user_turn(event) else 0)
-    for name in FILTERS:
-        document.add_text(name, exact(getattr(event, name)))
+    document.add_unsigned("stance", stance(event.content) if event.role == "user" else 0)
+    labels = _exactly(event.session_id, event.agent_id, event.task_id, event.kind, event.role)
+    for name, label in zip(FILTERS, labels, strict=True):
+        document.add_text(name, label)
     for text in texts:
         if text:
             _add_text(document, normal(text))

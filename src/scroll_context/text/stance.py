@@ -22,7 +22,7 @@ SHOWN = 160  # characters of a sentence in a list
 
 def stance(text: str) -> int:
     """How far a turn of the user binds later ones: 2 a standing instruction, 1 a preference, 0 neither."""
-    return max((level for level, _ in stances(text)), default=0)
+    return max([level for level, _ in stances(text)], default=0)
 
 
 def stances(text: str) -> Iterator[tuple[int, str]]:
