@@ -195,6 +195,19 @@ def test_the_command_shows_the_change_and_asks(home: Path) -> None:
     assert {name for name in files_of(home) if not name.startswith(".scroll")} == set()
 
 
+def test_uninstalling_names_the_other_scope(home: Path, tmp_path: Path) -> None:
+    run = CliRunner()
+    project = ["--project", str(tmp_path)]
+    run.invoke(app, ["install", "gemini", "--scope", "project", "--yes", *project])
+    left = run.invoke(app, ["uninstall", "gemini", "--yes", *project])
+    assert (
+        "nothing to change" in left.stderr
+        and f"`scroll uninstall gemini --scope project --project {tmp_path}`" in left.stderr
+    )
+    gone = run.invoke(app, ["uninstall", "gemini", "--yes", "--scope", "project", *project])
+    assert "also connected" not in gone.stderr and not (tmp_path / ".gemini" / "settings.json").exists()
+
+
 def test_a_shared_store_is_named_by_its_address_without_a_password(home: Path) -> None:
     run = CliRunner()
     url = "postgresql://me@db.example/agents?store=main"

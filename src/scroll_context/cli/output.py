@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 NARROWEST = 20  # columns that are left to the last one of a table, however narrow the terminal
 UNSEEN = 0.3  # seconds of work before a bar appears
-CARRIED = ("store", "model", "base_url", "window", "tools", "mcp", "ask", "system")
+CARRIED = ("store", "project", "model", "base_url", "window", "tools", "mcp", "ask", "system")
 """The options that a printed hint takes over from the command line, where the command that it names has them."""
 
 
