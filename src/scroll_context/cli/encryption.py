@@ -179,5 +179,5 @@ def _replace_lost(store: Path, yes: bool, as_json: bool) -> None:
     else:
         echo(f"the store goes on under the master key of {master.origin}")
     if aside is not None:
-        note(f"What nobody can read lies in {aside}: delete it, or keep it in case that the key is found.")
+        note(f"What cannot be read lies in {aside}: delete it, or keep it in case that the key is found.")
     note(_APART)

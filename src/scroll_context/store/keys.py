@@ -2,8 +2,8 @@
 
 There are two kinds. The *master key* is the operator's: 32 random bytes as 64 hex digits, in a file, an environment
 variable, or what a command prints. *Session keys* are Scroll's: one for each session, random, and wrapped with the
-master key. They lie in the store's key ring, an SQLite file in a folder of their own (SCROLL_KEYRING). Whoever destroys
-a session key makes everything unreadable that was encrypted for that session only, in every backup too.
+master key. They lie in the store's key ring, an SQLite file in a folder of their own (SCROLL_KEYRING). When a session
+key is destroyed, everything that was encrypted for that session only is unreadable, in every backup too.
 
 A key ring knows sessions by tags, which are keyed hashes of their names. A source of the master key may give several
 keys: the first one that fits is used, so that a rotation can be cut short at any moment.

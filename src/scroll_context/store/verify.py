@@ -95,7 +95,7 @@ def _gap(first: int, last: int, what: str) -> _Fault:
 def _told_apart(
     faults: list[_Fault], erased: list[int], records: list[Event]
 ) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
-    """What nobody has declared, and what is known. An erased row that no erasure names is altered."""
+    """Which faults were not declared, and which are known. An erased row that no erasure names is altered."""
     about = [event.metadata for event in records if event.session_id == STORE_SESSION]
     named = _Spans(span for facts in about for span in facts.get("spans", ()))
     lost = max((event.seq for event in records if event.metadata.get("lost") is True), default=0)
