@@ -32,7 +32,7 @@ class Area(NamedTuple):
     more: Sequence[str] = ()
 
 
-VIEW = [f"view/test_view_{name}.py" for name in ("eviction", "index", "topics", "outcomes", "working", "replay")]
+VIEW = [f"view/test_view_{name}.py" for name in ("eviction", "index", "topics", "outcomes", "working")]
 AREAS = {
     "chain": Area(["store/chain.py", "store/verify.py"], ["store/test_chain.py", "store/test_verify.py"]),
     "log": Area(
@@ -64,10 +64,14 @@ AREAS = {
     ),
     "sql": Area(["store/sql.py"], ["store/test_sql.py", "store/test_sql_faults.py"]),
     "eviction": Area(
-        ["view/eviction.py"], VIEW, ["view/test_view_properties.py", "agent/test_earlier.py", "agent/test_budget.py"]
+        ["view/eviction.py"],
+        VIEW,
+        ["view/test_view_replay.py", "view/test_view_properties.py", "agent/test_earlier.py", "agent/test_budget.py"],
     ),
     "index": Area(
-        ["view/index.py"], VIEW, ["view/test_view_properties.py", "agent/test_earlier.py", "agent/test_explain.py"]
+        ["view/index.py"],
+        VIEW,
+        ["view/test_view_replay.py", "view/test_view_properties.py", "agent/test_earlier.py", "agent/test_explain.py"],
     ),
     "quota": Area(["store/journal.py"], ["store/test_journal.py", "store/test_limits.py"], ["session"]),
     "jail": Area(

@@ -8,7 +8,7 @@ from view_histories import Scribe, long_run
 from scroll_context.errors import BadInput
 from scroll_context.events import Kind
 from scroll_context.view.entries import Form, Step, UserTurn
-from scroll_context.view.eviction import Budget, plan_eviction
+from scroll_context.view.eviction import Budget, plan_eviction, standing_limit
 from scroll_context.view.render import render
 
 
@@ -192,3 +192,48 @@ def test_planning_changes_nothing() -> None:
     first, second = (plan_eviction(scribe.view, scribe.budget) for _ in range(2))
     assert first == second is not None
     assert render(scribe.view) == before
+
+
+@pytest.mark.parametrize("kept", [2, 3, 6])
+def test_the_newest_steps_stay_whole(kept: int) -> None:
+    scribe = Scribe(20_000, keep_steps=kept)
+    scribe.user("Work.")
+    for n in range(300):
+        scribe.ask()
+        scribe.cell(scribe.reply("", [(f"c{n}", "exec", {"code": f"x = {n}"})]), f"c{n}", f"{n} " * 300)
+        steps = [entry for entry in scribe.view.entries if isinstance(entry, Step)]
+        whole = [all(one is None or one.body.form is Form.FULL for one in step.results) for step in steps[-kept - 1 :]]
+        assert len(whole) == min(n, kept) + 1 and all(whole[1:])
+    assert len(scribe.plans) > 3
+
+
+def test_no_more_is_folded_than_frees_the_room() -> None:
+    scribe = Scribe(20_000)
+    scribe.user("Work.")
+    while not scribe.plans:
+        scribe.ask()
+        n = len(scribe.log)
+        scribe.cell(scribe.reply("", [(f"c{n}", "exec", {"code": "y = 2"})]), f"c{n}", f"{n} " * 400)
+    (plan,) = scribe.plans
+    results = [entry for entry in scribe.view.entries if isinstance(entry, Step)]
+    tail = scribe.budget.keep_steps + 1
+    assert plan.evicted == () and 3 < len(plan.folded) < len(results) - tail, "some older results are still whole"
+    assert plan.after > scribe.budget.low * scribe.budget.window * 0.8
+
+
+def test_a_long_past_message_is_clipped_only_when_folding_was_not_enough() -> None:
+    scribe = Scribe(20_000)
+    scribe.user("A long story. " * 400)
+    scribe.ask()
+    scribe.reply("Noted.")
+    scribe.user("Work.")
+    while not scribe.plans:
+        scribe.ask()
+        n = len(scribe.log)
+        scribe.cell(scribe.reply("", [(f"c{n}", "exec", {"code": "y = 2"})]), f"c{n}", f"{n} " * 400)
+    assert scribe.plans[0].folded and scribe.plans[0].clipped == ()
+
+
+def test_standing_instructions_have_a_small_share_of_the_window() -> None:
+    assert [standing_limit(window) for window in (5_000, 10_000, 30_000, 1_000_000)] == [100, 200, 600, 600]
+    assert standing_limit(10_000, 2.0) == 100, "tokens as the provider counts them"
