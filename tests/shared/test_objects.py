@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import obstore
@@ -111,6 +113,15 @@ def test_a_body_that_is_put_again_has_a_name_of_its_own(payloads: SharedPayloads
     assert other_host(payloads, tmp_path).read(digest) == b"again"
 
 
+def test_a_damaged_body_is_not_put_again(payloads: SharedPayloads) -> None:
+    digest = payloads.put_text("once good").digest
+    payloads.place.bucket.delete([key_of(digest)])
+    payloads.place.cache.path(digest).write_bytes(b"damaged")
+    with pytest.raises(PayloadMissing):
+        payloads.put_again([digest], 1)
+    assert list(payloads.digests()) == []
+
+
 def test_an_object_store_that_is_away_is_named_and_the_cache_goes_on(
     payloads: SharedPayloads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, object_server: ObjectServer
 ) -> None:
@@ -123,7 +134,17 @@ def test_an_object_store_that_is_away_is_named_and_the_cache_goes_on(
     assert object_server.environment["AWS_SECRET_ACCESS_KEY"] not in str(cut_off.place.bucket.url)
 
 
+def test_without_the_extra_its_name_is_said() -> None:
+    code = (
+        "import sys; sys.modules['obstore'] = None\nfrom scroll_context import Store\nStore('postgresql://h/d?store=s')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "BadInput: a shared store needs the extra `shared`" in done.stderr
+
+
 def test_other_kinds_of_address_are_refused() -> None:
+    with pytest.raises(BadInput, match="cannot be used"):
+        Bucket("s3://", UID)
     for url in ("file:///tmp/x", "memory:///", "bucket"):
         with pytest.raises(BadInput, match="s3://"):
             Bucket(url, UID)

@@ -19,12 +19,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError, PermissionDeniedError, UnauthenticatedError
-from obstore.store import from_url
-
 from scroll_context.errors import BadInput, PayloadDamaged, StoreReadOnly, StoreUnreachable
-from scroll_context.store.payloads import CHUNK, PayloadFolder, PayloadStore, missing
+from scroll_context.store.payloads import CHUNK, PayloadFolder, PayloadStore
+
+try:
+    import obstore
+    from obstore import exceptions as faults
+    from obstore.store import from_url
+except ImportError as error:
+    raise BadInput("a shared store needs the extra `shared`: python -m pip install 'scroll-context[shared]'") from error
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, RetryConfig
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
 CACHE_BYTES = 4 << 30  # how large the local folder of payloads may get
 SCHEMES = ("s3", "gs", "az")  # obstore's local folder does not sync to disk, so it is not one of them
 
-_ABSENT = (FileNotFoundError, NotFoundError)  # obstore raises the one or the other
+_ABSENT = (FileNotFoundError, faults.NotFoundError)  # obstore raises the one or the other
 _SINGLE = 16 << 20  # bytes; larger objects go up in parts, which cannot be create-only but carry the same bytes
 _PATIENCE: "ClientConfig" = {"connect_timeout": "5s", "read_timeout": "30s", "timeout": "3600s"}
 _RETRY: "RetryConfig" = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
@@ -59,11 +62,13 @@ class Bucket:
             raise BadInput(f"payloads={url!r:.80}: the address of an object store begins with s3://, gs:// or az://")
         self.url = url
         self._prefix = f"stores/{uid}/"
-        with self._faults("open"):
-            plain = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")  # options hide this from obstore
-            options = _PATIENCE.copy()
-            options["allow_http"] = plain
+        options = _PATIENCE.copy()
+        # options of our own hide this variable from obstore
+        options["allow_http"] = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")
+        try:
             self._store: ObjectStore = from_url(url, client_options=options, retry_config=_RETRY)
+        except (faults.BaseError, ValueError) as error:
+            raise BadInput(f"payloads={url!r:.80} cannot be used: {_cause(error)}") from error
 
     def create(self, key: str, body: Path | bytes) -> bool:
         """Put an object that is not there yet; False when it is. Durable when this returns."""
@@ -74,7 +79,7 @@ class Bucket:
                     obstore.put(self._store, self._prefix + key, body)
                 else:
                     obstore.put(self._store, self._prefix + key, body, mode="create")
-            except AlreadyExistsError:
+            except faults.AlreadyExistsError:
                 return False
         return True
 
@@ -125,12 +130,12 @@ class Bucket:
     def _faults(self, action: str) -> Iterator[None]:
         try:
             yield
-        except (PermissionDeniedError, UnauthenticatedError) as error:
+        except (faults.PermissionDeniedError, faults.UnauthenticatedError) as error:
             raise StoreReadOnly(
                 f"the object store refuses to {action} objects below {self.url}; nothing was lost. Check the "
                 "credentials in the environment and what they permit."
             ) from error
-        except (BaseError, ValueError) as error:
+        except (faults.BaseError, ValueError) as error:
             raise StoreUnreachable(
                 f"the object store did not {action} objects below {self.url} ({_cause(error)}). What was "
                 "acknowledged is safe; try again."
@@ -210,9 +215,7 @@ class ObjectPlace:
         self.cache.sweep()
 
     def put_again(self, name: str, generation: int) -> None:
-        """Upload a body anew that the object store has deleted."""
-        with contextlib.suppress(FileNotFoundError):
-            self.open(name).close()  # another host may have put it
+        """Upload a body that lies here under the name of a new generation."""
         self._known.discard(name)
         self.generations[name] = generation
         self.sync(name)
@@ -249,10 +252,8 @@ class SharedPayloads(PayloadStore):
     def put_again(self, digests: Iterable[str], generation: int) -> None:
         """Upload bodies anew of which one was deleted, as `append` said with this generation."""
         for digest in digests:
-            try:
-                self.place.put_again(self._checked(digest), generation)
-            except FileNotFoundError as error:
-                raise missing(digest) from error
+            self.check(digest)  # here, or fetched from where another host has put it
+            self.place.put_again(digest, generation)
 
     def chunks(self, digest: str) -> Iterator[bytes]:
         given = False
