@@ -61,6 +61,14 @@ def test_messages_of_langchain(store: Store, tmp_path: Path, written: Any) -> No
     assert import_file(store, tmp_path / "chain.json").format == "JSON, messages of LangChain"
 
 
+def test_pieces_and_removals_of_langchain(store: Store, tmp_path: Path) -> None:
+    pieces = [{"type": "AIMessageChunk", "data": {"content": "Three."}}, {"type": "remove", "content": "", "id": "h1"}]
+    assert imported(store, tmp_path / "c.json", pieces) == [
+        ("conversation", "assistant", "", "Three."),
+        ("meta", "system", "", "[the message h1 was removed]"),
+    ]
+
+
 def test_calls_that_langchain_keeps_beside_the_message(store: Store, tmp_path: Path) -> None:
     calls = [{"id": "t1", "type": "function", "function": {"name": "ls", "arguments": '{"a": 1}'}}]
     value = [{"type": "ai", "content": "", "additional_kwargs": {"tool_calls": calls}}]

@@ -9,16 +9,12 @@ from typing import Any
 
 from scroll_context.errors import BadInput
 from scroll_context.importers import fields
-from scroll_context.importers.messages import THINKING
+from scroll_context.importers.messages import META, THINKING
 
 _LANGCHAIN = {
-    "human": "user",
-    "ai": "assistant",
-    "system": "system",
-    "tool": "tool",
-    "function": "tool",
-    "chat": "user",
-}
+    "human": "user", "ai": "assistant", "system": "system", "tool": "tool", "function": "tool", "chat": "",
+    "remove": "system",
+}  # fmt: skip
 _ITEMS = ("function_call", "custom_tool_call", "reasoning", "web_search_call", "local_shell_call")
 
 
@@ -84,14 +80,13 @@ def as_message(value: dict[str, Any]) -> tuple[dict[str, Any], str]:
     """A message in the common shape, and the name of the shape that it had, "" when it was the common one."""
     if value.get("lc") and isinstance(inner := value.get("kwargs"), dict):
         name = value.get("id")
-        last = str(name[-1]) if name and isinstance(name, list) else ""
-        kind = last.removesuffix("Chunk").removesuffix("Message").lower()
-        return _langchain(kind, inner), "LangChain"
+        return _langchain(str(name[-1]) if name and isinstance(name, list) else "", inner), "LangChain"
     kind = value["type"] if isinstance(value.get("type"), str) else ""
-    if kind in _LANGCHAIN and isinstance(inner := value.get("data"), dict):
-        return _langchain(kind, inner), "LangChain"
-    if kind in _LANGCHAIN and "content" in value and "role" not in value:
-        return _langchain(kind, value), "LangChain"
+    if _langchain_kind(kind) in _LANGCHAIN and "role" not in value:
+        if isinstance(inner := value.get("data"), dict):
+            return _langchain(kind, inner), "LangChain"
+        if "content" in value:
+            return _langchain(kind, value), "LangChain"
     if (kind in _ITEMS or kind.endswith("_call_output")) and "role" not in value:
         return response_item(value) or {"role": "assistant", "content": "", "kind": THINKING}, "OpenAI Responses"
     if value.get("object") == "thread.message":
@@ -101,7 +96,15 @@ def as_message(value: dict[str, Any]) -> tuple[dict[str, Any], str]:
     return value, ""
 
 
-def _langchain(kind: str, value: dict[str, Any]) -> dict[str, Any]:
+def _langchain_kind(name: str) -> str:
+    """What a class or type of LangChain says: `ai` for `ai`, `AIMessage` and `AIMessageChunk`."""
+    return name.removesuffix("Chunk").removesuffix("Message").lower()
+
+
+def _langchain(name: str, value: dict[str, Any]) -> dict[str, Any]:
+    kind = _langchain_kind(name)
+    if kind == "remove":
+        return {"role": "system", "kind": META, "content": f"[the message {fields.text(value, 'id')} was removed]"}
     message = {field: one for field, one in value.items() if field not in ("type", "tool_calls", "lc") and one}
     message["role"] = _LANGCHAIN.get(kind) or fields.text(value, "role") or kind
     content = value.get("content")
