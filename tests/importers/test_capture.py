@@ -15,6 +15,7 @@ import pytest
 from scroll_context.importers import ImportReport, capture, import_file
 from scroll_context.importers.capture import BATCH_EVENTS
 from scroll_context.store.store import Store
+from scroll_context.store.verify import verify
 
 SECRET = "sk-ant-" + "a1B2" * 10
 
@@ -189,6 +190,21 @@ def test_what_was_erased_does_not_come_back(store: Store, tmp_path: Path) -> Non
     shutil.rmtree(store.folder / "captured")
     assert counts(capture(store, path)) == (0, 2, 0)
     assert import_file(store, path).added == 0
+
+
+def test_captures_of_one_transcript_at_once_double_nothing(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "s-1.jsonl"
+    add(path, *(line(one, "user", f"booth {one}") for one in range(3_000)))
+    program = (
+        "import sys; from scroll_context.importers import capture; from scroll_context.store.store import Store\n"
+        "with Store(sys.argv[1]) as store:\n"
+        "    while capture(store, sys.argv[2], budget=0).left: pass"
+    )
+    with Store(folder, create=True) as store:
+        command = [sys.executable, "-c", program, str(folder), str(path)]
+        assert [child.wait(60) for child in [subprocess.Popen(command) for _ in range(3)]] == [0, 0, 0]
+        assert sorted(contents(store)) == sorted(f"booth {one}" for one in range(3_000))
+        assert verify(store.log).ok
 
 
 def test_killed_while_the_transcript_grows_nothing_is_lost_or_doubled(folder: Path, tmp_path: Path) -> None:
