@@ -72,7 +72,7 @@ class Server:
             try:
                 return self.once(statement, values, deadline=deadline)
             except StoreUnreachable:
-                if time.monotonic() + pause >= deadline:
+                if self._interrupted or time.monotonic() + pause >= deadline:
                     raise
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
@@ -90,7 +90,7 @@ class Server:
             cursor.execute(statement.encode(), values or None)
             return cursor.fetchall() if cursor.description else []
         except driver().Error as error:
-            if self._connection is not None and (self._connection.broken or _is_away(error)):
+            if self._connection is not None and (self._connection.closed or _is_away(error)):
                 self.drop()
             raise self._explain(error, was_connected) from None  # the original may quote the connection string
         except BaseException:  # in the middle of an answer
@@ -115,6 +115,8 @@ class Server:
                 raise
 
     def _open(self) -> "psycopg.Connection[Any]":
+        if self._interrupted:
+            raise self.unreachable("it is being closed here")
         if self._connection is None:
             seconds = max(2, math.ceil(min(self._deadline - time.monotonic(), 60)))
             connection = _connection_class().connect(
@@ -200,7 +202,7 @@ class Server:
 def _is_away(error: "psycopg.Error") -> bool:
     state = error.sqlstate
     if state is None:
-        return isinstance(error, driver().OperationalError)
+        return isinstance(error, driver().OperationalError | driver().InterfaceError)
     return state.startswith(_AWAY)
 
 
