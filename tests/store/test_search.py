@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scroll_context.errors import BadInput
 from scroll_context.events import BOOKKEEPING, Draft, Grant, Kind
 from scroll_context.store.ranking import LENT_NEAR, NEAR
+from scroll_context.store.rows import LONGEST_ID
 from scroll_context.store.store import Store
 
 
@@ -385,7 +386,7 @@ _drafts = st.lists(
         content=st.sampled_from(["alpha", "alpha beta", "beta", "gamma", "東京 alpha"]),
         kind=st.sampled_from([*_KINDS, Kind.NOTICE]),
         role=st.sampled_from(_ROLES),
-        session_id=st.sampled_from(("s", "t", "x" * 2_000)),
+        session_id=st.sampled_from(("s", "t", "x" * LONGEST_ID)),
         agent_id=st.sampled_from(_NAMES),
         task_id=st.sampled_from(_NAMES),
         created_at=st.sampled_from(_TIMES),
@@ -398,7 +399,7 @@ _options = st.fixed_dictionaries(
     {
         "kind": st.one_of(st.none(), st.sampled_from(_KINDS), st.just(_KINDS)),
         "role": st.one_of(st.none(), st.sampled_from(_ROLES)),
-        "session_id": st.one_of(st.none(), st.sampled_from(("s", "t", "x" * 2_000, "x" * 2_001))),
+        "session_id": st.one_of(st.none(), st.sampled_from(("s", "t", "x" * LONGEST_ID, "x" * 2_001))),
         "agent_id": _several,
         "task_id": _several,
         "seq_range": st.one_of(st.none(), st.tuples(st.integers(-3, 30), st.integers(-3, 30))),
