@@ -1,8 +1,9 @@
 """How long the pages of the inspector take at 100,000 events, and whether its memory stays flat.
 
 A store is made (or --store names one with a session `long`), `scroll serve` runs on it in a process of its own, and
-this process asks for each page: once cold, then warm, timing the first byte. At the end every page is loaded in turn,
-1,000 loads in all, and the memory of the server is read before and after.
+this process asks for each page: once cold, then warm, timing the first byte. `cpu` is the processor time of the server
+for a warm page, which other work on the machine hardly lengthens. At the end every page is loaded in turn, 1,000 loads
+in all, and the memory of the server is read before and after.
 """
 
 import argparse
@@ -60,12 +61,14 @@ def measure(folder: Path, pages: list[str]) -> None:
         found = re.search(r":(\d+)/\?token", server.stderr.readline())
         assert found
         port = int(found[1])
-        print(f"{'page':<34}{'cold ms':>9}{'median':>9}{'p95':>9}{'kB':>8}")
+        print(f"{'page':<34}{'cold ms':>9}{'median':>9}{'p95':>9}{'cpu':>9}{'kB':>8}")
         for page in pages:
             cold, size = first_byte(port, page)
+            spent = processor(server.pid)
             warm = sorted(first_byte(port, page)[0] for _ in range(WARM))
+            spent = (processor(server.pid) - spent) / WARM
             median, p95 = statistics.median(warm), warm[int(WARM * 0.95) - 1]
-            print(f"{page:<34}{cold:>9.1f}{median:>9.1f}{p95:>9.1f}{size / 1000:>8.0f}")
+            print(f"{page:<34}{cold:>9.1f}{median:>9.1f}{p95:>9.1f}{spent:>9.1f}{size / 1000:>8.0f}")
         before = resident(server.pid)
         begun = time.monotonic()
         for number in range(LOADS):
@@ -88,6 +91,12 @@ def first_byte(port: int, page: str) -> tuple[float, int]:
     connection.close()
     assert answer.status == 200, (page, answer.status)
     return took, len(body)
+
+
+def processor(process: int) -> float:
+    """Milliseconds of processor time that a process has used."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) * 1000 / os.sysconf("SC_CLK_TCK")
 
 
 def resident(process: int) -> float:

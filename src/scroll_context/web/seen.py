@@ -233,13 +233,12 @@ def _compared(past: Past, before: Seen | None, seen: Seen) -> tuple[tuple[Sent, 
     old_index = set(known[("index", 0)][0].text.split("\n")) if ("index", 0) in known else set()
     old_digest = old[-1].tail.split("\n") if old and old[-1].tail else []
     sent: list[Sent] = []
-    prefix = bool(old)
+    repeated = _same_beginning(old, seen.rendered.messages)
     for i, (message, (pieces, addresses)) in enumerate(zip(seen.rendered.messages, _pieces(seen), strict=True)):
-        prefix = prefix and i < len(old) and _bare(message) == _bare(old[i])
         changed = tuple(_with_change(one, message, known, before is None, old_index) for one in pieces)
         tail = tuple((line, line not in old_digest) for line in message.tail.split("\n")) if message.tail else ()
         tokens = estimate(canonical(message).decode()) if message.tool_calls else estimate(message.text)
-        sent.append(Sent(i, message, changed, tokens + MESSAGE_TOKENS, prefix, addresses, tail))
+        sent.append(Sent(i, message, changed, tokens + MESSAGE_TOKENS, i < repeated, addresses, tail))
     plans = _plans_between(past, before.request.seq if before else 0, seen.request.seq)
     left = tuple(_left(before, seen, plans)) if before is not None and before.context is not None else ()
     index = next((one for message in sent for one in message.pieces if one.kind == "index"), None)
@@ -255,6 +254,12 @@ def _compared(past: Past, before: Seen | None, seen: Seen) -> tuple[tuple[Sent, 
         prefix_tokens=sum(one.tokens for one in sent if one.in_prefix),
     )
     return tuple(sent), difference
+
+
+def _same_beginning(old: tuple[Message, ...], new: tuple[Message, ...]) -> int:
+    """How many messages of a request are, from its beginning on, those of the request before."""
+    pairs = enumerate(zip(old, new, strict=False))
+    return next((i for i, (one, other) in pairs if _bare(one) != _bare(other)), min(len(old), len(new)))
 
 
 def _address(line: str) -> tuple[int, str]:
