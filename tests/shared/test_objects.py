@@ -32,6 +32,8 @@ def test_another_host_reads_what_was_put(payloads: SharedPayloads, tmp_path: Pat
     reader = other_host(payloads, tmp_path)
     assert [reader.read(one.digest) for one in stored] == bodies
     assert sorted(reader.digests()) == sorted(one.digest for one in stored)
+    assert reader.stored_sizes() == {one.digest: one.size for one in stored}
+    assert reader.bytes_used() == sum(map(len, bodies))
     assert [reader.read(one.digest) for one in stored] == bodies, "from the cache"
 
 

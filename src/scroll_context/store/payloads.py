@@ -292,8 +292,12 @@ class PayloadStore:
     def bytes_used(self) -> int:
         """The size of everything in the place: counted once, and from then on by what this process adds."""
         if self._bytes is None:
-            self._bytes = sum(map(self.stored_size, self.digests()))
+            self._bytes = sum(self.stored_sizes().values())
         return self._bytes
+
+    def stored_sizes(self) -> dict[str, int]:
+        """The bytes that each payload takes in the place."""
+        return {digest: self.stored_size(digest) for digest in self.digests()}
 
     def stored_size(self, digest: str) -> int:
         """The bytes that a payload takes in the place; 0 when it is not there."""

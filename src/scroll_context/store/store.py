@@ -173,7 +173,7 @@ class Store:
     def stats(self) -> Stats:
         kinds = dict(self.log.query("SELECT kind, count(*) FROM event GROUP BY kind ORDER BY kind"))
         head = self.log.query("SELECT chain FROM event ORDER BY seq DESC LIMIT 1")
-        bodies = {digest: self.payloads.stored_size(digest) for digest in self.payloads.digests()}
+        bodies = self.payloads.stored_sizes()
         sizes = self.log.query(
             """SELECT kind, sum(length(CAST(content AS BLOB)) + length(metadata) + ifnull(payload_size, 0)) n
             FROM event GROUP BY kind ORDER BY n DESC"""

@@ -271,11 +271,12 @@ class SharedPayloads(PayloadStore):
                 self.place.remove(digest)
                 raise
 
-    def bytes_used(self) -> int:
-        """The size of everything in the object store, listed once, and from then on by what this process adds."""
-        if self._bytes is None:
-            self._bytes = sum(stored.size for _, _, stored in self.place.objects())
-        return self._bytes
+    def stored_sizes(self) -> dict[str, int]:
+        """The bytes that each payload takes in the object store, by listing it."""
+        sizes: dict[str, int] = {}
+        for name, _, stored in self.place.objects():
+            sizes[name] = sizes.get(name, 0) + stored.size
+        return sizes
 
     def _is_intact(self, digest: str) -> bool:
         """Whether the body lies here: what is only in the object store need not be fetched to be put."""
