@@ -10,6 +10,8 @@ from click.testing import CliRunner
 from scroll_context import Store
 from scroll_context.cli.app import app
 from scroll_context.errors import BadInput, NotAStore, StoreTooNew
+from scroll_context.events import Kind, Scope
+from scroll_context.store.journal import Journal
 from scroll_context.store.shared import admin
 from scroll_context.store.shared.address import parse
 
@@ -68,3 +70,27 @@ def test_the_commands_set_up_a_store(database: str, tmp_path: Path) -> None:
     assert str(password) not in done.output + refused.output
     with pytest.raises(BadInput, match="no store"):
         admin.grant(parse(url.replace("store=main", "store=other")), "postgres")
+
+
+def test_an_owner_who_is_no_superuser_is_enough(database: str, tmp_path: Path) -> None:
+    name = psycopg.conninfo.conninfo_to_dict(database)["dbname"]
+    owner, host = f"owner_{name}", f"host_{name}"
+    with psycopg.connect(database, autocommit=True) as server:
+        for role in (owner, host):
+            server.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'pw'".encode())
+        server.execute(f"GRANT CREATE ON DATABASE {name} TO {owner}".encode())
+        rest = f"{database.partition('@')[2]}&store=main&payloads={tmp_path / 'payloads'}"
+        try:
+            admin.init(parse(f"postgresql://{owner}:pw@{rest}"))
+            admin.grant(parse(f"postgresql://{owner}:pw@{rest}"), host)
+            with Store(f"postgresql://{host}:pw@{rest}&replica={tmp_path / 'host'}") as store:
+                journal = Journal(store.log, Scope("s"))
+                assert journal.append(journal.draft(Kind.NOTICE, content="by a host")).seq == 1
+                journal.close()
+            with Store(f"postgresql://{owner}:pw@{rest}&replica={tmp_path / 'owner'}") as store:
+                store.erase(seqs=[1])
+                assert store.log.get(1).is_erased
+        finally:
+            for role in (host, owner):
+                server.execute(f"DROP OWNED BY {role} CASCADE".encode())
+                server.execute(f"DROP ROLE {role}".encode())
