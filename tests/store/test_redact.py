@@ -68,6 +68,7 @@ def test_a_private_key_that_was_cut_short_is_found_as_far_as_it_goes() -> None:
         "uuid 123e4567-e89b-12d3-a456-426614174000 at 192.168.0.1",
         "MAX_TOKENS=409600000000 PRIMARY_KEY=identifier PWD=/home/ada/project1 API_KEY=$OTHER_KEY_12345 PASSWORD=${DB}",
         "http://localhost:8080/@scope/package1 git@github.com:ada/booth.git ssh://git@host:22/x ?key=overview",
+        'cluster_key = "ElasticsearchClusterConfiguration"',
         ".sk-hidden-navigation-bar-wide { token: bearer of good-news-for-everybody }",
     ],
 )

@@ -46,7 +46,13 @@ _SHAPES = (
     ("AWS Access Key", r"""(?i:aws.{0,20}?(?:key|pw|pass|token).{0,20}?["'= ]([0-9a-z/+]{40})(?![0-9a-z/+]))"""),
     ("Artifactory token", r"AKC[a-zA-Z0-9]{10,}|AP[0-9A-F](?=[a-zA-Z]{0,200}\d)[a-zA-Z0-9]{8,}(?![\w-])"),
     ("Azure storage key", r"AccountKey=([a-zA-Z0-9+/=]{80,})"),
-    ("Cloudant or SoftLayer key", rf"(?i:(?:cloudant|clou|cl|softlayer|sl)[_-]?{_NAMED}([0-9a-z]{{64}}|[a-z]{{24}}))"),
+    (
+        "Cloudant or SoftLayer key",
+        (
+            r"(?i:(?:cloudant|clou|cl|softlayer|sl)[_-]?(?:api)?[_-]?(?:key|pwd?|password|pass|token)"
+            rf"{_ASSIGNED}([0-9a-z]{{64}}|[a-z]{{24}})(?![0-9a-z]))"
+        ),
+    ),
     ("SoftLayer key", r"(?i:api\.softlayer\.com/soap/v3(?:\.1)?/([a-z0-9]{64}))"),
     ("IBM key", rf"(?i:[\w-]{{0,20}}secret[_-]?(?:access)?[_-]?key{_ASSIGNED}([a-f0-9]{{48}})(?![a-f0-9]))"),
     ("IBM key", rf"(?i:{_NAMED}([a-z0-9_-]{{44}})(?![a-z0-9_-]))"),
