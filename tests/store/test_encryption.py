@@ -218,7 +218,9 @@ def test_an_existing_store_is_encrypted_with_its_addresses_and_its_history(folde
     with pytest.raises(StoreError, match="encrypted by another process"):
         stale.append(Draft(content=long_text("too late")))
     stale.close()
+    assert holding(folder, "too late")
     with Store(folder, key=KEY) as store:
+        assert holding(folder, "too late") == []
         assert texts(store.log) == before and verify(store.log).ok
         record = store.log.get(report.seq)
         assert record.kind == Kind.ENCRYPTION and record.metadata["old_head"] == head

@@ -18,6 +18,7 @@ import hashlib
 import hmac
 import os
 import secrets
+import shutil
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -29,7 +30,7 @@ from scroll_context.errors import BadInput, KeyDestroyed, PayloadDamaged, Payloa
 from scroll_context.events import Payload
 from scroll_context.store import schema
 from scroll_context.store.keys import KEY_BYTES, KeyRing, cipher, master_key, new_key, unwrap, wrap
-from scroll_context.store.payloads import Hasher, PayloadPlace, PayloadStore, damaged, missing
+from scroll_context.store.payloads import Hasher, PayloadFolder, PayloadPlace, PayloadStore, damaged, missing
 
 if TYPE_CHECKING:
     from scroll_context.store.log import EventLog
@@ -76,6 +77,12 @@ class EncryptedPayloads(PayloadStore):
 
     def unlock(self) -> None:
         _ = self.ring
+
+    def sweep(self) -> None:
+        """Remove plain bodies too: of before the store was encrypted, and of processes that did not know it yet."""
+        super().sweep()
+        if isinstance(self.place, PayloadFolder):
+            shutil.rmtree(self.place.folder.with_name("payloads"), ignore_errors=True)
 
     def close(self) -> None:
         with self._lock:

@@ -313,8 +313,6 @@ def _clean(store: "Store", progress: Progress | None, patience: float) -> str:
     chores = [name for (name,) in log.query(f"SELECT name FROM chore WHERE {_CLEANING}")]
     remove_unnamed(log, [name.removeprefix("payload ") for name in chores if name.startswith("payload ")])
     store.payloads.sweep()
-    if store.payloads.is_encrypted:  # bodies of before it was encrypted, and of a process that did not know yet
-        shutil.rmtree(store.folder / "payloads", ignore_errors=True)
     for leftover in (*store.folder.glob("log.db.damaged-*"), *store.folder.glob(".creating-*")):
         leftover.unlink(missing_ok=True)  # what a salvage or a killed process left holds the words too
     shutil.rmtree(store.folder / "meaning", ignore_errors=True)  # vectors tell what was said; they are made anew
