@@ -37,7 +37,7 @@ def test_an_archive_of_many_kinds_is_read_file_by_file(store: Store, tmp_path: P
     report = import_file(store, packed(tmp_path / "all.zip", files))
     assert report.format == "archive: JSON Lines, Claude Code transcript, Markdown, CSV"
     assert (report.added, report.skipped) == (14, ("settings.json",))
-    assert {event.session_id for event in store.log.iterate()} == {"a", "b", "chat", "s-1"}
+    assert {event.session_id for event in store.log.iterate()} == {"chats/a", "chats/b", "c/chat", "s-1"}
     assert import_file(store, tmp_path / "all.zip").added == 0
 
 

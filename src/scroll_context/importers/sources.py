@@ -115,7 +115,8 @@ def _parts_in(folder: Path, name: str, layout: Format | None) -> list[Part]:
             continue
         with contextlib.suppress(BadInput):  # a database of another program
             found = layout or detect(file, file.suffix)
-            session = name if found is Format.WHATSAPP and file.stem.startswith("_") else utf8(file.stem)
+            is_only_chat = found is Format.WHATSAPP and file.stem.startswith("_")
+            session = name if is_only_chat else utf8(inside.with_suffix("").as_posix())
             parts.append(Part(file, session, found, utf8(str(inside))))
     exports = [part for part in parts if part.layout is Format.CHATGPT]
     parts = exports or [part for part in parts if part.layout is not Format.EXPORT]
