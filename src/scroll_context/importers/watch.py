@@ -5,6 +5,7 @@ reported by the system where `watchfiles` is installed (`scroll-context[watch]`)
 any case, the files are looked at. What a capture left, since another process was writing, is tried again then.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ from scroll_context.importers.installed import capture_all
 from scroll_context.importers.run import ImportReport
 from scroll_context.importers.sources import subagent_files
 from scroll_context.store.store import Store
+
+_logger = logging.getLogger("scroll_context.importers")
 
 EVERY = 2.0  # seconds between two looks
 Listing = Callable[[], list[str]]
@@ -58,10 +61,13 @@ def _moments(folders: list[Path], every: float, stop: threading.Event) -> Iterat
         there = []
     if there and not stop.is_set():
         every_ms = int(every * 1000)
-        for _ in watchfiles.watch(
-            *there, watch_filter=None, stop_event=stop, rust_timeout=every_ms, yield_on_timeout=True, debounce=500
-        ):
-            yield
-        return
+        try:
+            for _ in watchfiles.watch(
+                *there, watch_filter=None, stop_event=stop, rust_timeout=every_ms, yield_on_timeout=True, debounce=500
+            ):
+                yield
+            return
+        except (OSError, RuntimeError) as error:  # as many folders are watched as the system allows
+            _logger.warning("the system does not report changes (%s): files are looked at instead", error)
     while not stop.wait(every):
         yield
