@@ -281,6 +281,7 @@ def test_everything_on_this_machine_is_shown_and_imported(
 ) -> None:
     from click.testing import CliRunner
 
+    from scroll_context.cli.app import app
     from scroll_context.cli.importing import import_
 
     for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "SCROLL_STORE"):
@@ -301,6 +302,8 @@ def test_everything_on_this_machine_is_shown_and_imported(
     (found,) = json.loads(run(import_, ["--all", "--json"]).stdout)
     assert (found["assistant"], found["files"], found["added"], found["errors"]) == ("Claude Code", 1, 0, [])
     assert run(import_, []).exit_code == 2 and run(import_, ["--all", "x.jsonl"]).exit_code == 2
+    assert run(app, ["--store", str(tmp_path / "other"), "import", "--all"]).exit_code == 0
+    assert contents(tmp_path / "other")[0][0] == "s1"
 
 
 def test_watching_once_records_and_refuses_what_cannot_be_followed(scroll: Any, folder: Path, tmp_path: Path) -> None:

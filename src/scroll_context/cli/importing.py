@@ -86,7 +86,8 @@ def import_(
     if everything:
         if files or session or agent or task or into or layout or trust:
             raise click.UsageError("--all takes no files and no options about them")
-        if context.get_parameter_source("store") is click.core.ParameterSource.DEFAULT:
+        is_default = context.get_parameter_source("store") is click.core.ParameterSource.DEFAULT
+        if is_default and context.find_root().params.get("store") is None:
             store = Path.home() / ".scroll"
         _import_all(store, redact=not keep_secrets, dry_run=dry_run, lock_timeout=lock_timeout, as_json=as_json)
         return
