@@ -77,7 +77,8 @@ class _Reader:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._connection: sqlite3.Connection | None = schema.connect(path, writable=False)
+        self._connection: sqlite3.Connection | None
+        self._connection, self.is_encrypted = schema.open_file(path, writable=False)
         self._in_use = threading.Lock()
 
     def query(self, sql: str, values: Values) -> list[tuple[Any, ...]]:
@@ -130,8 +131,9 @@ class EventLog:
         self._leader: _Ticket | None = None  # whose caller writes, now or next
         self._was_shared = False  # whether the last commit was shared
         self._writer = writer or FileWriter(self.path, payloads, lock_timeout, limits or StoreLimits())
-        self._idle.append(self._new_reader())  # fail now, not at the first read, when the file is no log
-        self.is_encrypted = bool(self.query("PRAGMA user_version")[0][0] & schema.ENCRYPTED)
+        reader = self._new_reader()  # fail now, not at the first read, when the file is no log
+        self._idle.append(reader)
+        self.is_encrypted = reader.is_encrypted
 
     def use_payloads(self, payloads: PayloadStore) -> None:
         """Store and read bodies there: which payloads belong to a log is known only when it is open."""

@@ -272,20 +272,25 @@ def locate(folder: Path) -> Path:
 
 def connect(path: Path, *, writable: bool, busy_ms: int = 10_000) -> sqlite3.Connection:
     """Open an existing log file, checked for identity and format, without taking a lock."""
+    return open_file(path, writable=writable, busy_ms=busy_ms)[0]
+
+
+def open_file(path: Path, *, writable: bool, busy_ms: int = 10_000) -> tuple[sqlite3.Connection, bool]:
+    """The same, and whether the payloads of the store are encrypted."""
     mode = "rw" if writable else "ro"
     with Translated(path):
         try:
-            database, version = _checked(f"{path.absolute().as_uri()}?mode={mode}", path, busy_ms)
+            database, flags = _checked(f"{path.absolute().as_uri()}?mode={mode}", path, busy_ms)
         except sqlite3.OperationalError as error:
             if writable or error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CANTOPEN:
                 raise
-            database, version = _checked(frozen_uri(path), path, busy_ms)
+            database, flags = _checked(frozen_uri(path), path, busy_ms)
         if writable:
             database.execute("PRAGMA synchronous = FULL")
-            if version < FORMAT_VERSION:
+            if (version := flags & ~ENCRYPTED) < FORMAT_VERSION:
                 migrate(database)
                 _logger.info("%s was upgraded from format %d to %d", path, version, FORMAT_VERSION)
-    return database
+    return database, bool(flags & ENCRYPTED)
 
 
 def _checked(uri: str, path: Path, busy_ms: int) -> tuple[sqlite3.Connection, int]:
@@ -329,7 +334,8 @@ def frozen_uri(path: Path) -> str:
 
 def _check(database: sqlite3.Connection, path: Path) -> int:
     application = database.execute("PRAGMA application_id").fetchone()[0]
-    version = user_version(database)
+    flags = int(database.execute("PRAGMA user_version").fetchone()[0])
+    version = flags & ~ENCRYPTED
     if application != APPLICATION_ID:
         raise NotAStore(f"{path} is an SQLite database, but not a Scroll log. Nothing was changed.")
     if version > FORMAT_VERSION:
@@ -337,7 +343,7 @@ def _check(database: sqlite3.Connection, path: Path) -> int:
             f"{path} has format {version}; this Scroll reads up to {FORMAT_VERSION}. Nothing was changed. "
             "Upgrade scroll-context."
         )
-    return version
+    return flags
 
 
 def private_folder(folder: Path) -> Path:
@@ -351,10 +357,12 @@ def private_folder(folder: Path) -> Path:
 
 def make_private(path: Path | str) -> None:
     """Take away what others may do with a file or folder of a store, where it is ours to take."""
-    with contextlib.suppress(OSError):  # it is not there, another user's, or on a medium that cannot be written
-        mode = stat.S_IMODE(os.stat(path).st_mode)  # noqa: PTH116 - asked six times at each opening
+    try:  # seven times at each opening: without suppress() and Path
+        mode = stat.S_IMODE(os.stat(path).st_mode)  # noqa: PTH116
         if mode & 0o077:
             Path(path).chmod(mode & 0o700)
+    except OSError:  # it is not there, another user's, or on a medium that cannot be written
+        return
 
 
 def sync_folder(folder: Path) -> None:

@@ -69,6 +69,7 @@ class FileWriter:
         self.payloads = payloads
         self._lock_timeout = lock_timeout
         self._limits = limits
+        self._folder = str(path.parent)
 
     def write(self, rows: Sequence[tuple[Row, int | None]]) -> list[Written]:
         if self.connection is None:
@@ -95,7 +96,7 @@ class FileWriter:
 
     def _check_room(self) -> None:
         """Refuse an append that would go beyond the limits of the store, or leave nothing on the device."""
-        device = os.statvfs(self.path.parent)
+        device = os.statvfs(self._folder)
         free = device.f_bavail * device.f_frsize
         if free < self._limits.min_free and device.f_blocks:  # some file systems do not say
             raise self._full(f"only {free:,} bytes are free on the device of {self.path}")
