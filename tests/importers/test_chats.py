@@ -105,6 +105,11 @@ def test_lines_of_whatsapp_that_go_on_notices_and_repeats(store: Store, tmp_path
     assert import_file(store, tmp_path / "us.txt").added == 1
 
 
+def test_the_log_of_a_program_is_no_chat(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "server.log").write_text("2026-03-01 09:30:00 - INFO: started\n2026-03-01 09:31:00 - INFO: ended\n")
+    assert import_file(store, tmp_path / "server.log").format == "plain text"
+
+
 def test_secrets_in_a_chat_are_replaced(store: Store, tmp_path: Path) -> None:
     path = whatsapp(tmp_path, 1)
     path.write_text(path.read_text() + "13/03/26, 14:08 - Bo: DB_PASSWORD=hunter2\n")

@@ -231,11 +231,10 @@ _SENDER = re.compile(r"[\u200e\u200f]*([^:\n]{1,80}?): (.*)|[\u200e\u200f]*([^:\
 
 def is_whatsapp(lines: list[str]) -> bool:
     """Whether the first lines of a text are those of an exported chat."""
-    return (
-        bool(lines)
-        and bool(_STAMP.match(lines[0]))
-        and sum(bool(_STAMP.match(line)) for line in lines) * 3 >= len(lines)
-    )
+    if not lines or re.match(r"\d{4}\D\d\d\D\d\d\s", lines[0]):  # the log of a program
+        return False
+    stamped = [bool(_STAMP.match(line)) for line in lines]
+    return stamped[0] and sum(stamped) * 3 >= len(stamped)
 
 
 def whatsapp(path: Path, labels: Labels) -> Iterator[Found | Fault]:
