@@ -121,7 +121,7 @@ class EventLog:
         self.erase_on_server: EraseRows | None = None
         self.on_append: Callable[[], None] | None = None  # told after each commit of this process
         self.on_first_use: Callable[[], None] | None = None  # called once, before the first read or append
-        self.read_only = False  # whoever opened it only looks: every append is refused
+        self.read_only = False  # a log that was opened to be read refuses every append
         self._closed = False
         self._readers: list[_Reader] = []  # as many as there ever were queries at once
         self._idle: list[_Reader] = []  # those that nobody uses; the last one has the freshest cache

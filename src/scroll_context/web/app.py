@@ -58,7 +58,7 @@ KINDS = [Kind.CONVERSATION, Kind.CELL, Kind.OBSERVATION, Kind.TOOL_CALL, Kind.TO
 
 
 class Look:
-    """What is kept of a session that somebody looks at."""
+    """What is kept of a session between two requests for its pages."""
 
     def __init__(self, past: Past) -> None:
         self.lock = threading.Lock()

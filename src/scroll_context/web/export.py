@@ -1,4 +1,4 @@
-"""One session as one page that needs no server: to keep, or to send to somebody.
+"""One session as one page that needs no server: to keep, or to send to a colleague.
 
 The page has everything in it: styles, pictures, texts up to a limit, the chart, and for each request what changed in
 what the model saw. It has no script, and its policy forbids it to load anything.
