@@ -28,6 +28,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def encrypted(filled: Any, folder: Path) -> Any:
     with Store(folder) as store:
         store.append(Draft(session_id="long", content="public " * 400 + SECRET * 9_000))
+        store.append(Draft(session_id="x", content="a short text"))
     done = filled("encrypt")
     assert done.exit_code == 0 and "1 payloads encrypted" in done.stdout and "apart from every backup" in done.stderr
     return filled
@@ -82,6 +83,7 @@ def test_keys_are_rotated_destroyed_and_replaced(encrypted: Any, tmp_path: Path,
     with monkeypatch.context() as patch:
         patch.setenv(keys.KEY, keys.master_key().keys[0].hex())
         assert "--to FILE" in encrypted("key", "rotate").stderr
+    assert "scroll key destroy x" in encrypted("erase", "--session", "x", "--yes").stderr
     done = encrypted("key", "destroy", "long", "--yes")
     assert "long: 1 payloads are unreadable now" in done.stdout and "scroll erase" in done.stderr
     assert "was destroyed on" in encrypted("get", "31").stderr and encrypted("verify").exit_code == 0

@@ -453,6 +453,17 @@ def test_a_transcript_with_attachments_is_imported_into_an_encrypted_store(store
     assert store.destroy_key(event.session_id).payloads == 1
 
 
+def test_an_encrypted_store_is_not_pushed_to_a_server(store: Store, folder: Path) -> None:
+    pytest.importorskip("psycopg")
+    from scroll_context.store.shared.address import parse
+    from scroll_context.store.shared.push import push
+
+    with pytest.raises(BadInput, match="Nothing was pushed"):
+        push(folder, parse("postgresql://nowhere/db?store=x"))
+    with pytest.raises(BadInput, match="cannot be encrypted"):
+        Store("postgresql://nowhere/db?store=x", key=KEY)
+
+
 def test_a_salvaged_store_is_still_encrypted(store: Store, folder: Path) -> None:
     fill(store)
     before = texts(store.log)

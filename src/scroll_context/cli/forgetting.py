@@ -4,6 +4,7 @@ import contextlib
 import datetime as dt
 import sys
 import termios
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
@@ -98,6 +99,8 @@ def erase(
     if report.unfinished:
         note(f"not every file is clean yet: {report.unfinished}")
     note(unreachable(shown(store)))
+    if session and opened.log.is_encrypted:
+        note(f"`scroll key destroy {quote(session)}` makes its payloads unreadable in backups too.")
 
 
 def _span(text: str) -> range:
