@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from samples import CWD, EPOCH, GEMINI_HEAD, OPENCODE, QWENPAW, QWENPAW_ROW, at, database, lines
+from samples import CWD, EPOCH, GEMINI_HEAD, OPENCODE, QWENPAW, QWENPAW_ROW, at, cursor_agent, database, lines
 
 from scroll_context.errors import BadInput, UnreadableMessages
 from scroll_context.importers import capture, import_file
@@ -254,6 +254,16 @@ def test_a_cursor_database_old_and_new(store: Store, tmp_path: Path) -> None:
         ("t-1", "assistant", "Yes"),
     ]
     assert {event.task_id for event in store.log.iterate() if event.session_id != "t-1"} == {TASK}
+
+
+def test_a_transcript_of_cursors_command_line_belongs_to_its_project(store: Store, tmp_path: Path) -> None:
+    path = cursor_agent(tmp_path / "usr-lib", 1)
+    import_file(store, path)
+    gone = cursor_agent(tmp_path / "no-such-project", 2)
+    import_file(store, gone, session_id="gone")
+    assert [event.task_id for event in store.log.iterate()] == [project_task(Path("/usr/lib"))] * 2 + [
+        "no-such-project"
+    ] * 4
 
 
 # QwenPaw ------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from scroll_context.importers.messages import (
 )
 from scroll_context.importers.shapes import as_message
 from scroll_context.importers.text_files import Position, decode, text_lines, whole_lines, whole_text
-from scroll_context.project import CLOSING, OPENING
+from scroll_context.project import CLOSING, OPENING, task_of
 
 _LINE_SUFFIXES = (".jsonl", ".ndjson")
 _LOOKED_AT = 50  # lines at most, until one says which assistant wrote it
@@ -163,7 +163,10 @@ def is_one_value(path: Path) -> bool:
 
 def _cursor_agent(path: Path, labels: Labels) -> Iterator[Found | Fault]:
     """Lines of Cursor's command line: messages without ids or times, and marks of its own, which say nothing."""
-    labels = replace(labels, agent_id=labels.agent_id or "cursor")
+    folder = next((one.parent.name for one in path.parents if one.name == "agent-transcripts"), "")
+    project = Path("/" + folder.replace("-", "/"))  # Cursor writes a hyphen for each separator, and for each hyphen
+    task = labels.task_id or (task_of(str(project)) if folder and project.is_dir() else folder)
+    labels = replace(labels, agent_id=labels.agent_id or "cursor", task_id=task)
     for found in whole_lines(path, labels):
         if isinstance(found, Fault) or not (isinstance(found.value, dict) and "role" not in found.value):
             yield found
