@@ -4,6 +4,7 @@ import io
 import json
 import sqlite3
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import obstore
@@ -179,6 +180,22 @@ def test_a_new_host_begins_from_a_snapshot(hosts: Hosts, folder: Path) -> None:
     assert second.index.indexed_seq >= 41, "the index came along"
     assert verify(second.log).ok and head(second) == head(first)
     assert second.index.search("event 3 pigeons")[0].seq == 4
+
+
+def test_processes_that_start_at_once_share_a_snapshot_and_what_a_killed_one_left_goes(
+    hosts: Hosts, folder: Path
+) -> None:
+    push(folder, parse(hosts.address("a")))
+    snapshot(hosts.open("a"))
+    with ThreadPoolExecutor() as pool:
+        assert [store.log.last_seq() for store in pool.map(hosts.open, ["b"] * 3)] == [43] * 3
+    hosts.close()
+    for file in (hosts.folder / "b").glob("log.db*"):
+        file.unlink()
+    (hosts.folder / "b" / ".snapshot-killed").mkdir()
+    with Store(hosts.address("b")) as again:
+        assert verify(again.log).ok and again.log.last_seq() == 43
+    assert not list((hosts.folder / "b").glob(".snapshot-*"))
 
 
 def test_a_snapshot_is_believed_only_as_far_as_the_server_vouches_for_it(

@@ -9,6 +9,7 @@ The newest two are kept. What was erased is still in older snapshots: those from
 """
 
 import contextlib
+import fcntl
 import gzip
 import hashlib
 import io
@@ -41,6 +42,7 @@ from scroll_context.store.transfer import copy_database
 _logger = logging.getLogger("scroll_context.store")
 
 KEPT = 2
+_STAGE = ".snapshot-"  # how the folder of a snapshot that is being unpacked begins
 _PIECE = 1 << 20
 _MEMBER = re.compile(r"log\.db|index/v\d+/[\w.-]+")
 
@@ -127,7 +129,7 @@ def prune(server: Server, store_id: int, bucket: Bucket, *, before: int = 0) -> 
 
 def restore(snapshot: Snapshot, bucket: Bucket, folder: Path) -> None:
     """Put the log and the index of a snapshot into a folder that has none, the log last, whole or not at all."""
-    stage = schema.private_folder(folder) / f".snapshot-{uuid.uuid4().hex[:8]}"
+    stage = schema.private_folder(folder) / f"{_STAGE}{uuid.uuid4().hex[:8]}"
     schema.private_folder(stage)
     try:
         try:
@@ -153,15 +155,28 @@ def begin_from_snapshot(address: Address, store_id: int, payloads: PayloadStore)
         return False
     server = Server(address, "scroll snapshot")
     try:
-        for snapshot in snapshots(server, store_id):
+        listed = snapshots(server, store_id)
+    finally:
+        server.close()
+    if not listed:
+        return False
+    lock = os.open(
+        schema.private_folder(address.folder) / "snapshot.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+    )
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # processes of a host that start at once fetch it once
+        for stale in address.folder.glob(f"{_STAGE}*"):  # of a process that was killed
+            shutil.rmtree(stale, ignore_errors=True)
+        for snapshot in listed:
+            if (address.folder / schema.LOG_NAME).exists():
+                break
             try:
                 restore(snapshot, payloads.place.bucket, address.folder)
-                return True
             except StoreError as error:
                 _logger.warning("%s", error)
     finally:
-        server.close()
-    return False
+        os.close(lock)
+    return (address.folder / schema.LOG_NAME).exists()
 
 
 def _unusable(snapshot: Snapshot, why: str) -> StoreError:
