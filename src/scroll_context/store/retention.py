@@ -1,8 +1,8 @@
 """Retention in a service that runs for long: what is older than a period is erased, now and then, while others work.
 
 Whether a run is due is read from the log, where each run is an event with its rule. So however many services have the
-store open, and however often they are started, there is one run in each interval. A run that fails is logged and tried
-again; the service goes on.
+store open, and however often they are started, there is one run in each interval; two that begin in the same moment
+may both run, and the second finds nothing. A run that fails is logged and tried again; the service goes on.
 """
 
 import datetime as dt
