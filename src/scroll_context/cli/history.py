@@ -44,7 +44,7 @@ pre {{ overflow-x: auto; background: #8882; padding: .7rem; border-radius: .3rem
 """
 
 
-class Passage(msgspec.Struct, frozen=True):
+class Section(msgspec.Struct, frozen=True):
     """One thing that was said or done: a heading in plain text, and a body in Markdown."""
 
     role: str
@@ -101,7 +101,7 @@ def read(session: str, cells: bool, full: bool, as_html: bool, out: Path | None,
 
 def _passages(
     events: "Iterator[Event]", text_of: "Callable[[Event], str]", cells: bool, full: bool
-) -> Iterator[Passage]:
+) -> Iterator[Section]:
     from scroll_context.view.headline import without_headline
 
     for event in events:
@@ -112,10 +112,10 @@ def _passages(
                     text += f"\n\n*{event.payload.media_type}, {event.payload.size:,} bytes: `scroll get {event.seq}`*"
                 if text.strip():
                     heading = f"{event.role or 'unknown'} · {event.created_at[:16].replace('T', ' ')} · seq {event.seq}"
-                    yield Passage(event.role, heading, _below(text))
+                    yield Section(event.role, heading, _below(text))
             case "cell" | "tool_call" if cells:
                 what = "cell" if event.kind == "cell" else f"call of {one_line(event.name, SHOWN)}"
-                yield Passage(event.kind, f"{what} · seq {event.seq}", _fenced(text_of(event), "python"))
+                yield Section(event.kind, f"{what} · seq {event.seq}", _fenced(text_of(event), "python"))
             case "observation" | "tool_result" if cells:
                 text = text_of(event)
                 cut = 0 if full else max(len(text) - PRINTED, 0)
@@ -123,7 +123,7 @@ def _passages(
                 what = "printed" if event.kind == "observation" else f"result of {one_line(event.name, SHOWN)}"
                 state = "" if event.tool_state in ("", "ok") else f" · {event.tool_state}"
                 heading = f"{what}{state} · seq {event.seq}"
-                yield Passage(event.kind, heading, _fenced(text[: len(text) - cut] + more, "text"))
+                yield Section(event.kind, heading, _fenced(text[: len(text) - cut] + more, "text"))
 
 
 def _fenced(text: str, language: str) -> str:
@@ -146,13 +146,13 @@ def _below(text: str) -> str:
     return "\n".join([*lines, fence] if fence else lines)
 
 
-def _markdown(session: str, passages: Iterator[Passage]) -> Iterator[str]:
+def _markdown(session: str, passages: Iterator[Section]) -> Iterator[str]:
     yield f"# {one_line(session)}\n"
     for passage in passages:
         yield f"## {passage.heading}\n\n{passage.body.strip()}\n"
 
 
-def _page(session: str, passages: Iterator[Passage]) -> Iterator[str]:
+def _page(session: str, passages: Iterator[Section]) -> Iterator[str]:
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable("table")

@@ -55,7 +55,7 @@ class Pattern(msgspec.Struct, frozen=True):
         return [place.span() for place in islice(self.matcher.finditer(text), MOST_COUNTED)]
 
 
-class Found(msgspec.Struct, frozen=True):
+class GrepMatch(msgspec.Struct, frozen=True):
     """A row that matched: its address, and which patterns did. The rest is told of the first rows of a scan only."""
 
     seq: int
@@ -96,7 +96,7 @@ class Scan:
         exclude: Collection[int] = (),
         seq_range: tuple[int, int] | None = None,
         **filters: Any,
-    ) -> Iterator[Found]:
+    ) -> Iterator[GrepMatch]:
         """The rows that match every pattern, or any of them, and none of those in `without`. Filters as in the log."""
         where, values = conditions(grant=grant, **filters)
         holding, held = _holding(patterns, every)
@@ -141,7 +141,7 @@ class Scan:
 
     def _match(
         self, row: tuple[Any, ...], patterns: Sequence[Pattern], every: bool = True, without: Sequence[Pattern] = ()
-    ) -> Found | None:
+    ) -> GrepMatch | None:
         seq, session_id, role, kind, name, created_at, metadata, payload, media_type, content = row
         if '"echo"' in metadata and msgspec.json.decode(metadata).get("echo"):
             return None
@@ -159,13 +159,13 @@ class Scan:
             return None
         if without and any(one.occurs(text) for one in without for text in texts):
             return None
-        found = Found(seq, session_id, role, kind, name, created_at, frozenset(matched))
+        found = GrepMatch(seq, session_id, role, kind, name, created_at, frozenset(matched))
         if self.detailed <= 0:
             return found
         self.detailed -= 1
         return self._details(found, texts, patterns)
 
-    def _details(self, found: Found, texts: list[bytes], patterns: Sequence[Pattern]) -> Found:
+    def _details(self, found: GrepMatch, texts: list[bytes], patterns: Sequence[Pattern]) -> GrepMatch:
         count, excerpt = 0, ""
         for piece, text in enumerate(texts):
             for number in sorted(found.matched):

@@ -138,7 +138,7 @@ class _Documents(NamedTuple):
     seqs: list[int]
 
 
-class Found(msgspec.Struct, frozen=True):
+class Ranked(msgspec.Struct, frozen=True):
     """The best matches, and what there is to say about them."""
 
     matches: list[Match]
@@ -156,7 +156,7 @@ Counts = dict[tuple[object, ...], int]
 _Scored = list[tuple[float, tantivy.DocAddress]]
 
 
-def find(searcher: tantivy.Searcher, counts: Counts, query: Words | Node, filters: Filters, ranking: Ranking) -> Found:
+def find(searcher: tantivy.Searcher, counts: Counts, query: Words | Node, filters: Filters, ranking: Ranking) -> Ranked:
     """The best matches. Events with all of the words come first, or weigh more; when they are few, any word will do."""
     return _Run(searcher, counts, filters, ranking).find(query)
 
@@ -175,12 +175,12 @@ class _Run:
         if self._documents == searcher.num_docs:  # every document is granted: the engine's statistics are right
             self._granted = []
 
-    def find(self, query: Words | Node) -> Found:
+    def find(self, query: Words | Node) -> Ranked:
         found = self._find_words(query) if isinstance(query, Words) else self._find_expression(query)
         missing, only_excluded = self._without_rows(query)
         return msgspec.structs.replace(found, missing=missing, only_excluded=only_excluded)
 
-    def _find_words(self, query: Words) -> Found:
+    def _find_words(self, query: Words) -> Ranked:
         if len(query.terms) < 2 or query.question:
             return self._found(self._candidates(self._any_words(query)))
         strict = self._candidates(self._all_words(query))
@@ -192,7 +192,7 @@ class _Run:
         )
         return self._counted(self._found(both), strict, some)
 
-    def _find_expression(self, query: Node) -> Found:
+    def _find_expression(self, query: Node) -> Ranked:
         strict = self._candidates(self._node(query, exact=False))
         found = self._found(strict)
         loose = language.relaxed(query)
@@ -202,9 +202,9 @@ class _Run:
         more = self._found(some)
         have = {match.seq for match in found.matches}
         matches = [*found.matches, *(match for match in more.matches if match.seq not in have)][: self._ranking.k]
-        return self._counted(Found(self._by_rank(matches), more.excluded), strict, some)
+        return self._counted(Ranked(self._by_rank(matches), more.excluded), strict, some)
 
-    def _counted(self, found: Found, strict: _Scored, some: _Scored) -> Found:
+    def _counted(self, found: Ranked, strict: _Scored, some: _Scored) -> Ranked:
         """With the numbers that tell a reader how few events have all words, when they are few."""
         if len(strict) >= self._ranking.enough + len(self._ranking.exclude):
             return found
@@ -254,9 +254,9 @@ class _Run:
         """How many granted documents hold a word."""
         return self._count((field, word)) if self._granted else self.searcher.doc_freq(field, word)
 
-    def _found(self, hits: _Scored) -> Found:
+    def _found(self, hits: _Scored) -> Ranked:
         if not hits:
-            return Found([])
+            return Ranked([])
         scores = [score for score, _ in hits]
         if self._granted:  # weighing anew rounds, which must not break ties
             scores = [float(f"{score:.5g}") for score in scores]
@@ -268,7 +268,7 @@ class _Run:
         best = [Match(*one, documents) for one in ranked(seqs, turns, scores, stances, self._ranking)]
         exclude = self._ranking.exclude
         excluded = tuple(dict.fromkeys(seq for seq in seqs if seq in exclude)) if exclude else ()
-        return Found(self._by_rank(best), excluded)
+        return Ranked(self._by_rank(best), excluded)
 
     def _by_rank(self, matches: list[Match]) -> list[Match]:
         """Within a grant a score tells the rank and nothing else."""

@@ -20,7 +20,7 @@ from scroll_context.store.indexer import Commit, EngineFaults, Indexer, Progress
 from scroll_context.store.log import EventLog
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.query import Needle, Node, Words, snippet
-from scroll_context.store.ranking import Filters, Found, Match, Ranking, find
+from scroll_context.store.ranking import Filters, Match, Ranked, Ranking, find
 from scroll_context.text.similar import Repeats
 
 PATIENCE = 2.0  # seconds that a search waits for the index to catch up
@@ -270,7 +270,7 @@ class SearchIndex:
         return [*kept, *repeats][:k]
 
 
-def _spread(found: Found, shown: int) -> str:
+def _spread(found: Ranked, shown: int) -> str:
     """How many events have all words, and how many any; empty when those shown have all of them."""
     if found.all_words is None or found.any_word is None or shown <= found.all_words:
         return ""

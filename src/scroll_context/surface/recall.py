@@ -19,7 +19,7 @@ import msgspec
 from scroll_context.errors import BadInput, UnknownSeq
 from scroll_context.events import Event, Grant, Kind, Scope
 from scroll_context.kernel.results import CapabilityResult
-from scroll_context.store.grep import Found, Scan, pattern, query_patterns
+from scroll_context.store.grep import GrepMatch, Scan, pattern, query_patterns
 from scroll_context.store.log import SessionInfo
 from scroll_context.store.meaning import fused
 from scroll_context.store.search import Hit
@@ -143,7 +143,7 @@ class Recall:
             raise BadInput(f"by is 'session', 'day' or 'month', not {by!r:.80}")
         found, how = self._matches(query, self._filters("ms.timeline", filters))
         numbers = {info.session_id: number for number, info in enumerate(self._sessions(), 1)}
-        groups: dict[str, list[Found]] = {}
+        groups: dict[str, list[GrepMatch]] = {}
         for one in found:
             key = one.session_id if by == "session" else one.created_at[: 10 if by == "day" else 7]
             groups.setdefault(key, []).append(one)
@@ -403,11 +403,11 @@ class Recall:
             return self._log.text(event)
         return event.content
 
-    def _matches(self, query: Any, filters: dict[str, Any]) -> tuple[list[Found], str]:
+    def _matches(self, query: Any, filters: dict[str, Any]) -> tuple[list[GrepMatch], str]:
         """Every row that matches a query, in order of seq, and in words how the query was understood."""
         if not isinstance(query, str):
             raise BadInput(f"a query is a text, not {type(query).__name__}")
-        rows: dict[int, Found] = {}
+        rows: dict[int, GrepMatch] = {}
         told = []
         running = self._memory.running()
         for part in re.split(r"\s+OR\s+", query):
@@ -533,7 +533,7 @@ class _Notes:
 # rows and notes ---------------------------------------------------------------------------------------------
 
 
-def _row_of_match(found: Found) -> dict[str, Any]:
+def _row_of_match(found: GrepMatch) -> dict[str, Any]:
     row = {
         "seq": found.seq, "session_id": found.session_id, "role": found.role, "kind": found.kind,
         "created_at": found.created_at, "text": _CUT_TAG.sub("", body(found.excerpt)), "count": found.count,
@@ -574,7 +574,7 @@ def _grep_note(text: str, total: int, folded: int, upto: int, is_narrowed: bool,
     return "; ".join(notes)
 
 
-def _with_most_words(found: list[Found], count: int) -> list[Found]:
+def _with_most_words(found: list[GrepMatch], count: int) -> list[GrepMatch]:
     """The rows with at least two of the words and at least half of their weight; rare words weigh more."""
     held = Counter(number for one in found for number in one.matched)
     weights = {number: math.log(1 + len(found) / held[number]) if held[number] else 0.0 for number in range(count)}
