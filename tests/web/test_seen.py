@@ -48,7 +48,7 @@ def test_pieces_make_up_every_message_and_name_their_events(past: Past) -> None:
 
 
 def test_the_difference_accounts_for_all_that_came_and_went(past: Past) -> None:
-    def shown(page: seen.Page) -> dict[int, str]:
+    def shown(page: seen.SeenPage) -> dict[int, str]:
         return {piece.seq: piece.form for one in page.messages[1:] for piece in one.pieces if piece.seq}
 
     pages = [seen.page(past, request) for request in past.requests]

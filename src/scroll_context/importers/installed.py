@@ -19,7 +19,7 @@ from scroll_context.importers.run import ImportReport
 from scroll_context.store.store import Store
 
 
-class History(msgspec.Struct, frozen=True):
+class InstalledHistory(msgspec.Struct, frozen=True):
     """What one assistant has kept on this machine."""
 
     assistant: str
@@ -60,13 +60,13 @@ def places(
 
 def installed(
     home: Path | None = None, environ: Mapping[str, str] = os.environ, platform: str = sys.platform
-) -> list[History]:
+) -> list[InstalledHistory]:
     """The assistants that have kept something here."""
     found = (_history(*place) for place in places(home, environ, platform))
     return [history for history in found if history.files]
 
 
-def _history(assistant: str, folder: Path, patterns: tuple[str, ...]) -> History:
+def _history(assistant: str, folder: Path, patterns: tuple[str, ...]) -> InstalledHistory:
     files = []
     for path in {path for pattern in patterns for path in folder.glob(pattern)}:
         try:
@@ -77,7 +77,7 @@ def _history(assistant: str, folder: Path, patterns: tuple[str, ...]) -> History
             files.append((status.st_mtime, str(path), status.st_size))
     files.sort()
     days = [dt.datetime.fromtimestamp(time, dt.UTC).date().isoformat() for time, _, _ in (*files[:1], *files[-1:])]
-    return History(
+    return InstalledHistory(
         assistant=assistant, folder=str(folder), files=tuple(path for _, path, _ in files),
         bytes=sum(size for _, _, size in files), first=days[0] if days else "", last=days[-1] if days else "",
     )  # fmt: skip

@@ -9,8 +9,8 @@ from markupsafe import Markup, escape
 
 from scroll_context.text.printable import visible
 from scroll_context.web.pressure import Chart, Column
-from scroll_context.web.seen import Page
-from scroll_context.web.variables import Variable
+from scroll_context.web.seen import SeenPage
+from scroll_context.web.variables import ShownVariable
 
 WIDTH = 1000
 
@@ -32,7 +32,7 @@ def _label(x: float, y: float, said: str, anchor: str = "start") -> str:
     return f'<text class="label" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{_text(said)}</text>'
 
 
-def token_bar(page: Page) -> Markup:
+def token_bar(page: SeenPage) -> Markup:
     """The tokens of a request by what they are for, against the window and its marks; below, the repeated prefix."""
     total = sum(part.tokens for part in page.parts)
     window = max(page.window, total, 1)
@@ -131,7 +131,7 @@ ROW = 26
 MOST_NODES = 26
 
 
-def variable_graph(variables: list[Variable], names: dict[int, str]) -> Markup:
+def variable_graph(variables: list[ShownVariable], names: dict[int, str]) -> Markup:
     """Events, the cells that were given them, and the variables that these cells bound, from left to right."""
     shown = sorted([one for one in variables if one.cells][:MOST_NODES], key=lambda one: one.bound_by)
     if not shown:

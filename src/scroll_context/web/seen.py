@@ -23,7 +23,7 @@ from scroll_context.view.working import EvictionPlan, whereabouts
 FORMS = {Form.FULL: "", Form.CLIPPED: "clipped", Form.FOLDED: "folded"}
 
 
-class Piece(msgspec.Struct, frozen=True):
+class SentPiece(msgspec.Struct, frozen=True):
     """The part of a message that one event stands for."""
 
     kind: str  # system, index, user, notice, reply, result, harness
@@ -44,7 +44,7 @@ class Sent(msgspec.Struct, frozen=True):
 
     position: int
     message: Message
-    pieces: tuple[Piece, ...]
+    pieces: tuple[SentPiece, ...]
     tokens: int
     in_prefix: bool  # the same, like all before it, in the request before
     addresses: tuple[int, ...] = ()  # of the calls: the seqs of their cells, 0 where that is not known
@@ -78,7 +78,7 @@ class Difference(msgspec.Struct, frozen=True):
 
     before: int | None  # seq of that request
     plans: tuple[tuple[int, EvictionPlan], ...]
-    entered: tuple[Piece, ...]
+    entered: tuple[SentPiece, ...]
     left: tuple[Left, ...]
     index_gone: tuple[str, ...]  # lines that were joined with others
     index_new: int
@@ -86,7 +86,7 @@ class Difference(msgspec.Struct, frozen=True):
     prefix_tokens: int
 
 
-class Part(msgspec.Struct, frozen=True):
+class TokenShare(msgspec.Struct, frozen=True):
     """One colour of the token bar."""
 
     name: str
@@ -94,13 +94,13 @@ class Part(msgspec.Struct, frozen=True):
     tokens: int
 
 
-class Page(msgspec.Struct, frozen=True):
+class SeenPage(msgspec.Struct, frozen=True):
     """Everything about one request."""
 
     seen: Seen
     messages: tuple[Sent, ...]
     difference: Difference
-    parts: tuple[Part, ...]
+    parts: tuple[TokenShare, ...]
     previous: int | None
     following: int | None
     number: int  # which request of the session it is
@@ -110,7 +110,7 @@ class Page(msgspec.Struct, frozen=True):
     low: float
 
 
-def page(past: Past, request: Event) -> Page:
+def page(past: Past, request: Event) -> SeenPage:
     """A request beside the one before it."""
     at = bisect.bisect_left(past.requests, request.seq, key=lambda one: one.seq)
     earlier = past.requests[at - 1] if at else None
@@ -118,7 +118,7 @@ def page(past: Past, request: Event) -> Page:
     seen = past.seen(request)
     messages, difference = _compared(past, before, seen)
     high, low = marks(past, request.seq)
-    return Page(
+    return SeenPage(
         seen=seen,
         messages=messages,
         difference=difference,
@@ -161,7 +161,7 @@ def _plan(_: int, plan: bytes) -> EvictionPlan:
 # messages and their pieces ------------------------------------------------------------------------------
 
 
-def _pieces(seen: Seen) -> list[tuple[tuple[Piece, ...], tuple[int, ...]]]:
+def _pieces(seen: Seen) -> list[tuple[tuple[SentPiece, ...], tuple[int, ...]]]:
     """For each message of a request: the pieces that it is made of, and the addresses of its calls.
 
     The order is that of view/render.py: system prompt, index, entries; user messages that follow each other are one.
@@ -171,47 +171,47 @@ def _pieces(seen: Seen) -> list[tuple[tuple[Piece, ...], tuple[int, ...]]]:
     assert context is not None
     assert rendered is not None
     messages = rendered.messages
-    made: list[tuple[list[Piece], tuple[int, ...]]] = []
+    made: list[tuple[list[SentPiece], tuple[int, ...]]] = []
     roles: list[str] = []
 
-    def begin(role: str, piece: Piece, addresses: tuple[int, ...] = ()) -> None:
+    def begin(role: str, piece: SentPiece, addresses: tuple[int, ...] = ()) -> None:
         roles.append(role)
         made.append(([piece], addresses))
 
     if messages and messages[0].role == "system":
-        begin("system", Piece("system", seen.setup.seq, messages[0].text))
+        begin("system", SentPiece("system", seen.setup.seq, messages[0].text))
     preface = context.preface()
     if (preface is None and not context.view.index.is_empty) or preface:
         at = len(made)
         text = messages[at].text if at < len(messages) else ""
         end = text.find(MARK + "end of the index")
         end = text.find("]", end) + 1 if end >= 0 else len(text)
-        begin("user", Piece("index", 0, text[:end]))
+        begin("user", SentPiece("index", 0, text[:end]))
     for entry in context.view.entries:
         if isinstance(entry, Step):
             if (roles[-1] if roles else "system") in ("system", "assistant"):
-                begin("user", Piece("harness", 0, ""))
+                begin("user", SentPiece("harness", 0, ""))
             first, *others = entry.messages
-            begin("assistant", Piece("reply", entry.seq, first.text, FORMS[entry.reply.form]), entry.addresses)
+            begin("assistant", SentPiece("reply", entry.seq, first.text, FORMS[entry.reply.form]), entry.addresses)
             for result, message in zip(entry.results, others, strict=True):
                 form = FORMS[result.body.form] if result else ""
-                begin("tool", Piece("result", result.body.seq if result else 0, message.text, form))
+                begin("tool", SentPiece("result", result.body.seq if result else 0, message.text, form))
             continue
         kind = "user" if isinstance(entry, UserTurn) else "notice"
-        piece = Piece(kind, entry.seq, entry.messages[0].text, FORMS[entry.body.form])
+        piece = SentPiece(kind, entry.seq, entry.messages[0].text, FORMS[entry.body.form])
         if roles and roles[-1] == "user":
             made[-1][0].append(piece)
         else:
             begin("user", piece)
     if len(made) < len(messages):
-        begin("user", Piece("harness", 0, ""))
+        begin("user", SentPiece("harness", 0, ""))
     found = []
     for i, message in enumerate(messages):
         pieces, addresses = made[i] if i < len(made) and roles[i] == message.role else ([], ())
         if len(pieces) == 1:  # a context may word it in its own way
             pieces = [replace(pieces[0], text=message.text)]
         elif not pieces or "\n\n".join(one.text for one in pieces) != message.text:
-            pieces = [Piece("harness", 0, message.text)]
+            pieces = [SentPiece("harness", 0, message.text)]
         found.append((tuple(pieces), addresses))
     return found
 
@@ -224,7 +224,7 @@ def _bare(message: Message) -> bytes:
 def _compared(past: Past, before: Seen | None, seen: Seen) -> tuple[tuple[Sent, ...], Difference]:
     if seen.context is None or seen.rendered is None:
         return (), Difference(before.request.seq if before else None, (), (), (), (), 0, (), 0)
-    known: dict[tuple[str, int], tuple[Piece, bytes]] = {}
+    known: dict[tuple[str, int], tuple[SentPiece, bytes]] = {}
     old: tuple[Message, ...] = ()
     if before is not None and before.context is not None and before.rendered is not None:
         old = before.rendered.messages
@@ -267,14 +267,18 @@ def _address(line: str) -> tuple[int, str]:
     return (int(number) if number.isdecimal() else 0, line)
 
 
-def _part_of(message: Message, piece: Piece) -> bytes:
+def _part_of(message: Message, piece: SentPiece) -> bytes:
     """What of a message must be the same for a piece to be the same: of a reply also its calls and thinking."""
     return _bare(message) if piece.kind == "reply" else piece.text.encode("utf-8", "surrogatepass")
 
 
 def _with_change(
-    piece: Piece, message: Message, known: dict[tuple[str, int], tuple[Piece, bytes]], first: bool, index: set[str]
-) -> Piece:
+    piece: SentPiece,
+    message: Message,
+    known: dict[tuple[str, int], tuple[SentPiece, bytes]],
+    first: bool,
+    index: set[str],
+) -> SentPiece:
     lines: tuple[tuple[str, bool], ...] = ()
     if piece.kind == "index":
         lines = tuple((line, not first and bool(line) and line not in index) for line in piece.text.split("\n"))
@@ -320,7 +324,7 @@ def said(entry: Entry) -> str:
     return " ".join(entry.body.shown.split())[:200]
 
 
-def _parts(seen: Seen, messages: tuple[Sent, ...]) -> tuple[Part, ...]:
+def _parts(seen: Seen, messages: tuple[Sent, ...]) -> tuple[TokenShare, ...]:
     """The tokens of a request by what they are for, in the order in which they are sent."""
     if seen.rendered is None:
         return ()
@@ -334,7 +338,7 @@ def _parts(seen: Seen, messages: tuple[Sent, ...]) -> tuple[Part, ...]:
     sums["tools"] = max(0, int(seen.request.metadata.get("tokens", 0)) - seen.rendered.tokens)
     labels = {"system": "system prompt", "tools": "tool schemas", "index": "index", "user": "user", "reply": "replies"}
     labels |= {"result": "results", "notice": "notices", "digest": "variables"}
-    return tuple(Part(name, labels[name], tokens) for name, tokens in sums.items() if tokens)
+    return tuple(TokenShare(name, labels[name], tokens) for name, tokens in sums.items() if tokens)
 
 
 # one event in many requests -----------------------------------------------------------------------------

@@ -52,7 +52,7 @@ class Item(msgspec.Struct):
         return duration(self.request.recorded_at, self.event.recorded_at) if self.request else None
 
 
-class Page(msgspec.Struct, frozen=True):
+class StepsPage(msgspec.Struct, frozen=True):
     """A run of a session."""
 
     items: tuple[Item, ...]
@@ -63,7 +63,7 @@ class Page(msgspec.Struct, frozen=True):
 
 def page(
     log: EventLog, session_id: str, *, after: int = 0, before: int | None = None, grant: Grant = EVERYTHING
-) -> Page:
+) -> StepsPage:
     """The page that follows the event at `after`; it ends before the event at `before`, where that is given."""
     events: list[Event] = []
     more = False
@@ -76,7 +76,7 @@ def page(
             break
         events.append(event)
     first, last = (events[0].seq, events[-1].seq) if events else (0, after)
-    return Page(tuple(items_of(events)), first, last, more)
+    return StepsPage(tuple(items_of(events)), first, last, more)
 
 
 def beginning(log: EventLog, session_id: str, seq: int) -> int:

@@ -40,7 +40,7 @@ class _Change(msgspec.Struct, frozen=True):
     sources: dict[int, tuple[int, ...]] = {}
 
 
-class Variable(msgspec.Struct, frozen=True):
+class ShownVariable(msgspec.Struct, frozen=True):
     """A variable as the page shows it. Cells are named by their seqs."""
 
     name: str
@@ -65,7 +65,7 @@ class Namespaces:
         self._sources: dict[int, tuple[int, ...]] = {}  # number of a cell -> the events that it was given
         self._kept: list[tuple[int, dict[str, SavedName]]] = [(0, {})]  # after so many snapshots
 
-    def at(self, past: Past, request: Event) -> list[Variable]:
+    def at(self, past: Past, request: Event) -> list[ShownVariable]:
         """The variables that the cells before a request had left, the one that was bound last first."""
         count = bisect.bisect_left([one.reply_to or 0 for one in past.snapshots], request.seq)
         at = bisect.bisect_right(self._kept, count, key=lambda one: one[0])
@@ -79,7 +79,7 @@ class Namespaces:
                 self._kept.append((done, dict(names)))
         shown = {name: _ORIGIN.sub("", line) for name, line in _LINE.findall(str(request.metadata.get("digest", "")))}
         found = [self._variable(one, shown.get(one.name, "")) for one in names.values()]
-        found += [Variable(name, "", 0, line, 0, ()) for name, line in shown.items() if name not in names]
+        found += [ShownVariable(name, "", 0, line, 0, ()) for name, line in shown.items() if name not in names]
         return sorted(found, key=lambda one: (-one.bound_by, one.name))
 
     def _add(self, past: Past, names: dict[str, SavedName], seqs: list[int]) -> None:
@@ -95,7 +95,7 @@ class Namespaces:
                 names.pop(name, None)
             names.update((one.name, one) for one in change.saved)
 
-    def _variable(self, one: SavedName, preview: str) -> Variable:
+    def _variable(self, one: SavedName, preview: str) -> ShownVariable:
         given = {cell: self._sources.get(cell, ()) for cell in (*one.cells, one.cell)}
         if one.seqs:  # of an older version, which named events instead of cells
             given[one.cell] = one.seqs
@@ -106,4 +106,4 @@ class Namespaces:
         )
         trouble = one.reason.partition(":")[0] or ("may have changed since it was saved" if one.stale else "")
         bound = self._cells.get(one.cell, 0)
-        return Variable(one.name, one.type, one.size, preview, bound, tuple(cells), trouble)
+        return ShownVariable(one.name, one.type, one.size, preview, bound, tuple(cells), trouble)

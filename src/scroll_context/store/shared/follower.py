@@ -21,7 +21,7 @@ import msgspec
 
 from scroll_context.errors import ScrollError, StoreDamaged, StoreUnreachable
 from scroll_context.store import schema
-from scroll_context.store.shared.replica import Facts, Replica, TableRow
+from scroll_context.store.shared.replica import Replica, StoreFacts, TableRow
 from scroll_context.store.shared.server import Server
 
 PAGE_ROWS = 2_000
@@ -42,7 +42,7 @@ _decode = msgspec.msgpack.Decoder(list[str | int | None]).decode
 class Follower:
     """Pulls what the server has and the copy lacks."""
 
-    def __init__(self, server: Server, facts: Facts, replica: Replica) -> None:
+    def __init__(self, server: Server, facts: StoreFacts, replica: Replica) -> None:
         self.trouble = ""  # why the server cannot be followed; empty while all is well
         self.purge: Callable[[], bool] = lambda: False  # carries out in the copy what the server has erased
         self.purged: Callable[[], int] = lambda: 0  # the newest erasure that is carried out here

@@ -21,7 +21,7 @@ from scroll_context.store.shared.erasure import erase_on_server, purge, purged_u
 from scroll_context.store.shared.follower import Follower
 from scroll_context.store.shared.leases import Leases
 from scroll_context.store.shared.objects import SCHEMES, Bucket, ObjectPlace, SharedPayloads
-from scroll_context.store.shared.replica import Facts, Replica, make_replica, read_facts
+from scroll_context.store.shared.replica import Replica, StoreFacts, make_replica, read_facts
 from scroll_context.store.shared.server import Server, require_version
 from scroll_context.store.shared.snapshots import begin_from_snapshot
 from scroll_context.store.shared.writer import ServerWriter
@@ -30,7 +30,7 @@ from scroll_context.store.shared.writer import ServerWriter
 class SharedLog(EventLog):
     """Append to and read one shared log. Share one instance between threads."""
 
-    def __init__(self, address: Address, facts: Facts, payloads: PayloadStore) -> None:
+    def __init__(self, address: Address, facts: StoreFacts, payloads: PayloadStore) -> None:
         self.address = address
         self.facts = facts
         self.replica = Replica(address.folder, address)
@@ -154,17 +154,17 @@ def open_shared(address: Address, *, create: bool = False) -> SharedLog:
     return log
 
 
-def _find(server: Server, address: Address) -> Facts | None:
+def _find(server: Server, address: Address) -> StoreFacts | None:
     version = server.call("SELECT coalesce(max(number), 0) FROM scroll.migration")[0][0]
     require_version(version, admin.newest(), address)
     found = server.call("SELECT uid::text, store_id, payloads FROM scroll.store WHERE name = %s", [address.store])
     if not found:
         return None
     uid, store_id, payloads = found[0]
-    return Facts(uid, store_id, payloads, address.shown)
+    return StoreFacts(uid, store_id, payloads, address.shown)
 
 
-def open_payloads(address: Address, facts: Facts) -> PayloadStore:
+def open_payloads(address: Address, facts: StoreFacts) -> PayloadStore:
     """The payloads of a shared store: a folder that all hosts mount, or an object store with a cache on this host."""
     place = address.payloads or facts.payloads
     if place.partition("://")[0] in SCHEMES:

@@ -35,7 +35,7 @@ TableRow = tuple[Any, ...]
 """A row with all columns of the event table."""
 
 
-class Facts(msgspec.Struct, frozen=True):
+class StoreFacts(msgspec.Struct, frozen=True):
     """Which store a folder is a copy of."""
 
     uid: str
@@ -45,10 +45,10 @@ class Facts(msgspec.Struct, frozen=True):
     replica: str = msgspec.field(default_factory=lambda: str(uuid.uuid4()))  # the name of this copy on the server
 
 
-def read_facts(folder: Path) -> Facts | None:
+def read_facts(folder: Path) -> StoreFacts | None:
     """What a folder says that it is a copy of; None when it is no copy yet."""
     try:
-        return msgspec.json.decode((folder / REPLICA).read_bytes(), type=Facts)
+        return msgspec.json.decode((folder / REPLICA).read_bytes(), type=StoreFacts)
     except FileNotFoundError:
         return None
     except msgspec.MsgspecError as error:
@@ -57,7 +57,7 @@ def read_facts(folder: Path) -> Facts | None:
         ) from error
 
 
-def make_replica(folder: Path, facts: Facts, fill: Callable[[], object] = lambda: None) -> Facts:
+def make_replica(folder: Path, facts: StoreFacts, fill: Callable[[], object] = lambda: None) -> StoreFacts:
     """Make a folder the copy of a store, or find that it is; a copy of another store is left as it is, and refused.
 
     `fill` may put a log there that others have made. Otherwise it begins empty, and the follower reads all rows.
