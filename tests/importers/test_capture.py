@@ -144,6 +144,15 @@ def test_a_budget_leaves_the_rest_to_the_next_run(store: Store, tmp_path: Path) 
     assert "budget" not in capture(store, path, budget=0).left
 
 
+def test_a_budget_that_ends_within_a_line_of_many_messages_loses_none_of_them(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "session-1.jsonl"
+    said = [{"id": f"m-{n}", "type": "user", "content": f"booth {n}"} for n in range(BATCH_EVENTS + 100)]
+    add(path, json.dumps({"sessionId": "s-1", "projectHash": "p", "messages": said}) + "\n")
+    while capture(store, path, budget=0).left:
+        pass
+    assert contents(store) == [one["content"] for one in said]
+
+
 def test_a_transcript_that_was_written_anew_is_read_from_its_beginning(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "s-1.jsonl"
     add(path, line(1, "user", "one"), line(2, "user", "two"))

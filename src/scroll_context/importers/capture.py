@@ -168,18 +168,18 @@ class _Run:
         )  # fmt: skip
 
     def _batches(self, path: Path, cursor: _Cursor) -> Iterator[list[Imported]]:
-        """The new messages. The cursor stands behind the last one of a batch when the batch is given."""
+        """The new messages. When a batch is given, it holds all messages of every line before the cursor."""
         batch: list[Imported] = []
         size = 0
-        renamed = self._renaming(cursor)
-        for item in read_on(path, path.stem, cursor.layout, cursor.position, renamed):
-            if isinstance(item, Fault):
-                self._bad += 1
-                if len(self._faults) < LISTED:
-                    self._faults.append(item)
-                continue
-            batch.append(item)
-            size += sum(len(p.draft.content) + (len(p.attachment.body) if p.attachment else 0) for p in item.pieces)
+        for group in read_on(path, path.stem, cursor.layout, cursor.position, self._renaming(cursor)):
+            for item in group:
+                if isinstance(item, Fault):
+                    self._bad += 1
+                    if len(self._faults) < LISTED:
+                        self._faults.append(item)
+                    continue
+                batch.append(item)
+                size += sum(len(p.draft.content) + (len(p.attachment.body) if p.attachment else 0) for p in item.pieces)
             if len(batch) >= self._batch or size >= BATCH_BYTES:
                 yield batch
                 batch, size = [], 0

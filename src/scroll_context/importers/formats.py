@@ -205,22 +205,23 @@ def read(
 
 def read_on(
     path: Path, name: str, layout: Format, position: Position, renamed: Renamed | None = None
-) -> Iterator[Imported | Fault]:
-    """The messages of a growing history from a position on.
+) -> Iterator[list[Imported | Fault]]:
+    """The messages of a growing history from a position on, in groups.
 
-    In a transcript it moves with each line that is read; only lines that end with a line break are. In a database it
-    moves when everything was read.
+    All messages of a transcript's line are one group, and the position stands behind that line when the group is given;
+    only lines that end with a line break are read. In a database the position moves when everything was read.
     """
     labels = Labels(session_id=name)
     if layout in databases.READERS:
         found = databases.READERS[layout](path, labels, position.state)
-    else:
-        lines = whole_lines(path, labels, position)
-        found = _by_value(lines, transcripts.line_reader(layout, path, position.state))
-    try:
-        yield from _messages(found, position.tools, renamed)
-    except sqlite3.Error as error:
-        yield Fault(1, f"the database cannot be read any further: {error}")
+        try:
+            yield from ([message] for message in _messages(found, position.tools, renamed))
+        except sqlite3.Error as error:
+            yield [Fault(1, f"the database cannot be read any further: {error}")]
+        return
+    reader = transcripts.line_reader(layout, path, position.state)
+    for line in whole_lines(path, labels, position):
+        yield list(_messages(_by_value(iter([line]), reader), position.tools, renamed))
 
 
 def _messages(
