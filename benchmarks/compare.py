@@ -109,7 +109,7 @@ class Side:
             yield timed(lambda: self.load(store, count), PROCESS) * 1_000 / count
 
     def verify(self) -> Iterator[float]:
-        from scroll_context.store.verify import verify
+        from scroll_context.store.integrity import verify
 
         yield timed(lambda: verify(self.store.log), THREAD) * 1_000 / self.store.log.last_seq()
 

@@ -34,7 +34,7 @@ class Area(NamedTuple):
 
 VIEW = [f"view/test_view_{name}.py" for name in ("eviction", "index", "topics", "outcomes", "working")]
 AREAS = {
-    "chain": Area(["store/chain.py", "store/verify.py"], ["store/test_chain.py", "store/test_verify.py"]),
+    "chain": Area(["store/chain.py", "store/integrity.py"], ["store/test_chain.py", "store/test_verify.py"]),
     "log": Area(
         ["store/log.py", "store/rows.py", "store/schema.py"],
         [

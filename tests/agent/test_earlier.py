@@ -9,8 +9,8 @@ from scroll_context.agent.agent import Agent
 from scroll_context.events import EVERYTHING, Draft, Kind
 from scroll_context.messages import canonical
 from scroll_context.models import ScriptedModel
-from scroll_context.session.earlier import earlier_work
 from scroll_context.session.explain import explain
+from scroll_context.session.history import earlier_work
 from scroll_context.session.session import Session, SessionOptions
 from scroll_context.store.store import Store
 from scroll_context.view.eviction import Budget

@@ -12,9 +12,8 @@ from scroll_context.messages import canonical
 from scroll_context.models import Request, ScriptedModel, exec_cell
 from scroll_context.models.scripted import Answer, Entry
 from scroll_context.session.context import WindowedContext, make_context
-from scroll_context.session.explain import explain
+from scroll_context.session.explain import accounts, explain
 from scroll_context.session.session import Session
-from scroll_context.session.summary import accounts
 from scroll_context.store.store import Store
 from scroll_context.view.working import RENDERER_VERSION
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from scroll_context.events import Event, Kind
 from scroll_context.session.history import lineage
+from scroll_context.store.integrity import verify
 from scroll_context.store.store import Store
-from scroll_context.store.verify import verify
 from scroll_context.view.working import WorkingView
 
 ROUNDS = 30

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from scroll_context.events import Draft, Kind
+from scroll_context.store.integrity import verify
 from scroll_context.store.rows import prepare
 from scroll_context.store.store import Store
-from scroll_context.store.verify import verify
 
 AWS = "AKIA" + "IOSFODNN7EXAMPLE"
 

@@ -14,8 +14,8 @@ import pytest
 
 from scroll_context.importers import ImportReport, capture, import_file
 from scroll_context.importers.capture import BATCH_EVENTS
+from scroll_context.store.integrity import verify
 from scroll_context.store.store import Store
-from scroll_context.store.verify import verify
 
 SECRET = "sk-ant-" + "a1B2" * 10
 

@@ -13,9 +13,9 @@ from scroll_context.importers import import_file
 from scroll_context.models import ScriptedModel, exec_cell
 from scroll_context.session.explain import explain
 from scroll_context.session.session import Session, SessionOptions, lineage
+from scroll_context.store.integrity import verify
 from scroll_context.store.store import Store
 from scroll_context.store.transfer import backup, export
-from scroll_context.store.verify import verify
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from scroll_context.errors import KeyDestroyed, SessionBusy
 from scroll_context.events import Kind
 from scroll_context.session.session import Session, fork
 from scroll_context.store.encryption import encrypt_store
+from scroll_context.store.integrity import verify
 from scroll_context.store.store import Store
 from scroll_context.store.transfer import backup
-from scroll_context.store.verify import verify
 
 KEY = bytes(range(32))
 SECRET = "heron-4711-zebra"

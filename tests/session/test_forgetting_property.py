@@ -26,9 +26,9 @@ from scroll_context.models import ScriptedModel, exec_cell
 from scroll_context.session.session import Session
 from scroll_context.session.session import fork as fork_session
 from scroll_context.store.erase import finish
+from scroll_context.store.integrity import verify
 from scroll_context.store.store import Store
 from scroll_context.store.transfer import export
-from scroll_context.store.verify import verify
 
 WORDS = ["alpha-one-bird", "beta-two-fish", "gamma-three-frog"]
 KEY = bytes(range(32))

@@ -9,10 +9,10 @@ from stores import Hosts, hosts_of
 
 from scroll_context import Draft, Store
 from scroll_context.errors import StoreReadOnly
+from scroll_context.store.integrity import verify
 from scroll_context.store.shared import admin
 from scroll_context.store.shared.address import parse
 from scroll_context.store.shared.snapshots import take_of
-from scroll_context.store.verify import verify
 
 WORD = "xylophonist"
 

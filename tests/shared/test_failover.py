@@ -10,7 +10,7 @@ from stores import Hosts
 
 from scroll_context import Draft, Store
 from scroll_context.errors import StoreDamaged, StoreReadOnly, StoreUnreachable
-from scroll_context.store.verify import verify
+from scroll_context.store.integrity import verify
 
 
 class Writers:

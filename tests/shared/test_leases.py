@@ -18,8 +18,8 @@ from scroll_context.errors import SessionBusy, SessionFenced
 from scroll_context.events import Kind, Scope
 from scroll_context.session.session import Session
 from scroll_context.store.journal import Journal
-from scroll_context.store.log import utc_now
 from scroll_context.store.rows import prepare
+from scroll_context.store.schema import utc_now
 from scroll_context.store.writer import Written
 
 LEASE = 2.0

@@ -16,13 +16,13 @@ from scroll_context import Draft, Store
 from scroll_context.errors import BadInput, StoreDamaged
 from scroll_context.events import Kind
 from scroll_context.store.chain import link_1
+from scroll_context.store.integrity import verify
 from scroll_context.store.shared.address import parse
 from scroll_context.store.shared.log import SharedLog
 from scroll_context.store.shared.objects import SharedPayloads
 from scroll_context.store.shared.push import pull, push
 from scroll_context.store.shared.snapshots import KEPT, snapshots, take
 from scroll_context.store.transfer import export
-from scroll_context.store.verify import verify
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from stores import Hosts, hosts_of
 from scroll_context import Draft, Store
 from scroll_context.errors import BadInput, NotAStore, StoreDamaged, StoreReadOnly
 from scroll_context.events import Kind, Scope
+from scroll_context.store.integrity import verify
 from scroll_context.store.journal import Journal
 from scroll_context.store.rows import METADATA_LIMIT
-from scroll_context.store.verify import verify
 
 
 @pytest.fixture

@@ -11,13 +11,12 @@ import pytest
 from scroll_context.events import Draft
 from scroll_context.store import schema
 from scroll_context.store.chain import GENESIS, expected, leaf_of, link, link_1
+from scroll_context.store.integrity import Verdict, salvage, verify
 from scroll_context.store.log import EventLog
 from scroll_context.store.merge import merge_export
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.rows import prepare
-from scroll_context.store.salvage import salvage
 from scroll_context.store.transfer import export
-from scroll_context.store.verify import Verdict, verify
 from scroll_context.store.writer import INSERT
 
 Rows = list[tuple[Any, ...]]

@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from scroll_context.store.integrity import verify
 from scroll_context.store.store import Store
-from scroll_context.store.verify import verify
 
 ROUNDS = 60
 

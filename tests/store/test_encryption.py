@@ -29,16 +29,21 @@ from scroll_context.errors import (
 from scroll_context.events import Draft, Event, Kind, Payload
 from scroll_context.importers import import_file
 from scroll_context.store import keys, schema
-from scroll_context.store.encrypted import CHUNK, EncryptedPayloads, read_store_id
-from scroll_context.store.encryption import encrypt_store, replace_lost_key, rotate
+from scroll_context.store.encryption import (
+    CHUNK,
+    EncryptedPayloads,
+    encrypt_store,
+    read_store_id,
+    replace_lost_key,
+    rotate,
+)
 from scroll_context.store.grep import Scan, pattern
+from scroll_context.store.integrity import salvage, verify
 from scroll_context.store.log import EventLog
 from scroll_context.store.merge import merge_export
 from scroll_context.store.payloads import PayloadFolder, PayloadStore
-from scroll_context.store.salvage import salvage
 from scroll_context.store.store import Store
 from scroll_context.store.transfer import backup, export
-from scroll_context.store.verify import verify
 
 KEY = bytes(range(32))
 SECRET = "heron-4711-zebra"

@@ -22,13 +22,12 @@ from scroll_context.events import Draft, Kind, Scope
 from scroll_context.importers import import_file
 from scroll_context.store.chain import leaf_of
 from scroll_context.store.erase import _erase_rows, has_chores
+from scroll_context.store.integrity import salvage, verify
 from scroll_context.store.journal import Journal
 from scroll_context.store.payloads import PayloadFolder, PayloadStore
 from scroll_context.store.rows import ERASED, ERASED_METADATA
-from scroll_context.store.salvage import salvage
 from scroll_context.store.store import Store
 from scroll_context.store.transfer import backup, export
-from scroll_context.store.verify import verify
 
 SECRET = "heron-4711-zebra"
 

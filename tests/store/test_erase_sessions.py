@@ -10,8 +10,8 @@ from scroll_context.events import Grant, Kind
 from scroll_context.models import ScriptedModel, exec_cell
 from scroll_context.session.explain import explain
 from scroll_context.session.session import Session, SessionOptions
+from scroll_context.store.integrity import verify
 from scroll_context.store.store import Store
-from scroll_context.store.verify import verify
 
 SECRET = "heron-4711-zebra"
 

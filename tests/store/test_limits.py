@@ -6,7 +6,7 @@ import pytest
 
 from scroll_context.errors import StoreFull
 from scroll_context.events import Draft
-from scroll_context.store.salvage import salvage
+from scroll_context.store.integrity import salvage
 from scroll_context.store.store import Store
 from scroll_context.store.writer import StoreLimits
 

@@ -24,10 +24,10 @@ from scroll_context.errors import (
 )
 from scroll_context.events import Draft, Grant, Kind, Payload
 from scroll_context.store import schema
+from scroll_context.store.integrity import verify
 from scroll_context.store.log import EventLog, conditions
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.sql import _granted
-from scroll_context.store.verify import verify
 from scroll_context.store.writer import FileWriter
 
 

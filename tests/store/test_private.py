@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scroll_context.events import Draft
-from scroll_context.store.salvage import salvage
+from scroll_context.store.integrity import salvage
 from scroll_context.store.store import Store
 from scroll_context.store.transfer import backup
 

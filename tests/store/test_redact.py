@@ -9,10 +9,10 @@ import pytest
 
 from scroll_context.events import Draft, Kind, Scope
 from scroll_context.importers import import_file
+from scroll_context.store.integrity import verify
 from scroll_context.store.journal import Journal
 from scroll_context.store.redact import Redactor, find_secrets, scan
 from scroll_context.store.store import Store
-from scroll_context.store.verify import verify
 
 AWS = "AKIA" + "IOSFODNN7EXAMPLE"
 GITHUB = "ghp_" + "abcdefghijklmnopqrstuvwxyz0123456789"

@@ -9,10 +9,10 @@ import pytest
 
 from scroll_context.errors import BadInput
 from scroll_context.events import STORE_SESSION, Draft, Event, Kind
-from scroll_context.store.retention import Retention
+from scroll_context.store.erase import Retention
+from scroll_context.store.integrity import verify
 from scroll_context.store.rows import prepare
 from scroll_context.store.store import Store
-from scroll_context.store.verify import verify
 
 MONTH = dt.timedelta(days=30)
 

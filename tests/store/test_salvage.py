@@ -12,13 +12,12 @@ import pytest
 from scroll_context.errors import PayloadMissing, ScrollError, StoreDamaged, StoreLocked
 from scroll_context.events import Draft, Kind
 from scroll_context.store import schema, tokenize
+from scroll_context.store.integrity import salvage, verify
 from scroll_context.store.log import EventLog
 from scroll_context.store.pages import PageFile
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.rows import event_from_row
-from scroll_context.store.salvage import salvage
 from scroll_context.store.store import Store
-from scroll_context.store.verify import verify
 
 PAGE = 4096
 

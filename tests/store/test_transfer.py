@@ -9,12 +9,11 @@ import pytest
 
 from scroll_context.errors import BadInput, NotAStore, StoreDamaged
 from scroll_context.events import Draft, Kind
+from scroll_context.store.integrity import salvage, verify
 from scroll_context.store.log import EventLog
 from scroll_context.store.merge import check_export, merge_export
 from scroll_context.store.payloads import PayloadStore
-from scroll_context.store.salvage import salvage
 from scroll_context.store.transfer import backup, export
-from scroll_context.store.verify import verify
 
 
 def reopen(folder: Path) -> EventLog:

@@ -5,10 +5,10 @@ import sqlite3
 
 from scroll_context.events import STORE_SESSION, Draft, Kind
 from scroll_context.store.chain import leaf_of
+from scroll_context.store.integrity import verify
 from scroll_context.store.log import PAGE, EventLog
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.rows import ERASED, ERASED_METADATA
-from scroll_context.store.verify import verify
 
 
 def without(log: EventLog, *seqs: int, counter: int | None = None) -> EventLog:

@@ -9,7 +9,7 @@ from scroll_context.errors import BadInput
 from scroll_context.events import Kind
 from scroll_context.view.entries import Form, Step, UserTurn
 from scroll_context.view.eviction import Budget, plan_eviction, standing_limit
-from scroll_context.view.render import render
+from scroll_context.view.working import render
 
 
 def converse(scribe: Scribe, turns: int, size: int = 400) -> None:

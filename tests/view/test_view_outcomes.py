@@ -6,7 +6,7 @@ from view_histories import Scribe
 from scroll_context.events import Kind, Payload
 from scroll_context.view.entries import Form
 from scroll_context.view.index import joined
-from scroll_context.view.render import render
+from scroll_context.view.working import render
 
 SENT = "mail the members | sent 240 mails | report | done"
 

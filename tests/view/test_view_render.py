@@ -6,8 +6,8 @@ from view_histories import Scribe
 from scroll_context.events import Kind
 from scroll_context.view.entries import BLANK, NO_RESULT
 from scroll_context.view.index import HEADER, SEAM
-from scroll_context.view.render import BEGIN, CONTINUE, Rendered, render, shared_prefix
 from scroll_context.view.tokens import estimate
+from scroll_context.view.working import BEGIN, CONTINUE, Rendered, render, shared_prefix
 
 WINDOW = 100_000
 

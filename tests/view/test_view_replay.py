@@ -10,9 +10,8 @@ from view_histories import DIGEST, SYSTEM, Scribe, check_reachable
 from scroll_context.events import Event, Kind, Payload
 from scroll_context.view.entries import Step
 from scroll_context.view.index import EarlierWork, Standing, Topic, outline
-from scroll_context.view.render import Rendered, render
 from scroll_context.view.tokens import MESSAGE_TOKENS, estimate
-from scroll_context.view.working import RENDERER_VERSION, WorkingView
+from scroll_context.view.working import RENDERER_VERSION, Rendered, WorkingView, render
 
 STATES = ("ok", "", "error", "timeout", "killed", "refused", "unknown")
 KINDS = (

@@ -4,8 +4,7 @@ import pytest
 from view_histories import DIGEST, SYSTEM, long_run
 
 from scroll_context.events import BOOKKEEPING
-from scroll_context.view.render import render
-from scroll_context.view.working import WorkingView
+from scroll_context.view.working import WorkingView, render
 
 
 @pytest.mark.parametrize(("window", "reuse"), [(32_000, 0.90), (128_000, 0.95)])

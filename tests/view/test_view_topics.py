@@ -24,9 +24,8 @@ from scroll_context.view.index import (
     line_for,
     outline,
 )
-from scroll_context.view.render import render
 from scroll_context.view.tokens import estimate
-from scroll_context.view.working import WorkingView
+from scroll_context.view.working import WorkingView, render
 
 
 def topic(n: int, **fields: Any) -> Topic:

@@ -6,8 +6,7 @@ from frozen_histories import DATA
 
 from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
-from scroll_context.view.render import render
-from scroll_context.view.working import RENDERER_VERSION, WorkingView
+from scroll_context.view.working import RENDERER_VERSION, WorkingView, render
 
 FROZEN = [
     pytest.param(

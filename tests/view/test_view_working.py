@@ -6,8 +6,7 @@ from view_histories import Scribe
 from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
 from scroll_context.view.entries import Step, UserTurn
-from scroll_context.view.render import render
-from scroll_context.view.working import EvictionPlan, WorkingView, departures, whereabouts
+from scroll_context.view.working import EvictionPlan, WorkingView, departures, render, whereabouts
 
 ROOM = 10**6
 

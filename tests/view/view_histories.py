@@ -9,9 +9,8 @@ import msgspec
 from scroll_context.events import Event, Kind
 from scroll_context.view.entries import Step
 from scroll_context.view.eviction import Budget, plan_eviction
-from scroll_context.view.render import Rendered, render, shared_prefix
 from scroll_context.view.tokens import MESSAGE_TOKENS, estimate
-from scroll_context.view.working import RENDERER_VERSION, EvictionPlan, WorkingView
+from scroll_context.view.working import RENDERER_VERSION, EvictionPlan, Rendered, WorkingView, render, shared_prefix
 
 SYSTEM = "You work in a session whose history is never lost. " * 40
 DIGEST = "flights: list[212]\nroutes: DataFrame (88, 6)\nbudget = 1200\n" * 8

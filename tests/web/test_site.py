@@ -8,7 +8,7 @@ from served import TOKEN, Serve, Site
 
 from scroll_context.errors import StoreReadOnly
 from scroll_context.events import Draft, Grant, Kind, Payload
-from scroll_context.session.summary import accounts
+from scroll_context.session.explain import accounts
 from scroll_context.store.store import Store
 from scroll_context.web import markup
 

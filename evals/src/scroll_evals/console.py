@@ -14,7 +14,7 @@ from scroll_context.cli.main import INTERRUPTED
 from scroll_context.cli.output import live, new_file, note, print_document, print_table, progress, visible
 from scroll_context.errors import BadInput
 from scroll_context.models import Model
-from scroll_context.store.log import utc_now
+from scroll_context.store.schema import utc_now
 from scroll_evals.commands import EvalOptions
 from scroll_evals.protocols import Setup, Suite, slug
 from scroll_evals.report import ReportedRun, Table, percent, read_runs, tables

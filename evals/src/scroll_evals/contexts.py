@@ -23,9 +23,8 @@ from scroll_context.session.context import Actions, WindowedContext
 from scroll_context.view.entries import MARK, Entry, Step
 from scroll_context.view.eviction import Budget
 from scroll_context.view.index import HEADER
-from scroll_context.view.render import Rendered
 from scroll_context.view.tokens import estimate
-from scroll_context.view.working import RENDERER_VERSION, EvictionPlan, WorkingView
+from scroll_context.view.working import RENDERER_VERSION, EvictionPlan, Rendered, WorkingView
 
 SUMMARY_SHARE = 0.1  # of the window, for a summary
 SUMMARY_SECONDS = 180.0  # to wait for it

@@ -21,8 +21,7 @@ from scroll_context.errors import ModelUnavailable
 from scroll_context.events import Event, Kind, Scope
 from scroll_context.models import Model
 from scroll_context.session.context import Context, WindowedContext
-from scroll_context.session.earlier import earlier_work
-from scroll_context.session.history import lineage
+from scroll_context.session.history import earlier_work, lineage
 from scroll_context.session.session import Session, SessionOptions
 from scroll_context.store.journal import Journal
 from scroll_context.store.store import Store

@@ -16,7 +16,7 @@ from scroll_context.events import Event, Kind
 from scroll_context.messages import Message, ToolSpec
 from scroll_context.models import Model, Reply, Request
 from scroll_context.session.context import Context, make_context
-from scroll_context.session.summary import trajectory
+from scroll_context.session.explain import trajectory
 from scroll_context.store.store import Store
 from scroll_context.view.headline import without_headline
 from scroll_evals.protocols import Metrics, TrialOutcome

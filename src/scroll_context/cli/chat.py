@@ -23,8 +23,8 @@ from scroll_context.cli.screen import Consent, Screen, Watch
 from scroll_context.errors import ScrollError
 from scroll_context.events import Event, Kind
 from scroll_context.models import Model
+from scroll_context.session.explain import accounts
 from scroll_context.session.session import Session
-from scroll_context.session.summary import accounts
 from scroll_context.store.store import Store
 from scroll_context.view.headline import without_headline
 

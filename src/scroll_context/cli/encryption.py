@@ -107,7 +107,7 @@ def _master_key() -> "MasterKey":
 
 
 def _show(store: Path, as_json: bool) -> None:
-    from scroll_context.store.encrypted import EncryptedPayloads
+    from scroll_context.store.encryption import EncryptedPayloads
 
     with open_store(store) as opened:
         if not isinstance(opened.payloads, EncryptedPayloads):

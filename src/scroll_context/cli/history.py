@@ -236,8 +236,8 @@ def trajectory(session: str, out: Path | None, store: Place, as_json: bool) -> N
       scroll trajectory s-1f2e3d4c
       scroll trajectory s-1f2e3d4c --out steps.json
     """
+    from scroll_context.session.explain import trajectory as steps_of
     from scroll_context.session.history import lineage
-    from scroll_context.session.summary import trajectory as steps_of
 
     with open_store(store) as opened:
         first = next(lineage(opened, session), None)

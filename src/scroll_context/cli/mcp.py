@@ -64,7 +64,7 @@ def mcp(
             "Install it with: pip install 'scroll-context[mcp]'"
         ) from error
     from scroll_context.project import project_task
-    from scroll_context.store.retention import Retention
+    from scroll_context.store.erase import Retention
 
     with open_store(store) as opened, Retention(opened, retention) if retention else contextlib.nullcontext():
         client = "" if http else os.environ.get(CLIENT_SESSION, "")

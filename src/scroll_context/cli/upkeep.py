@@ -30,8 +30,8 @@ def verify(store: Place, as_json: bool) -> None:
       scroll verify
     """
     from scroll_context.store.indexer import damaged_files
+    from scroll_context.store.integrity import verify as check
     from scroll_context.store.schema import command
-    from scroll_context.store.verify import verify as check
 
     log = open_log(store)
     try:
@@ -78,7 +78,7 @@ def salvage(store: Place, as_json: bool) -> None:
     Example:
       scroll salvage --store ./history
     """
-    from scroll_context.store.salvage import salvage as rescue
+    from scroll_context.store.integrity import salvage as rescue
 
     if not isinstance(store, Path):
         raise BadInput("a salvage works on the file of a local store; the server of a shared one is restored instead")

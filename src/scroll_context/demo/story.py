@@ -29,16 +29,14 @@ from scroll_context.events import Event, Kind
 from scroll_context.importers import import_file
 from scroll_context.messages import canonical
 from scroll_context.models.scripted import quarter_of_characters
-from scroll_context.session.explain import explain
+from scroll_context.session.explain import accounts, explain
 from scroll_context.session.history import lineage
 from scroll_context.session.session import Session, SessionOptions
-from scroll_context.session.summary import accounts
+from scroll_context.store.integrity import verify
 from scroll_context.store.store import Store
-from scroll_context.store.verify import verify
 from scroll_context.surface.toolbox import ToolUse
-from scroll_context.view.render import render
 from scroll_context.view.tokens import estimate
-from scroll_context.view.working import WorkingView
+from scroll_context.view.working import WorkingView, render
 
 SESSION = "trip-4-september"
 SLOW_AT = 3  # the booking, counted in the process that is killed, whose answer never comes

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from scroll_context.project import CLOSING, OPENING
 from scroll_context.text.printable import printable
-from scroll_context.text.prose import clip, prose, sentences
 from scroll_context.text.stance import standing
+from scroll_context.text.words import clip, prose, sentences
 
 Query = Callable[[str, Sequence[Any]], Iterable[tuple[Any, ...]]]
 """Runs one SELECT on the log."""

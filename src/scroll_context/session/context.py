@@ -15,11 +15,10 @@ from msgspec.structs import replace
 from scroll_context.errors import BadInput
 from scroll_context.events import BOOKKEEPING, Event, Kind
 from scroll_context.models import Model
-from scroll_context.session.earlier import earlier_work
+from scroll_context.session.history import earlier_work
 from scroll_context.view.eviction import Budget, plan_eviction
 from scroll_context.view.index import EarlierWork
-from scroll_context.view.render import Rendered, render
-from scroll_context.view.working import RENDERER_VERSION, EvictionPlan, WorkingView
+from scroll_context.view.working import RENDERER_VERSION, EvictionPlan, Rendered, WorkingView, render
 
 if TYPE_CHECKING:
     from scroll_context.session.session import Session

@@ -1,17 +1,33 @@
-"""What the log knows of a session before it goes on: its past, its settings, and what a crash left open.
+"""The past of a session: its own events, and the sessions before it that it may reach.
 
-The past of a session is its own events after those that it inherited by being forked. Settings are recorded when a
-session is opened and hold for every resume that does not name others. Only events that were recorded here count:
-imported ones are text to read, so an imported fork names no parent, and an imported setting widens nothing.
+The events of a session are its own after those that it inherited by being forked. Settings are recorded when a session
+is opened and hold for every resume that does not name others. Only events that were recorded here count: imported ones
+are text to read, so an imported fork names no parent, and an imported setting widens nothing.
+
+`earlier_work` says what the other sessions within reach were about and what the user asked for once and for all. It is
+read from the log once, before the first request, and recorded in an event; the view and everything that rebuilds it
+take it from there. It costs about a tenth of a millisecond for each turn that is read, and the number of those is
+bounded: what is older keeps its seqs and dates and has no terms. What was read of a session is noted beside the search
+index and used as long as the session has not grown and nothing was erased; without the notes the same is found, only
+later.
 """
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from scroll_context.events import Event, Kind
+import msgspec
+
+from scroll_context.events import Event, Grant, Kind
 from scroll_context.store.journal import Journal
+from scroll_context.store.log import EventLog, SessionInfo
+from scroll_context.store.search import SearchIndex
 from scroll_context.store.store import Store
 from scroll_context.surface.toolbox import settle
+from scroll_context.text.stance import INSTRUCTION, newest, stances
+from scroll_context.text.terms import CountedTerms, TermTable, counted_terms, title
+from scroll_context.view.eviction import Budget, newest_standing, standing_limit
+from scroll_context.view.index import EarlierWork, Standing, Topic, outline
 
 CUT_OFF = (
     "[the process ended while this cell was running. What it printed and bound is lost, unless a line above says "
@@ -119,3 +135,154 @@ def close_open_work(journal: Journal) -> list[str]:
         )  # fmt: skip
         told.append(f"The cell at seq {cell.seq} was running when the process ended.")
     return told
+
+
+# the sessions before it ---------------------------------------------------------------------------------
+
+MOST_EVENTS = 40_000  # of the newest sessions that are read
+TURNS = 96  # of a session, spread over it, whose words are counted
+TURN_CHARS = 2_000  # of a turn
+SESSION_TERMS = 4  # more of them find a session less often by the words of a question (26 chats of BEAM, 461 questions)
+FEW_TURNS = 3  # up to which a title tells more than terms
+OUTLINE_TOKENS = 4_000
+FEW_SESSIONS = 20  # up to which their turns are read one session after the other
+NOTES_VERSION = 1  # to be raised when anything changes that notes are made by, here or in text/
+
+
+class _Notes(msgspec.Struct, frozen=True, array_like=True):
+    """What was read of one session, as long as nothing was added to it."""
+
+    last: tuple[int, bytes, int]  # the last seq within reach, the chain value there, and how many events there are
+    turns: int
+    texts: tuple[str, ...]  # the turns, when they are few
+    counted: CountedTerms
+    stated: tuple[tuple[int, str, bool], ...]  # standing instructions: seq, words, imported
+
+
+class _NotesFile(msgspec.Struct, frozen=True, array_like=True):
+    """Notes on the sessions within one grant."""
+
+    version: int
+    erased: int  # seq of the newest erasure
+    sessions: dict[str, _Notes]
+
+
+def earlier_work(
+    log: EventLog,
+    grant: Grant,
+    session_id: str,
+    budget: Budget,
+    *,
+    index: SearchIndex | None = None,
+    most_events: int = MOST_EVENTS,
+) -> EarlierWork:
+    """The sessions within a grant but this one, and the standing instructions of the user in them.
+
+    With an index, notes on the sessions are kept beside it, so that only what is new is read. They change nothing but
+    the time that it takes.
+    """
+    sessions = [info for info in log.sessions(grant) if info.session_id != session_id]
+    read, events = len(sessions), 0
+    while read and (events := events + sessions[read - 1].events) <= most_events:
+        read -= 1
+    told = _Told(log, grant, sessions[read:], index)
+    topics = [_topic(info, info.events, "", ()) for info in sessions[:read]] + told.topics()
+    room = min(OUTLINE_TOKENS, int(budget.window * budget.index_share / 2))
+    listed, unlisted = newest_standing(told.instructions(), standing_limit(budget.window))
+    return EarlierWork(outline(topics, room) if topics else (), listed, unlisted)
+
+
+class _Told:
+    """The sessions that are read: from notes, or from the log."""
+
+    def __init__(self, log: EventLog, grant: Grant, sessions: Sequence[SessionInfo], index: SearchIndex | None) -> None:
+        self._log = log
+        self._grant = grant
+        erased = log.newest_erasure()
+        name = f"earlier-{hashlib.sha256(repr(grant).encode()).hexdigest()[:16]}"
+        kept = _read_notes(index.notes(name) if index else None, erased)
+        chains = log.chains_of([info.last_seq for info in sessions])
+        self._notes: dict[str, _Notes] = {}
+        new = []
+        for info in sessions:
+            last = (info.last_seq, chains[info.last_seq], info.events)
+            known = kept.get(info.session_id)
+            if known is not None and known.last == last:
+                self._notes[info.session_id] = known
+            else:
+                new.append((info, last))
+        said = self._said([info for info, _ in new])
+        for info, last in new:
+            self._notes[info.session_id] = _note(last, said[info.session_id])
+        self._spoken = [info for info in sessions if self._notes[info.session_id].turns]
+        if index is not None and new:
+            data = msgspec.msgpack.encode(_NotesFile(NOTES_VERSION, erased, self._notes))
+            index.keep_notes(name, data, lambda: log.newest_erasure() == erased)
+
+    def topics(self) -> list[Topic]:
+        """What the sessions were about; those in which no user spoke have no topic."""
+        table = TermTable()
+        for info in self._spoken[:-1]:
+            table.add_counted(self._notes[info.session_id].counted)
+        for info in self._spoken[-1:]:
+            table.add(self._texts(info))
+        topics = []
+        for number, info in enumerate(self._spoken):
+            notes = self._notes[info.session_id]
+            terms = table.terms(number)[:SESSION_TERMS]
+            name = title(self._texts(info), terms) if notes.turns <= FEW_TURNS or not terms else ""
+            topics.append(_topic(info, notes.turns, name, terms))
+        return topics
+
+    def instructions(self) -> list[Standing]:
+        """The standing instructions that no later one replaces."""
+        stated = sorted((one for notes in self._notes.values() for one in notes.stated), key=lambda one: one[0])
+        imported = {seq: is_imported for seq, _, is_imported in stated}
+        return [Standing(seq, words, imported[seq]) for seq, words in newest((seq, said) for seq, said, _ in stated)]
+
+    def _texts(self, info: SessionInfo) -> Sequence[str]:
+        """The turns of a session that are counted."""
+        notes = self._notes[info.session_id]
+        return notes.texts or _counted(self._said([info])[info.session_id])
+
+    def _said(self, sessions: Sequence[SessionInfo]) -> dict[str, list[Event]]:
+        """The turns of the user in some sessions."""
+        said: dict[str, list[Event]] = {info.session_id: [] for info in sessions}
+        if sessions:
+            first, last = min(info.first_seq for info in sessions), max(info.last_seq for info in sessions)
+            only = {"session_id": list(said)} if len(said) <= FEW_SESSIONS else {}
+            for event in self._log.iterate(after=first - 1, until=last, grant=self._grant, role="user", **only):
+                if event.session_id in said and event.is_searchable and event.content.strip():
+                    said[event.session_id].append(event)
+        return said
+
+
+def _read_notes(data: bytes | None, erased: int) -> dict[str, _Notes]:
+    try:
+        found = msgspec.msgpack.decode(data, type=_NotesFile) if data else None
+    except (msgspec.MsgspecError, UnicodeDecodeError):  # damaged, or of another version
+        return {}
+    is_valid = found is not None and (found.version, found.erased) == (NOTES_VERSION, erased)
+    return found.sessions if found is not None and is_valid else {}
+
+
+def _note(last: tuple[int, bytes, int], said: Sequence[Event]) -> _Notes:
+    texts = _counted(said)
+    stated = tuple(
+        (event.seq, sentence, event.is_foreign)
+        for event in said
+        for level, sentence in stances(event.content)
+        if level == INSTRUCTION
+    )
+    return _Notes(last, len(said), texts if len(said) <= FEW_TURNS else (), counted_terms(texts), stated)
+
+
+def _topic(info: SessionInfo, turns: int, name: str, terms: tuple[str, ...]) -> Topic:
+    spans = ((info.first_seq, info.last_seq),)
+    return Topic(spans, turns, 1, info.first_at[:10], info.last_at[:10], name, terms)
+
+
+def _counted(said: Sequence[Event]) -> tuple[str, ...]:
+    """As many of the turns as are counted, evenly over all of them."""
+    step = max(1.0, len(said) / TURNS)
+    return tuple(said[int(n * step)].content[:TURN_CHARS] for n in range(min(TURNS, len(said))))

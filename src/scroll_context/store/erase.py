@@ -3,7 +3,7 @@
 An erased event keeps its seq, whose it was, its kind, its times and the hash of what it was (`leaf`); content,
 headline, name, metadata and payload are gone. An event of kind `erasure` records what was erased, when, by whom and
 why, never the content. A hash of the source key stays, keyed with a secret that lies outside the store, so that
-importing the same file again does not bring the event back and nobody who has the store can guess at it.
+importing the same file again does not bring the event back, and the hash alone tells nothing about the key.
 
 The rows change in one transaction, with the guards of the log lifted inside it, together with a list of what is left
 to do (`chore`): remove payload files, throw the search index away, rebuild the log file without its free pages, empty
@@ -12,14 +12,21 @@ the store finishes, before its first read or append. The log stays the same file
 go on.
 
 What erasing cannot reach: backups and exports, variables in running kernels, and names of sessions, agents and tasks.
+
+`Retention` does it in a service that runs for long: what is older than a period is erased now and then. Whether a run
+is due is read from the log, where each run is an event with its rule. So however many services have the store open, and
+however often they are started, there is one run in each interval; two that begin in the same moment may both run, and
+the second finds nothing. A run that fails is logged and tried again; the service goes on.
 """
 
 import contextlib
 import datetime as dt
 import getpass
+import logging
 import os
 import shutil
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,17 +34,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from scroll_context.errors import BadInput, StoreReadOnly, UnknownSeq
+from scroll_context.errors import BadInput, ScrollError, StoreReadOnly, UnknownSeq
 from scroll_context.events import STORE_SESSION, Draft, Kind, Progress
 from scroll_context.store import schema
 from scroll_context.store.chain import leaf_of, link, new_nonce
 from scroll_context.store.copies import NEVER, ErasurePlan, remove_unnamed, unshared_payloads
-from scroll_context.store.log import PAGE, EventLog, conditions, utc_now
+from scroll_context.store.log import PAGE, EventLog, conditions
 from scroll_context.store.rows import ERASED, ERASED_METADATA, event_from_row, prepare
+from scroll_context.store.schema import utc_now
 from scroll_context.store.writer import INSERT, erased_key, head_of, is_replica
 
 if TYPE_CHECKING:
     from scroll_context.store.store import Store
+
 
 Reason = Literal["request", "secret", "retention", "mistake", "other"]
 REASONS = ("request", "secret", "retention", "mistake", "other")
@@ -383,3 +392,62 @@ def unreachable(store: str) -> str:
         f"Backups and exports of {store} still hold the words, and so do variables of sessions that are open now. "
         "Names of sessions, agents and tasks were not changed."
     )
+
+
+# retention ----------------------------------------------------------------------------------------------
+
+_LOOK = dt.timedelta(hours=1)  # how often it is looked whether a run is due
+
+_logger = logging.getLogger("scroll_context.retention")
+
+
+class Retention:
+    """Erases what was recorded longer ago than `older_than`, once in every interval, while it is entered."""
+
+    def __init__(
+        self,
+        store: "Store",
+        older_than: dt.timedelta,
+        *,
+        every: dt.timedelta = dt.timedelta(days=1),
+        kinds: Collection[str] = (),
+    ) -> None:
+        self._store = store
+        self._older_than = older_than
+        self._every = every
+        self._kinds = tuple(kinds)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="scroll-retention", daemon=True)
+
+    def __enter__(self) -> "Retention":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Wait for a run that is under way; what is killed instead is finished by the next opening of the store."""
+        self._stop.set()
+        self._thread.join()
+
+    def run_if_due(self) -> ErasureReport | None:
+        """Erase what is due, unless that was done within the interval."""
+        if (last := self._last_run()) is not None and dt.datetime.now(dt.UTC) - last < self._every:
+            return None
+        return self._store.expire(self._older_than, kinds=self._kinds, by="scroll retention")
+
+    def _last_run(self) -> dt.datetime | None:
+        rule = {"older_than": self._older_than.total_seconds(), "kinds": list(self._kinds)}
+        for event in reversed(self._store.log.tail(100, session_id=STORE_SESSION, kind=Kind.ERASURE)):
+            if event.metadata.get("rule") == rule:
+                return dt.datetime.fromisoformat(event.recorded_at)
+        return None
+
+    def _work(self) -> None:
+        is_over = False
+        while not is_over:
+            try:
+                report = self.run_if_due()
+                if report is not None:
+                    _logger.info("%d events erased by retention, seq %s", report.events, report.seq)
+            except (ScrollError, OSError) as error:
+                _logger.warning("retention could not run, and is tried again later: %s", error)
+            is_over = self._stop.wait(min(self._every, _LOOK).total_seconds())

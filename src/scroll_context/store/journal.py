@@ -25,10 +25,11 @@ from msgspec.structs import replace
 from scroll_context.errors import BadInput, QuotaReached, ScrollError, StoreClosed
 from scroll_context.events import Draft, Event, Kind, Scope
 from scroll_context.store.lease import Holder
-from scroll_context.store.log import EventLog, utc_now
+from scroll_context.store.log import EventLog
 from scroll_context.store.payloads import TEXT
 from scroll_context.store.redact import Redactor
 from scroll_context.store.rows import Row, event_from_row, prepare, put_again
+from scroll_context.store.schema import utc_now
 
 Observer = Callable[[Event], None]
 

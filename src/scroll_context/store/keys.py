@@ -1,9 +1,14 @@
-"""The keys of an encrypted store, none of which lies in the store or its backups.
+"""The keys that belong to a store and lie outside it and its backups.
 
-There are two kinds. The *master key* is the operator's: 32 random bytes as 64 hex digits, in a file, an environment
-variable, or what a command prints. *Session keys* are Scroll's: one for each session, random, and wrapped with the
-master key. They lie in the store's key ring, an SQLite file in a folder of their own (SCROLL_KEYRING). When a session
-key is destroyed, everything that was encrypted for that session only is unreadable, in every backup too.
+The *secret of the user* keys the hash of an erased event's source key and the fingerprint of a redacted secret, so that
+a store alone allows no guess at either. It is made when it is first needed, in the file that SCROLL_KEY_FILE names,
+else `scroll/key` in the user's configuration folder. Without it everything can be read; only an erased event that is
+imported again is no longer recognised.
+
+An encrypted store has two kinds more. The *master key* is the operator's: 32 random bytes as 64 hex digits, in a file,
+an environment variable, or what a command prints. *Session keys* are Scroll's: one for each session, random, and
+wrapped with the master key. They lie in the store's key ring, an SQLite file in a folder of their own (SCROLL_KEYRING).
+When a session key is destroyed, everything that was encrypted for that session only is unreadable, in every backup too.
 
 A key ring knows sessions by tags, which are keyed hashes of their names. A source of the master key may give several
 keys: the first one that fits is used, so that a rotation can be cut short at any moment.
@@ -18,6 +23,7 @@ import re
 import secrets
 import shlex
 import sqlite3
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -26,9 +32,7 @@ from typing import Any
 import msgspec
 
 from scroll_context.errors import BadInput, KeyMissing, KeyWrong, StoreReadOnly
-from scroll_context.store import secret
-from scroll_context.store.log import utc_now
-from scroll_context.store.schema import private_folder, sync_folder
+from scroll_context.store.schema import private_folder, sync_folder, utc_now
 
 KEY_BYTES = 32
 KEY, KEY_FILE, KEY_COMMAND = "SCROLL_MASTER_KEY", "SCROLL_MASTER_KEY_FILE", "SCROLL_MASTER_KEY_COMMAND"
@@ -39,6 +43,59 @@ _SCHEMA = """
 CREATE TABLE ring (name TEXT PRIMARY KEY, wrapped BLOB NOT NULL) STRICT;
 CREATE TABLE session_key (tag TEXT PRIMARY KEY, wrapped BLOB, made_at TEXT NOT NULL, destroyed_at TEXT) STRICT;
 """
+
+
+# the secret of the user ---------------------------------------------------------------------------------
+
+
+def key_file() -> Path:
+    """Where the secret lies, or would."""
+    if named := os.environ.get("SCROLL_KEY_FILE"):
+        return Path(named)
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "scroll" / "key"
+
+
+def read_key() -> bytes | None:
+    """The secret, or None when there is none yet or it cannot be read."""
+    try:
+        return bytes.fromhex(key_file().read_text().strip()) or None
+    except (OSError, ValueError):
+        return None
+
+
+def make_key() -> bytes:
+    """The secret, made now if there is none. Processes may race to make it."""
+    path = key_file()
+    if (key := read_key()) is not None:
+        return key
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent)
+        try:
+            with open(handle, "w") as file:
+                file.write(secrets.token_hex(32) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            with contextlib.suppress(FileExistsError):
+                os.link(name, path)
+        finally:
+            Path(name).unlink()
+    except OSError as error:
+        raise StoreReadOnly(
+            f"the key file {path} cannot be written ({error.strerror}); nothing was changed. "
+            "Set SCROLL_KEY_FILE to a file of your own, outside the store."
+        ) from error
+    if (key := read_key()) is None:
+        raise StoreReadOnly(f"the key file {path} cannot be read. Mend or remove it; nothing was changed.")
+    return key
+
+
+def keyed_hash(key: bytes, text: str) -> str:
+    """40 hex digits that only somebody with the key can connect to the text."""
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()[:40]
+
+
+# the master key -----------------------------------------------------------------------------------------
 
 
 class MasterKey(msgspec.Struct, frozen=True):
@@ -71,7 +128,7 @@ def master_key(given: bytes | str | Path | None = None) -> MasterKey:
 
 def default_file() -> Path:
     """Where the master key lies when nothing names another place."""
-    return secret.key_file().with_name("master.key")
+    return key_file().with_name("master.key")
 
 
 def write_key_file(path: Path, keys: Sequence[bytes], *, replace: bool = False) -> None:
@@ -174,7 +231,7 @@ def unwrap(key: bytes, wrapped: bytes, bound_to: str) -> bytes | None:
 def keyring_folder() -> Path:
     """Where key rings lie: outside every store."""
     named = os.environ.get("SCROLL_KEYRING")
-    return Path(named) if named else secret.key_file().with_name("keys")
+    return Path(named) if named else key_file().with_name("keys")
 
 
 class KeyRing:

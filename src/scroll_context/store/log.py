@@ -8,7 +8,6 @@ open session come through its journal (journal.py). Imports and merges append he
 also write rows themselves, each under the write lock or into a file of its own.
 """
 
-import datetime as dt
 import sqlite3
 import threading
 import time
@@ -24,6 +23,7 @@ from scroll_context.store import lease, schema
 from scroll_context.store.lease import AnyLease, Holder
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.rows import Row, event_from_row, prepare, put_again
+from scroll_context.store.schema import utc_now
 from scroll_context.store.writer import FileWriter, StoreLimits, Writer, Written
 
 Values = Sequence[Any] | Mapping[str, Any]  # for ? and for :name; ?1 is refused by newer versions of sqlite3
@@ -420,11 +420,6 @@ class EventLog:
                 raise schema.closed(self.path, "read")
             self._readers.append(reader)
         return reader
-
-
-def utc_now() -> str:
-    """The time as the log writes it: ISO-8601, UTC, microseconds."""
-    return dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")
 
 
 def conditions(

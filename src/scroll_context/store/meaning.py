@@ -22,7 +22,7 @@ from scroll_context.errors import BadInput, ScrollError
 from scroll_context.events import EVERYTHING, Event, Grant
 from scroll_context.store.log import EventLog, conditions
 from scroll_context.store.schema import private_folder, try_lock
-from scroll_context.text.prose import body
+from scroll_context.text.words import body
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,7 +9,7 @@ Nearly every text holds none. So all shapes are first looked for at once, loosel
 with a suspect is gone through shape by shape.
 
 A marker stands in the place of a secret: its kind and a fingerprint, keyed with a secret that lies outside the store
-(secret.py). Equal secrets have equal fingerprints, and nothing can be recovered from one.
+(keys.py). Equal secrets have equal fingerprints, and nothing can be recovered from one.
 """
 
 import functools
@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from scroll_context.errors import PayloadDamaged, PayloadMissing
 from scroll_context.events import Draft, Progress
-from scroll_context.store import secret
+from scroll_context.store.keys import keyed_hash, make_key
 from scroll_context.store.log import EventLog
 
 _KEY_BLOCK = re.compile(
@@ -159,7 +159,7 @@ class Redactor:
     """Replaces secrets in texts and drafts. Give one to a journal, or to an import."""
 
     def __init__(self) -> None:
-        self._key = secret.make_key()
+        self._key = make_key()
         self.replaced: Counter[str] = Counter()  # how many secrets of each kind so far
 
     def text(self, text: str) -> str:
@@ -174,7 +174,7 @@ class Redactor:
         return f"[redacted {kind} {self.fingerprint(value)}]"
 
     def fingerprint(self, value: str) -> str:
-        return secret.keyed_hash(self._key, value)[:12]
+        return keyed_hash(self._key, value)[:12]
 
     def draft(self, draft: Draft) -> Draft:
         """The draft with every secret in its texts replaced."""

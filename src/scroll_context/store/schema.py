@@ -8,6 +8,7 @@ readers of the file.
 """
 
 import contextlib
+import datetime as dt
 import fcntl
 import logging
 import os
@@ -384,3 +385,8 @@ def try_lock(handle: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def utc_now() -> str:
+    """The time as the log writes it: ISO-8601, UTC, microseconds."""
+    return dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")

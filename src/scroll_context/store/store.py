@@ -29,8 +29,7 @@ from scroll_context.store.sql import GuardedSql, SqlLimits
 from scroll_context.store.writer import StoreLimits
 
 if TYPE_CHECKING:  # what only encrypted stores need
-    from scroll_context.store.encrypted import Key
-    from scroll_context.store.encryption import DestroyReport
+    from scroll_context.store.encryption import DestroyReport, Key
 
 
 class Stats(msgspec.Struct, frozen=True):

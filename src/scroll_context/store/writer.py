@@ -17,8 +17,9 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from scroll_context.errors import ScrollError, StoreDamaged, StoreFull, StoreLocked, StoreReadOnly
-from scroll_context.store import schema, secret
+from scroll_context.store import schema
 from scroll_context.store.chain import GENESIS, link
+from scroll_context.store.keys import key_file, keyed_hash, make_key, read_key
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.rows import Row
 
@@ -183,7 +184,7 @@ def head_of(database: sqlite3.Connection, path: Path) -> tuple[int, bytes]:
 
 def erased_key(source_key: str | None) -> str | None:
     """What an erased event keeps of its source key: enough to recognise it when it is imported again."""
-    return source_key and ERASED_KEY + secret.keyed_hash(secret.make_key(), source_key)
+    return source_key and ERASED_KEY + keyed_hash(make_key(), source_key)
 
 
 def _known_sources(database: sqlite3.Connection, rows: list[Row]) -> dict[str, int]:
@@ -206,9 +207,9 @@ def _erased_sources(database: sqlite3.Connection, keys: list[str]) -> dict[str, 
     bounds = [ERASED_KEY, ERASED_KEY + "g"]
     if not database.execute(f"SELECT 1 FROM event WHERE {erased} LIMIT 1", bounds).fetchone():
         return {}
-    if (key := secret.read_key()) is None:
-        _logger.warning("no key in %s: events that were erased are not recognised when imported", secret.key_file())
+    if (key := read_key()) is None:
+        _logger.warning("no key in %s: events that were erased are not recognised when imported", key_file())
         return {}
-    hashed = {ERASED_KEY + secret.keyed_hash(key, one): one for one in keys}
+    hashed = {ERASED_KEY + keyed_hash(key, one): one for one in keys}
     known = database.execute(f"SELECT source_key, seq FROM event WHERE {erased}", bounds)
     return {hashed[one]: seq for one, seq in known if one in hashed}

@@ -27,10 +27,10 @@ from scroll_context.store.store import Store
 from scroll_context.surface.arguments import bounds, filters_of, iso, whole_number
 from scroll_context.text.dates import misdated
 from scroll_context.text.gist import gist
-from scroll_context.text.prose import body, clip
 from scroll_context.text.similar import Folder, Wordings, content_stems
 from scroll_context.text.stance import INSTRUCTION, stance, stances, standing
 from scroll_context.text.terms import TermTable, distinctive, title
+from scroll_context.text.words import body, clip
 
 MOST_MATCHES = 1_000  # rows of one grep
 MOST_WIDTH = 2_000  # characters to each side of a match

@@ -13,9 +13,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from scroll_context.text.prose import body, clip, prose, sentences
 from scroll_context.text.similar import Folder
-from scroll_context.text.words import STOP_WORDS, stem, words
+from scroll_context.text.words import STOP_WORDS, body, clip, prose, sentences, stem, words
 
 READ = 8_000  # characters of a turn that are looked at
 SENTENCE = 240  # characters of a sentence at most

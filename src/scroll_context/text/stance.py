@@ -11,8 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 
-from scroll_context.text.prose import body, clip, prose, sentences
-from scroll_context.text.words import stem, words
+from scroll_context.text.words import body, clip, prose, sentences, stem, words
 
 INSTRUCTION = 2
 PREFERENCE = 1

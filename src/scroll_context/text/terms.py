@@ -5,7 +5,7 @@ user's turns it occurs: in the session, in everything else, and in the neighbour
 ratio). The first terms of a session set it apart from all others; the rest set it apart from its neighbours, which
 tend to share a subject. Counting is incremental: a session is counted once, and when it is closed only its `KEPT`
 most frequent terms stay in memory. Everything is a pure function of the turns in their order. Counts are kept on disk
-(session/earlier.py): what changes them needs a new NOTES_VERSION there.
+(session/history.py): what changes them needs a new NOTES_VERSION there.
 """
 
 import math
@@ -17,8 +17,7 @@ from heapq import heapify, heappop
 
 import msgspec
 
-from scroll_context.text.prose import body, clip, prose, sentences
-from scroll_context.text.words import STOP_WORDS, WORD, stem, words
+from scroll_context.text.words import STOP_WORDS, WORD, body, clip, prose, sentences, stem, words
 
 KEPT = 300  # terms of a session that are counted on after it is closed
 LONGEST = 3  # words of a term

@@ -1,4 +1,7 @@
-"""Words: how text is cut into them, which of them carry no subject, and what the forms of one share.
+"""How text is cut: into running text, sentences and words; which words carry no subject, and what their forms share.
+
+Importers put a tag before a message (`[Session 3 | 2024-07-05] user: …`); people paste code, formulas, links and
+quotations. `body` takes the tag away, `prose` blanks what is not running text, and `sentences` cuts the rest.
 
 The stemmer is a light one of our own: it joins plurals, participles and gerunds with their word, and leaves apart
 what a full stemmer would join wrongly (integral and integrate, transformer and transformation). What is made of stems
@@ -6,6 +9,7 @@ here is shown to models and recorded, so it must not change with the version of 
 """
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 
 WORD = re.compile(r"[^\W_]+(?:[-'’.+#][^\W_]+)*(?:\+\+|#)?")
@@ -85,3 +89,72 @@ def words_of(query: str) -> re.Pattern[str]:
     words = [word for word in re.findall(r"\w+", query) if word not in ("AND", "OR", "NOT")]
     stems = [re.escape(word if len(word) < 5 else word[: max(4, len(word) - 2)]) for word in words]
     return re.compile(rf"\b(?:{'|'.join(stems)})\w*" if stems else r"(?!)", re.IGNORECASE)
+
+
+# running text -------------------------------------------------------------------------------------------
+
+_TAG = re.compile(r"\s*\[[^\]\n]{1,120}\] ?(?:user|assistant|system|tool|human|ai)\s?: ?", re.IGNORECASE)
+_FENCED = re.compile(r"(```|~~~).*?(?:\1|\Z)", re.DOTALL)
+_BLOCK_MATHS = re.compile(r"\$\$.*?(?:\$\$|\Z)|\\\[.*?(?:\\\]|\Z)|\\\(.*?\\\)", re.DOTALL)
+_INLINE = re.compile(r"`[^`\n]*`|\$[^$\n]{1,200}\$")
+_LINK = re.compile(r"(?:https?://|www\.)\S+|\b[\w.+-]+@[\w-]+\.\w+|(?<!\w)(?:~?/|[A-Za-z]:\\)[\w.-]+(?:[/\\][\w.-]+)+")
+_QUOTED_LINE = re.compile(r"^[ \t]*>.*$", re.MULTILINE)
+_END = re.compile(r"[.!?…]+[\"'”’)\]]*(?=\s|\Z)|[。！？]+|\n\s*")
+_ABBREVIATION = re.compile(r"(?:\b(?:e\.g|i\.e|etc|vs|cf|mr|mrs|ms|dr|prof|st|no|approx|fig|eq)|\b[A-Za-z])\Z", re.I)
+_BULLET = re.compile(r"(?:[-*•–·]|\(?\d{1,3}[.)]|#{1,6})\s+")
+
+
+def body(text: str) -> str:
+    """A message without the tag that an importer put before it."""
+    if "[" in text[:10] and (tag := _TAG.match(text)):
+        return text[tag.end() :]
+    return text
+
+
+def prose(text: str) -> str:
+    """Text without code, formulas, links and quoted lines; a full stop stands where a block was."""
+    if "```" in text or "~~~" in text:
+        text = _FENCED.sub("\n", text)
+    if "$" in text or "\\" in text:
+        text = _BLOCK_MATHS.sub(" . ", text)
+    if "`" in text or "$" in text:
+        text = _INLINE.sub(" . ", text)
+    if "/" in text or "\\" in text or "www." in text or "@" in text:
+        text = _LINK.sub(" . ", text)
+    return _QUOTED_LINE.sub("", text) if ">" in text else text
+
+
+def sentences(text: str) -> Iterator[str]:
+    """The sentences of a text, each with its last mark, bullets and surrounding space taken away.
+
+    A line end ends a sentence; a dot inside a number, a name or a common abbreviation does not.
+    """
+    start = 0
+    for end in _END.finditer(text):
+        if (
+            text[end.start()] == "."
+            and end[0] == "."
+            and _ABBREVIATION.search(text, max(start, end.start() - 8), end.start())
+        ):
+            continue
+        if sentence := _trimmed(text[start : end.end()]):
+            yield sentence
+        start = end.end()
+    if sentence := _trimmed(text[start:]):
+        yield sentence
+
+
+def clip(text: str, chars: int) -> str:
+    """Text on one line, cut at a word where it is longer than so many characters."""
+    text = " ".join(text.split())
+    if len(text) <= chars:
+        return text
+    cut = text.rfind(" ", max(0, chars - 20), chars)
+    return text[: cut if cut > 0 else chars - 1].rstrip(" ,;:.-") + "…"
+
+
+def _trimmed(sentence: str) -> str:
+    sentence = sentence.strip()
+    while bullet := _BULLET.match(sentence):
+        sentence = sentence[bullet.end() :]
+    return sentence

@@ -164,7 +164,7 @@ def _plan(_: int, plan: bytes) -> EvictionPlan:
 def _pieces(seen: Seen) -> list[tuple[tuple[SentPiece, ...], tuple[int, ...]]]:
     """For each message of a request: the pieces that it is made of, and the addresses of its calls.
 
-    The order is that of view/render.py: system prompt, index, entries; user messages that follow each other are one.
+    The order is that of view/working.py: system prompt, index, entries; user messages that follow each other are one.
     A message that is not the sum of its pieces is one piece, without an address.
     """
     context, rendered = seen.context, seen.rendered

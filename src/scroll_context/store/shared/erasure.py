@@ -18,8 +18,9 @@ import msgspec
 from scroll_context.events import STORE_SESSION
 from scroll_context.store.chain import body_of
 from scroll_context.store.erase import PURGE, REPLACE, add_chores, blanked, erasure_draft, rewriting
-from scroll_context.store.log import PAGE, utc_now
+from scroll_context.store.log import PAGE
 from scroll_context.store.rows import prepare
+from scroll_context.store.schema import utc_now
 from scroll_context.store.shared.collect import collect
 from scroll_context.store.shared.objects import SharedPayloads
 from scroll_context.store.shared.server import Server

@@ -13,8 +13,9 @@ from typing import Any
 
 from scroll_context.errors import NotAStore, StoreUnreachable
 from scroll_context.store.lease import AnyLease, Holder
-from scroll_context.store.log import EventLog, Values, utc_now
+from scroll_context.store.log import EventLog, Values
 from scroll_context.store.payloads import PayloadStore
+from scroll_context.store.schema import utc_now
 from scroll_context.store.shared import admin
 from scroll_context.store.shared.address import Address
 from scroll_context.store.shared.erasure import erase_on_server, purge, purged_until

@@ -19,9 +19,11 @@ from scroll_context.errors import BadInput, StoreDamaged
 from scroll_context.events import STORE_SESSION, Draft, Kind, Progress
 from scroll_context.store.chain import body_of
 from scroll_context.store.erase import chain_anew, rewriting
-from scroll_context.store.log import EventLog, utc_now
+from scroll_context.store.integrity import verify
+from scroll_context.store.log import EventLog
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.rows import prepare, whole
+from scroll_context.store.schema import utc_now
 from scroll_context.store.shared.address import Address
 from scroll_context.store.shared.arrays import Bytes, Texts
 from scroll_context.store.shared.log import open_shared
@@ -29,7 +31,6 @@ from scroll_context.store.shared.objects import SharedPayloads
 from scroll_context.store.shared.replica import columns
 from scroll_context.store.shared.server import Server
 from scroll_context.store.transfer import BackupReport, backup
-from scroll_context.store.verify import verify
 from scroll_context.store.writer import ERASED_KEY, INSERT, head_of
 
 _ROWS = 1_000  # events of one call,
