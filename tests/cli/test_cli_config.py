@@ -158,7 +158,7 @@ def test_completion_of_a_store_that_is_not_there_is_silent(here: Path) -> None:
 
 
 def test_an_untrusted_file_cannot_send_the_history_to_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from scroll_context.cli.config import NAME, default_map
+    from scroll_context.cli.app import NAME, default_map
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / NAME).write_text('store = "postgresql://somebody@example.org/db?store=x&payloads=s3://b/p"\n')

@@ -11,7 +11,7 @@ import pytest
 from samples import SAMPLES, claude_code, markdown, messages, table, whatsapp
 
 from scroll_context.errors import BadInput, UnreadableMessages
-from scroll_context.importers import archive, import_file
+from scroll_context.importers import import_file, sources
 from scroll_context.store.store import Store
 
 
@@ -73,8 +73,8 @@ def test_names_in_an_archive_lead_nowhere_else(store: Store, tmp_path: Path, mon
 
 
 def test_archives_are_bounded(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "MAX_BYTES", 1 << 20)
-    monkeypatch.setattr(archive, "MAX_ENTRIES", 10)
+    monkeypatch.setattr(sources, "MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(sources, "MAX_ENTRIES", 10)
     bomb = b" " * (3 << 20)
     (tmp_path / "bomb.jsonl.gz").write_bytes(gzip.compress(bomb))
     many: dict[str, bytes | Path] = {f"{n}.json": b"[]" for n in range(11)}

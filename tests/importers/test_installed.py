@@ -12,8 +12,7 @@ import pytest
 from samples import SAMPLES, answered, asked, claude_code
 
 from scroll_context.importers import ImportReport
-from scroll_context.importers.installed import capture_all, installed
-from scroll_context.importers.watch import watch
+from scroll_context.importers.capture import capture_all, installed, watch
 from scroll_context.store.store import Store
 
 LINUX = {

@@ -15,7 +15,8 @@ from scroll_context.store.store import Store
 pytest.importorskip("uvicorn", reason="the web extra is not installed")
 pytest.importorskip("starlette", reason="the web extra is not installed")
 
-from scroll_context.web.app import Inspector, hosts_of, server
+from scroll_context.web.app import Inspector
+from scroll_context.web.server import hosts_of, server
 
 TOKEN = "correct-horse"
 

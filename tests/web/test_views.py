@@ -20,8 +20,7 @@ from scroll_context.session.environment import NamespaceChange, folded
 from scroll_context.session.explain import Past, explain
 from scroll_context.store.journal import Journal
 from scroll_context.store.store import Store
-from scroll_context.web.pressure import COLUMNS, Asked, Pressure, chart
-from scroll_context.web.variables import Namespaces
+from scroll_context.web.charts import COLUMNS, Asked, Namespaces, Pressure, chart
 
 SESSION = "trip-4-september"
 

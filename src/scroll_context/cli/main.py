@@ -17,7 +17,7 @@ GROUP = "scroll_context.commands"
 COMMANDS = {  # name: (module and object, the first line of its help)
     "import": ("scroll_context.cli.importing:import_", "Add messages to a store; creates the store if there is none."),
     "watch": (
-        "scroll_context.cli.watching:watch",
+        "scroll_context.cli.importing:watch",
         "Follow the histories of coding assistants as they grow.",
     ),
     "search": ("scroll_context.cli.reading:search", "Find events by their words, best first."),
@@ -37,10 +37,10 @@ COMMANDS = {  # name: (module and object, the first line of its help)
     "retention": ("scroll_context.cli.forgetting:retention", "Erase what was recorded long ago."),
     "scan": ("scroll_context.cli.forgetting:scan", "Find keys, tokens and private keys in what was recorded."),
     "encrypt": (
-        "scroll_context.cli.encryption:encrypt",
+        "scroll_context.cli.forgetting:encrypt",
         "Encrypt the payloads and saved variables of a store.",
     ),
-    "key": ("scroll_context.cli.encryption:key", "Show, rotate, destroy or replace the keys of an encrypted store."),
+    "key": ("scroll_context.cli.forgetting:key", "Show, rotate, destroy or replace the keys of an encrypted store."),
     "upgrade": ("scroll_context.cli.upkeep:upgrade", "Bring the log file to the newest format."),
     "backup": ("scroll_context.cli.upkeep:backup", "Copy the store to a new folder."),
     "export": ("scroll_context.cli.upkeep:export", "Write everything as JSON Lines: events, hashes and payloads."),
@@ -60,20 +60,20 @@ COMMANDS = {  # name: (module and object, the first line of its help)
         "scroll_context.cli.history:trajectory",
         "Show the steps of a session: reasoning, action, observation.",
     ),
-    "trust": ("scroll_context.cli.config:trust", "Let a configuration file choose models, tools and reach."),
+    "trust": ("scroll_context.cli.app:trust", "Let a configuration file choose models, tools and reach."),
     "completion": ("scroll_context.cli.app:completion", "Print the completion script for a shell."),
-    "admin": ("scroll_context.cli.admin:admin", "Set up a store on Postgres that many hosts share."),
-    "mcp": ("scroll_context.cli.mcp:mcp", "Serve the store to a coding assistant over MCP."),
+    "admin": ("scroll_context.cli.shared:admin", "Set up a store on Postgres that many hosts share."),
+    "mcp": ("scroll_context.cli.doors:mcp", "Serve the store to a coding assistant over MCP."),
     "serve": (
-        "scroll_context.cli.serve:serve",
+        "scroll_context.cli.doors:serve",
         "See a store in the browser, and what the model saw.",
     ),
-    "install": ("scroll_context.cli.install:install", "Connect a coding assistant: its hooks and its MCP server."),
+    "install": ("scroll_context.cli.doors:install", "Connect a coding assistant: its hooks and its MCP server."),
     "uninstall": (
-        "scroll_context.cli.install:uninstall",
+        "scroll_context.cli.doors:uninstall",
         "Take what `scroll install` wrote out of an assistant again.",
     ),
-    "hook": ("scroll_context.cli.install:hook", "Handle one event of a coding assistant, which calls this."),
+    "hook": ("scroll_context.cli.doors:hook", "Handle one event of a coding assistant, which calls this."),
     "demo": ("scroll_context.cli.demo:demo", "See an agent work in a window far too small for it."),
 }
 

@@ -1,4 +1,4 @@
-"""Commands for stores that many hosts share: push, pull, and what `scroll doctor URL` shows."""
+"""Commands for stores that many hosts share: push, pull, admin, and what `scroll doctor URL` shows."""
 
 from pathlib import Path
 
@@ -78,3 +78,139 @@ def examine(url: str, as_json: bool) -> None:
             echo(f"{'ok' if one.ok else 'NO':<4}{one.name:<12}{one.text}")
     if not all(one.ok for one in found):
         raise click.exceptions.Exit(1)
+
+
+# admin: what the owner of the database does -----------------------------------------------------------------
+
+owned_url_argument = click.argument("url", metavar="URL", envvar="SCROLL_ADMIN_URL")
+
+
+@click.group()
+def admin() -> None:
+    """Set up a store on Postgres that many hosts share.
+
+    URL is postgresql://USER@HOST/DATABASE?store=NAME, as the owner of the database; docs/SHARED.md has the rest. The
+    password comes from PGPASSWORD or ~/.pgpass rather than from the command line.
+
+    \b
+    Examples:
+      scroll admin init 'postgresql://owner@db.example/agents?store=main&payloads=s3://bucket/scroll'
+      scroll admin grant 'postgresql://owner@db.example/agents?store=main' agent_hosts
+    """
+
+
+@admin.command("init", cls=Command)
+@owned_url_argument
+@click.option("--max-bytes", type=click.IntRange(min=1), metavar="N", help="How many bytes of events it may hold.")
+@json_option
+def init(url: str, max_bytes: int | None, as_json: bool) -> None:
+    """Make a store; what exists already is left as it is.
+
+    \b
+    Example:
+      scroll admin init 'postgresql://owner@db.example/agents?store=main&payloads=s3://bucket/scroll'
+    """
+    from scroll_context.store.shared import address, admin
+
+    where = address.parse(url)
+    made = admin.init(where, max_bytes=max_bytes)
+    if as_json:
+        print_document({"store": where.store, "made": made, "schema": admin.newest()})
+    else:
+        echo(f"{'made' if made else 'there is already'} a store {where.store!r} at {where}")
+
+
+@admin.command("grant", cls=Command)
+@owned_url_argument
+@click.argument("role")
+@click.option("--read-only", is_flag=True, help="It may read, and not append.")
+@click.option("--erase", is_flag=True, help="It may also erase events.")
+@click.option("--revoke", is_flag=True, help="It may nothing any more; copies that it has stay where they are.")
+@json_option
+def grant(url: str, role: str, read_only: bool, erase: bool, revoke: bool, as_json: bool) -> None:
+    """Let a role of the server use a store; what it could do there before is replaced.
+
+    \b
+    Examples:
+      scroll admin grant 'postgresql://owner@db.example/agents?store=main' agent_hosts
+      scroll admin grant 'postgresql://owner@db.example/agents?store=main' analyst --read-only
+    """
+    from scroll_context.store.shared import address, admin
+
+    where = address.parse(url)
+    if revoke:
+        admin.revoke(where, role)
+        rights = []
+    else:
+        admin.grant(where, role, can_append=not read_only, can_erase=erase)
+        rights = ["read", *([] if read_only else ["append"]), *(["erase"] if erase else [])]
+    if as_json:
+        print_document({"store": where.store, "role": role, "rights": rights})
+    else:
+        echo(f"{role} may {', '.join(rights) or 'nothing'} in {where.store!r}")
+
+
+@admin.command("migrate", cls=Command)
+@owned_url_argument
+@json_option
+def migrate(url: str, as_json: bool) -> None:
+    """Bring the tables and functions on a server up to this version of Scroll.
+
+    \b
+    Example:
+      scroll admin migrate 'postgresql://owner@db.example/agents?store=main'
+    """
+    from scroll_context.store.shared import address, admin
+
+    applied = admin.migrate(address.parse(url))
+    if as_json:
+        print_document({"applied": applied, "schema": admin.newest()})
+    else:
+        echo(f"applied {len(applied)} steps; the schema is at {admin.newest()}")
+
+
+@admin.command("snapshot", cls=Command)
+@owned_url_argument
+@json_option
+def snapshot(url: str, as_json: bool) -> None:
+    """Put a copy of this host's replica into the object store, for new hosts to start from.
+
+    The replica catches up first, and so does its search index. The newest two snapshots are kept.
+
+    \b
+    Example:
+      scroll admin snapshot 'postgresql://scroll@db.example/agents?store=main'
+    """
+    from scroll_context.store.shared.snapshots import take_of
+
+    with progress("copying") as bar:
+        made = take_of(url, bar)
+    if as_json:
+        print_document({"seq": made.seq, "bytes": made.bytes, "key": made.key} if made else {})
+    else:
+        echo(f"{made.seq:,} events, {made.bytes:,} bytes, as {made.key}" if made else "the store is empty")
+
+
+@admin.command("collect", cls=Command)
+@owned_url_argument
+@click.option("--grace", type=click.FloatRange(min=0), metavar="SECONDS", default=3600.0, show_default=True,
+              help="How long an object may wait for its event.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Delete nothing; say what would be.")
+@json_option
+def collect(url: str, grace: float, dry_run: bool, as_json: bool) -> None:
+    """Delete objects that no event names: of processes that were killed, and of erased events.
+
+    Hosts may go on writing meanwhile: no event loses its payload.
+
+    \b
+    Example:
+      scroll admin collect 'postgresql://owner@db.example/agents?store=main'
+    """
+    from scroll_context.store.shared.collect import collect_at
+
+    report = collect_at(url, grace=grace, dry_run=dry_run)
+    if as_json:
+        print_document(report)
+    else:
+        would = "would be " if dry_run else ""
+        echo(f"{report.objects:,} objects looked at; {report.deleted:,} {would}deleted, {report.bytes:,} bytes")

@@ -7,8 +7,8 @@
     capture(store, transcript)  # what a transcript has had added since the last time
 
 `sources` finds the files that a path stands for, `formats` names the format of each and holds the table of readers
-(`transcripts`, `databases`, `chats`, `documents`, `json_files`), `shapes` and `messages` turn one message into drafts,
-`run` appends them, and `capture` follows histories that grow.
+(`transcripts`, `databases`, `chats`, `text_files`), `shapes` and `messages` turn one message into drafts, `run` appends
+them, and `capture` follows histories that grow.
 """
 
 from scroll_context.importers.capture import capture

@@ -1,4 +1,4 @@
-"""Capturing growing transcripts: each run reads what was added since the last one and appends it.
+"""Histories of assistants that grow: where they are on this machine, reading what is new in one, and following them.
 
 How far a file was read is kept in a small file of the store's `captured` folder. It is only a shortcut: events are
 recognised by the ids of the source, so a lost or old position costs time and doubles nothing. A position counts only if
@@ -6,22 +6,26 @@ the bytes before it are the ones that were read, and if the log still has the ne
 that was written anew, or a store that was restored from a backup, is read from its beginning.
 
 A run waits for others a short while at most. What it leaves, the next run finds: a position moves only when everything
-before it is in the log. So does a killed run. Lines that cannot be read are reported once and passed over, since nobody
-can mend a transcript that is being written.
+before it is in the log. The same holds for a run that was killed, and for a watcher. Lines that cannot be read are
+reported once and passed over, since a transcript that is being written cannot be mended.
 """
 
 import contextlib
+import datetime as dt
 import hashlib
+import logging
 import os
+import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
-from scroll_context.errors import BadInput, SessionBusy, StoreLocked
-from scroll_context.events import IMPORTED
+from scroll_context.errors import BadInput, ScrollError, SessionBusy, StoreLocked
+from scroll_context.events import IMPORTED, Progress
 from scroll_context.importers.databases import READERS as DATABASES
 from scroll_context.importers.formats import Renamed, detect, is_one_value, read_on
 from scroll_context.importers.messages import Fault, Format, Imported
@@ -39,6 +43,8 @@ from scroll_context.importers.sources import Part, Source, subagent_files
 from scroll_context.importers.text_files import Position
 from scroll_context.store.redact import Redactor
 from scroll_context.store.store import Store
+
+_logger = logging.getLogger("scroll_context.importers")
 
 FOLDER = "captured"  # in a store
 WAIT = 0.1  # seconds that a capture waits for a lease
@@ -248,3 +254,159 @@ def _tail(path: Path, offset: int) -> str:
     with path.open("rb") as file:
         file.seek(start := max(0, offset - _TAIL))
         return hashlib.sha256(file.read(offset - start)).hexdigest()[:32]
+
+
+# the assistants on this machine ---------------------------------------------------------------------------
+
+
+class InstalledHistory(msgspec.Struct, frozen=True):
+    """What one assistant has kept on this machine."""
+
+    assistant: str
+    folder: str
+    files: tuple[str, ...]  # the oldest first, by the time of the last change
+    bytes: int
+    first: str  # dates of the oldest and the newest change
+    last: str
+
+
+def places(
+    home: Path | None = None, environ: Mapping[str, str] = os.environ, platform: str = sys.platform
+) -> list[tuple[str, Path, tuple[str, ...]]]:
+    """The name of each assistant, the folder in which it keeps its history, and patterns of the files.
+
+    Environment variables that the assistants themselves obey are obeyed here too.
+    """
+    home = home or Path.home()
+
+    def folder(variable: str, *default: str) -> Path:
+        return Path(environ[variable]) if environ.get(variable) else home.joinpath(*default)
+
+    if platform == "win32":
+        settings = folder("APPDATA", "AppData", "Roaming")
+    elif platform == "darwin":
+        settings = home / "Library" / "Application Support"
+    else:
+        settings = folder("XDG_CONFIG_HOME", ".config")
+    gemini = Path(environ["GEMINI_CLI_HOME"]) if environ.get("GEMINI_CLI_HOME") else home
+    return [
+        ("Claude Code", folder("CLAUDE_CONFIG_DIR", ".claude") / "projects", ("*/*.jsonl",)),
+        ("Codex", folder("CODEX_HOME", ".codex"),
+         ("sessions/**/rollout-*.jsonl", "archived_sessions/**/rollout-*.jsonl")),
+        ("Gemini CLI", gemini / ".gemini" / "tmp", ("*/chats/**/*.json", "*/chats/**/*.jsonl")),
+        ("opencode", folder("XDG_DATA_HOME", ".local", "share") / "opencode", ("opencode*.db",)),
+        ("Cursor", settings / "Cursor" / "User", ("globalStorage/state.vscdb", "workspaceStorage/*/state.vscdb")),
+        ("Cursor agent", folder("CURSOR_CONFIG_DIR", ".cursor") / "projects", ("*/agent-transcripts/**/*.jsonl",)),
+        ("QwenPaw", folder("QWENPAW_WORKING_DIR", ".qwenpaw"), ("**/history.db",)),
+    ]  # fmt: skip
+
+
+def installed(
+    home: Path | None = None, environ: Mapping[str, str] = os.environ, platform: str = sys.platform
+) -> list[InstalledHistory]:
+    """The assistants that have kept something here. No file is opened: names, sizes and times are enough."""
+    found = (_history(*place) for place in places(home, environ, platform))
+    return [history for history in found if history.files]
+
+
+def _history(assistant: str, folder: Path, patterns: tuple[str, ...]) -> InstalledHistory:
+    files = []
+    for path in {path for pattern in patterns for path in folder.glob(pattern)}:
+        try:
+            status = path.stat()
+        except OSError:  # it has just been removed
+            continue
+        if path.is_file() and status.st_size:
+            files.append((status.st_mtime, str(path), status.st_size))
+    files.sort()
+    days = [dt.datetime.fromtimestamp(time, dt.UTC).date().isoformat() for time, _, _ in (*files[:1], *files[-1:])]
+    return InstalledHistory(
+        assistant=assistant, folder=str(folder), files=tuple(path for _, path, _ in files),
+        bytes=sum(size for _, _, size in files), first=days[0] if days else "", last=days[-1] if days else "",
+    )  # fmt: skip
+
+
+def capture_all(
+    store: Store,
+    files: Iterable[str],
+    *,
+    redact: bool = True,
+    wait: float = 0.1,
+    progress: Progress | None = None,
+    told: Callable[[ImportReport], None] | None = None,
+) -> None:
+    """Capture each file, and tell of it. What is wrong with one file does not keep the others from being read."""
+    sizes = [(path, Path(path).stat().st_size if Path(path).exists() else 0) for path in files]
+    done, total = 0, sum(size for _, size in sizes)
+    for path, size in sizes:
+        if progress:
+            progress(done, total)
+        try:
+            report = capture(store, path, wait=wait, redact=redact)
+        except ScrollError as error:
+            report = ImportReport(file=path, error=str(error))
+        if told:
+            told(report)
+        done += size
+
+
+# following --------------------------------------------------------------------------------------------------
+
+EVERY = 2.0  # seconds between two looks
+Listing = Callable[[], list[str]]
+"""Which files there are to follow; asked at each look, since sessions begin."""
+
+
+def watch(
+    store: Store,
+    listing: Listing,
+    *,
+    stop: threading.Event,
+    told: Callable[[ImportReport], None],
+    folders: list[Path] | None = None,
+    every: float = EVERY,
+    redact: bool = True,
+) -> None:
+    """Capture what changes until `stop` is set.
+
+    With `folders`, the system reports changes in them where `watchfiles` is installed (`scroll-context[watch]`);
+    otherwise, and from time to time in any case, the files are looked at. A file that a capture left, since another
+    process was writing, is tried again then.
+    """
+    seen: dict[str, str] = {}
+
+    def tell(report: ImportReport) -> None:
+        if report.left or report.error:
+            seen.pop(report.file, None)  # look again
+        told(report)
+
+    for _ in _moments(folders or [], every, stop):
+        changed = []
+        for path in listing():
+            stamp = " ".join(map(file_stamp, (Path(path), *subagent_files(Path(path)))))
+            if seen.get(path) != stamp:
+                seen[path] = stamp
+                changed.append(path)
+        capture_all(store, changed, redact=redact, told=tell)
+
+
+def _moments(folders: list[Path], every: float, stop: threading.Event) -> Iterator[None]:
+    """When to look: at once, then at each change of the folders, and in any case every so many seconds."""
+    yield
+    there = [folder for folder in folders if folder.is_dir()]
+    try:
+        import watchfiles
+    except ImportError:
+        there = []
+    if there and not stop.is_set():
+        every_ms = int(every * 1000)
+        try:
+            for _ in watchfiles.watch(
+                *there, watch_filter=None, stop_event=stop, rust_timeout=every_ms, yield_on_timeout=True, debounce=500
+            ):
+                yield
+            return
+        except (OSError, RuntimeError) as error:  # as many folders are watched as the system allows
+            _logger.warning("the system does not report changes (%s): files are looked at instead", error)
+    while not stop.wait(every):
+        yield

@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from scroll_context.errors import BadInput
-from scroll_context.importers import chats, databases, documents, fields, json_files, transcripts
+from scroll_context.importers import chats, databases, fields, text_files, transcripts
 from scroll_context.importers.messages import (
     Fault,
     Format,
@@ -84,7 +84,7 @@ def _text_format(lines: list[str], suffix: str) -> Format | None:
         return Format.WHATSAPP
     if re.match(r'[\[{]\s*(?:$|["{\[])', lines[0]):
         return None
-    if suffix in (".csv", ".tsv") or (suffix in ("", ".txt") and documents.columns_of(lines[0])):
+    if suffix in (".csv", ".tsv") or (suffix in ("", ".txt") and chats.columns_of(lines[0])):
         return Format.CSV
     if suffix in (".md", ".markdown", ".mdx"):
         return Format.MARKDOWN
@@ -140,13 +140,13 @@ def _by_value(values: Iterator[Found | Fault], read: Callable[[Found], Iterator[
 
 
 def _chatgpt(path: Path, labels: Labels) -> Iterator[Found | Fault]:
-    return _by_value(json_files.conversations(path, labels), chats.chatgpt)
+    return _by_value(text_files.conversations(path, labels), chats.chatgpt)
 
 
 def _transcript(layout: Format) -> "Callable[[Path, Labels], Iterator[Found | Fault]]":
     def read_lines(path: Path, labels: Labels) -> Iterator[Found | Fault]:
         is_document = layout is Format.GEMINI and is_one_value(path)
-        values = json_files.whole_value(path, labels) if is_document else whole_lines(path, labels)
+        values = text_files.whole_value(path, labels) if is_document else whole_lines(path, labels)
         return _by_value(values, transcripts.line_reader(layout, path, {}))
 
     return read_lines
@@ -173,8 +173,8 @@ def _cursor_agent(path: Path, labels: Labels) -> Iterator[Found | Fault]:
 
 
 _READERS: dict[Format, Callable[[Path, Labels], Iterator[Found | Fault]]] = {
-    Format.JSONL: json_files.messages_in_lines,
-    Format.JSON: json_files.messages_in_document,
+    Format.JSONL: text_files.messages_in_lines,
+    Format.JSON: text_files.messages_in_document,
     Format.CLAUDE_CODE: _transcript(Format.CLAUDE_CODE),
     Format.CODEX: _transcript(Format.CODEX),
     Format.GEMINI: _transcript(Format.GEMINI),
@@ -183,9 +183,9 @@ _READERS: dict[Format, Callable[[Path, Labels], Iterator[Found | Fault]]] = {
     Format.CHATGPT: _chatgpt,
     Format.SLACK: chats.slack,
     Format.WHATSAPP: chats.whatsapp,
-    Format.MARKDOWN: documents.markdown,
-    Format.TEXT: documents.plain_text,
-    Format.CSV: documents.table,
+    Format.MARKDOWN: chats.markdown,
+    Format.TEXT: chats.plain_text,
+    Format.CSV: chats.table,
 }
 
 

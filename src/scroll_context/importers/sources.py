@@ -1,20 +1,27 @@
 """What a path stands for: one file, a transcript with those of its sub-agents, an export in a folder, or an archive.
 
-Each file that is to be read is a part, with the format that it was recognised as. Of an archive the parts that say
-something are taken: an export of Slack or ChatGPT as a whole, else every file of a known kind.
+Each file that is to be read is a part, with the format that it was recognised as. Of an archive the parts with messages
+are taken: an export of Slack or ChatGPT as a whole, else every file of a known kind.
+
+An archive may be made to fill a disk. So its bytes, its entries and its depth are bounded while it is unpacked,
+whatever it declares; names in it are used only below a temporary folder.
 """
 
 import contextlib
+import gzip
+import shutil
 import stat
 import sys
+import tempfile
+import zipfile
+import zlib
 from collections import Counter
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO
 
 import msgspec
 
 from scroll_context.errors import BadInput
-from scroll_context.importers.archive import spooled, unpacked
 from scroll_context.importers.chats import slack_root
 from scroll_context.importers.formats import detect
 from scroll_context.importers.messages import Format
@@ -134,3 +141,101 @@ def _size(path: Path) -> int:
 def utf8(text: str) -> str:
     """A file name or label without bytes that are not UTF-8, which the log could not store."""
     return text.encode("utf-8", "replace").decode()
+
+
+# archives -------------------------------------------------------------------------------------------------
+
+MAX_BYTES = 16 << 30  # of one file or archive, unpacked
+MAX_ENTRIES = 100_000
+_CHUNK = 1 << 20
+_GZIP, _ZIP = b"\x1f\x8b", b"PK\x03\x04"
+
+
+def unpacked(path: Path, cleanup: contextlib.ExitStack) -> Path:
+    """The file itself; of a compressed one the content, of an archive a folder with its files, until the cleanup.
+
+    What is compressed inside an archive is unpacked too, once; deeper archives are left as they are.
+    """
+    with path.open("rb") as file:
+        start = file.read(4)
+    if start != _ZIP and not start.startswith(_GZIP):
+        return path
+    folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="scroll-")))
+    budget = _Budget()
+    if start.startswith(_GZIP):
+        content = folder / "unpacked"
+        _gunzip(path, content, budget)
+        with content.open("rb") as file:
+            if file.read(4) != _ZIP:
+                return content
+        path = content
+    _unzip(path, folder / "files", budget)
+    for file_path in sorted((folder / "files").rglob("*.gz")):
+        _gunzip(file_path, file_path.with_suffix(""), budget)
+        file_path.unlink()
+    return folder / "files"
+
+
+class _Budget:
+    """How many bytes may still be unpacked."""
+
+    def __init__(self) -> None:
+        self.left = MAX_BYTES
+
+    def copy(self, source: IO[bytes] | gzip.GzipFile, target: Path) -> None:
+        with target.open("wb") as file:
+            while chunk := source.read(_CHUNK):
+                self.left -= len(chunk)
+                if self.left < 0:
+                    raise BadInput(
+                        f"it holds more than {MAX_BYTES >> 20:,} MiB unpacked; unpack it and import the files"
+                    )
+                file.write(chunk)
+
+
+def _gunzip(path: Path, target: Path, budget: _Budget) -> None:
+    try:
+        with gzip.open(path) as packed:
+            budget.copy(packed, target)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise BadInput(f"it is compressed with gzip and damaged or cut short ({error})") from error
+
+
+def _unzip(path: Path, folder: Path, budget: _Budget) -> None:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = [entry for entry in archive.infolist() if not entry.is_dir()]
+            if len(entries) > MAX_ENTRIES:
+                raise BadInput(f"it holds {len(entries):,} files, and {MAX_ENTRIES:,} at most are read")
+            for entry in entries:
+                target = folder / _below(entry.filename)
+                if target.exists():
+                    continue
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with archive.open(entry) as packed:
+                    budget.copy(packed, target)
+    except RuntimeError as error:  # what zipfile raises for an archive with a password
+        raise BadInput(f"it is a zip archive that cannot be opened: {error}") from error
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        NotImplementedError,
+        FileExistsError,
+        NotADirectoryError,
+    ) as error:
+        raise BadInput(f"it is a zip archive, damaged or cut short ({error})") from error
+
+
+def _below(name: str) -> Path:
+    """The name of an entry as a path below a folder, whatever it says."""
+    parts = [part[-200:] for part in PurePosixPath(name.replace("\\", "/")).parts if part not in ("..", "/", ".")]
+    return Path(*(part.replace(":", "_").replace("\x00", "_") for part in parts[-16:])) if parts else Path("unnamed")
+
+
+def spooled(stream: IO[bytes], cleanup: contextlib.ExitStack) -> Path:
+    """A copy of what can be read only once, until the cleanup."""
+    copy = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="scroll-"))) / "spool"
+    with copy.open("wb") as target:
+        shutil.copyfileobj(stream, target)
+    return copy

@@ -1,12 +1,11 @@
-"""The site: its routes, and serving it. A page is a function of a request that reads the store and fills a template.
+"""The site: its routes and pages. A page is a function of a request that reads the store and fills a template.
 
 Pages are plain functions, which Starlette runs in threads. What they keep between requests is bounded: sums for each
-session (catalogue.py), and the pasts of the few sessions that were looked at last.
+session (sessions.py), and the pasts of the few sessions that were looked at last.
 """
 
 import contextlib
 import json
-import socket
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator
@@ -15,28 +14,23 @@ from urllib.parse import urlencode
 
 import anyio
 import msgspec
-import uvicorn
-from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from scroll_context import __version__
-from scroll_context.errors import IndexUnavailable, PayloadDamaged, PayloadMissing, ScrollError, StoreError
+from scroll_context.errors import IndexUnavailable, PayloadDamaged, PayloadMissing
 from scroll_context.events import EVERYTHING, Event, Grant, Kind
 from scroll_context.session.explain import Past
 from scroll_context.store.store import Store
 from scroll_context.text.words import words_of
 from scroll_context.view.working import departures
-from scroll_context.web import charts, markup, seen, steps
-from scroll_context.web.catalogue import Catalogue, SessionSums, matching
-from scroll_context.web.guard import Guard
-from scroll_context.web.pressure import Pressure, chart
-from scroll_context.web.variables import Namespaces
+from scroll_context.web import charts, markup, seen
+from scroll_context.web.charts import Namespaces, Pressure, chart
+from scroll_context.web.sessions import Catalogue, SessionSums, arguments_of, beginning, earlier, matching, steps_page
 
 SESSIONS = 50  # on one page
 HITS = 30
@@ -209,18 +203,18 @@ class Inspector:
         after = 0
         if at:
             log = self.store.log
-            newest = steps.earlier(log, sums.session_id, sums.last_seq + 1) if at == "end" else None
-            after = steps.beginning(log, sums.session_id, _int(at, 0)) if newest is None else newest
-        shown = steps.page(self.store.log, sums.session_id, after=after, grant=self.grant)
+            newest = earlier(log, sums.session_id, sums.last_seq + 1) if at == "end" else None
+            after = beginning(log, sums.session_id, _int(at, 0)) if newest is None else newest
+        shown = steps_page(self.store.log, sums.session_id, after=after, grant=self.grant)
         return self.page(
             "session.html",
             sums=sums,
             state=self.catalogue.state(sums.session_id),
             page=shown,
             after=after,
-            before=steps.earlier(self.store.log, sums.session_id, shown.first) if shown.first else None,
+            before=earlier(self.store.log, sums.session_id, shown.first) if shown.first else None,
             at=at,
-            loose=steps.arguments_of,
+            loose=arguments_of,
         )
 
     def steps(self, request: Request) -> Response:
@@ -229,12 +223,12 @@ class Inspector:
         after = _int(request.query_params.get("after"), 0)
         before = _int(request.query_params.get("before"), 0) or None
         if after < 0:
-            found = steps.earlier(self.store.log, sums.session_id, before or 0)
+            found = earlier(self.store.log, sums.session_id, before or 0)
             if found is None:
                 return Response(status_code=204)
             after = found
-        shown = steps.page(self.store.log, sums.session_id, after=after, before=before, grant=self.grant)
-        return self.page("steps.html", sums=sums, page=shown, after=after, before=before, loose=steps.arguments_of)
+        shown = steps_page(self.store.log, sums.session_id, after=after, before=before, grant=self.grant)
+        return self.page("steps.html", sums=sums, page=shown, after=after, before=before, loose=arguments_of)
 
     def event(self, request: Request) -> Response:
         """One event, for ever at this address."""
@@ -444,53 +438,6 @@ class Inspector:
                 quiet += LOOK_SECONDS
 
         return StreamingResponse(messages(), media_type="text/event-stream")
-
-
-def application(inspector: Inspector, *, token: str, hosts: list[str], cookie: str = "scroll") -> Starlette:
-    """The site behind its guard."""
-
-    def refused(_: Request, error: Exception) -> Response:
-        status = (
-            error.status_code if isinstance(error, HTTPException) else 503 if isinstance(error, StoreError) else 400
-        )
-        said = error.detail if isinstance(error, HTTPException) else str(error)
-        return inspector.page("error.html", status, status_code=status, said=said)
-
-    guard = Middleware(Guard, token=token, hosts=hosts, cookie=cookie)
-    handlers: Any = {HTTPException: refused, ScrollError: refused, OverflowError: refused}  # a seq of forty digits
-    return Starlette(routes=inspector.routes(), middleware=[guard], exception_handlers=handlers)
-
-
-def hosts_of(host: str, port: int, names: tuple[str, ...] = ()) -> list[str]:
-    """The values of the Host header that mean this server."""
-    shown = f"[{host}]" if ":" in host else host
-    every = dict.fromkeys(["127.0.0.1", "localhost", "[::1]", shown, *names])
-    return [f"{name}:{port}" for name in every] + (list(every) if port == 80 else [])
-
-
-def server(inspector: Inspector, token: str, hosts: list[str], port: int) -> uvicorn.Server:
-    """A server of the site. The name of its cookie has the port in it, since browsers do not tell ports apart."""
-    app = application(inspector, token=token, hosts=hosts, cookie=f"scroll-{port}")
-    config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=3, server_header=False, lifespan="off")
-    return _Server(config, inspector)
-
-
-class _Server(uvicorn.Server):
-    """Ends the live streams before it waits for connections to end."""
-
-    def __init__(self, config: uvicorn.Config, inspector: Inspector) -> None:
-        super().__init__(config)
-        self._inspector = inspector
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._inspector.closing = True
-        await super().shutdown(sockets)
-
-
-def address(host: str, port: int, token: str, path: str = "/") -> str:
-    """What the person opens in a browser."""
-    shown = f"[{host}]" if ":" in host else host
-    return f"http://{shown}:{port}{path}?{urlencode({'token': token})}"
 
 
 def _int(text: str | None, otherwise: int) -> int:

@@ -1,16 +1,22 @@
-"""Charts as SVG, made here from numbers: a browser only draws them. Colours are classes of the style sheet.
+"""What the pages draw: the tokens of a request, the window over time, and where the variables come from.
 
-The pieces of a chart are plain text. What comes from a store enters them through `_text` alone, which escapes it.
+Charts are SVG, made here from numbers: a browser only draws them. Colours are classes of the style sheet. The pieces of
+a chart are plain text. What comes from a store enters them through `_text` alone, which escapes it.
 """
 
+import bisect
+import re
+from collections.abc import Sequence
 from urllib.parse import quote
 
+import msgspec
 from markupsafe import Markup, escape
 
+from scroll_context.errors import PayloadDamaged, PayloadMissing
+from scroll_context.events import Event, Kind
+from scroll_context.session.explain import Past
 from scroll_context.text.printable import visible
-from scroll_context.web.pressure import Chart, Column
-from scroll_context.web.seen import SeenPage
-from scroll_context.web.variables import ShownVariable
+from scroll_context.web.seen import SeenPage, marks
 
 WIDTH = 1000
 
@@ -62,6 +68,120 @@ def token_bar(page: SeenPage) -> Markup:
 
 
 # the window over time -----------------------------------------------------------------------------------
+
+COLUMNS = 300
+
+
+class Asked(msgspec.Struct):
+    """One request in numbers."""
+
+    seq: int
+    tokens: int  # as estimated before it was sent
+    evicted: bool  # a plan came just before
+    reported: int = 0  # as the provider counted; 0 when it did not
+    cached: int = 0
+    dollars: float = 0.0
+    reply: int = 0
+
+
+class Column(msgspec.Struct, frozen=True):
+    """Some requests in a row; the numbers are those of the largest, the cost is what all had cost by then."""
+
+    first: int
+    last: int
+    count: int
+    tokens: int
+    cached: int
+    dollars: float
+    evictions: int
+    index: int
+    window: int
+
+
+class Pressure:
+    """The requests of one session in numbers, which grow with the log. Not for two threads."""
+
+    def __init__(self) -> None:
+        self.requests: list[Asked] = []
+        self._upto = 0
+        self._evicted = False
+        self._waiting: Asked | None = None
+
+    def catch_up(self, past: Past) -> None:
+        """Take in what was recorded since."""
+        rows = past.store.log.query(
+            f"""SELECT seq, kind, role, json_extract(metadata, '$.tokens'),
+            json_extract(metadata, '$.usage.input_tokens'), json_extract(metadata, '$.usage.cache_read_tokens'),
+            json_extract(metadata, '$.cost') FROM event WHERE session_id = ? AND seq > ? AND seq <= ?
+            AND kind IN ('{Kind.REQUEST}', '{Kind.CONVERSATION}', '{Kind.EVICTION}') ORDER BY seq""",
+            [past.session_id, self._upto, past.upto],
+        )
+        for seq, kind, role, tokens, reported, cached, cost in rows:
+            if kind == Kind.EVICTION:
+                self._evicted = True
+            elif kind == Kind.REQUEST:
+                self._waiting = Asked(seq, int(tokens or 0), self._evicted)
+                self.requests.append(self._waiting)
+                self._evicted = False
+            elif role == "assistant" and self._waiting is not None:
+                self._waiting.reported, self._waiting.cached = int(reported or 0), int(cached or 0)
+                self._waiting.dollars, self._waiting.reply = float(cost or 0), seq
+                self._waiting = None
+        self._upto = past.upto
+
+    def between(self, lo: int, hi: int) -> list[Asked]:
+        first = bisect.bisect_left(self.requests, lo, key=lambda one: one.seq)
+        last = bisect.bisect_right(self.requests, hi, key=lambda one: one.seq) if hi else len(self.requests)
+        return self.requests[first:last]
+
+
+class Chart(msgspec.Struct, frozen=True):
+    """What a chart of some requests shows."""
+
+    columns: tuple[Column, ...]
+    high: float
+    low: float
+    requests: Sequence[Asked]
+
+
+def chart(past: Past, pressure: Pressure, lo: int = 0, hi: int = 0) -> Chart:
+    """The columns for the requests between two seqs; 0 for an open end.
+
+    There are at most COLUMNS. Of a session with more requests, a column stands for a run of them.
+    """
+    asked = pressure.between(lo, hi)
+    newest = past.request_at(asked[-1].seq) if asked else None
+    sizes = past.index_sizes(newest) if newest is not None else []
+    windows = [(one.seq, int(one.metadata.get("window", 0))) for one in past.setups if "tools" in one.metadata]
+    each = -(-len(asked) // COLUMNS) or 1
+    spent = sum(one.dollars for one in pressure.between(0, asked[0].seq - 1)) if asked else 0.0
+    columns = []
+    for at in range(0, len(asked), each):
+        part = asked[at : at + each]
+        largest = max(part, key=lambda one: one.reported or one.tokens)
+        spent += sum(one.dollars for one in part)
+        columns.append(
+            Column(
+                first=part[0].seq,
+                last=part[-1].seq,
+                count=len(part),
+                tokens=largest.reported or largest.tokens,
+                cached=largest.cached,
+                dollars=spent,
+                evictions=sum(one.evicted for one in part),
+                index=_at(sizes, part[-1].seq),
+                window=_at(windows, part[-1].seq),
+            )
+        )
+    high, low = marks(past, asked[-1].seq + 1 if asked else 0)
+    return Chart(tuple(columns), high, low, asked)
+
+
+def _at(steps: list[tuple[int, int]], seq: int) -> int:
+    """The value that held before the event at `seq`."""
+    at = bisect.bisect_left(steps, seq, key=lambda one: one[0])
+    return steps[at - 1][1] if at else 0
+
 
 TOP, TALL, LOW = 14, 220, 46
 LEFT = 56
@@ -126,6 +246,106 @@ def _told(one: Column) -> str:
 
 
 # where variables come from ------------------------------------------------------------------------------
+
+EVERY = 200  # snapshots between two copies
+
+_LINE = re.compile(r"^(\w+): (.*)$", re.MULTILINE)
+_ORIGIN = re.compile(r"  \[seq [^\]]*\]$")
+
+
+class SavedName(msgspec.Struct, frozen=True):
+    """What a snapshot tells of a variable, without its value."""
+
+    name: str
+    type: str = ""
+    size: int = 0
+    cell: int = 0
+    cells: tuple[int, ...] = ()
+    seqs: tuple[int, ...] = ()
+    reason: str = ""
+    stale: bool = False
+
+
+class _Change(msgspec.Struct, frozen=True):
+    cell: int = 0
+    saved: tuple[SavedName, ...] = ()
+    gone: tuple[str, ...] = ()
+    sources: dict[int, tuple[int, ...]] = {}
+
+
+class ShownVariable(msgspec.Struct, frozen=True):
+    """A variable as the page shows it. Cells are named by their seqs."""
+
+    name: str
+    type: str
+    size: int
+    preview: str
+    bound_by: int  # 0 where it is not known
+    cells: tuple[tuple[int, tuple[int, ...]], ...]  # those that had a part in it, each with the events it was given
+    trouble: str = ""
+
+    @property
+    def seqs(self) -> list[int]:
+        """The events that it derives from."""
+        return sorted({seq for _, seqs in self.cells for seq in seqs})
+
+
+class Namespaces:
+    """The namespace of one session at any of its snapshots. Not for two threads.
+
+    Snapshots hold what changed; adding them up in order gives the namespace. Copies are kept along the way. Nothing is
+    ever unpickled: types and sizes come from the snapshots, values from the digest that the model was shown, and where
+    a variable comes from is what the host recorded when it gave events to a cell.
+    """
+
+    def __init__(self) -> None:
+        self._cells: dict[int, int] = {}  # the kernel's number of a cell -> the seq of its event
+        self._sources: dict[int, tuple[int, ...]] = {}  # number of a cell -> the events that it was given
+        self._kept: list[tuple[int, dict[str, SavedName]]] = [(0, {})]  # after so many snapshots
+
+    def at(self, past: Past, request: Event) -> list[ShownVariable]:
+        """The variables that the cells before a request had left, the one that was bound last first."""
+        count = bisect.bisect_left([one.reply_to or 0 for one in past.snapshots], request.seq)
+        at = bisect.bisect_right(self._kept, count, key=lambda one: one[0])
+        done, kept = self._kept[at - 1]
+        names = dict(kept)
+        while done < count:
+            part = past.snapshots[done : min(count, done + EVERY - done % EVERY)]
+            self._add(past, names, [one.seq for one in part])
+            done += len(part)
+            if done % EVERY == 0 and done > self._kept[-1][0]:
+                self._kept.append((done, dict(names)))
+        shown = {name: _ORIGIN.sub("", line) for name, line in _LINE.findall(str(request.metadata.get("digest", "")))}
+        found = [self._variable(one, shown.get(one.name, "")) for one in names.values()]
+        found += [ShownVariable(name, "", 0, line, 0, ()) for name, line in shown.items() if name not in names]
+        return sorted(found, key=lambda one: (-one.bound_by, one.name))
+
+    def _add(self, past: Past, names: dict[str, SavedName], seqs: list[int]) -> None:
+        log = past.store.log
+        for event in log.get_many(seqs):
+            try:
+                change = msgspec.json.decode(log.text(event), type=_Change)
+            except (msgspec.MsgspecError, PayloadMissing, PayloadDamaged):
+                continue  # erased, or damaged: what it said is not known
+            self._cells[change.cell] = event.reply_to or 0
+            self._sources.update(change.sources)
+            for name in change.gone:
+                names.pop(name, None)
+            names.update((one.name, one) for one in change.saved)
+
+    def _variable(self, one: SavedName, preview: str) -> ShownVariable:
+        given = {cell: self._sources.get(cell, ()) for cell in (*one.cells, one.cell)}
+        if one.seqs:  # of an older version, which named events instead of cells
+            given[one.cell] = one.seqs
+        cells = sorted(
+            (self._cells[cell], tuple(seq for seq in seqs if seq))
+            for cell, seqs in given.items()
+            if cell in self._cells
+        )
+        trouble = one.reason.partition(":")[0] or ("may have changed since it was saved" if one.stale else "")
+        bound = self._cells.get(one.cell, 0)
+        return ShownVariable(one.name, one.type, one.size, preview, bound, tuple(cells), trouble)
+
 
 ROW = 26
 MOST_NODES = 26

@@ -12,10 +12,11 @@ from markupsafe import Markup
 
 from scroll_context.errors import PayloadDamaged, PayloadMissing, UnknownSeq
 from scroll_context.events import Event
-from scroll_context.web import charts, seen, steps
+from scroll_context.web import charts, seen
 from scroll_context.web.app import Inspector
+from scroll_context.web.charts import chart
 from scroll_context.web.markup import environment
-from scroll_context.web.pressure import chart
+from scroll_context.web.sessions import Item, arguments_of, steps_page
 
 TEXT = 20_000  # characters of one text
 PICTURE = 2 << 20  # bytes of one picture
@@ -44,16 +45,16 @@ def export(inspector: Inspector, session_id: str) -> Iterator[str]:
             sums=sums,
             state=inspector.catalogue.state(session_id),
             items=_items(inspector, session_id),
-            loose=steps.arguments_of,
+            loose=arguments_of,
             drawn=charts.pressure_chart(drawn, session_id, linked=False) if drawn.columns else "",
             style=Markup(files("scroll_context.web").joinpath("static/style.css").read_text()),
         )
 
 
-def _items(inspector: Inspector, session_id: str) -> Iterator[steps.Item]:
+def _items(inspector: Inspector, session_id: str) -> Iterator[Item]:
     after, more = 0, True
     while more:
-        page = steps.page(inspector.store.log, session_id, after=after, grant=inspector.grant)
+        page = steps_page(inspector.store.log, session_id, after=after, grant=inspector.grant)
         yield from page.items
         after, more = page.last, page.more
 

@@ -1,4 +1,4 @@
-"""Who may see the inspector: requests that name this host and bear its token; and what a browser may do with a page.
+"""Serving the site, and its guard: who may see it, and what a browser may do with a page.
 
 The token stands in the address that `scroll serve` prints. The first request with it gets a cookie and is sent on to
 the same address without it, so that the token stays out of the history, of bookmarks and of what is sent to others.
@@ -6,13 +6,23 @@ A page of another site cannot read anything here: its requests name another host
 """
 
 import hmac
+import socket
 from collections.abc import Iterable
 from http.cookies import CookieError, SimpleCookie
+from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
+import uvicorn
+from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from scroll_context.errors import ScrollError, StoreError
+from scroll_context.web.app import Inspector
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -80,3 +90,53 @@ class Guard:
 
     def _is_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode("utf-8", "replace"), self._token.encode())
+
+
+# serving ------------------------------------------------------------------------------------------------
+
+
+def application(inspector: Inspector, *, token: str, hosts: list[str], cookie: str = "scroll") -> Starlette:
+    """The site behind its guard."""
+
+    def refused(_: Request, error: Exception) -> Response:
+        status = (
+            error.status_code if isinstance(error, HTTPException) else 503 if isinstance(error, StoreError) else 400
+        )
+        said = error.detail if isinstance(error, HTTPException) else str(error)
+        return inspector.page("error.html", status, status_code=status, said=said)
+
+    guard = Middleware(Guard, token=token, hosts=hosts, cookie=cookie)
+    handlers: Any = {HTTPException: refused, ScrollError: refused, OverflowError: refused}  # a seq of forty digits
+    return Starlette(routes=inspector.routes(), middleware=[guard], exception_handlers=handlers)
+
+
+def hosts_of(host: str, port: int, names: tuple[str, ...] = ()) -> list[str]:
+    """The values of the Host header that mean this server."""
+    shown = f"[{host}]" if ":" in host else host
+    every = dict.fromkeys(["127.0.0.1", "localhost", "[::1]", shown, *names])
+    return [f"{name}:{port}" for name in every] + (list(every) if port == 80 else [])
+
+
+def server(inspector: Inspector, token: str, hosts: list[str], port: int) -> uvicorn.Server:
+    """A server of the site. The name of its cookie has the port in it, since browsers do not tell ports apart."""
+    app = application(inspector, token=token, hosts=hosts, cookie=f"scroll-{port}")
+    config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=3, server_header=False, lifespan="off")
+    return _Server(config, inspector)
+
+
+class _Server(uvicorn.Server):
+    """Ends the live streams before it waits for connections to end."""
+
+    def __init__(self, config: uvicorn.Config, inspector: Inspector) -> None:
+        super().__init__(config)
+        self._inspector = inspector
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._inspector.closing = True
+        await super().shutdown(sockets)
+
+
+def address(host: str, port: int, token: str, path: str = "/") -> str:
+    """What the person opens in a browser."""
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{port}{path}?{urlencode({'token': token})}"
