@@ -75,7 +75,7 @@ AREAS = {
     ),
     "quota": Area(["store/journal.py"], ["store/test_journal.py", "store/test_limits.py"], ["session"]),
     "jail": Area(
-        ["kernel/jail/process.py", "kernel/jail/supervisor.py"],
+        ["kernel/jail/linux.py", "kernel/jail/supervisor.py"],
         [
             "kernel/jail/test_jail_process.py",
             "kernel/test_idle.py",

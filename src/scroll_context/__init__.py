@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from scroll_context.errors import QuotaReached, ScrollError, SessionBusy
     from scroll_context.events import Draft, Event, Grant, Kind, Payload, Scope
     from scroll_context.importers import import_file
-    from scroll_context.kernel.jail import JailSpec
+    from scroll_context.kernel.jail.spec import JailSpec
     from scroll_context.kernel.kernel import Kernel, KernelOptions
     from scroll_context.messages import Message, ToolCall, ToolSpec
     from scroll_context.models import Model, Reply, Request, ScriptedModel, Settings, Usage, connect, exec_cell
@@ -40,7 +40,7 @@ _HOME = {
     "EventLog": "store.log",
     "Grant": "events",
     "Hit": "store.search",
-    "JailSpec": "kernel.jail",
+    "JailSpec": "kernel.jail.spec",
     "Journal": "store.journal",
     "Kernel": "kernel.kernel",
     "KernelOptions": "kernel.kernel",

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from scroll_context.kernel.doctor import examine
+from scroll_context.kernel.jail.entry import examine
 
 
 def test_the_report_is_the_examination(scroll: Any) -> None:

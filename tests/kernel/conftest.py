@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from scroll_context.errors import KernelUnavailable
-from scroll_context.kernel.jail import (
+from scroll_context.kernel.jail.spec import (
     ALLOW_UNSANDBOXED,
     JailLimits,
     JailSpec,

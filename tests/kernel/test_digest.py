@@ -6,7 +6,7 @@ import select
 import pytest
 
 from scroll_context.errors import KernelDied
-from scroll_context.kernel.jail import ALLOW_UNSANDBOXED, JailSpec, default_read_only
+from scroll_context.kernel.jail.spec import ALLOW_UNSANDBOXED, JailSpec, default_read_only
 from scroll_context.kernel.kernel import Kernel
 from scroll_context.kernel.protocol import Binding
 from scroll_context.kernel.results import CapabilityResult, Variable

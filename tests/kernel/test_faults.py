@@ -12,11 +12,16 @@ import pytest
 from test_forgery import FORGE, forged, is_whole
 
 from scroll_context.errors import KernelDied
-from scroll_context.kernel.codec import encode_frame
 from scroll_context.kernel.kernel import Kernel
-from scroll_context.kernel.observation import observation, restored
-from scroll_context.kernel.protocol import Binding, Done, Prelude
-from scroll_context.kernel.results import CapabilityResult, Manifest, RestoreReport, SavedVariable
+from scroll_context.kernel.protocol import Binding, Done, Prelude, encode_frame
+from scroll_context.kernel.results import (
+    CapabilityResult,
+    Manifest,
+    RestoreReport,
+    SavedVariable,
+    observation,
+    restored,
+)
 
 
 def lose(kernel: Kernel) -> RestoreReport:
@@ -224,7 +229,7 @@ def test_a_broken_save_does_not_forge_names(make_kernel) -> None:
     kernel = make_kernel()
     kernel.execute(FORGE)
     kernel.execute(
-        "from scroll_context.kernel.protocol import Kept\nfrom scroll_context.kernel.codec import encode_frame\n"
+        "from scroll_context.kernel.protocol import Kept\nfrom scroll_context.kernel.protocol import encode_frame\n"
         "class Evil:\n    def __reduce__(self):\n"
         f"        send(encode_frame(Kept(({SENTENCE!r},), 'int', True, 1, '', '')))\n        return int, ()\n"
         "evil = Evil()"

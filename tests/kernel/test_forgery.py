@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from wire_values import to_host
 
 from scroll_context.errors import KernelDied
-from scroll_context.kernel.codec import MAX_FRAME, encode_frame
-from scroll_context.kernel.jail import JailLimits
+from scroll_context.kernel.jail.spec import JailLimits
 from scroll_context.kernel.kernel import Kernel, KernelOptions
 from scroll_context.kernel.protocol import (
+    MAX_FRAME,
     Binding,
     Blob,
     CallRequest,
@@ -29,6 +29,7 @@ from scroll_context.kernel.protocol import (
     Prepared,
     Printed,
     Saved,
+    encode_frame,
 )
 from scroll_context.kernel.results import CellResult, MemoryBlobs
 

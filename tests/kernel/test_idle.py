@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scroll_context.kernel.jail import JailLimits
+from scroll_context.kernel.jail.spec import JailLimits
 from scroll_context.kernel.kernel import Kernel
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from scroll_context.kernel import worker_process
-from scroll_context.kernel.jail import JailLimits
+from scroll_context.kernel.jail.spec import JailLimits
 from scroll_context.kernel.kernel import Kernel
 from scroll_context.kernel.protocol import Binding
 

@@ -1,7 +1,14 @@
 """The texts that tell the four cases apart, and the bookkeeping behind them, without a process."""
 
-from scroll_context.kernel.observation import observation
-from scroll_context.kernel.results import CellError, CellResult, Loss, Manifest, RestoreReport, SavedVariable
+from scroll_context.kernel.results import (
+    CellError,
+    CellResult,
+    Loss,
+    Manifest,
+    RestoreReport,
+    SavedVariable,
+    observation,
+)
 from scroll_context.kernel.variables import Namespace, spans
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from scroll_context.errors import KernelUnavailable
-from scroll_context.kernel.jail import JailSpec, default_read_only
+from scroll_context.kernel.jail.spec import JailSpec, default_read_only
 from scroll_context.kernel.kernel import Kernel, KernelOptions
 
 

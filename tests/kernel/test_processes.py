@@ -14,7 +14,7 @@ import pytest
 
 from scroll_context.errors import KernelError, KernelUnavailable
 from scroll_context.kernel import launcher
-from scroll_context.kernel.jail import ALLOW_UNSANDBOXED, JailLimits, JailSpec, default_read_only
+from scroll_context.kernel.jail.spec import ALLOW_UNSANDBOXED, JailLimits, JailSpec, default_read_only
 from scroll_context.kernel.kernel import Kernel, KernelOptions
 from scroll_context.kernel.worker_process import WorkerProcess
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from scroll_context.kernel.jail.paths import ScratchFolder
+from scroll_context.kernel.jail.spec import ScratchFolder
 
 KILLED = """
 import os, signal
-from scroll_context.kernel.jail.paths import ScratchFolder
+from scroll_context.kernel.jail.spec import ScratchFolder
 folder = ScratchFolder()
 open(folder.path + "/left", "w").close()
 print(folder.path, flush=True)

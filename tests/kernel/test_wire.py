@@ -12,18 +12,22 @@ from hypothesis import strategies as st
 from wire_values import to_host, to_worker
 
 from scroll_context.errors import KernelDied
-from scroll_context.kernel.codec import (
+from scroll_context.kernel.connection import Connection
+from scroll_context.kernel.protocol import (
     MAX_FRAME,
+    CallRequest,
+    Done,
     FrameReader,
     FrameTooLarge,
+    Printed,
+    ToHost,
+    ToWorker,
     count_items,
     decoder_for,
     encode_frame,
     portable,
     revive,
 )
-from scroll_context.kernel.connection import Connection
-from scroll_context.kernel.protocol import CallRequest, Done, Printed, ToHost, ToWorker
 
 bodies = st.lists(st.binary(max_size=200), max_size=20)
 

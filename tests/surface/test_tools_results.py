@@ -17,7 +17,7 @@ from open_journals import journal_of
 
 from scroll_context.errors import StoreError, ToolFailed
 from scroll_context.events import Event, Scope
-from scroll_context.kernel.codec import portable
+from scroll_context.kernel.protocol import portable
 from scroll_context.store.log import EventLog
 from scroll_context.store.payloads import ArtifactRef, ToolResultRef, ref
 from scroll_context.surface import tool_results

@@ -61,7 +61,7 @@ def doctor(url: str | None, tier: Any, as_json: bool) -> None:
     import msgspec
 
     from scroll_context.doors.install import examine_assistants
-    from scroll_context.kernel.doctor import examine
+    from scroll_context.kernel.jail.entry import examine
 
     report = examine(tier)
     assistants = examine_assistants(Path.cwd())
@@ -103,7 +103,7 @@ def repl(store: Place, tier: Any) -> None:
       scroll repl --store trip.scroll
       echo 'print(len(ms.search("toll")))' | scroll repl
     """
-    from scroll_context.kernel.jail import JailSpec, default_read_only, site_packages
+    from scroll_context.kernel.jail.spec import JailSpec, default_read_only, site_packages
     from scroll_context.kernel.kernel import Kernel
     from scroll_context.kernel.protocol import Prelude
     from scroll_context.kernel.results import CapabilityResult
@@ -204,7 +204,7 @@ def _execute(kernel: "Kernel", source: str) -> bool:
 
 def _show(result: "CellResult") -> None:
     """What a cell printed: on a terminal safely, elsewhere byte for byte."""
-    from scroll_context.kernel.observation import restored
+    from scroll_context.kernel.results import restored
 
     if sys.stdout.isatty():
         text = result.printed.decode("utf-8", "replace")

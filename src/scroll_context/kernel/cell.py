@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, cast
 
 import msgspec
 
-from scroll_context.kernel.interrupts import CpuLimitExceeded, Interrupts
+from scroll_context.kernel.channel import CpuLimitExceeded, Interrupts
 from scroll_context.kernel.protocol import CellFault
 
 _EAGER = 4  # writes of a cell that are sent at once

@@ -22,11 +22,17 @@ from typing import Any
 import msgspec
 
 from scroll_context.errors import KernelDied
-from scroll_context.kernel.codec import (
+from scroll_context.kernel.launcher import Process
+from scroll_context.kernel.protocol import (
     MAX_FRAME,
     MAX_ITEMS,
+    CallRefusal,
+    CallReply,
+    CallRequest,
     FrameReader,
     FrameTooLarge,
+    ToHost,
+    WireMessage,
     count_items,
     decoder_for,
     encode_frame,
@@ -34,8 +40,6 @@ from scroll_context.kernel.codec import (
     portable,
     revive,
 )
-from scroll_context.kernel.launcher import Process
-from scroll_context.kernel.protocol import CallRefusal, CallReply, CallRequest, ToHost, WireMessage
 from scroll_context.kernel.results import MAX_SEQS, UNKNOWN_SEQ, CapabilityCall, CapabilityResult, Dispatch
 
 STALL_SECONDS = 10.0

@@ -15,9 +15,15 @@ from typing import Any, Self
 import msgspec
 
 from scroll_context.errors import KernelDied, KernelError, KernelUnavailable
-from scroll_context.kernel.jail import Enforcement, JailSpec, default_read_only, site_packages
 from scroll_context.kernel.jail.entry import offered
-from scroll_context.kernel.jail.paths import ScratchFolder, package_paths
+from scroll_context.kernel.jail.spec import (
+    Enforcement,
+    JailSpec,
+    ScratchFolder,
+    default_read_only,
+    package_paths,
+    site_packages,
+)
 from scroll_context.kernel.launcher import ForkServer, spawn_from, spawn_shared
 from scroll_context.kernel.protocol import (
     Binding,
@@ -286,7 +292,7 @@ class Kernel:
             try:
                 worker = self._spawn(msgspec.structs.replace(spec, tier=tier))
             except KernelUnavailable as error:
-                refusals.append(str(error))
+                refusals.append(f"{tier}: {error}" if len(tiers) > 1 else str(error))
                 continue
             self._spec = msgspec.structs.replace(spec, tier=tier, scratch="" if self._scratch else spec.scratch)
             return worker

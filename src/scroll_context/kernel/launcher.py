@@ -23,8 +23,8 @@ from typing import NoReturn
 import msgspec
 
 from scroll_context.errors import KernelUnavailable
-from scroll_context.kernel.jail import ALLOW_UNSANDBOXED, JailSpec, close_inherited
-from scroll_context.kernel.jail.process import die_with_parent
+from scroll_context.kernel.jail.linux import close_inherited, die_with_parent
+from scroll_context.kernel.jail.spec import ALLOW_UNSANDBOXED, JailSpec
 from scroll_context.kernel.jail.syscalls import PR_SET_PDEATHSIG, prctl
 
 PREFIX = struct.Struct(">I")

@@ -20,12 +20,10 @@ from typing import Any, cast
 
 from scroll_context.errors import KernelUnavailable
 from scroll_context.kernel.cell import CellRunner, NamesUsed, Output, OutputLimitExceeded, Streams
-from scroll_context.kernel.channel import Channel
-from scroll_context.kernel.describe import describe
-from scroll_context.kernel.interrupts import Interrupts
-from scroll_context.kernel.jail import JailSpec, enter
-from scroll_context.kernel.jail.paths import make_importable
-from scroll_context.kernel.jail.process import clean_environment
+from scroll_context.kernel.channel import Channel, Interrupts
+from scroll_context.kernel.jail.entry import enter
+from scroll_context.kernel.jail.linux import clean_environment, home_in
+from scroll_context.kernel.jail.spec import JailSpec, make_importable
 from scroll_context.kernel.launcher import report_process
 from scroll_context.kernel.protocol import (
     Binding,
@@ -46,7 +44,7 @@ from scroll_context.kernel.protocol import (
     Saved,
 )
 from scroll_context.kernel.results import is_variable_name
-from scroll_context.kernel.snapshot import Snapshots
+from scroll_context.kernel.snapshot import Snapshots, describe
 
 _NAMES = 20_000
 _RESERVE_BYTES = 8 << 20
@@ -68,7 +66,7 @@ def serve(sock: socket.socket, spec: JailSpec) -> None:
         channel.send(Failed(str(error)))
         return
     if enforcement.tier == "none":  # the other tiers have done this, and more thoroughly
-        clean_environment({"HOME": spec.scratch, "TMPDIR": spec.scratch, "LANG": "C.UTF-8"})
+        clean_environment(home_in(spec.scratch))
         os.chdir(spec.scratch)
     _tidy(spec)
     channel.send(Ready(enforcement, sys.version.partition(" ")[0]))

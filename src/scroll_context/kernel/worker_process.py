@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 from scroll_context.errors import KernelDied, KernelUnavailable
 from scroll_context.kernel.connection import Broker, Connection
-from scroll_context.kernel.jail import Enforcement, JailSpec, set_cpu_budget
-from scroll_context.kernel.jail.spec import linux_guarantees
+from scroll_context.kernel.jail.linux import set_cpu_budget
+from scroll_context.kernel.jail.spec import Enforcement, JailSpec, linux_guarantees
 from scroll_context.kernel.launcher import receive_process
 from scroll_context.kernel.protocol import CallRequest, Failed, Prepare, Prepared, Printed, Ready, WireMessage
 from scroll_context.kernel.results import Dispatch

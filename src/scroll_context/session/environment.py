@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from scroll_context.errors import KernelError, StoreError
 from scroll_context.events import Event, Kind
-from scroll_context.kernel.jail import JailSpec
+from scroll_context.kernel.jail.spec import JailSpec
 from scroll_context.kernel.kernel import Kernel, KernelOptions
 from scroll_context.kernel.protocol import Prelude
 from scroll_context.kernel.results import (

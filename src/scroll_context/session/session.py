@@ -22,10 +22,9 @@ from msgspec.structs import asdict, replace
 from scroll_context.background import in_background, in_thread
 from scroll_context.errors import BadInput, ContextOverflow, QuotaReached, UnknownSeq
 from scroll_context.events import STORE_SESSION, Event, Kind, Scope
-from scroll_context.kernel.jail import JailSpec
+from scroll_context.kernel.jail.spec import JailSpec
 from scroll_context.kernel.kernel import KernelOptions
-from scroll_context.kernel.observation import observation, restored
-from scroll_context.kernel.results import UNKNOWN_SEQ, RestoreReport
+from scroll_context.kernel.results import UNKNOWN_SEQ, RestoreReport, observation, restored
 from scroll_context.messages import Message, ToolCall, ToolSpec
 from scroll_context.models import DEFAULT_WINDOW, Model, Reply, Request
 from scroll_context.session.context import Context, make_context

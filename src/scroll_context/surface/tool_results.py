@@ -26,7 +26,7 @@ import msgspec
 
 from scroll_context.errors import ToolFailed
 from scroll_context.events import Event, Kind
-from scroll_context.kernel.codec import portable
+from scroll_context.kernel.protocol import portable
 from scroll_context.store.journal import Journal
 from scroll_context.store.payloads import TEXT
 from scroll_context.store.rows import INLINE_LIMIT

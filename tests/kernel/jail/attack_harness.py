@@ -20,7 +20,8 @@ from attack_table import ATTACKS
 from attack_world import World, become
 from attacks_on_limits import LIMITS
 
-from scroll_context.kernel.jail import JailSpec, default_read_only, enter
+from scroll_context.kernel.jail.entry import enter
+from scroll_context.kernel.jail.spec import JailSpec, default_read_only
 
 _HOLD_SECONDS = 20.0
 _DEADLINE_SECONDS = 60.0

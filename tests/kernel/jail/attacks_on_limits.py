@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from attack import attacks
 
-from scroll_context.kernel.jail import JailLimits
+from scroll_context.kernel.jail.spec import JailLimits
 
 LIMITS = JailLimits(memory_bytes=256 << 20, threads=16, open_files=64, scratch_bytes=1 << 20)
 

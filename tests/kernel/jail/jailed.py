@@ -10,17 +10,19 @@ from functools import cache
 import pytest
 
 from scroll_context.errors import KernelUnavailable
-from scroll_context.kernel.doctor import try_tier
-from scroll_context.kernel.jail import JailSpec, Tier, default_read_only
+from scroll_context.kernel.jail.entry import try_tier
+from scroll_context.kernel.jail.spec import JailSpec, Tier, default_read_only
 
 _ENTER = """
 import os, signal, socket, sys, threading, time
 from scroll_context.errors import KernelUnavailable
-from scroll_context.kernel.jail import *
+from scroll_context.kernel.jail.spec import *
+from scroll_context.kernel.jail.linux import *
+from scroll_context.kernel.jail.entry import *
 scratch, tier = sys.argv[1:3]
 def interrupted(*_): raise KeyboardInterrupt
 signal.signal(signal.SIGINT, interrupted)
-def enter_jail(*more, keep=frozenset(), report_pid=None, **limits):
+def enter_jail(*more, keep=frozenset(), report_pid=lambda pid: None, **limits):
     spec = JailSpec(tier=tier, read_only=(*default_read_only(), *more), scratch=scratch, limits=JailLimits(**limits))
     return enter(spec, keep={1, 2, *keep}, report_pid=report_pid)
 """

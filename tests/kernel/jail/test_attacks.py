@@ -21,7 +21,7 @@ import pytest
 from attack import Attack
 from attack_table import ATTACKS
 
-from scroll_context.kernel.jail import Tier
+from scroll_context.kernel.jail.spec import Tier
 
 _ORDINARY_USER = 65534
 _USERS = {"root": None, "user": _ORDINARY_USER} if os.getuid() == 0 else {"user": None}

@@ -8,9 +8,15 @@ import jailed
 import msgspec
 import pytest
 
-from scroll_context.kernel.doctor import DoctorReport, examine
-from scroll_context.kernel.jail import ALLOW_UNSANDBOXED, JailSpec, default_read_only, site_packages
-from scroll_context.kernel.jail.spec import NAMES, linux_guarantees
+from scroll_context.kernel.jail.entry import DoctorReport, examine
+from scroll_context.kernel.jail.spec import (
+    ALLOW_UNSANDBOXED,
+    NAMES,
+    JailSpec,
+    default_read_only,
+    linux_guarantees,
+    site_packages,
+)
 
 
 def test_it_reports_the_best_tier_and_every_guarantee() -> None:

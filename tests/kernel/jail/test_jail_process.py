@@ -12,7 +12,7 @@ from pathlib import Path
 import jailed
 import pytest
 
-from scroll_context.kernel.jail import set_cpu_budget
+from scroll_context.kernel.jail.linux import set_cpu_budget
 
 TIERS = ["full", "kernel-only"]
 pytestmark = pytest.mark.parametrize("tier", TIERS)

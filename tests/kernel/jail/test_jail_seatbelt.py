@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scroll_context.kernel.jail import JailSpec
 from scroll_context.kernel.jail.entry import offered, seatbelt_profile
-from scroll_context.kernel.jail.spec import NAMES, seatbelt_guarantees
+from scroll_context.kernel.jail.spec import NAMES, JailSpec, seatbelt_guarantees
 
 
 def test_the_profile_denies_first_and_allows_only_what_is_declared(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from scroll_context.kernel.jail.seccomp import AUDIT_ARCH, PLAIN, Program, allow_list, numbers, thread_watch
+from scroll_context.kernel.jail.syscalls import AUDIT_ARCH, PLAIN, Program, allow_list, numbers, thread_watch
 
 ARCHITECTURES = ["x86_64", "aarch64"]
 PID = 4242

@@ -1,11 +1,27 @@
-"""The only way into the jail: `enter` chooses the tier and hands over to the platform's order of steps.
+"""The only way into the jail, and what `scroll doctor` knows of it.
 
-`auto` means the best tier that can be built here, found by building it in a throwaway child, and never `none`.
-Everything the process needs must be imported, and its handlers of SIGINT and SIGXCPU installed, before.
+`enter` closes the jail of one tier around this process. Everything that the process needs must be imported, and its
+handlers of SIGINT and SIGXCPU installed, before. On Linux the order of the steps is
+
+    targets for the probes, environment        while the host is still visible
+    die with the parent, no new privileges, no core dumps
+    namespaces (tier full)
+    split: the parent stays behind as the supervisor; each closes what it inherited
+    a root of its own (tier full), limits, capabilities, landlock
+    seccomp: threads to the supervisor, then the allow-list
+    probes
+
+Each step narrows what the next could undo; the filter of system calls comes last. Any step that fails raises
+KernelUnavailable with the guarantee that it stands for; nothing is skipped.
 
 `seatbelt` is the macOS tier, experimental. The kernel's sandbox is entered by `sandbox_init` with a profile that denies
 by default and allows what is declared. It refuses files outside, network, programs, processes and signals to others.
 There is no supervisor: threads, memory and the size of the scratch folder are not limited, and `guarantees` says so.
+
+`examine` builds each tier of the platform whole in a throwaway process, probes included; nothing is concluded from
+version numbers, and asking for parts is not enough: some systems let `unshare` succeed and refuse every mount that
+follows. The throwaway process is a fresh interpreter, because the caller may have threads and a fork of those is not
+safe. A report is plain data: the command line prints it or gives it out as JSON.
 """
 
 from __future__ import annotations
@@ -14,17 +30,23 @@ import ctypes
 import os
 import socket
 import sys
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterator, Set
+from contextlib import contextmanager
 
 import msgspec
 
 from scroll_context.errors import KernelUnavailable
-from scroll_context.kernel.jail import linux, process
+from scroll_context.kernel.jail import linux, probes, supervisor, syscalls
 from scroll_context.kernel.jail.spec import (
     ALLOW_UNSANDBOXED,
     Enforcement,
+    Guarantee,
     JailSpec,
+    RequiredTier,
     Tier,
+    default_read_only,
+    lies_in,
+    linux_guarantees,
     no_guarantees,
     refuse,
     seatbelt_guarantees,
@@ -33,8 +55,13 @@ from scroll_context.kernel.jail.spec import (
 _OFFERED: dict[str, tuple[Tier, ...]] = {"linux": ("full", "kernel-only"), "darwin": ("seatbelt",)}
 
 
+def offered(platform: str = sys.platform) -> tuple[Tier, ...]:
+    """The tiers that this platform can have at all, best first."""
+    return _OFFERED.get(platform, ())
+
+
 def enter(
-    spec: JailSpec, *, keep: Set[int] = frozenset(), report_pid: Callable[[int], None] | None = None
+    spec: JailSpec, *, keep: Set[int] = frozenset(), report_pid: Callable[[int], None] = lambda _: None
 ) -> Enforcement:
     """Close the jail around this single-threaded process and return what is enforced.
 
@@ -45,48 +72,6 @@ def enter(
     runs in the parent of that process before anyone can reap it, so `os.pidfd_open` there cannot miss. If the
     jail fails later, the exception is raised in the child.
     """
-    tier = _choose(spec)
-    if tier == "none":
-        return _enter_none(report_pid)
-    if tier == "seatbelt":
-        return _enter_seatbelt(spec, keep, report_pid)
-    return linux.enter(spec, tier, keep, report_pid)
-
-
-def offered(platform: str = sys.platform) -> tuple[Tier, ...]:
-    """The tiers that this platform can have at all, best first."""
-    return _OFFERED.get(platform, ())
-
-
-def trial(spec: JailSpec) -> Enforcement:
-    """Build the jail in a child that ends at once; its answer, or its refusal raised here."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.write(writer, msgspec.msgpack.encode(_attempt(spec, writer)))
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with open(reader, "rb") as pipe:
-        received = pipe.read()
-    os.waitpid(child, 0)
-    if not received:
-        raise refuse("lifetime", f"a trial of tier '{spec.tier}' ended without a word", "Try another tier.")
-    answer = msgspec.msgpack.decode(received, type=Enforcement | str)
-    if isinstance(answer, str):
-        raise KernelUnavailable(answer)
-    return answer
-
-
-def _attempt(spec: JailSpec, answer_to: int) -> Enforcement | str:
-    try:
-        return enter(spec, keep={answer_to})
-    except KernelUnavailable as refusal:
-        return str(refusal)
-
-
-def _choose(spec: JailSpec) -> Tier:
     if spec.tier == "none":
         if os.environ.get(ALLOW_UNSANDBOXED) != "1":
             raise refuse(
@@ -94,25 +79,101 @@ def _choose(spec: JailSpec) -> Tier:
                 "tier 'none' runs model code with all of your rights",
                 f"If you want that, set {ALLOW_UNSANDBOXED}=1 as well.",
             )
-        return "none"
-    if spec.tier != "auto":
-        if spec.tier not in offered():
-            raise refuse(spec.tier, f"{sys.platform} does not have this tier", "Ask for tier 'auto'.")
-        return spec.tier
-    refusals: list[str] = []
-    for tier in offered():
-        try:
-            return trial(msgspec.structs.replace(spec, tier=tier)).tier
-        except KernelUnavailable as refusal:
-            refusals.append(f"{tier}: {refusal}")
-    raise refuse("everything", "; ".join(refusals) or f"{sys.platform} has no jail", "Run `scroll doctor`.")
-
-
-def _enter_none(report_pid: Callable[[int], None] | None) -> Enforcement:
-    if report_pid is not None:
         report_pid(os.getpid())
-    return Enforcement("none", os.getpid(), no_guarantees())
+        return Enforcement("none", os.getpid(), no_guarantees())
+    if spec.tier == "auto" or spec.tier not in offered():
+        raise refuse(spec.tier, f"{sys.platform} does not have this tier", "Ask a kernel for tier 'auto'.")
+    if spec.tier == "seatbelt":
+        return _enter_seatbelt(spec, keep, report_pid)
+    return _enter_linux(spec, spec.tier, keep, report_pid)
 
+
+# Linux ------------------------------------------------------------------------------------------------------
+
+_NAMESPACES = (
+    "Allow unprivileged user namespaces (on Ubuntu: sysctl kernel.apparmor_restrict_unprivileged_userns=0; "
+    "in Docker: --security-opt seccomp=unconfined, or a profile that allows unshare and mount), "
+    "or ask for tier 'kernel-only'."
+)
+_LANDLOCK = "Use Linux 5.13 or newer with landlock in the list of security modules (boot option lsm=landlock,...)."
+_SECCOMP = "Use a kernel with CONFIG_SECCOMP_FILTER, outside a container that already listens to system calls."
+_PLAIN = "Start the kernel from a process of its own, with a scratch folder that it may write to."
+
+
+def _enter_linux(spec: JailSpec, tier: Tier, keep: Set[int], report_pid: Callable[[int], None]) -> Enforcement:
+    full = tier == "full"
+    syscalls.machine()
+    with _step("inheritance", _PLAIN):
+        _check_spec(spec, full)
+    abi = linux.available_abi()
+    if abi < 1:
+        raise refuse("read outside", "this kernel has no landlock, or it is switched off", _LANDLOCK)
+    targets = probes.choose_targets(spec)
+    with _step("inheritance", _PLAIN):
+        linux.clean_environment(_environment(spec))
+        linux.die_with_parent()
+        linux.forbid_new_privileges()
+        linux.forbid_core_dumps()
+    if full:
+        with _step("metadata", _NAMESPACES):
+            linux.unshare()
+    with _step("lifetime", _PLAIN):
+        link = supervisor.split(spec, watch_scratch=not full, report_pid=report_pid)
+    with _step("inheritance", _PLAIN):
+        linux.close_inherited({*keep, link.control.fileno()})
+    if full:
+        with _step("metadata", _NAMESPACES):
+            linux.build_root(spec)
+    with _step("scratch", _PLAIN):
+        os.chdir(spec.scratch)
+    with _step("memory", _PLAIN):
+        linux.apply(spec.limits)
+    with _step("privileges", _PLAIN):
+        linux.drop_capabilities()
+    with _step("read outside", _LANDLOCK):
+        linux.restrict_paths(spec.read_only, spec.scratch, abi)
+    with _step("threads", _SECCOMP):
+        link.hand_over(syscalls.install_thread_watch())
+    with _step("system calls", _SECCOMP):
+        syscalls.install(os.getpid())
+    refused = probes.run_probes(spec, tier, targets)
+    return Enforcement(tier, link.pid, linux_guarantees(tier, abi), refused, abi)
+
+
+@contextmanager
+def _step(guarantee: str, remedy: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise refuse(guarantee, str(error), remedy) from error
+
+
+def _check_spec(spec: JailSpec, full: bool) -> None:
+    """Refuse a request that cannot be honoured exactly."""
+    if len(os.listdir("/proc/self/task")) != 1:
+        raise refuse("system calls", "this process has threads that would stay outside the jail", _PLAIN)
+    scratch = os.path.realpath(spec.scratch)
+    for path in (*spec.read_only, spec.scratch):
+        if not path.startswith("/"):
+            raise refuse("read outside", f"{path!r} is not an absolute path", "Declare absolute paths.")
+    for path in spec.read_only:
+        real = os.path.realpath(path)
+        if not os.path.exists(real):
+            raise refuse("read outside", f"{path} does not exist or cannot be reached", "Declare paths that exist.")
+        if lies_in(scratch, [real]) or lies_in(real, [scratch]):
+            raise refuse("write outside", f"{path} and the scratch folder overlap", "Keep them apart.")
+    if not full and not os.path.isdir(scratch):
+        raise refuse("scratch", f"{scratch} is not a folder", "Create it, empty, for this kernel alone.")
+
+
+def _environment(spec: JailSpec) -> dict[str, str]:
+    """What libraries look for: a home, and how many threads they may start by themselves."""
+    workers = str(max(1, min(os.cpu_count() or 1, spec.limits.threads // 4)))
+    pools = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_MAX_THREADS")
+    return linux.home_in(spec.scratch) | dict.fromkeys(pools, workers)
+
+
+# macOS ------------------------------------------------------------------------------------------------------
 
 _REMEDY = "This tier is experimental: run Scroll on Linux, or in a Linux container, for the jail that is tested."
 _SYSTEM = ("/usr/lib", "/System/Library", "/System/Volumes/Preboot/Cryptexes")
@@ -129,28 +190,30 @@ def seatbelt_profile(spec: JailSpec) -> str:
     """The policy in Seatbelt's language. Paths are resolved first: the kernel compares real ones."""
     from pathlib import Path  # only here: workers on Linux import this module too, and start faster without it
 
+    def allow(operations: str, match: str, paths: list[str]) -> str:
+        escaped = (path.replace("\\", "\\\\").replace('"', '\\"') for path in paths)
+        return f"(allow {operations}" + "".join(f'\n    ({match} "{path}")' for path in escaped) + ")\n"
+
     readable = sorted({*(str(Path(path).resolve()) for path in spec.read_only), *_SYSTEM})
     scratch = str(Path(spec.scratch).resolve())
     ancestors = sorted({str(above) for path in (*readable, scratch) for above in Path(path).parents})
-    return _FIXED + "".join(
-        (
-            _allow("file-read-metadata", "literal", ancestors),
-            _allow("file-read*", "subpath", readable),
-            _allow("file-read* file-write*", "subpath", [scratch]),
-        )
+    return (
+        _FIXED
+        + allow("file-read-metadata", "literal", ancestors)
+        + allow("file-read*", "subpath", readable)
+        + allow("file-read* file-write*", "subpath", [scratch])
     )
 
 
-def _enter_seatbelt(spec: JailSpec, keep: Set[int], report_pid: Callable[[int], None] | None) -> Enforcement:
+def _enter_seatbelt(spec: JailSpec, keep: Set[int], report_pid: Callable[[int], None]) -> Enforcement:
     """Close the sandbox around this process, which stays the same process."""
     policy = seatbelt_profile(spec)
-    process.close_inherited(keep)
-    process.clean_environment({"HOME": spec.scratch, "TMPDIR": spec.scratch, "LANG": "C.UTF-8"})
-    process.forbid_core_dumps()
-    process.apply_portable(spec.limits)
+    linux.close_inherited(keep)
+    linux.clean_environment(linux.home_in(spec.scratch))
+    linux.forbid_core_dumps()
+    linux.apply_portable(spec.limits)
     os.chdir(spec.scratch)
-    if report_pid is not None:
-        report_pid(os.getpid())
+    report_pid(os.getpid())
     system = ctypes.CDLL(None, use_errno=True)
     message = ctypes.c_char_p()
     if system.sandbox_init(policy.encode(), ctypes.c_uint64(0), ctypes.byref(message)) != 0:
@@ -160,30 +223,125 @@ def _enter_seatbelt(spec: JailSpec, keep: Set[int], report_pid: Callable[[int], 
 
 def _run_seatbelt_probes() -> tuple[str, ...]:
     """Try the three things that matter most; each must be refused."""
-    try:
-        os.close(os.open("/etc/passwd", os.O_RDONLY))
-        raise refuse("read outside", "to read /etc/passwd was possible inside the sandbox", _REMEDY)
-    except PermissionError:
-        pass
-    try:
+
+    def connect() -> None:
         with socket.socket(socket.AF_INET) as probe:
             probe.connect(("127.0.0.1", 9))
-        raise refuse("network", "to connect was possible inside the sandbox", _REMEDY)
-    except PermissionError:
-        pass
-    try:
+
+    def fork() -> None:
         if os.fork() == 0:
             os._exit(0)
-        raise refuse("processes", "to fork was possible inside the sandbox", _REMEDY)
-    except PermissionError:
-        pass
-    return ("read /etc/passwd", "connect to an internet address", "fork")
+
+    attempts: dict[str, tuple[str, Callable[[], object]]] = {
+        "read /etc/passwd": ("read outside", lambda: os.close(os.open("/etc/passwd", os.O_RDONLY))),
+        "connect to an internet address": ("network", connect),
+        "fork": ("processes", fork),
+    }
+    for name, (guarantee, attempt) in attempts.items():
+        try:
+            attempt()
+        except PermissionError:
+            continue
+        raise refuse(guarantee, f"to {name} was possible inside the sandbox", _REMEDY)
+    return tuple(attempts)
 
 
-def _allow(operations: str, match: str, paths: list[str]) -> str:
-    filters = "".join(f'\n    ({match} "{_escaped(path)}")' for path in paths)
-    return f"(allow {operations}{filters})\n"
+# the doctor -------------------------------------------------------------------------------------------------
+
+_TRIAL_SECONDS = 30.0
+_TRIAL = "import sys; sys.path[:0] = sys.argv[1:]; from scroll_context.kernel.jail.entry import trial; trial()"
 
 
-def _escaped(path: str) -> str:
-    return path.replace("\\", "\\\\").replace('"', '\\"')
+class TierReport(msgspec.Struct, frozen=True):
+    """One tier: whether it can be built here, and why not. The refusal ends with the remedy."""
+
+    tier: Tier
+    available: bool
+    refusal: str = ""
+    probes: tuple[str, ...] = ()
+
+
+class DoctorReport(msgspec.Struct, frozen=True):
+    """The answer to "is the jail that I require to be had here?".
+
+    `tier` is what a kernel started with this requirement would run in, None if it would not start; `guarantees`
+    are those of that tier.
+    """
+
+    required: RequiredTier
+    ok: bool
+    tier: Tier | None
+    guarantees: tuple[Guarantee, ...]
+    tiers: tuple[TierReport, ...]
+    system: str
+    landlock_abi: int
+
+
+def examine(required: RequiredTier | JailSpec = "auto") -> DoctorReport:
+    """Build every tier that this platform can have; with a spec, with its paths and limits."""
+    import platform  # only here, as below: workers import this module too, and start faster without it
+    import tempfile
+
+    built: dict[Tier, Enforcement] = {}
+    tiers: list[TierReport] = []
+    with tempfile.TemporaryDirectory(prefix="scroll-doctor-") as scratch:
+        spec = (
+            required
+            if isinstance(required, JailSpec)
+            else JailSpec(tier=required, read_only=default_read_only(), scratch=scratch)
+        )
+        for tier in offered():
+            try:
+                built[tier] = try_tier(msgspec.structs.replace(spec, tier=tier))
+                tiers.append(TierReport(tier, True, "", built[tier].probes))
+            except KernelUnavailable as refusal:
+                tiers.append(TierReport(tier, False, str(refusal)))
+    in_use: Tier | None = next(iter(built), None)
+    if spec.tier == "none":
+        in_use = "none" if os.environ.get(ALLOW_UNSANDBOXED) == "1" else None
+    elif spec.tier != "auto":
+        in_use = spec.tier if spec.tier in built else None
+    return DoctorReport(
+        required=spec.tier,
+        ok=in_use is not None,
+        tier=in_use,
+        guarantees=built[in_use].guarantees if in_use in built else no_guarantees(),
+        tiers=tuple(tiers),
+        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        landlock_abi=max((enforcement.landlock_abi for enforcement in built.values()), default=0),
+    )
+
+
+def try_tier(spec: JailSpec) -> Enforcement:
+    """What `enter(spec)` would enforce here; raises KernelUnavailable as it would."""
+    import subprocess
+
+    import scroll_context
+
+    folders = sorted({os.path.dirname(os.path.dirname(str(module.__file__))) for module in (scroll_context, msgspec)})
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-c", _TRIAL, *folders],
+            input=msgspec.msgpack.encode(spec),
+            capture_output=True,
+            timeout=_TRIAL_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as slow:
+        raise refuse("lifetime", f"a trial took more than {slow.timeout:.0f} s", "Try again.") from slow
+    if done.returncode != 0:
+        raise refuse("lifetime", f"a trial failed: {done.stderr.decode(errors='replace')[-500:]}", "Report this.")
+    answer = msgspec.msgpack.decode(done.stdout, type=Enforcement | str)
+    if isinstance(answer, str):
+        raise KernelUnavailable(answer)
+    return answer
+
+
+def trial() -> None:
+    """The throwaway process: a spec on standard input, the answer of the jailed process on standard output."""
+    spec = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=JailSpec)
+    try:
+        answer: Enforcement | str = enter(spec, keep={1, 2})
+    except KernelUnavailable as refusal:
+        answer = str(refusal)
+    sys.stdout.buffer.write(msgspec.msgpack.encode(answer))

@@ -19,8 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from scroll_context.kernel.jail.paths import lies_in
-from scroll_context.kernel.jail.spec import JailSpec, Tier, refuse
+from scroll_context.kernel.jail.spec import JailSpec, Tier, lies_in, refuse
 from scroll_context.kernel.jail.syscalls import syscall
 
 _REMEDY = "The system accepted the jail but does not apply it: run `scroll doctor`, and do not use this tier here."

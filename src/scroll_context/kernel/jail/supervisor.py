@@ -24,9 +24,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
-from scroll_context.kernel.jail.paths import space_used
-from scroll_context.kernel.jail.process import close_inherited, cpu_budget, cpu_used, die_with_parent, drop_capabilities
-from scroll_context.kernel.jail.spec import JailSpec
+from scroll_context.kernel.jail.linux import close_inherited, cpu_budget, cpu_used, die_with_parent, drop_capabilities
+from scroll_context.kernel.jail.spec import JailSpec, space_used
 
 _LOOK_SECONDS = 0.1
 _MEMORY_SLACK = 64 << 20
@@ -55,7 +54,7 @@ class Link(NamedTuple):
         self.control.close()
 
 
-def split(spec: JailSpec, watch_scratch: bool, report_pid: Callable[[int], None] | None) -> Link:
+def split(spec: JailSpec, watch_scratch: bool, report_pid: Callable[[int], None]) -> Link:
     """Fork. Returns in the child only; the parent becomes the supervisor and never returns."""
     os.close(os.pidfd_open(os.getpid()))  # what the supervisor relies on; a container may refuse it
     outer, inner = socket.socketpair()
@@ -76,13 +75,12 @@ def _guard(
     control: socket.socket,
     spec: JailSpec,
     watch_scratch: bool,
-    report_pid: Callable[[int], None] | None,
+    report_pid: Callable[[int], None],
 ) -> NoReturn:
     status = None
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        if report_pid is not None:
-            report_pid(child)
+        report_pid(child)
         control.sendall(str(child).encode())  # it goes on meanwhile, and waits for the rest in `hand_over`
         close_inherited({control.fileno()})
         drop_capabilities()
