@@ -11,7 +11,7 @@ from open_journals import journal_of
 from scroll_context.errors import BadInput, ToolFailed
 from scroll_context.events import Event, Kind, Scope
 from scroll_context.store.log import EventLog
-from scroll_context.surface.json_schema import doc_of
+from scroll_context.surface.signatures import doc_of
 from scroll_context.surface.toolbox import Toolbox
 from scroll_context.surface.tools import Tool, tool
 

@@ -10,7 +10,7 @@ import pytest
 from scroll_context.errors import ToolFailed
 from scroll_context.session.session import Session
 from scroll_context.store.store import Store
-from scroll_context.surface import tool_results
+from scroll_context.surface import toolbox
 from scroll_context.surface.tools import tool
 
 meeting = threading.Barrier(8)
@@ -72,7 +72,7 @@ def cell(session: Session, source: str) -> str:
 def test_fault_16_a_large_result_is_what_the_signature_says(
     session: Session, monkeypatch: pytest.MonkeyPatch, crossing: int
 ) -> None:
-    monkeypatch.setattr(tool_results, "CROSSING", crossing)
+    monkeypatch.setattr(toolbox, "CROSSING", crossing)
     said = cell(
         session,
         """

@@ -20,10 +20,9 @@ from scroll_context.events import Event, Scope
 from scroll_context.kernel.protocol import portable
 from scroll_context.store.log import EventLog
 from scroll_context.store.payloads import ArtifactRef, ToolResultRef, ref
-from scroll_context.surface import tool_results
-from scroll_context.surface.tool_results import Media
+from scroll_context.surface import toolbox
 from scroll_context.surface.toolbox import Toolbox, ToolOutcome
-from scroll_context.surface.tools import tool
+from scroll_context.surface.tools import Media, tool
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(5_000)
 
@@ -204,7 +203,7 @@ def test_what_is_too_large_to_cross_at_once_is_a_reference(
     log: EventLog, value: Any, media_type: str, text: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert returned(log, value)[0].value == value, "up to sixteen megabytes cross as they are"
-    monkeypatch.setattr(tool_results, "CROSSING", 1 << 20)
+    monkeypatch.setattr(toolbox, "CROSSING", 1 << 20)
     outcome, event = returned(log, value)
     found = outcome.ref
     assert outcome.value is None
@@ -221,7 +220,7 @@ def test_what_is_too_large_to_cross_at_once_is_a_reference(
 
 
 def test_large_media_beside_a_small_text_do_not_cross_either(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tool_results, "CROSSING", 1 << 20)
+    monkeypatch.setattr(toolbox, "CROSSING", 1 << 20)
     outcome, event = returned(log, {"image": bytes(2_000_000)})
     assert outcome.value is None
     assert outcome.ref is not None
@@ -232,7 +231,7 @@ def test_large_media_beside_a_small_text_do_not_cross_either(log: EventLog, monk
 
 @pytest.mark.parametrize("value", ["x" * 5_000, [b"x" * 3_000, b"y" * 3_000], b"z" * 5_000, ["x" * 5_000]])
 def test_a_huge_result_is_refused_and_said_so(log: EventLog, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tool_results, "MAX_RESULT", 4_096)
+    monkeypatch.setattr(toolbox, "MAX_RESULT", 4_096)
     with pytest.raises(ToolFailed, match="at most 4,096 are taken"):
         returned(log, value)
     assert log.tail(1)[0].tool_state == "error"

@@ -21,9 +21,9 @@ import msgspec
 from scroll_context.background import in_thread
 from scroll_context.errors import ToolFailed
 from scroll_context.messages import ToolSpec
-from scroll_context.surface.json_schema import doc_of, identifier, signature_of, text_value
-from scroll_context.surface.tool_results import Plain, plain
-from scroll_context.surface.tools import RESERVED, Tool, ToolLimits
+from scroll_context.surface.mcp import text_value
+from scroll_context.surface.signatures import RESERVED, doc_of, identifier, signature_of
+from scroll_context.surface.tools import Plain, Tool, ToolLimits, plain
 from scroll_evals.loca_client import Evaluation, Function, LocaClient, Opened
 
 CALL_SECONDS = 130.0  # for a tool, waiting for another call included

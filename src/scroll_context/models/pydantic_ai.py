@@ -25,9 +25,8 @@ from pydantic_ai.settings import ModelSettings
 from scroll_context.background import in_loop
 from scroll_context.errors import BadInput, ModelCancelled, ModelUnavailable
 from scroll_context.models import translate
-from scroll_context.models.faults import as_model_error
 from scroll_context.models.protocol import DEFAULT_WINDOW, OnText, Reply, Request, Settings, well_formed
-from scroll_context.models.translate import ThinkTags
+from scroll_context.models.translate import ThinkTags, as_model_error
 
 T = TypeVar("T")
 

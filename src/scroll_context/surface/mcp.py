@@ -6,14 +6,21 @@ fail with what the server last said, and the next call connects again, once. A c
 the server marked its tool as read-only or idempotent: any other may have taken effect already. The list of tools is
 read when the server is mounted and does not change after that.
 
+Results come back as Python values: structured content as it is, one block of text as what it spells, one of media as
+bytes, several blocks as a list. Wrappers of one field are taken off.
+
 The `mcp` package is an extra and is imported when a server is mounted. A server's claim that a tool is read-only is
 believed; pass `effects=True` for a server that you do not trust.
 """
 
+import ast
 import asyncio
+import base64
 import contextlib
 import inspect
+import json
 import os
+import re
 import tempfile
 import types
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -26,24 +33,23 @@ import msgspec
 
 from scroll_context.background import in_loop
 from scroll_context.errors import BadInput, ToolFailed
-from scroll_context.surface.json_schema import (
+from scroll_context.surface.signatures import (
     SPELT_CHARS,
     doc_of,
     identifier,
     namespace_name,
     signature_of,
-    text_of,
-    value_of,
+    unwrapped,
+    wrapper_of,
 )
-from scroll_context.surface.tool_results import MAX_RESULT, Plain, plain
-from scroll_context.surface.tools import Tool, ToolLimits
+from scroll_context.surface.toolbox import MAX_RESULT
+from scroll_context.surface.tools import Media, Plain, Tool, ToolLimits, plain
 from scroll_context.text.printable import printable
 
 if TYPE_CHECKING:
     import mcp
 
     Connect = Callable[[], contextlib.AbstractAsyncContextManager[mcp.Client]]
-
 CONNECT_SECONDS = 30.0
 CLOSE_SECONDS = 10.0  # the SDK ends a process that does not end by itself in about six
 DIRECT_SECONDS = 60.0  # for calls that do not go through a toolbox
@@ -365,3 +371,55 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
     return printable(str(error)) or type(error).__name__
+
+
+_PRINTED = re.compile(r"[A-Z]\w*\((?:result|content|root)=")  # Root(content='…'), as Python prints it
+
+
+def text_value(text: str) -> Any:
+    """The value that a text spells: a JSON object or array, the content of a printed wrapper; else the text itself."""
+    if (printed := _PRINTED.match(text)) and text.endswith(")"):
+        try:
+            inner = ast.literal_eval(text[printed.end() : -1])
+        except (SyntaxError, ValueError, MemoryError, RecursionError):
+            return text
+        return text_value(inner) if isinstance(inner, str) else inner
+    if text.lstrip()[:1] not in ("{", "["):
+        return text
+    try:
+        return unwrapped(json.loads(text))
+    except (ValueError, RecursionError):
+        return text
+
+
+def value_of(result: Any, returned: dict[str, Any] | None) -> Any:
+    """The Python value of a CallToolResult that is no error."""
+    blocks = [_block(block) for block in result.content]
+    structured = result.structured_content
+    if structured is None:
+        values = [text_value(block) if isinstance(block, str) else block for block in blocks]
+        return values[0] if len(values) == 1 else values or None
+    if returned is not None and wrapper_of(returned):
+        structured = unwrapped(structured)
+    media = [block for block in blocks if isinstance(block, Media)]  # text blocks repeat what is structured
+    return [structured, *media] if media else structured
+
+
+def text_of(result: Any) -> str:
+    """What the server says of an error."""
+    said = printable("\n".join(block.text for block in result.content if block.type == "text"))
+    return said or "the server reported an error without a text"
+
+
+def _block(block: Any) -> Any:
+    match block.type:
+        case "text":
+            return block.text
+        case "image" | "audio":
+            return Media(base64.b64decode(block.data), block.mime_type)
+        case "resource" if hasattr(block.resource, "blob"):
+            return Media(base64.b64decode(block.resource.blob), block.resource.mime_type or "")
+        case "resource":
+            return block.resource.text
+        case _:
+            return block.model_dump(mode="json", exclude_none=True)

@@ -3,9 +3,13 @@
 Every method checks its arguments (they come from model code, or from frames that model code forged), stays inside the
 grant that the session was opened with, and says which seqs it gave away, which is what provenance rests on. A scope
 that a caller names can only narrow the grant. Rows go back as plain dicts; what is said about them goes beside them in
-a note, never among them.
+a note, never among them. The methods that cover rather than rank are in `recall`.
+
+Models send whole numbers as text, dates as date objects, and one text where several are allowed; all of these work.
+Everything else is refused with a sentence that says what is expected.
 """
 
+import datetime as dt
 from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import resources
 from typing import Any, Protocol
@@ -19,9 +23,6 @@ from scroll_context.kernel.results import CapabilityResult
 from scroll_context.store.search import Hit
 from scroll_context.store.sql import GuardedSql
 from scroll_context.store.store import Store
-from scroll_context.surface.arguments import bindable, filters_of, places_of, whole_number
-from scroll_context.surface.recall import FUSED, Recall
-from scroll_context.surface.tool_results import ResultRef
 from scroll_context.text.dates import misdated
 
 MAX_HITS = 200
@@ -29,8 +30,8 @@ MAX_NOTES = 5
 WHOLE_TEXT = 1 << 20  # bytes; a larger body stays behind its handle
 PIECE = 4 << 20  # bytes of a body sent to the kernel at once
 EXPAND_BYTES = 16 << 20  # text that one expand returns
+FUSED = 50  # hits by words and by meaning that are joined
 REMEMBERED = 1_000  # searches and verified bodies that a session remembers
-
 _OWN_WORDS = ", ".join(f"'{kind}'" for kind in (Kind.CONVERSATION, Kind.TOOL_CALL, Kind.CELL, Kind.OBSERVATION))
 
 
@@ -58,6 +59,8 @@ class MemorySurface:
         self._sql: GuardedSql | None = None
         self._asked: dict[int, int] = {}  # how often the same search was asked, by its hash
         self._verified: dict[str, None] = {}  # digests of bodies that were as they should be
+        from scroll_context.surface.recall import Recall  # late, since it builds on this module
+
         self.recall = Recall(self)
 
     def begin_cell(self) -> None:
@@ -300,9 +303,6 @@ def prelude_source(name: str) -> str:
     return resources.files("scroll_context.surface").joinpath(f"{name}.py").read_text("utf-8")
 
 
-# rows ---------------------------------------------------------------------------------------------------
-
-
 def _common(event: Event) -> dict[str, Any]:
     row: dict[str, Any] = {
         "seq": event.seq, "session_id": event.session_id, "agent_id": event.agent_id, "task_id": event.task_id,
@@ -310,10 +310,8 @@ def _common(event: Event) -> dict[str, Any]:
         "msg_index": event.msg_index, "headline": event.headline, "content": event.content,
         "metadata": event.metadata,
     }  # fmt: skip
-    if (body := event.payload) is not None:
-        row["payload"] = msgspec.to_builtins(
-            ResultRef(event.seq, body.size, body.media_type, body.is_text, event.content)
-        )
+    if (body := ref_of(event)) is not None:
+        row["payload"] = msgspec.to_builtins(body)
     return row
 
 
@@ -322,3 +320,107 @@ def _row_of_hit(hit: Hit) -> dict[str, Any]:
     row["score"] = hit.score
     row["snippet"] = hit.snippet
     return row
+
+
+class ResultRef(msgspec.Struct, frozen=True):
+    """Where a body is in the store, and what is known of it without loading it."""
+
+    seq: int
+    size: int
+    media_type: str
+    text: bool  # whether it reads as text (JSON included) or only as bytes
+    preview: str
+
+
+def ref_of(event: Event) -> ResultRef | None:
+    """Where the body of an event is; None when its content is all there is."""
+    body = event.payload
+    return ResultRef(event.seq, body.size, body.media_type, body.is_text, event.content) if body else None
+
+
+MAX_EXPAND = 5_000  # rows of one expand; more is asked for in pieces
+FILTERS = ("scope", "kind", "role", "session_id", "agent_id", "all_agents", "seq_range", "created_on", "created_from",
+           "created_to")  # fmt: skip
+
+
+def filters_of(method: str, given: Mapping[str, Any], scope: Scope, known: Collection[str] = FILTERS) -> dict[str, Any]:
+    """The filters that a caller named, as the store takes them. A scope can only narrow the grant."""
+    if unknown := sorted(set(given) - set(known)):
+        raise BadInput(f"{method} has no argument {unknown[0]!r}; it filters by {', '.join(sorted(known))}")
+    wanted: dict[str, Any] = {
+        name: texts(given[name], name)
+        for name in ("kind", "role", "session_id", "agent_id")
+        if given.get(name) is not None
+    }
+    named = given.get("scope")
+    if named is not None and not given.get("all_agents"):
+        narrowed = scope.grant(named)
+        for name in ("session_id", "task_id", "agent_id"):
+            if (value := getattr(narrowed, name)) is not None:
+                wanted.setdefault(name, value)  # a session named beside scope="session" is the one that is meant
+    if given.get("seq_range") is not None:
+        wanted["seq_range"], _ = bounds(given["seq_range"])
+    for name in ("created_from", "created_to"):
+        value = given.get("created_on") if given.get(name) is None else given[name]
+        if value is not None:
+            wanted[name] = iso(value)
+    return wanted
+
+
+def whole_number(value: Any, name: str, least: int, most: int = (1 << 63) - 1) -> int:
+    """A whole number, also when it was sent as text; too large ones are brought down to the most."""
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        raise BadInput(f"{name} must be a whole number, not {value!r:.80}") from None
+    if number < least:
+        raise BadInput(f"{name} must be at least {least}, not {number}")
+    return min(number, most)
+
+
+def texts(value: Any, name: str) -> list[str]:
+    several = [value] if isinstance(value, str) else value
+    if not isinstance(several, list | tuple) or not all(isinstance(one, str) for one in several):
+        raise BadInput(f"{name} is a text or a list of texts, not {value!r:.80}")
+    return list(several)
+
+
+def bounds(pair: Any) -> tuple[tuple[int, int], str]:
+    if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
+        raise BadInput(f"seq_range is a pair (first, last), not {pair!r:.80}")
+    lo, hi = whole_number(pair[0], "first seq", 0), whole_number(pair[1], "last seq", 0)
+    return (lo, hi), f"{lo}-{hi}"
+
+
+def places_of(places: tuple[Any, ...]) -> tuple[list[int], str]:
+    """The seqs meant by expand(7), expand([7, 9]), expand(7, 9) and, since models write it, expand((7, 9))."""
+    if len(places) == 2 and not any(isinstance(place, list | tuple) for place in places):
+        (lo, hi), asked = bounds(places)
+        if hi - lo >= MAX_EXPAND:
+            raise BadInput(
+                f"expand gives at most {MAX_EXPAND:,} events at once; {asked} has {hi - lo + 1:,}. Take parts."
+            )
+        return list(range(max(lo, 1), hi + 1)), asked
+    flat = [one for place in places for one in (place if isinstance(place, list | tuple) else [place])]
+    if not flat:
+        raise BadInput("ms.expand needs a seq, a list of seqs, or a first and a last seq")
+    if len(flat) > MAX_EXPAND:
+        raise BadInput(f"expand gives at most {MAX_EXPAND:,} events at once, not {len(flat):,}")
+    return [whole_number(one, "seq", 0) for one in flat], f"seq {', '.join(map(str, flat[:10]))}"
+
+
+def iso(value: Any) -> str:
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    if not isinstance(value, str):
+        raise BadInput(f"{value!r:.80} is not a date: give one such as '2024-07-31', or an ISO time, as text")
+    return value
+
+
+def bindable(params: Mapping[str, Any] | Sequence[Any]) -> Mapping[str, Any] | Sequence[Any]:
+    def plain(value: Any) -> Any:
+        return value.isoformat() if isinstance(value, dt.date) else value
+
+    if isinstance(params, Mapping):
+        return {name: plain(value) for name, value in params.items()}
+    return [plain(value) for value in params]

@@ -10,21 +10,20 @@ evidence about the past.
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from scroll_context.errors import BadInput, UnknownSeq
-from scroll_context.events import Event, Grant, Kind, Scope
+from scroll_context.events import Event, Kind
 from scroll_context.kernel.results import CapabilityResult
 from scroll_context.store.grep import GrepMatch, Scan, pattern, query_patterns
 from scroll_context.store.log import SessionInfo
 from scroll_context.store.meaning import fused
 from scroll_context.store.search import Hit
-from scroll_context.store.store import Store
-from scroll_context.surface.arguments import bounds, filters_of, iso, whole_number
+from scroll_context.surface.memory import FUSED, MemorySurface, bounds, filters_of, iso, whole_number
 from scroll_context.text.dates import misdated
 from scroll_context.text.gist import gist
 from scroll_context.text.similar import Folder, Wordings, content_stems
@@ -44,7 +43,6 @@ ENOUGH = 3  # rows with all words of a query, below which rows with most of the 
 MOST_SIMILAR = 100  # rows of one similar()
 MOST_COMPARED = 50_000  # newest turns among which similar ones are looked for
 COMPARED_CHARS = 1_000  # of each of them
-FUSED = 50  # hits by words and by meaning that are joined
 FEW_STANDING = 12  # instructions and preferences that are listed whatever the topic
 LEAST_CLOSE = 0.15  # closeness below which a turn is not similar
 TITLE_TURNS, TITLE_FROM, TITLE_CHARS = 6, 2_000, 60  # turns, characters of each to look at, characters of a title
@@ -57,32 +55,10 @@ _CONDITION = re.compile(r"\b(?:when|whenever|if|each time|every time)\b|\A(?:for
 Rows = list[dict[str, Any]]
 
 
-class VisibleSeqs(Protocol):
-    """What these methods ask of the session that they belong to."""
-
-    def visible_seqs(self) -> Collection[int]: ...
-
-
-class Memory(Protocol):
-    """What these methods share with the memory surface."""
-
-    store: Store
-    scope: Scope
-    grant: Grant
-    empty_searches: int
-
-    @property
-    def facts(self) -> VisibleSeqs: ...
-
-    def note(self, where: str, *notes: str) -> None: ...
-
-    def running(self) -> frozenset[int]: ...
-
-
 class Recall:
     """The methods, within the grant of a memory surface. Calls may come from several threads at once."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: MemorySurface) -> None:
         self._memory = memory
         self._log = memory.store.log
         self._grant = memory.grant

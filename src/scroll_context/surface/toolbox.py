@@ -7,10 +7,18 @@ call that never starts (wrong arguments, a limit, a refusal) is recorded as well
 
 Calls come from many threads and run at once; the toolbox holds no lock while a tool runs. A tool that misses its
 deadline is abandoned: what it returns later goes nowhere, and the recorded result says so.
+
+The whole result is recorded: text as it is, anything else as JSON text, bytes as a payload with their media type. Bytes
+in the midst of other values are events of their own, and the JSON names their seqs, so that media never lie in the log
+as base64 text and every part of a result has an address. The cell gets what the tool returned, as a value. A result
+over `CROSSING` does not fit into one message to the kernel, which loads it from the store instead; it is then what its
+text in the log says (dates as text, bytes by their seqs). A result over `MAX_RESULT` is refused: it is the only one
+that is not kept.
 """
 
 import contextlib
 import inspect
+import json
 import logging
 import threading
 import time
@@ -23,18 +31,25 @@ import msgspec
 
 from scroll_context.errors import BadInput, StoreError, ToolFailed
 from scroll_context.events import Event, Kind, Scope
-from scroll_context.kernel.protocol import Prelude
+from scroll_context.kernel.protocol import Prelude, portable
 from scroll_context.messages import ToolSpec
 from scroll_context.store.journal import Journal
 from scroll_context.store.log import EventLog
-from scroll_context.surface.memory import prelude_source
-from scroll_context.surface.tool_results import REFUSED_CHARS, Plain, Recorder, ResultRef, inline, json_text, plain
-from scroll_context.surface.tools import Tool, brief_doc, tool
+from scroll_context.store.payloads import TEXT
+from scroll_context.store.rows import INLINE_LIMIT
+from scroll_context.surface.memory import ResultRef, prelude_source, ref_of
+from scroll_context.surface.signatures import brief_doc
+from scroll_context.surface.tools import Media, Plain, Tool, inline, json_text, plain, tool
 from scroll_context.text.printable import printable
 
 DESCRIBE_CHARS = 24_000
 STUB_CHARS = 6_000  # of whole descriptions; more tools than that are described on one line each
 NAMED_CHARS = 100  # of a name that no tool has
+REFUSED_CHARS = 2_000  # of the arguments of a call that never started, and of what is said of it
+CROSSING = 16 << 20  # bytes of JSON; as msgpack that is less than twice as much, and fits into a frame of the wire
+MAX_RESULT = 256 << 20  # bytes
+JSON = "application/json"
+INLINE_BYTES = 1024  # bytes inside a JSON result that stay in its text, as base64
 
 logger = logging.getLogger("scroll_context.tools")
 logging.getLogger("scroll_context").addHandler(logging.NullHandler())  # silent unless the application listens
@@ -56,6 +71,116 @@ class ToolOutcome(msgspec.Struct, frozen=True):
     call_seq: int
     result_seq: int
     ref: ResultRef | None = None
+
+
+class Recorder:
+    """Writes the events of one call. `call_seq` and `result_seq` are 0 until there is such an event."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        *,
+        name: str,
+        arguments: str,
+        tool_call_id: str,
+        metadata: dict[str, Any],
+    ) -> None:
+        self._journal = journal
+        self._arguments = arguments
+        self._common: dict[str, Any] = {"name": name, "tool_call_id": tool_call_id, "metadata": metadata}
+        self.call_seq = 0
+        self.result_seq = 0
+
+    def begin(self) -> None:
+        """Record the call."""
+        self.call_seq = self._append(Kind.TOOL_CALL, role="assistant", content=self._arguments).seq
+
+    def fail(self, state: str, text: str) -> None:
+        """Record that there is no result. Of a call that never began, only the beginning of its arguments is kept."""
+        if not self.call_seq:
+            if len(self._arguments) > REFUSED_CHARS:
+                kept = {"characters": len(self._arguments), "beginning": self._arguments[:REFUSED_CHARS]}
+                self._arguments = json_text(kept, inline)
+            self.begin()
+        self._end(state, text)
+
+    def finish(self, result: Plain) -> tuple[Any, ResultRef | None]:
+        """Record a result; returns the value for the cell, or a reference when it is too large to cross."""
+        value = result.value
+        if isinstance(value, bytes | bytearray | memoryview):
+            return self._finish_bytes(result.media(value))
+        if isinstance(value, str):
+            return self._finish_text(value, value, TEXT, 0)
+        media: list[Media] = []
+        try:
+            text = json_text(value, lambda data: self._part(result.media(data), media))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise self._unusable(error) from error
+        return self._finish_text(value, text, JSON, sum(len(part.data) for part in media))
+
+    def _finish_bytes(self, media: Media) -> tuple[Any, ResultRef | None]:
+        self._check_size(len(media.data))
+        event = self._end("ok", _label(media), body=media.data, media_type=media.media_type)
+        return (media.data, None) if len(media.data) <= CROSSING else (None, ref_of(event))
+
+    def _finish_text(self, value: Any, text: str, media_type: str, beside: int) -> tuple[Any, ResultRef | None]:
+        if not text.isascii() and (cleaned := text.encode("utf-8", "replace").decode()) != text:
+            text = cleaned  # a lone surrogate: neither the log nor the wire can hold it
+            value = text if media_type == TEXT else json.loads(text)
+        size = len(text.encode())
+        self._check_size(size + beside)
+        apart = size + beside > CROSSING
+        if not apart:
+            try:
+                portable(value)
+            except (TypeError, ValueError) as error:
+                raise self._unusable(error) from error
+        # small text beside large media goes as a reference too, and needs a body to refer to
+        event = self._end("ok", text, body=text if apart and size <= INLINE_LIMIT else None, media_type=media_type)
+        return (None, ref_of(event)) if apart else (value, None)
+
+    def _part(self, media: Media, seen: list[Media]) -> Any:
+        """What the JSON says in the place of bytes."""
+        if len(media.data) <= INLINE_BYTES:
+            return inline(media.data)
+        seen.append(media)
+        self._check_size(sum(len(part.data) for part in seen))
+        event = self._append(
+            Kind.ARTIFACT, media.data, media.media_type, role="tool", content=_label(media), reply_to=self.call_seq
+        )
+        return {"artifact": event.seq, "media_type": media.media_type, "size": len(media.data)}
+
+    def _end(self, state: str, content: str, body: bytes | str | None = None, media_type: str = TEXT) -> Event:
+        event = self._append(
+            Kind.TOOL_RESULT,
+            body,
+            media_type,
+            role="tool",
+            content=content,
+            reply_to=self.call_seq,
+            tool_state=state,
+        )
+        self.result_seq = event.seq
+        return event
+
+    def _append(self, kind: str, body: bytes | str | None = None, media_type: str = TEXT, **fields: Any) -> Event:
+        draft = self._journal.draft(kind, **fields, **self._common)
+        return self._journal.append(draft, body=body, media_type=media_type)
+
+    def _check_size(self, size: int) -> None:
+        if size > MAX_RESULT:
+            raise ToolFailed(
+                f"{self._common['name']} returned {size:,} bytes; at most {MAX_RESULT:,} are taken, and nothing of it "
+                "was kept. Ask for less at a time.",
+                kind="ValueError",
+            )
+
+    def _unusable(self, error: Exception) -> ToolFailed:
+        return ToolFailed(f"{self._common['name']} returned something that cannot be used: {error}", kind="TypeError")
+
+
+def _label(media: Media) -> str:
+    return f"[{media.media_type}, {len(media.data):,} bytes]"
 
 
 class Toolbox:

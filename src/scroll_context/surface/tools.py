@@ -5,17 +5,22 @@ for native calls, and the check of arguments, which arrive as JSON-like values a
 expects (dates from text, integers from text, dataclasses and structs from dicts). What cannot work is refused when
 the function is decorated, not when a model calls it. A tool holds no state: limits, consent and the log are the
 toolbox's (toolbox.py).
+
+`plain` makes any common Python result JSON-like, plus bytes, dates and datetimes, which cross to a cell as they are:
+dataclasses, structs and models become dicts; sets, tuples and iterators become lists; arrays become nested lists;
+a data frame becomes a list of records (its index is dropped). Decimals, times and UUIDs become text. NaN stays NaN,
+in the log too, where it is written as Python's json module writes it. Anything else is refused by name.
 """
 
-import builtins
-import enum
+import base64
+import collections.abc as abc
+import datetime as dt
 import functools
 import inspect
+import json
 import keyword
-import re
-import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import PurePath
 from typing import Any, Generic, ParamSpec, TypeVar, overload
@@ -25,20 +30,105 @@ import msgspec
 from scroll_context.background import in_loop, in_thread
 from scroll_context.errors import BadInput
 from scroll_context.messages import ToolSpec
-from scroll_context.surface.tool_results import Plain, plain
+from scroll_context.surface.signatures import RESERVED, one_line, shapes, signature_text, stub_text, type_text
 from scroll_context.text.printable import printable
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-RESERVED = frozenset({"ms", "ask", "ask_many", "map_calls", "ToolFailed"}) | frozenset(dir(builtins))
 SHOWN = 120  # characters of a wrong argument that an error repeats
-DOC_LINES = 8
-DOC_CHARS = 600
-LINE_CHARS = 160  # of a description on one line
-DEFAULT_CHARS = 80
 NAME_CHARS = 63  # of "server.tool": providers allow 64 for a native name, and the dot becomes two characters
-_INDENT = "    "
+OCTETS = "application/octet-stream"
+_CROSSING = (bytes, bytearray, memoryview, dt.datetime, dt.date)
+_MAGIC = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF8", "image/gif"),
+    (b"%PDF-", "application/pdf"),
+    (b"PK\x03\x04", "application/zip"),
+)
+
+
+class Media:
+    """Bytes that know what they are. A tool returns this to name the media type; a cell gets the bytes."""
+
+    def __init__(self, data: bytes | bytearray | memoryview, media_type: str = "") -> None:
+        self.data = bytes(data)
+        self.media_type = media_type or sniff(self.data)
+
+
+class Plain(msgspec.Struct, frozen=True):
+    """A value that can cross to a cell; `types` has the media types of the bytes in it, by their identity."""
+
+    value: Any
+    types: dict[int, str]
+
+    def media(self, data: bytes | bytearray | memoryview) -> Media:
+        return Media(data, self.types.get(id(data), ""))
+
+
+def plain(value: Any, *, str_keys: bool = False) -> Plain:
+    """The JSON-like form of a value. Raises TypeError, or RecursionError for what contains itself."""
+    types: dict[int, str] = {}
+
+    def foreign(item: Any) -> Any:
+        if isinstance(item, Media):
+            types[id(item.data)] = item.media_type  # to_builtins passes the very same bytes on
+            return item.data
+        return _unwrap(item)
+
+    return Plain(msgspec.to_builtins(value, builtin_types=_CROSSING, str_keys=str_keys, enc_hook=foreign), types)
+
+
+def json_text(value: Any, keep: Callable[[bytes], Any], *, sort_keys: bool = False) -> str:
+    """A plain value as JSON; `keep` says what stands in the place of bytes."""
+
+    def foreign(item: Any) -> Any:
+        return item.isoformat() if isinstance(item, dt.date) else keep(item)
+
+    return json.dumps(value, ensure_ascii=False, default=foreign, sort_keys=sort_keys)
+
+
+def inline(data: bytes) -> dict[str, str]:
+    """Bytes in the midst of JSON."""
+    return {"base64": base64.b64encode(data).decode()}
+
+
+def sniff(data: bytes) -> str:
+    """The media type of bytes whose maker did not say."""
+    return next((kind for magic, kind in _MAGIC if data.startswith(magic)), OCTETS)
+
+
+def _unwrap(item: Any) -> Any:
+    """One step from a foreign object to plain values; msgspec comes back with what is foreign in the answer."""
+    module = type(item).__module__.partition(".")[0]
+    if hasattr(item, "model_dump"):
+        return item.model_dump()
+    if module == "pandas" and hasattr(item, "to_json"):
+        return json.loads(item.to_json(orient="records", date_format="iso"))
+    if module == "numpy" and hasattr(item, "tolist"):
+        return item.tolist()
+    if isinstance(item, PurePath):
+        return str(item)
+    if isinstance(item, dt.date):  # a subclass such as pandas.Timestamp
+        return item.isoformat()
+    if isinstance(item, str):
+        return str(item)
+    if isinstance(item, int):
+        return int(item)
+    if isinstance(item, float):
+        return float(item)
+    if isinstance(item, bytes):
+        return bytes(item)
+    if isinstance(item, abc.Mapping):
+        return dict(item)
+    if isinstance(item, abc.Iterator | abc.Sequence | abc.Set | abc.KeysView | abc.ValuesView | abc.ItemsView):
+        return list(item)
+    name = f"{type(item).__module__}.{type(item).__qualname__}"
+    raise TypeError(
+        f"a value of type {name} cannot be given to a cell: "
+        "return text, numbers, bytes, dates, dataclasses, or lists and dicts of them"
+    )
 
 
 class ToolLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -336,124 +426,3 @@ def _foreign_schema(wanted: type) -> dict[str, Any]:
     if isinstance(wanted, type) and issubclass(wanted, PurePath):
         return {"type": "string", "description": "a path"}
     raise NotImplementedError(f"{wanted} is not made of JSON values")
-
-
-# how a tool is written out for a model ------------------------------------------------------------------
-
-
-def type_text(annotation: Any) -> str:
-    """An annotation as source text."""
-    if annotation is None or annotation is type(None):
-        return "None"
-    if annotation is ...:
-        return "..."
-    if hasattr(annotation, "__value__"):  # type X = ...
-        return type_text(annotation.__value__)
-    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is typing.Annotated:
-        return type_text(parts[0])
-    if origin is typing.Literal:
-        return f"Literal[{', '.join(map(repr, parts))}]"
-    if origin in (typing.Union, types.UnionType):
-        return " | ".join(type_text(part) for part in parts)
-    if origin in (typing.Required, typing.NotRequired):
-        return type_text(parts[0])
-    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
-        return f"Literal[{', '.join(repr(member.value) for member in annotation)}]"
-    name = getattr(origin or annotation, "__name__", None) or str(annotation).removeprefix("typing.")
-    return f"{name}[{', '.join(type_text(part) for part in parts)}]" if parts else str(name)
-
-
-def signature_text(name: str, signature: inspect.Signature) -> str:
-    """`name(a: int, b: str = 'x') -> list[dict]`. A default of `...` means that the argument may be left out."""
-    parts = []
-    keywords = False
-    for parameter in signature.parameters.values():
-        if parameter.kind is parameter.KEYWORD_ONLY and not keywords:
-            parts.append("*")
-            keywords = True
-        default = "" if parameter.default is parameter.empty else f" = {_default_text(parameter.default)}"
-        parts.append(f"{parameter.name}: {type_text(parameter.annotation)}{default}")
-    returns = signature.return_annotation
-    arrow = "" if returns is signature.empty else f" -> {type_text(returns)}"
-    return f"{name}({', '.join(parts)}){arrow}"
-
-
-def stub_text(signature: str, doc: str, shapes: Iterable[str], remarks: Iterable[str]) -> str:
-    """What the prompt says of a tool: a function without a body."""
-    lines = [f"# {shape}" for shape in shapes]
-    lines.append(f"def {signature}:")
-    lines += [f"{_INDENT}# {remark}" for remark in remarks]
-    brief = brief_doc(doc).replace('"""', "'''")
-    said = f'"""{brief}"""' if brief else "..."
-    lines += [f"{_INDENT}{line}".rstrip() for line in said.split("\n")]
-    return "\n".join(lines)
-
-
-def brief_doc(doc: str, lines: int = DOC_LINES, chars: int = DOC_CHARS) -> str:
-    """The beginning of a docstring; an ellipsis says that there is more."""
-    kept = "\n".join(doc.split("\n")[:lines])[:chars].rstrip()
-    return kept if kept == doc.rstrip() else f"{kept} …"
-
-
-def one_line(doc: str) -> str:
-    """The first sentence of a docstring; an ellipsis says that there is more."""
-    paragraph = " ".join(doc.partition("\n\n")[0].split())
-    sentence = re.split(r"(?<=[.!?]) ", paragraph, maxsplit=1)[0]
-    kept = sentence if len(sentence) <= LINE_CHARS else sentence[:LINE_CHARS].rstrip()
-    return kept if kept == " ".join(doc.split()) else f"{kept} …"
-
-
-def shapes(annotations: Iterable[Any], required: dict[str, list[str]]) -> list[str]:
-    """The fields of every class among the annotations, one line a class; `?` marks what may be left out."""
-    return [_shape(cls, required.get(cls.__name__)) for cls in _classes(annotations, [])]
-
-
-def _shape(cls: type, required: list[str] | None) -> str:
-    fields = typing.get_type_hints(cls, include_extras=True)
-    if issubclass(cls, tuple):
-        return f"{cls.__name__}: [{', '.join(f'{name}: {type_text(kind)}' for name, kind in fields.items())}]"
-    spelt = (
-        f"{name}{'' if required is None or name in required else '?'}: {type_text(kind)}"
-        for name, kind in fields.items()
-        if typing.get_origin(kind) is not typing.ClassVar and not name.startswith("_")
-    )
-    return f"{cls.__name__}: {{{', '.join(spelt)}}}"
-
-
-def _classes(annotations: Iterable[Any], seen: list[type]) -> list[type]:
-    """The classes with fields that the annotations mention, directly or through each other's fields."""
-    for annotation in annotations:
-        for part in _parts(annotation):
-            if part not in seen and _has_fields(part):
-                seen.append(part)
-                _classes(typing.get_type_hints(part, include_extras=True).values(), seen)
-    return seen
-
-
-def _parts(annotation: Any) -> Iterator[Any]:
-    if hasattr(annotation, "__value__"):
-        annotation = annotation.__value__
-    if typing.get_origin(annotation) is typing.Annotated:
-        annotation = typing.get_args(annotation)[0]
-    yield typing.get_origin(annotation) or annotation
-    if typing.get_origin(annotation) is not typing.Literal:
-        for part in typing.get_args(annotation):
-            yield from _parts(part)
-
-
-def _has_fields(annotation: Any) -> bool:
-    if not isinstance(annotation, type):
-        return False
-    marks = ("__dataclass_fields__", "__struct_fields__", "__attrs_attrs__", "model_fields", "__total__", "_fields")
-    return any(hasattr(annotation, mark) for mark in marks)
-
-
-def _default_text(default: Any) -> str:
-    if default is ...:
-        return "..."
-    try:
-        text = repr(msgspec.to_builtins(default))
-    except TypeError:
-        text = repr(default)
-    return text if len(text) <= DEFAULT_CHARS else "..."

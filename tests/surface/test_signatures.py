@@ -8,8 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scroll_context.surface.json_schema import annotation_of, doc_of, identifier, namespace_name, signature_of
-from scroll_context.surface.tools import signature_text, type_text
+from scroll_context.surface.signatures import (
+    annotation_of,
+    doc_of,
+    identifier,
+    namespace_name,
+    signature_of,
+    signature_text,
+    type_text,
+)
 
 
 @pytest.mark.parametrize(
