@@ -16,7 +16,7 @@ REPLY = {"role": "assistant", "content": "hello"}
 
 def load(path: Path, labels: Labels | None = None, layout: Format | None = None) -> list[Imported | Fault]:
     layout = layout or detect(path, path.suffix)
-    return list(read(path, path.stem, labels or Labels(), layout))
+    return list(read(path, layout, labels or Labels(session_id=path.stem)))
 
 
 def drafts(found: list[Imported | Fault]) -> list[Any]:

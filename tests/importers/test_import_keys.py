@@ -67,5 +67,5 @@ def test_the_events_of_one_message_have_keys_of_their_own(tmp_path: Path) -> Non
     path = tmp_path / "a.jsonl"
     call = {"role": "assistant", "content": "x", "tool_calls": [{"id": "1", "function": {"name": "f"}}]}
     path.write_text(json.dumps(call) + "\n" + json.dumps(call) + "\n")
-    found = [item for item in read(path, "a", Labels(), Format.JSONL) if isinstance(item, Imported)]
+    found = [item for item in read(path, Format.JSONL, Labels(session_id="a")) if isinstance(item, Imported)]
     assert len({piece.draft.source_key for item in found for piece in item.pieces}) == 4

@@ -71,7 +71,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def check(path: Path, place: Path, layout: Format) -> None:
     payloads = PayloadStore(place / "payloads")
-    for item in read(path, "name", Labels(), layout):
+    for item in read(path, layout, Labels(session_id="name")):
         if isinstance(item, Fault):
             assert item.reason
             continue
@@ -126,7 +126,7 @@ junk = st.sampled_from(
 
 def imported(path: Path, log: EventLog) -> list[int]:
     """The seqs of everything that a file holds, whether it was new or known."""
-    whole = [item for item in read(path, "name", Labels(), Format.JSONL) if isinstance(item, Imported)]
+    whole = [item for item in read(path, Format.JSONL, Labels(session_id="name")) if isinstance(item, Imported)]
     return log.append_many(piece.draft for item in whole for piece in item.pieces)
 
 
@@ -167,7 +167,7 @@ def test_half_a_document_is_a_fault_and_no_message(
     whole = json.dumps(given)
     path = place / "half.json"
     path.write_text(whole[: data.draw(st.integers(1, len(whole) - 1))])
-    assert [type(item) for item in read(path, "name", Labels(), Format.JSON)] == [Fault]
+    assert [type(item) for item in read(path, Format.JSON, Labels(session_id="name"))] == [Fault]
 
 
 # histories of assistants in which any value may be any other -------------------------------------------------

@@ -27,17 +27,18 @@ import msgspec
 from scroll_context.errors import BadInput, ScrollError, SessionBusy, StoreLocked
 from scroll_context.events import IMPORTED, Progress
 from scroll_context.importers.databases import READERS as DATABASES
-from scroll_context.importers.formats import Renamed, detect, is_one_value, read_on
-from scroll_context.importers.messages import Fault, Format, Imported
+from scroll_context.importers.formats import Renamed, detect, is_one_value, read
+from scroll_context.importers.messages import Fault, Format, Imported, Labels
 from scroll_context.importers.run import BATCH_EVENTS as IMPORT_BATCH
 from scroll_context.importers.run import (
     LISTED,
     ImportFile,
     ImportOptions,
     ImportReport,
+    batches,
+    drafts_of,
     first_number,
     is_open_to,
-    with_payload,
 )
 from scroll_context.importers.sources import Part, Source, subagent_files
 from scroll_context.importers.text_files import Position
@@ -127,7 +128,7 @@ class _Run:
         if not cursor.layout.is_redacted:  # no line of it says yet which assistant wrote it
             return
         self.parts.append(Part(path, path.stem, cursor.layout))
-        if cursor.layout.is_lines and not (cursor.layout is Format.GEMINI and is_one_value(path)):
+        if cursor.layout.holds == "transcript" and not (cursor.layout is Format.GEMINI and is_one_value(path)):
             if size > cursor.position.offset:
                 self._rest(path, kept, cursor)
         elif (stamp := file_stamp(path)) != cursor.stamp:
@@ -142,7 +143,8 @@ class _Run:
 
     def _rest(self, path: Path, kept: Path, cursor: _Cursor) -> None:
         """Append what is behind the position of the cursor."""
-        for batch in self._batches(path, cursor):
+        messages = self._messages_behind(path, cursor)
+        for batch in batches(messages, self._batch, BATCH_BYTES, keep_lines=True):
             self._append(batch)
             self._save(kept, cursor, path)
             if self._deadline is not None and time.monotonic() > self._deadline:
@@ -173,26 +175,19 @@ class _Run:
             redacted=dict(self._replaced + (self._redactor.replaced if self._redactor else Counter())),
         )  # fmt: skip
 
-    def _batches(self, path: Path, cursor: _Cursor) -> Iterator[list[Imported]]:
-        """The new messages. When a batch is given, it holds all messages of every line before the cursor."""
-        batch: list[Imported] = []
-        size = 0
-        for group in read_on(path, path.stem, cursor.layout, cursor.position, self._renaming(cursor)):
-            for item in group:
-                if isinstance(item, Fault):
-                    self._bad += 1
-                    if len(self._faults) < LISTED:
-                        self._faults.append(item)
-                    continue
-                batch.append(item)
-                size += sum(len(p.draft.content) + (len(p.attachment.body) if p.attachment else 0) for p in item.pieces)
-            if len(batch) >= self._batch or size >= BATCH_BYTES:
-                yield batch
-                batch, size = [], 0
-        yield batch
+    def _messages_behind(self, path: Path, cursor: _Cursor) -> Iterator[Imported]:
+        labels = Labels(session_id=path.stem)
+        renamed = self._renaming(cursor)
+        for item in read(path, cursor.layout, labels, position=cursor.position, renamed=renamed):
+            if not isinstance(item, Fault):
+                yield item
+                continue
+            self._bad += 1
+            if len(self._faults) < LISTED:
+                self._faults.append(item)
 
     def _append(self, batch: list[Imported]) -> None:
-        drafts = [with_payload(piece, self.store, self._redactor) for item in batch for piece in item.pieces]
+        drafts = drafts_of(batch, self.store, self._redactor)
         for session in sorted({draft.session_id for draft in drafts} - self._held):
             taken = self.store.log.take_lease(session, self._wait)
             self.leases.callback(taken.release)

@@ -14,6 +14,7 @@ import datetime as dt
 import html
 import json
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,7 +48,7 @@ def chatgpt(found: Found) -> Iterator[Found]:
     if not isinstance(nodes, dict) or not session:
         raise BadInput("a conversation of ChatGPT needs an id and a mapping")
     title = fields.text(talk, "title")
-    prefix = fields.identifier({"id": session}, "id")
+    prefix = fields.identifier(session)
     for name, branch in _in_order(nodes, talk.get("current_node")):
         node = nodes[name]
         message = node.get("message") if isinstance(node, dict) else None
@@ -59,7 +60,7 @@ def chatgpt(found: Found) -> Iterator[Found]:
         extra = message.get("metadata")
         about = {field: value for field, value in about.items() if value}
         yield placed(
-            found, Format.CHATGPT, said, session=session, key=f"{prefix}:{fields.identifier({'id': name}, 'id')}",
+            found, Format.CHATGPT, said, session=session, key=f"{prefix}:{fields.identifier(name)}",
             time=message.get("create_time") or talk.get("create_time"),
             about=about | (fields.kept(extra, model="model_slug") if isinstance(extra, dict) else {}),
         )  # fmt: skip
@@ -208,7 +209,7 @@ def _slack_day(
             if not isinstance(message, dict) or not (time := fields.text(message, "ts")):
                 raise BadInput("a message of Slack needs a ts")
             said = _slack_message(message, names)
-            key = f"{fields.identifier({'id': channel_id}, 'id')}:{fields.identifier({'id': time}, 'id')}"
+            key = f"{fields.identifier(channel_id)}:{fields.identifier(time)}"
             about = fields.kept(message, thread="thread_ts", user="user", subtype="subtype")
             yield placed(found, Format.SLACK, said, session=f"slack/{channel}", key=key, time=time, about=about)
         except (BadInput, RecursionError) as error:
@@ -362,12 +363,8 @@ def _spoken(path: Path, labels: Labels, marks: tuple["re.Pattern[str]", ...]) ->
         yield content
         return
     turns: list[tuple[int, str, list[str]]] = []
-    fence = ""
-    for number, line in enumerate(content.splitlines(), 1):
-        stripped = line.strip()
-        if stripped.startswith(("```", "~~~")):
-            fence = "" if fence and stripped.startswith(fence) else fence or stripped[:3]
-        match = None if fence else next((found for mark in marks if (found := mark.fullmatch(stripped))), None)
+    for number, line, is_code in _with_code(content):
+        match = None if is_code else next((found for mark in marks if (found := mark.fullmatch(line.strip()))), None)
         if match:
             rest = match[2] if match.re.groups > 1 else ""
             turns.append((number, _ROLES[match[1].lower()], [rest] if rest else []))
@@ -383,24 +380,26 @@ def _spoken(path: Path, labels: Labels, marks: tuple["re.Pattern[str]", ...]) ->
 
 def _paragraphs(content: str, labels: Labels) -> Iterator[Found | Fault]:
     """The paragraphs of a document, a heading with what follows it, a block of code whole."""
-    begun, lines, fence = 1, list[str](), ""
-    for number, line in enumerate([*content.splitlines(), ""], 1):
-        stripped = line.strip()
-        if stripped.startswith(("```", "~~~")):
-            fence = "" if fence and stripped.startswith(fence) else fence or stripped[:3]
+    begun, lines = 1, list[str]()
+    for number, line, is_code in [*_with_code(content), (sys.maxsize, "", False)]:
         is_heading_only = all(not one.strip() or one.startswith("#") for one in lines)
-        if stripped or (fence and lines) or (lines and is_heading_only and number <= content.count("\n")):
+        if line.strip() or (lines and (is_code or (is_heading_only and number <= content.count("\n")))):
             begun = begun if lines else number
             lines.append(line)
         elif lines:
-            yield _paragraph(begun, lines, labels)
+            said = "\n".join(lines).strip("\n")
+            yield Found(begun, {"role": "user", "kind": DOCUMENT, "content": said}, labels)
             lines = []
-    if lines:
-        yield _paragraph(begun, lines, labels)
 
 
-def _paragraph(line: int, lines: list[str], labels: Labels) -> Found:
-    return Found(line, {"role": "user", "kind": DOCUMENT, "content": "\n".join(lines).strip("\n")}, labels)
+def _with_code(content: str) -> Iterator[tuple[int, str, bool]]:
+    """The lines of a text, each with its number and whether it stands in a block of code, which it may begin."""
+    fence = ""
+    for number, line in enumerate(content.splitlines(), 1):
+        stripped = line.strip()
+        if stripped.startswith(("```", "~~~")):
+            fence = "" if fence and stripped.startswith(fence) else fence or stripped[:3]
+        yield number, line, bool(fence)
 
 
 def columns_of(header: str) -> tuple[str, list[str]] | None:

@@ -31,6 +31,10 @@ def text(message: dict[str, Any], field: str) -> str:
         value = str(value)
     if not isinstance(value, str):
         raise BadInput(f"{field} must be text, not {_kind_of(value)}")
+    return _storable(value, field)
+
+
+def _storable(value: str, field: str) -> str:
     if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
         raise BadInput(f"{field} has half of a surrogate pair and cannot be stored: {value[:40]!a}")
     return value
@@ -130,10 +134,11 @@ def _kind_of(value: Any) -> str:
     return f"{names.get(type(value), type(value).__name__)}: {str(value)[:40]!r}"
 
 
-def identifier(value: dict[str, Any], field: str) -> str:
+def identifier(name: str) -> str:
     """An id that can be part of a source key. One of another shape is replaced by its hash."""
-    found = text(value, field)
-    return found if not found or _ID.fullmatch(found) else hashlib.sha256(found.encode()).hexdigest()[:32]
+    if not name or _ID.fullmatch(name):
+        return name
+    return hashlib.sha256(_storable(name, "id").encode()).hexdigest()[:32]
 
 
 def kept(value: dict[str, Any], **names: str) -> dict[str, Any]:

@@ -1,11 +1,13 @@
 """Files of messages: find out how one is laid out, and give its messages one by one.
 
-A format is one function that takes a path and gives messages (`_READERS`), or, where files grow line by line, a reader
-of lines (transcripts.py). Everything that can be wrong with a file is found while reading it, as a Fault with its line,
+A format is one function that takes a path and gives messages (`_READERS`). The histories of assistants, which grow, can
+also be read from a position on: transcripts line by line (transcripts.py), databases by what was changed since
+(databases.py). Everything that can be wrong with a file is found while reading it, as a Fault with its line,
 so that a caller can read it once to check it and a second time to import it. Calls of Scroll's own MCP tools, and their
 results, are marked as echoes: they repeat history that is in the store already.
 """
 
+import contextlib
 import json
 import re
 import sqlite3
@@ -32,6 +34,9 @@ from scroll_context.importers.text_files import Position, decode, text_lines, wh
 from scroll_context.project import CLOSING, OPENING, task_of
 
 _LINE_SUFFIXES = (".jsonl", ".ndjson")
+_NAME = r'("(?:[^"\\]|\\.)*")\s*:\s*'
+_FIRST_NAME = re.compile(rf"\s*(?:\[\s*)?\{{\s*{_NAME}")
+_NEXT_NAME = re.compile(rf"\s*,\s*{_NAME}")
 _LOOKED_AT = 50  # lines at most, until one says which assistant wrote it
 _OWN_TOOL = re.compile(r"(?:mcp__?)?(?:plugin_)?(?:\w+_)?scroll(?:-context)?(?:__?|\.|/)(?:search|expand|exec|note)")
 _HANDOVER = re.compile(  # as Scroll wrote it, and as Gemini does, in a frame of its own and escaped
@@ -94,34 +99,19 @@ def _text_format(lines: list[str], suffix: str) -> Format | None:
 def _document_format(path: Path) -> Format | None:
     """Whose document it is, by the names in its first object, which is read as far as its messages."""
     content = whole_text(path)
-    if isinstance(content, Fault) or not (start := re.match(r"\s*(?:\[\s*)?\{\s*", content)):
+    if isinstance(content, Fault) or not (found := _FIRST_NAME.match(content)):
         return None
-    at = start.end()
     names: set[str] = set()
-    try:
-        while True:
-            name, at = decode(content, at)
-            names.add(name)
-            at = _after(content, at, ":")
-            if name == "mapping" and content[at : at + 1] == "{":
+    with contextlib.suppress(ValueError, RecursionError):
+        while found and not names & {"messages", "role"}:
+            names.add(name := json.loads(found[1]))
+            if name == "mapping" and content.startswith("{", found.end()):
                 return Format.CHATGPT
-            if name in ("messages", "role"):
-                break
-            _, at = decode(content, at)
-            at = _after(content, at, ",")
-    except (ValueError, RecursionError, TypeError):
-        pass
+            if name not in ("messages", "role"):
+                found = _NEXT_NAME.match(content, decode(content, found.end())[1])
     if "sessionId" in names and names & {"projectHash", "startTime"}:
         return Format.GEMINI
     return Format.SLACK if {"type", "ts", "text"} <= names and names & {"user", "bot_id", "username"} else None
-
-
-def _after(content: str, at: int, mark: str) -> int:
-    """Where the next value begins, behind a mark and the space around it."""
-    found = re.compile(rf"\s*{mark}\s*").match(content, at)
-    if found is None:
-        raise ValueError(f"no {mark!r} at {at}")
-    return found.end()
 
 
 def _by_value(values: Iterator[Found | Fault], read: Callable[[Found], Iterator[Found]]) -> Iterator[Found | Fault]:
@@ -130,26 +120,32 @@ def _by_value(values: Iterator[Found | Fault], read: Callable[[Found], Iterator[
         if isinstance(value, Fault):
             yield value
             continue
+        last: Found | None = None
+        fault: Fault | None = None
         try:
             if not isinstance(value.value, dict):
                 raise BadInput(f"expected a JSON object, found {type(value.value).__name__}")
-            yield from read(value)
+            for message in read(value):
+                if last is not None:
+                    yield replace(last, is_last=False)
+                last = message
         except (BadInput, RecursionError) as error:
-            reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-            yield Fault(value.line, f"{value.where}: {reason}" if value.where else reason, value.offset)
+            fault = value.fault(error)
+        yield from (item for item in (last, fault) if item is not None)
 
 
 def _chatgpt(path: Path, labels: Labels) -> Iterator[Found | Fault]:
     return _by_value(text_files.conversations(path, labels), chats.chatgpt)
 
 
-def _transcript(layout: Format) -> "Callable[[Path, Labels], Iterator[Found | Fault]]":
-    def read_lines(path: Path, labels: Labels) -> Iterator[Found | Fault]:
-        is_document = layout is Format.GEMINI and is_one_value(path)
-        values = text_files.whole_value(path, labels) if is_document else whole_lines(path, labels)
-        return _by_value(values, transcripts.line_reader(layout, path, {}))
-
-    return read_lines
+def _history(layout: Format, path: Path, labels: Labels, position: Position | None) -> Iterator[Found | Fault]:
+    """The messages of an assistant's history: of a database, or of a transcript, from a position on."""
+    state = position.state if position else {}
+    if layout in databases.READERS:
+        return databases.read(layout, path, labels, state)
+    is_document = layout is Format.GEMINI and is_one_value(path)
+    values = text_files.whole_value(path, labels) if is_document else whole_lines(path, labels, position)
+    return _by_value(values, lambda found: transcripts.READERS[layout](found, state, path))
 
 
 def is_one_value(path: Path) -> bool:
@@ -175,10 +171,6 @@ def _cursor_agent(path: Path, labels: Labels) -> Iterator[Found | Fault]:
 _READERS: dict[Format, Callable[[Path, Labels], Iterator[Found | Fault]]] = {
     Format.JSONL: text_files.messages_in_lines,
     Format.JSON: text_files.messages_in_document,
-    Format.CLAUDE_CODE: _transcript(Format.CLAUDE_CODE),
-    Format.CODEX: _transcript(Format.CODEX),
-    Format.GEMINI: _transcript(Format.GEMINI),
-    **databases.READERS,
     Format.CURSOR_AGENT: _cursor_agent,
     Format.CHATGPT: _chatgpt,
     Format.SLACK: chats.slack,
@@ -190,46 +182,26 @@ _READERS: dict[Format, Callable[[Path, Labels], Iterator[Found | Fault]]] = {
 
 
 def read(
-    path: Path, name: str, labels: Labels, layout: Format, renamed: Renamed | None = None
+    path: Path,
+    layout: Format,
+    labels: Labels,
+    *,
+    position: Position | None = None,
+    renamed: Renamed | None = None,
 ) -> Iterator[Imported | Fault]:
-    """The messages of a file, in order. `name` stands for the session of messages that name none.
+    """The messages of a file, in order. Sessions that are `renamed` get the number at the end of their name and keys.
 
-    Sessions that are `renamed` get the number at the end of their name, and of the keys of their messages.
+    Given a `position`, a history of an assistant is read from there on. In a transcript the position moves with each
+    line that is read; only lines that end with a line break are. In a database it moves when everything was read.
     """
-    labels = replace(labels, session_id=labels.session_id or name)
+    reader = _READERS.get(layout)
+    found = reader(path, labels) if reader else _history(layout, path, labels, position)
+    keys, tools = SourceKeys(), position.tools if position else {}
     try:
-        yield from _messages(_READERS[layout](path, labels), {}, renamed)
+        for item in found:
+            yield item if isinstance(item, Fault) else _message(item, keys, tools, renamed or (lambda _: None))
     except sqlite3.Error as error:
         yield Fault(1, f"the database cannot be read any further: {error}")
-
-
-def read_on(
-    path: Path, name: str, layout: Format, position: Position, renamed: Renamed | None = None
-) -> Iterator[list[Imported | Fault]]:
-    """The messages of a growing history from a position on, in groups.
-
-    All messages of a transcript's line are one group, and the position stands behind that line when the group is given;
-    only lines that end with a line break are read. In a database the position moves when everything was read.
-    """
-    labels = Labels(session_id=name)
-    if layout in databases.READERS:
-        found = databases.READERS[layout](path, labels, position.state)
-        try:
-            yield from ([message] for message in _messages(found, position.tools, renamed))
-        except sqlite3.Error as error:
-            yield [Fault(1, f"the database cannot be read any further: {error}")]
-        return
-    reader = transcripts.line_reader(layout, path, position.state)
-    for line in whole_lines(path, labels, position):
-        yield list(_messages(_by_value(iter([line]), reader), position.tools, renamed))
-
-
-def _messages(
-    found: Iterator[Found | Fault], tools: dict[str, dict[str, str]], renamed: Renamed | None
-) -> Iterator[Imported | Fault]:
-    keys = SourceKeys()
-    for item in found:
-        yield item if isinstance(item, Fault) else _message(item, keys, tools, renamed or (lambda _: None))
 
 
 def _message(found: Found, keys: SourceKeys, tools: dict[str, dict[str, str]], renamed: Renamed) -> Imported | Fault:
@@ -248,10 +220,10 @@ def _message(found: Found, keys: SourceKeys, tools: dict[str, dict[str, str]], r
                 Piece(replace(piece.draft, session_id=f"{session}-{number}"), piece.attachment)
                 for piece in pieces(found, f"{key}~{number}", called)
             )
-        return Imported(found.line, session, key, _marked(events) if found.key else events, found.offset, shape)
+        events = _marked(events) if found.key else events
+        return Imported(found.line, session, key, events, found.offset, shape, found.is_last)
     except (BadInput, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        return Fault(found.line, f"{found.where}: {reason}" if found.where else reason, found.offset)
+        return found.fault(error)
 
 
 def _marked(events: tuple[Piece, ...]) -> tuple[Piece, ...]:

@@ -23,7 +23,7 @@ import enum
 import hashlib
 import json
 from collections.abc import MutableMapping
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -54,65 +54,47 @@ that were taken back, and pieces of a text that is no conversation."""
 
 
 class Format(enum.StrEnum):
-    """How a file is laid out. The shape of a message (OpenAI, Anthropic, LangChain) is told message by message."""
+    """How a file is laid out: its name, what a reader calls it, and what it holds.
 
-    JSONL = "jsonl"  # one JSON value a line: a message, or a conversation
-    JSON = "json"  # the whole file is one JSON value
-    EXPORT = "export"  # what `scroll export` writes
-    CLAUDE_CODE = "claude-code"
-    CODEX = "codex"
-    GEMINI = "gemini"
-    OPENCODE = "opencode"
-    CURSOR = "cursor"  # the editor's database
-    CURSOR_AGENT = "cursor-agent"  # the transcripts of its command line
-    QWENPAW = "qwenpaw"
-    CHATGPT = "chatgpt"
-    SLACK = "slack"
-    WHATSAPP = "whatsapp"
-    MARKDOWN = "markdown"
-    TEXT = "text"
-    CSV = "csv"
+    `data` is written by programs for programs; `text` is written at work and has no ids; the messages of a `history`
+    have ids of their own; a `transcript` is a history that grows line by line. The shape of a message (OpenAI,
+    Anthropic, LangChain) is told message by message.
+    """
 
-    @property
-    def described(self) -> str:
-        """What a reader calls it."""
-        return _TITLES[self]
+    JSONL = "jsonl", "JSON Lines", "data"  # one JSON value a line: a message, or a conversation
+    JSON = "json", "JSON", "data"  # the whole file is one JSON value
+    EXPORT = "export", "export of Scroll", "data"
+    CLAUDE_CODE = "claude-code", "Claude Code transcript", "transcript"
+    CODEX = "codex", "Codex rollout", "transcript"
+    GEMINI = "gemini", "Gemini CLI session", "transcript"
+    OPENCODE = "opencode", "opencode database", "history"
+    CURSOR = "cursor", "Cursor database", "history"
+    CURSOR_AGENT = "cursor-agent", "Cursor agent transcript", "text"  # of its command line
+    QWENPAW = "qwenpaw", "QwenPaw history", "history"
+    CHATGPT = "chatgpt", "ChatGPT export", "history"
+    SLACK = "slack", "Slack export", "history"
+    WHATSAPP = "whatsapp", "WhatsApp chat", "text"
+    MARKDOWN = "markdown", "Markdown", "text"
+    TEXT = "text", "plain text", "text"
+    CSV = "csv", "CSV", "text"
+
+    described: str
+    holds: str
+
+    def __new__(cls, value: str, described: str = "", holds: str = "data") -> Self:
+        made = str.__new__(cls, value)
+        made._value_, made.described, made.holds = value, described, holds
+        return made
 
     @property
     def is_redacted(self) -> bool:
-        """Whether secrets are replaced unless that is declined: it was written by people or programs at their work."""
-        return self not in (Format.JSONL, Format.JSON, Format.EXPORT)
+        """Whether secrets are replaced unless that is declined: people and programs write them down at their work."""
+        return self.holds != "data"
 
     @property
     def has_ids(self) -> bool:
-        """Whether its messages have ids of their own, so that any file of this kind may add to a session."""
-        return self.is_redacted and self not in _WITHOUT_IDS
-
-    @property
-    def is_lines(self) -> bool:
-        """Whether it grows line by line, so that a reader can go on where it stood."""
-        return self in (Format.CLAUDE_CODE, Format.CODEX, Format.GEMINI)
-
-
-_TITLES = {
-    Format.JSONL: "JSON Lines",
-    Format.JSON: "JSON",
-    Format.EXPORT: "export of Scroll",
-    Format.CLAUDE_CODE: "Claude Code transcript",
-    Format.CODEX: "Codex rollout",
-    Format.GEMINI: "Gemini CLI session",
-    Format.OPENCODE: "opencode database",
-    Format.CURSOR: "Cursor database",
-    Format.CURSOR_AGENT: "Cursor agent transcript",
-    Format.QWENPAW: "QwenPaw history",
-    Format.CHATGPT: "ChatGPT export",
-    Format.SLACK: "Slack export",
-    Format.WHATSAPP: "WhatsApp chat",
-    Format.MARKDOWN: "Markdown",
-    Format.TEXT: "plain text",
-    Format.CSV: "CSV",
-}
-_WITHOUT_IDS = (Format.CURSOR_AGENT, Format.WHATSAPP, Format.MARKDOWN, Format.TEXT, Format.CSV)
+        """Whether any file of this kind may add to a session, since its messages have ids of their own."""
+        return self.holds in ("history", "transcript")
 
 
 class Labels(msgspec.Struct, frozen=True):
@@ -138,6 +120,10 @@ class Piece(msgspec.Struct, frozen=True):
     draft: Draft
     attachment: Attachment | None = None
 
+    @property
+    def size(self) -> int:
+        return len(self.draft.content) + (len(self.attachment.body) if self.attachment else 0)
+
 
 class Fault(msgspec.Struct, frozen=True):
     """Why a line, or one message in it, cannot be imported."""
@@ -157,6 +143,7 @@ class Imported(msgspec.Struct, frozen=True):
     pieces: tuple[Piece, ...]
     offset: int = 0
     shape: str = ""  # whose shape the message had, where that was not the common one
+    is_last: bool = True  # of the messages in its line
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -169,6 +156,11 @@ class Found(msgspec.Struct, frozen=True):
     shared: dict[str, Any] = {}  # what the conversation says of itself; kept with its first message
     offset: int = 0
     key: str = ""  # made of ids that the source gave out; empty: to be made of the message itself
+    is_last: bool = True  # of the messages in its line
+
+    def fault(self, error: Exception) -> Fault:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        return Fault(self.line, f"{self.where}: {reason}" if self.where else reason, self.offset)
 
 
 def placed(

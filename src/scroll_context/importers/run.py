@@ -11,7 +11,7 @@ unless the caller asks to join.
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -185,9 +185,9 @@ class ImportFile:
             for name in self._sessions:
                 require_idle(store.log, numbered(name, renamed.get(name)))
         added = known = 0
-        for batch in self._batches(progress, renamed):
+        for batch in batches(self._good(progress, renamed), BATCH_EVENTS, BATCH_BYTES):
             last = store.log.last_seq()
-            seqs = store.log.append_many([with_payload(piece, store, self._redactor) for piece in batch])
+            seqs = store.log.append_many(drafts_of(batch, store, self._redactor))
             new = sum(seq > last for seq in seqs)
             added, known = added + new, known + len(seqs) - new
         return ImportReport(
@@ -215,7 +215,8 @@ class ImportFile:
         total, before, count = self._source.size, 0, 0
         for part in self._source.parts:
             if only is None or part is only:
-                for item in read(part.path, part.name, self._labels, part.layout, (renamed or {}).get):
+                labels = msgspec.structs.replace(self._labels, session_id=self._labels.session_id or part.name)
+                for item in read(part.path, part.layout, labels, renamed=(renamed or {}).get):
                     if progress and count % 500 == 0:
                         progress(before + item.offset, total)
                     count += 1
@@ -224,9 +225,8 @@ class ImportFile:
                     yield item
             before += part.path.stat().st_size
 
-    def _batches(self, progress: Progress | None, renamed: dict[str, int]) -> Iterator[list[Piece]]:
-        batch: list[Piece] = []
-        size = 0
+    def _good(self, progress: Progress | None, renamed: dict[str, int]) -> Iterator[Imported]:
+        """The messages that can be imported, from memory where they were kept there."""
         kept = None if renamed else self._kept
         for number, item in enumerate(self._read(progress, renamed) if kept is None else kept):
             if progress and kept and number % 500 == 0:
@@ -235,13 +235,7 @@ class ImportFile:
                 if self._options.skip_bad or self._skipped:
                     continue
                 raise BadInput(f"it changed while it was read (line {item.line}: {item.reason}); import it again")
-            batch += item.pieces
-            size += sum(len(p.draft.content) + (len(p.attachment.body) if p.attachment else 0) for p in item.pieces)
-            if len(batch) >= BATCH_EVENTS or size >= BATCH_BYTES:
-                yield batch
-                batch, size = [], 0
-        if batch:
-            yield batch
+            yield item
 
     def _names(self, log: EventLog) -> dict[str, int]:
         """The sessions of the file whose names others have taken, with the number that each gets instead."""
@@ -262,7 +256,30 @@ class ImportFile:
         return {name: number for name in taken if (number := number_of(name))}
 
 
-def with_payload(piece: Piece, store: Store, redactor: Redactor | None) -> Draft:
+def batches(
+    messages: Iterable[Imported], events: int, size: int, *, keep_lines: bool = False
+) -> Iterator[list[Imported]]:
+    """Messages in batches of about so many events, or of so many bytes; the last one may be empty.
+
+    With `keep_lines`, a batch ends with the last message of a line.
+    """
+    batch: list[Imported] = []
+    left, room = events, size
+    for message in messages:
+        batch.append(message)
+        left -= len(message.pieces)
+        room -= sum(piece.size for piece in message.pieces)
+        if (left <= 0 or room <= 0) and (message.is_last or not keep_lines):
+            yield batch
+            batch, left, room = [], events, size
+    yield batch
+
+
+def drafts_of(batch: list[Imported], store: Store, redactor: Redactor | None) -> list[Draft]:
+    return [_with_payload(piece, store, redactor) for message in batch for piece in message.pieces]
+
+
+def _with_payload(piece: Piece, store: Store, redactor: Redactor | None) -> Draft:
     """The draft of a piece without its secrets, its attachment stored as its payload."""
     draft = piece.draft if redactor is None else redactor.draft(piece.draft)
     if piece.attachment is None:

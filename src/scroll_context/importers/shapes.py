@@ -27,6 +27,11 @@ def call(name: str, arguments: Any, call_id: str) -> dict[str, Any]:
     }
 
 
+def result(call_id: str, content: Any, is_error: bool) -> dict[str, Any]:
+    """A message that is the result of a tool call."""
+    return {"role": "tool", "content": content, "tool_call_id": call_id, "tool_state": "error" if is_error else ""}
+
+
 def response_item(item: dict[str, Any]) -> dict[str, Any] | None:
     """The message of an item of OpenAI's Responses, which Codex writes too; None for one that says nothing."""
     kind = fields.text(item, "type")
@@ -43,11 +48,8 @@ def response_item(item: dict[str, Any]) -> dict[str, Any] | None:
         return call(f"{space.removesuffix('__')}__{name}" if space else name, arguments or "", call_id)
     if kind.endswith("_output"):
         output = item.get("output")
-        state = ""
-        if isinstance(output, dict):
-            state = "error" if output.get("success") is False else ""
-            output = output.get("content", output)
-        return {"role": "tool", "content": output, "tool_call_id": call_id, "tool_state": state}
+        failed = isinstance(output, dict) and output.get("success") is False
+        return result(call_id, output.get("content", output) if isinstance(output, dict) else output, failed)
     if kind.endswith("_call"):  # local_shell_call, web_search_call
         return call(kind.removesuffix("_call"), item.get("action") or {}, call_id)
     return None

@@ -12,10 +12,11 @@ import codecs
 import io
 import itertools
 import json
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -34,6 +35,8 @@ _MARKS = (
 
 
 decode = json.JSONDecoder().raw_decode
+_SPACE = re.compile(r"[ \t\r\n]*")
+T = TypeVar("T")
 
 Placed = tuple[int, Any]
 """The line that a value begins at, and the value."""
@@ -178,74 +181,59 @@ class Document:
 
     def read(self) -> Placed | list[Placed]:
         """The outermost list, as placed elements, or the outermost value, its `messages` as placed elements."""
-        char = self._peek()
-        line = self._here()
         found: Placed | list[Placed]
-        if char == "[":
-            found = self._elements()
-        elif char == "{":
-            found = (line, self._members())
+        if self._takes("["):
+            found = list(self._items("]", self._placed))
+        elif self._takes("{"):
+            line = self._line + self._content.count("\n", 0, self._at)
+            found = line, dict(self._items("}", self._member))
         else:
-            found = (line, self._value())
-        if self._peek():
+            found = self._placed()
+        self._skip_space()
+        if self._at < len(self._content):
             raise self._error("Extra data")
         return found
 
-    def _elements(self) -> list[Placed]:
-        self._at += 1
-        elements: list[Placed] = []
-        if self._peek() != "]":
-            self._place(elements)
-            while self._peek() == ",":
-                self._at += 1
-                self._peek()
-                self._place(elements)
-        self._take("]", "',' or ']'")
-        return elements
+    def _items(self, closing: str, item: Callable[[], T]) -> Iterator[T]:
+        if self._takes(closing):
+            return
+        yield item()
+        while self._takes(","):
+            yield item()
+        if not self._takes(closing):
+            raise self._error(f"Expecting ',' or {closing!r}")
 
-    def _place(self, elements: list[Placed]) -> None:
-        line = self._here()
-        elements.append((line, self._value()))
+    def _placed(self) -> Placed:
+        self._skip_space()
+        self._line += self._content.count("\n", self._counted, self._at)
+        self._counted = self._at
+        return self._line, self._value()
 
-    def _members(self) -> dict[str, Any]:
-        self._at += 1
-        members: dict[str, Any] = {}
-        if self._peek() != "}":
-            self._member(members)
-            while self._peek() == ",":
-                self._at += 1
-                self._peek()
-                self._member(members)
-        self._take("}", "',' or '}'")
-        return members
-
-    def _member(self, members: dict[str, Any]) -> None:
-        if self._peek() != '"':
+    def _member(self) -> tuple[str, Any]:
+        self._skip_space()
+        if not self._content.startswith('"', self._at):
             raise self._error("Expecting a property name in double quotes")
         name = self._value()
-        self._take(":", "':'")
-        is_list = self._peek() == "["
-        members[name] = self._elements() if name == "messages" and is_list else self._value()
+        if not self._takes(":"):
+            raise self._error("Expecting ':'")
+        if name == "messages" and self._takes("["):
+            return name, list(self._items("]", self._placed))
+        return name, self._value()
 
     def _value(self) -> Any:
+        self._skip_space()
         value, self._at = decode(self._content, self._at)
         return value
 
-    def _peek(self) -> str:
-        """The next character that is not space; empty at the end."""
-        while (char := self._content[self._at : self._at + 1]) and char in " \t\r\n":
-            self._at += 1
-        return char
+    def _takes(self, char: str) -> bool:
+        """Whether this character is the next one behind space; then it is passed."""
+        self._skip_space()
+        is_next = self._content.startswith(char, self._at)
+        self._at += is_next
+        return is_next
 
-    def _take(self, char: str, expected: str) -> None:
-        if self._peek() != char:
-            raise self._error(f"Expecting {expected}")
-        self._at += 1
-
-    def _here(self) -> int:
-        self._line += self._content.count("\n", self._counted, self._at)
-        self._counted = self._at
-        return self._line
+    def _skip_space(self) -> None:
+        self._at = _SPACE.match(self._content, self._at).end()  # type: ignore[union-attr]
 
     def _error(self, reason: str) -> json.JSONDecodeError:
         return json.JSONDecodeError(reason, self._content, self._at)
