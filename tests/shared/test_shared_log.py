@@ -51,6 +51,14 @@ def test_events_are_the_same_on_every_host_and_as_on_a_local_store(hosts: Hosts,
         assert verify(first.log).bad == verify(second.log).bad == ()
 
 
+def test_a_look_that_asks_for_less_than_the_copy_has_finds_nothing_wrong(hosts: Hosts) -> None:
+    first, second = hosts.open("a"), hosts.open("b")
+    first.log.append_many([Draft(content=str(n)) for n in range(5)])
+    reach(second, 5)
+    assert second.log.follower.catch_up(60, upto=3)  # type: ignore[attr-defined]
+    assert second.append(Draft(content="goes on")) == 6
+
+
 def test_what_a_process_appends_it_reads_at_once_whatever_others_append(hosts: Hosts) -> None:
     stores = [hosts.open(name) for name in "abc"]
     failures: list[str] = []

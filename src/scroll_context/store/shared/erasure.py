@@ -18,7 +18,7 @@ import msgspec
 from scroll_context.events import STORE_SESSION
 from scroll_context.store.chain import body_of
 from scroll_context.store.erase import PURGE, REPLACE, add_chores, blanked, erasure_draft, rewriting
-from scroll_context.store.log import PAGE
+from scroll_context.store.log import PAGE, EventLog
 from scroll_context.store.rows import prepare
 from scroll_context.store.schema import utc_now
 from scroll_context.store.shared.collect import collect
@@ -83,7 +83,7 @@ def _vacuum(server: Server) -> list[str]:
 
 def purge(log: "SharedLog", server: Server) -> bool:
     """Replace the rows in the copy of this host that the server has erased; whether there were any to replace."""
-    pending = [name for (name,) in log.query(f"SELECT name FROM chore WHERE name LIKE '{PURGE}%'")]
+    pending = [name for (name,) in EventLog.query(log, f"SELECT name FROM chore WHERE name LIKE '{PURGE}%'")]
     if not pending:
         return False
     seqs: list[int] = []

@@ -1,9 +1,11 @@
 """Keeps the copy of this host close to the server: one thread in each process, one process of a host at work.
 
-A file lock elects the process. It listens for the server's notifications, reads what is new a page at a time, asks for
-a barrier so that nothing is believed that a crash of the server could take back, and applies the page. The server
-notifies at most every 20 ms, so after a page there is one more look. Processes that were not elected read by
-themselves only when they wait for rows of their own. When the server is away the thread tries again, and says so in
+A file lock elects the process. It listens for the server's notifications, reads what is new a page at a time, and
+applies the page. Nothing is believed that a crash of the server could take back: an append of this process that was
+acknowledged is on the server's disk with all that is before it, and for later rows the thread asks for a barrier. The
+server notifies at most every 20 ms, so after a page there is one more look. Between two looks the thread rests, unless
+somebody waits for rows, so that a busy store is read in few large pages. Processes that were not elected read by
+themselves only when rows of their own do not arrive. When the server is away the thread tries again, and says so in
 `trouble`.
 """
 
@@ -26,14 +28,17 @@ from scroll_context.store.shared.server import Server
 
 PAGE_ROWS = 2_000
 PAGE_BYTES = 32 << 20
+_REST = 0.02  # seconds between two looks while nobody waits
 _ONE_MORE_LOOK = 0.03  # seconds after a page: longer than the server's pause between notifications
 _IDLE = 1.0  # seconds between two looks without a notification
 _ELECTION = 0.5  # seconds between two attempts to be the elected one
 _REPORT = 5.0  # seconds between two reports of how far this copy is
 
+_NEWEST = (1 << 63) - 1  # no seq is behind it
+
 _PAGE = """SELECT seq, session_id, nonce, body, leaf, chain FROM (
     SELECT *, sum(length(body)) OVER (ORDER BY seq) - length(body) AS before FROM scroll.event
-    WHERE store_id = %s AND seq >= %s ORDER BY seq LIMIT %s) page WHERE before < %s ORDER BY seq"""
+    WHERE store_id = %s AND seq BETWEEN %s AND %s ORDER BY seq LIMIT %s) page WHERE before < %s ORDER BY seq"""
 
 _logger = logging.getLogger("scroll_context.store")
 _decode = msgspec.msgpack.Decoder(list[str | int | None]).decode
@@ -56,6 +61,10 @@ class Follower:
         self._bell.setblocking(False)
         self._ringer.setblocking(False)
         self._listening = -1  # the connection that listens
+        self._looked = 0.0  # when the last look began
+        self._is_idle = False  # the thread waits for a reason to look
+        self._is_wanted = False  # such a reason,
+        self._is_urgent = False  # and one that allows no rest
         self._reported = 0.0
         self._thread: threading.Thread | None = None
 
@@ -63,8 +72,18 @@ class Follower:
         self._thread = threading.Thread(target=self._follow, name="scroll-follower", daemon=True)
         self._thread.start()
 
+    def nudge(self) -> None:
+        """Look soon."""
+        self._is_wanted = True
+        if self._is_idle:
+            self._wake()
+
     def ring(self) -> None:
-        """Look now."""
+        """Look now: somebody waits."""
+        self._is_urgent = True
+        self._wake()
+
+    def _wake(self) -> None:
         with contextlib.suppress(OSError):  # it rings already, or is gone
             self._ringer.send(b".")
 
@@ -78,14 +97,14 @@ class Follower:
         self._bell.close()
         self._ringer.close()
 
-    def catch_up(self, timeout: float) -> bool:
+    def catch_up(self, timeout: float, upto: int = _NEWEST) -> bool:
         """Read what the server has now; False when time ran out first. Raises when the server does not answer."""
         deadline = time.monotonic() + timeout
         if not self._pulling.acquire(timeout=timeout):
             return False
         try:
             while not self._stopped.is_set():
-                if not self._pull(deadline):
+                if not self._pull(deadline, upto):
                     self.trouble = ""
                     if self.purge():
                         self.report()
@@ -96,14 +115,15 @@ class Follower:
             self._pulling.release()
         return False
 
-    def _pull(self, deadline: float) -> bool:
+    def _pull(self, deadline: float, upto: int) -> bool:
         """Read and apply one page; whether there may be more."""
         self._replica.check()
         seq, chain = self._replica.head()
         if self._replica.has_own:
             self._replica.forget_own(seq)  # another process may have applied them
-        values = [self._facts.store_id, max(seq, 1), PAGE_ROWS, PAGE_BYTES]
+        values = [self._facts.store_id, max(seq, 1), max(seq, upto), PAGE_ROWS, PAGE_BYTES]
         page = self.server.once(_PAGE, values, deadline=deadline)
+        is_full = len(page) == PAGE_ROWS or sum(len(one[3]) for one in page) >= PAGE_BYTES
         if seq:
             if not page or page[0][0] != seq or page[0][5] != chain:
                 raise self._replica.quarantined(f"seq {seq} is not on the server as it is here")
@@ -117,7 +137,7 @@ class Follower:
             self._replica.durable = newest
         self.seen = max(self.seen, newest)
         self._replica.apply([self._row(one) for one in page])
-        return True
+        return is_full
 
     def _row(self, sent: Sequence[Any]) -> TableRow:
         seq, session_id, nonce, body, leaf, chain = sent
@@ -146,12 +166,17 @@ class Follower:
 
     def _look(self, elected: bool) -> float:
         """Read what is new; how long to wait afterwards."""
-        before = self._replica.head()[0]
+        self._looked = time.monotonic()
+        before, durable = self._replica.head()[0], self._replica.durable
+        if not elected:
+            self._replica.forget_own(before)
+            if not self._replica.has_own:
+                return _ELECTION
         try:
             if elected and self._listening != self.server.connected:
                 self.server.once("LISTEN scroll", deadline=time.monotonic() + self.server.address.timeout)
                 self._listening = self.server.connected
-            self.catch_up(self.server.address.timeout)
+            self.catch_up(self.server.address.timeout, durable if durable > before else _NEWEST)
             if elected and time.monotonic() - self._reported > _REPORT:
                 self.report()
         except StoreDamaged as error:
@@ -179,12 +204,22 @@ class Follower:
         self._reported = time.monotonic()
 
     def _wait(self, seconds: float, elected: bool) -> None:
-        """Wait for the bell, for something that the server sends, or for the time to pass."""
-        watched: list[Any] = [self._bell]
-        if elected and (handle := self.server.fileno()) is not None:
-            watched.append(handle)
+        """Rest, then wait for a reason to look: the bell, something that the server sends, or the time."""
+        self._sleep(self._looked + _REST - time.monotonic(), [self._bell])
+        if not (self._is_urgent or self._is_wanted):
+            handle = self.server.fileno() if elected else None
+            self._is_idle = True
+            if not self._is_wanted:
+                self._sleep(seconds, [self._bell] if handle is None else [self._bell, handle])
+            self._is_idle = False
+            if not (elected or self._is_urgent):
+                self._sleep(_REST, [self._bell])  # the elected process may bring the rows meanwhile
+        self._is_urgent = self._is_wanted = False
+
+    def _sleep(self, seconds: float, watched: list[Any]) -> None:
+        """Sleep until one of these has something to read."""
         with contextlib.suppress(OSError, ValueError):  # the connection was closed meanwhile
-            select.select(watched, [], [], seconds)
+            select.select(watched, [], [], max(0.0, seconds))
         with contextlib.suppress(BlockingIOError):
             while self._bell.recv(4096):
                 pass

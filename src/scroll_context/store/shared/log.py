@@ -94,10 +94,11 @@ class SharedLog(EventLog):
             self._own_writer.settle(time.monotonic() + self.address.timeout)
 
     def _fetch(self, seq: int) -> None:
-        """Have the follower look now; for an event of another host, which no memory holds, wait until it is here."""
-        self.follower.ring()
+        """Have the follower look; for an event of another host, which no memory holds, wait until it is here."""
         if seq:
             self.refresh()
+        else:
+            self.follower.nudge()
 
     def _reach(self, seq: int) -> None:
         """Have everything up to a seq in the copy, or raise."""

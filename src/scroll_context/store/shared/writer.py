@@ -96,6 +96,10 @@ class ServerWriter:
         number, rows = self._lost
         values = [self._store_id, self._name, number]
         seqs, states, previous = self._server.call(_SETTLE, values, timeout=deadline - time.monotonic())[0]
+        if (
+            seqs is not None
+        ):  # recorded, and perhaps not on the disk: the call that was to flush it may have ended early
+            self._server.call("CALL scroll.barrier()", timeout=deadline - time.monotonic())
         self._number = number + 1
         self._lost = None
         if seqs is not None and _DELETED not in states:
@@ -124,7 +128,7 @@ class ServerWriter:
             self.newest = max(self.newest, new[-1][0])
         is_applied = self._replica.add_own(new)
         known = max((seq for seq, state in zip(seqs, states, strict=True) if state == _KNOWN), default=0)
-        if known > self._replica.head()[0]:
+        if known and known > self._replica.head()[0]:
             self._fetch(known)
         elif not is_applied:
             self._fetch(0)
