@@ -23,7 +23,7 @@ from scroll_context.cli.options import (
     store_option,
     task_option,
 )
-from scroll_context.cli.output import Command, echo, note, one_line, print_document, progress, utf8
+from scroll_context.cli.output import Command, echo, note, one_line, print_document, print_result, progress, utf8
 from scroll_context.errors import BadInput
 from scroll_context.store.erase import REASONS, unreachable
 from scroll_context.store.shared.address import shown
@@ -96,10 +96,7 @@ def erase(
             report = opened.erase(**wanted, progress=bar)  # type: ignore[arg-type]
         with progress("indexing") as bar:
             opened.index.catch_up(progress=bar)
-    if as_json:
-        print_document(report)
-    else:
-        echo(f"{report.events:,} events erased; seq {report.seq} records it")
+    print_result(report, f"{report.events:,} events erased; seq {report.seq} records it", as_json=as_json)
     if report.remaining:
         note(f"{len(report.remaining):,} events that repeat the words remain: {_listed(report.remaining)}")
     if report.unfinished:
@@ -125,16 +122,18 @@ def _show(plan: "ErasureReport", store: "Store", as_json: bool) -> None:
             echo(f"{label:<6} seq {event.seq}  {event.session_id}  {event.kind}  {one_line(event.content, 60)}")
         if len(seqs) > LISTED:
             echo(f"{label:<6} {len(seqs) - LISTED:,} more; --json lists them all")
-    echo(
-        f"{plan.events:,} events in {len(plan.sessions):,} sessions, {plan.payloads:,} payloads "
-        f"({plan.payload_bytes:,} bytes)"
-    )
+    echo(_extent(plan))
     if plan.snapshots:
         echo(
             f"{len(plan.snapshots):,} snapshots of variables go with them: {', '.join(plan.variables) or 'none named'}"
         )
     if plan.remaining:
         echo(f"{len(plan.remaining):,} copies would remain; --copies erases them")
+
+
+def _extent(plan: "ErasureReport", are: str = "") -> str:
+    events = f"{plan.events:,} events in {len(plan.sessions):,} sessions{are and f' {are}'}"
+    return f"{events}, {plan.payloads:,} payloads ({plan.payload_bytes:,} bytes)"
 
 
 def ask(question: str) -> None:
@@ -183,15 +182,10 @@ def retention(
             age, kinds=kinds, session_id=session, agent_id=agent, task_id=task, by=utf8(by), dry_run=not apply,
             progress=bar,
         )  # fmt: skip
-    if as_json:
-        print_document(report)
-    elif apply:
-        echo(f"{report.events:,} events erased; seq {report.seq} records it")
-    else:
-        echo(
-            f"{report.events:,} events in {len(report.sessions):,} sessions are due, {report.payloads:,} payloads "
-            f"({report.payload_bytes:,} bytes); --apply erases them"
-        )
+    told = f"{report.events:,} events erased; seq {report.seq} records it"
+    if not apply:
+        told = f"{_extent(report, 'are due')}; --apply erases them"
+    print_result(report, told, as_json=as_json)
     if report.unfinished:
         note(f"not every file is clean yet: {report.unfinished}")
 
@@ -264,10 +258,7 @@ def encrypt(store: Place, as_json: bool) -> None:
     master = _master_key()
     with progress("encrypting") as bar:
         report = encrypt_store(store, None, bar)
-    if as_json:
-        print_document(report)
-    else:
-        echo(f"{report.payloads:,} payloads encrypted; seq {report.seq} records it")
+    print_result(report, f"{report.payloads:,} payloads encrypted; seq {report.seq} records it", as_json=as_json)
     note(f"master key: {master.origin}; key ring: {report.key_ring}. {_APART}")
     if report.unfinished:
         note(f"not every file is clean yet: {report.unfinished}")
@@ -341,11 +332,8 @@ def _show_keys(store: Path, as_json: bool) -> None:
         ring = opened.payloads.ring
         live, destroyed = ring.counts()
         facts = {"master_key": _master_key().origin, "key_ring": str(ring.path), "keys": live, "destroyed": destroyed}
-    if as_json:
-        print_document(facts)
-    else:
-        echo(f"master key  {facts['master_key']}\nkey ring    {ring.path}")
-        echo(f"sessions    {live:,} keys, {destroyed:,} destroyed")
+    told = f"master key  {facts['master_key']}\nkey ring    {ring.path}"
+    print_result(facts, f"{told}\nsessions    {live:,} keys, {destroyed:,} destroyed", as_json=as_json)
 
 
 def _rotate(target: Path | None, as_json: bool) -> None:
@@ -365,10 +353,8 @@ def _rotate(target: Path | None, as_json: bool) -> None:
     done, others = rotate(master, new.keys[0])
     if target is None:
         keys.write_key_file(file, new.keys[:1], replace=True)
-    if as_json:
-        print_document({"rotated": list(map(str, done)), "others": list(map(str, others)), "master_key": str(file)})
-    else:
-        echo(f"{len(done):,} key rings are wrapped with the new master key of {file}")
+    rings = {"rotated": list(map(str, done)), "others": list(map(str, others)), "master_key": str(file)}
+    print_result(rings, f"{len(done):,} key rings are wrapped with the new master key of {file}", as_json=as_json)
     if target is not None:
         note(f"From now on stores need {file}: set SCROLL_MASTER_KEY_FILE to it. Then remove the old key.")
     if others:
@@ -400,10 +386,8 @@ def _replace_lost(store: Path, yes: bool, as_json: bool) -> None:
         ask("Give up every payload that was encrypted so far?")
     master = _master_key()
     aside = replace_lost_key(store)
-    if as_json:
-        print_document({"set_aside": str(aside or ""), "master_key": master.origin})
-    else:
-        echo(f"the store goes on under the master key of {master.origin}")
+    facts = {"set_aside": str(aside or ""), "master_key": master.origin}
+    print_result(facts, f"the store goes on under the master key of {master.origin}", as_json=as_json)
     if aside is not None:
         note(f"What cannot be read lies in {aside}: delete it, or keep it in case that the key is found.")
     note(_APART)

@@ -1,7 +1,11 @@
 """`scroll import` and `scroll watch`: their command lines. What they do is in scroll_context.importers."""
 
+import contextlib
+import functools
 import shlex
 import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,33 +91,29 @@ def import_(
     if everything:
         if files or session or agent or task or into or layout or trust:
             raise click.UsageError("--all takes no files and no options about them")
-        is_default = context.get_parameter_source("store") is click.core.ParameterSource.DEFAULT
-        if is_default and context.find_root().params.get("store") is None:
+        outer = context.parent.params.get("store") if context.parent else None
+        if outer is None and context.get_parameter_source("store") is click.core.ParameterSource.DEFAULT:
             store = Path.home() / ".scroll"
-        _import_all(store, redact=not keep_secrets, dry_run=dry_run, lock_timeout=lock_timeout, as_json=as_json)
+        _import_all(store, lock_timeout, redact=not keep_secrets, dry_run=dry_run, as_json=as_json)
         return
     if not files:
         raise click.UsageError("name files, or import what the assistants here have kept with --all")
     if dry_run:
         raise click.UsageError("--dry-run goes with --all")
-    from scroll_context.importers.messages import Format
-    from scroll_context.importers.run import ImportOptions
-
     if session and into:
         raise click.BadParameter("name the session with one of --session and --into", param_hint="--into")
     if redact and keep_secrets:
         raise click.BadParameter("give one of --redact and --keep-secrets", param_hint="--keep-secrets")
+    from scroll_context.importers.messages import Format
+    from scroll_context.importers.run import ImportOptions
+
     options = ImportOptions(
         session_id=into or session, agent_id=agent, task_id=task, kind=kind,
         layout=Format(layout) if layout else None, skip_bad=skip_bad, join=bool(into), trust=trust,
         redact=True if redact else False if keep_secrets else None,
     )  # fmt: skip
-    run = _Run(store, options, lock_timeout)
-    try:
-        reports = [run.file(file) for file in files]
-        run.index()
-    finally:
-        run.close()
+    with _target(store, lock_timeout) as target:
+        reports = [_import_file(file, options, target) for file in files]
     if as_json:
         print_document(reports)
     for report in reports:
@@ -122,10 +122,55 @@ def import_(
         raise click.exceptions.Exit(1)
 
 
-def _import_all(store: Place, *, redact: bool, dry_run: bool, lock_timeout: float, as_json: bool) -> None:
+@contextlib.contextmanager
+def _target(place: Place, lock_timeout: float) -> Iterator["Callable[[], Store]"]:
+    """A function that opens the store, or creates it, when the first sound file is met.
+
+    At the end, what was imported is indexed, so that the first search need not wait for that.
+    """
+    from scroll_context.store.store import Store
+
+    with contextlib.ExitStack() as stack:
+
+        @functools.cache
+        def opened() -> Store:
+            return stack.enter_context(Store(place, create=isinstance(place, Path), lock_timeout=lock_timeout))
+
+        yield opened
+        if opened.cache_info().currsize:
+            try:
+                with progress("indexing") as bar:
+                    opened().index.catch_up(progress=bar)
+            except IndexUnavailable as error:
+                note(f"{error} Everything was imported; the next search tries again.")
+
+
+def _import_file(path: Path, options: "ImportOptions", target: "Callable[[], Store]") -> "ImportReport":
+    """Import one file. What is wrong with the file is in the report; what is wrong with the store is raised."""
+    from scroll_context.importers.run import ImportFile, ImportReport
+    from scroll_context.importers.sources import STDIN
+
+    label = "stdin" if path == STDIN else str(path)
+    try:
+        with ImportFile(path, options) as file:
+            label = file.label
+            with progress(f"checking {label}") as bar:
+                file.check(bar)
+            with progress(f"importing {label}") as bar:
+                return file.write(target(), bar)
+    except UnreadableMessages as error:
+        _list_faults(label, error.faults, error.bad)
+        others = "; --skip-bad imports the others" if error.good else ""
+        return ImportReport(file=label, messages=error.good, bad=error.bad, error=error.summary + others)
+    except BadInput as error:
+        return ImportReport(file=label, error=str(error))
+
+
+def _import_all(store: Place, lock_timeout: float, *, redact: bool, dry_run: bool, as_json: bool) -> None:
     """Show what the assistants on this machine have kept, and import it."""
+    import msgspec
+
     from scroll_context.importers.capture import capture_all, installed
-    from scroll_context.importers.run import ImportOptions
 
     histories = installed()
     if not as_json:
@@ -133,115 +178,49 @@ def _import_all(store: Place, *, redact: bool, dry_run: bool, lock_timeout: floa
             note("no assistant has kept a history where one is known to; name the files instead")
         rows = [(one.assistant, f"{len(one.files):,}", _size(one.bytes), one.first, one.last) for one in histories]
         print_table(("assistant", "files", "size", "first", "last"), rows, numeric=("files", "size"))
-    totals = {one.assistant: _Total() for one in histories}
+    sums: dict[str, dict[str, Any]] = {}
     if histories and not dry_run:
-        run = _Run(store, ImportOptions(), lock_timeout)
-        try:
+        with _target(store, lock_timeout) as target:
             for one in histories:
+                reports: list[ImportReport] = []
                 with progress(f"importing {one.assistant}") as bar:
-                    told = totals[one.assistant].add
-                    capture_all(run.opened(), one.files, redact=redact, wait=5.0, progress=bar, told=told)
-            run.index()
-        finally:
-            run.close()
+                    capture_all(target(), one.files, redact=redact, wait=5.0, progress=bar, told=reports.append)
+                for report in reports:
+                    _list_faults(report.file, tuple((fault.line, fault.reason) for fault in report.faults), report.bad)
+                sums[one.assistant] = _sums(reports)
     if as_json:
-        import msgspec
-
-        shown = [msgspec.structs.asdict(one) | totals[one.assistant].shown(dry_run) for one in histories]
-        print_document([{**one, "files": len(one["files"])} for one in shown])
-    elif not dry_run:
-        for name, total in totals.items():
-            total.tell(name, store)
-    if any(total.errors for total in totals.values()):
+        facts = [msgspec.structs.asdict(one) | {"files": len(one.files)} for one in histories]
+        print_document([{**one, **sums.get(one["assistant"], {})} for one in facts])
+    else:
+        for name, total in sums.items():
+            for error in total["errors"][:LISTED]:
+                note(visible(error))
+            bad = f", {total['bad']:,} that cannot be read" if total["bad"] else ""
+            echo(
+                f"{name}: {total['messages']:,} messages read{bad}; {total['added']:,} events added to {store}, "
+                f"{total['known']:,} were there already{_replaced(total['redacted'])}"
+            )
+    if any(total["errors"] for total in sums.values()):
         raise click.exceptions.Exit(1)
 
 
-class _Total:
+def _sums(reports: "list[ImportReport]") -> dict[str, Any]:
     """What came of the files of one assistant."""
+    found: dict[str, Any] = {
+        name: sum(getattr(report, name) for report in reports) for name in ("messages", "added", "known", "bad")
+    }
+    found["redacted"] = dict(sum((Counter(report.redacted) for report in reports), Counter[str]()))
+    found["errors"] = [f"{one.file}: {trouble}" for one in reports if (trouble := one.error or one.left)]
+    return found
 
-    def __init__(self) -> None:
-        self.messages = self.added = self.known = self.bad = 0
-        self.redacted: dict[str, int] = {}
-        self.errors: list[str] = []
 
-    def add(self, report: "ImportReport") -> None:
-        self.messages += report.messages
-        self.added += report.added
-        self.known += report.known
-        self.bad += report.bad
-        for kind, count in report.redacted.items():
-            self.redacted[kind] = self.redacted.get(kind, 0) + count
-        _list_faults(report.file, tuple((fault.line, fault.reason) for fault in report.faults), report.bad)
-        if report.error or report.left:
-            self.errors.append(f"{report.file}: {report.error or report.left}")
-
-    def shown(self, is_dry: bool) -> "dict[str, Any]":
-        return {} if is_dry else dict(vars(self))
-
-    def tell(self, name: str, store: Place) -> None:
-        for error in self.errors[:LISTED]:
-            note(visible(error))
-        bad = f", {self.bad:,} that cannot be read" if self.bad else ""
-        redacted = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self.redacted.items()))
-        echo(
-            f"{name}: {self.messages:,} messages read{bad}; {self.added:,} events added to {store}, "
-            f"{self.known:,} were there already" + (f"; secrets replaced: {redacted}" if redacted else "")
-        )
+def _replaced(redacted: dict[str, int]) -> str:
+    told = ", ".join(f"{count:,} {kind}" for kind, count in sorted(redacted.items()))
+    return f"; secrets replaced: {told}" if told else ""
 
 
 def _size(count: int) -> str:
     return f"{count / (1 << 20):,.1f} MiB" if count >= 1 << 20 else f"{count / (1 << 10):,.1f} KiB"
-
-
-class _Run:
-    """The files of one command line. The store is opened, or created, when the first sound file is met."""
-
-    def __init__(self, folder: Place, options: "ImportOptions", lock_timeout: float) -> None:
-        self._folder = folder
-        self._options = options
-        self._lock_timeout = lock_timeout
-        self._store: Store | None = None
-
-    def file(self, path: Path) -> "ImportReport":
-        """Import one file. What is wrong with the file is in the report; what is wrong with the store is raised."""
-        from scroll_context.importers.run import ImportFile, ImportReport
-        from scroll_context.importers.sources import STDIN
-
-        label = "stdin" if path == STDIN else str(path)
-        try:
-            with ImportFile(path, self._options) as file:
-                label = file.label
-                with progress(f"checking {label}") as bar:
-                    file.check(bar)
-                with progress(f"importing {label}") as bar:
-                    return file.write(self.opened(), bar)
-        except UnreadableMessages as error:
-            _list_faults(label, error.faults, error.bad)
-            others = "; --skip-bad imports the others" if error.good else ""
-            return ImportReport(file=label, messages=error.good, bad=error.bad, error=error.summary + others)
-        except BadInput as error:
-            return ImportReport(file=label, error=str(error))
-
-    def index(self) -> None:
-        """Make what was imported searchable now, not at the first search."""
-        if self._store is None:
-            return
-        try:
-            with progress("indexing") as bar:
-                self._store.index.catch_up(progress=bar)
-        except IndexUnavailable as error:
-            note(f"{error} Everything was imported; the next search tries again.")
-
-    def close(self) -> None:
-        if self._store is not None:
-            self._store.close()
-
-    def opened(self) -> "Store":
-        from scroll_context.store.store import Store
-
-        if self._store is None:
-            self._store = Store(self._folder, create=isinstance(self._folder, Path), lock_timeout=self._lock_timeout)
-        return self._store
 
 
 def _tell(report: "ImportReport", *, as_json: bool) -> None:
@@ -251,11 +230,9 @@ def _tell(report: "ImportReport", *, as_json: bool) -> None:
     _list_faults(report.file, tuple((fault.line, fault.reason) for fault in report.faults), report.bad)
     if not as_json:
         bad = f", {report.bad:,} bad ones skipped" if report.bad else ""
-        redacted = ", ".join(f"{count:,} {kind}" for kind, count in sorted(report.redacted.items()))
         echo(
             f"{report.file}: {report.format}, {report.messages:,} messages{bad}; "
-            f"{report.added:,} events added, {report.known:,} were there already"
-            + (f"; secrets replaced: {redacted}" if redacted else "")
+            f"{report.added:,} events added, {report.known:,} were there already{_replaced(report.redacted)}"
         )
     for there, here in report.renamed.items():
         note(

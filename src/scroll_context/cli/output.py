@@ -128,6 +128,14 @@ def print_document(value: Any) -> None:
     print_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
 
 
+def print_result(value: Any, text: str, *, as_json: bool) -> None:
+    """What a command has done: a JSON document for programs, or a text for people."""
+    if as_json:
+        print_document(value)
+    else:
+        echo(text)
+
+
 def print_line(value: Any) -> None:
     """One line of JSON Lines."""
     import msgspec

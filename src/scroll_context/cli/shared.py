@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from scroll_context.cli.options import FILE, json_option
-from scroll_context.cli.output import Command, echo, note, print_document, progress
+from scroll_context.cli.output import Command, note, print_result, progress
 
 url_argument = click.argument("url", metavar="URL")
 
@@ -30,13 +30,10 @@ def push(folder: Path, url: str, as_json: bool) -> None:
 
     with progress("pushing") as bar:
         report = send(folder, parse(url), bar)
-    if as_json:
-        print_document(report)
-        return
-    if report.rechained:
+    if report.rechained and not as_json:
         note(f"{report.rechained:,} events of format 1 were chained anew in {folder}; an event there names both heads")
-    echo(f"pushed {report.pushed:,} events and {report.payloads:,} payloads; the store has {report.events:,}")
-    echo(f"head {report.head}")
+    told = f"pushed {report.pushed:,} events and {report.payloads:,} payloads; the store has {report.events:,}"
+    print_result(report, f"{told}\nhead {report.head}", as_json=as_json)
 
 
 @click.command(cls=Command)
@@ -57,10 +54,8 @@ def pull(url: str, folder: Path, as_json: bool) -> None:
 
     with progress("pulling") as bar:
         report = fetch(parse(url), folder, bar)
-    if as_json:
-        print_document(report)
-    else:
-        echo(f"{report.events:,} events and {report.payloads:,} payloads, {report.bytes:,} bytes, in {folder}")
+    told = f"{report.events:,} events and {report.payloads:,} payloads, {report.bytes:,} bytes, in {folder}"
+    print_result(report, told, as_json=as_json)
     if report.missing:
         note(f"{len(report.missing):,} payloads are missing or damaged in the object store; everything else is there")
 
@@ -71,12 +66,10 @@ def examine(url: str, as_json: bool) -> None:
     from scroll_context.store.shared.doctor import examine as look
 
     found = look(parse(url))
-    if as_json:
-        print_document({"ok": all(one.ok for one in found), "findings": found})
-    else:
-        for one in found:
-            echo(f"{'ok' if one.ok else 'NO':<4}{one.name:<12}{one.text}")
-    if not all(one.ok for one in found):
+    ok = all(one.ok for one in found)
+    told = "\n".join(f"{'ok' if one.ok else 'NO':<4}{one.name:<12}{one.text}" for one in found)
+    print_result({"ok": ok, "findings": found}, told, as_json=as_json)
+    if not ok:
         raise click.exceptions.Exit(1)
 
 
@@ -114,10 +107,8 @@ def init(url: str, max_bytes: int | None, as_json: bool) -> None:
 
     where = address.parse(url)
     made = admin.init(where, max_bytes=max_bytes)
-    if as_json:
-        print_document({"store": where.store, "made": made, "schema": admin.newest()})
-    else:
-        echo(f"{'made' if made else 'there is already'} a store {where.store!r} at {where}")
+    told = f"{'made' if made else 'there is already'} a store {where.store!r} at {where}"
+    print_result({"store": where.store, "made": made, "schema": admin.newest()}, told, as_json=as_json)
 
 
 @admin.command("grant", cls=Command)
@@ -144,10 +135,8 @@ def grant(url: str, role: str, read_only: bool, erase: bool, revoke: bool, as_js
     else:
         admin.grant(where, role, can_append=not read_only, can_erase=erase)
         rights = ["read", *([] if read_only else ["append"]), *(["erase"] if erase else [])]
-    if as_json:
-        print_document({"store": where.store, "role": role, "rights": rights})
-    else:
-        echo(f"{role} may {', '.join(rights) or 'nothing'} in {where.store!r}")
+    told = f"{role} may {', '.join(rights) or 'nothing'} in {where.store!r}"
+    print_result({"store": where.store, "role": role, "rights": rights}, told, as_json=as_json)
 
 
 @admin.command("migrate", cls=Command)
@@ -163,10 +152,8 @@ def migrate(url: str, as_json: bool) -> None:
     from scroll_context.store.shared import address, admin
 
     applied = admin.migrate(address.parse(url))
-    if as_json:
-        print_document({"applied": applied, "schema": admin.newest()})
-    else:
-        echo(f"applied {len(applied)} steps; the schema is at {admin.newest()}")
+    told = f"applied {len(applied)} steps; the schema is at {admin.newest()}"
+    print_result({"applied": applied, "schema": admin.newest()}, told, as_json=as_json)
 
 
 @admin.command("snapshot", cls=Command)
@@ -185,10 +172,8 @@ def snapshot(url: str, as_json: bool) -> None:
 
     with progress("copying") as bar:
         made = take_of(url, bar)
-    if as_json:
-        print_document({"seq": made.seq, "bytes": made.bytes, "key": made.key} if made else {})
-    else:
-        echo(f"{made.seq:,} events, {made.bytes:,} bytes, as {made.key}" if made else "the store is empty")
+    told = f"{made.seq:,} events, {made.bytes:,} bytes, as {made.key}" if made else "the store is empty"
+    print_result({"seq": made.seq, "bytes": made.bytes, "key": made.key} if made else {}, told, as_json=as_json)
 
 
 @admin.command("collect", cls=Command)
@@ -209,8 +194,6 @@ def collect(url: str, grace: float, dry_run: bool, as_json: bool) -> None:
     from scroll_context.store.shared.collect import collect_at
 
     report = collect_at(url, grace=grace, dry_run=dry_run)
-    if as_json:
-        print_document(report)
-    else:
-        would = "would be " if dry_run else ""
-        echo(f"{report.objects:,} objects looked at; {report.deleted:,} {would}deleted, {report.bytes:,} bytes")
+    gone = "would be deleted" if dry_run else "deleted"
+    told = f"{report.objects:,} objects looked at; {report.deleted:,} {gone}, {report.bytes:,} bytes"
+    print_result(report, told, as_json=as_json)

@@ -1,5 +1,6 @@
-"""Commands that look after a store: verify, salvage, reindex, backup, export."""
+"""Commands that look after a store: verify, salvage, reindex, upgrade, backup, export."""
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from scroll_context.cli.options import FILE, Place, json_option, open_log, open_store, store_option
-from scroll_context.cli.output import Command, echo, new_file, note, print_document, progress
+from scroll_context.cli.output import Command, echo, new_file, note, print_document, print_result, progress
 from scroll_context.errors import BadInput
 
 if TYPE_CHECKING:
@@ -33,12 +34,8 @@ def verify(store: Place, as_json: bool) -> None:
     from scroll_context.store.integrity import verify as check
     from scroll_context.store.schema import command
 
-    log = open_log(store)
-    try:
-        with progress("verifying") as bar:
-            verdict = check(log, bar)
-    finally:
-        log.close()
+    with contextlib.closing(open_log(store)) as log, progress("verifying") as bar:
+        verdict = check(log, bar)
     index = damaged_files(log.path.parent / "index")
     if as_json:
         found = {name: getattr(verdict, name) for name in verdict.__struct_fields__}
@@ -85,12 +82,8 @@ def salvage(store: Place, as_json: bool) -> None:
     with progress("salvaging") as bar:
         report = rescue(store, bar)
     if as_json:
-        print_document(
-            {
-                "recovered": report.recovered, "lost": report.lost, "altered": report.altered,
-                "kept_as": str(report.kept_as),
-            }
-        )  # fmt: skip
+        found = {name: getattr(report, name) for name in ("recovered", "lost", "altered")}
+        print_document({**found, "kept_as": str(report.kept_as)})
         return
     whole = not (report.lost or report.altered)
     echo(
@@ -118,10 +111,7 @@ def reindex(store: Place, as_json: bool) -> None:
     with open_store(store) as opened, progress("indexing") as bar:
         opened.index.rebuild(progress=bar)
         indexed = opened.index.indexed_seq
-    if as_json:
-        print_document({"indexed_seq": indexed})
-    else:
-        echo(f"indexed up to seq {indexed:,}")
+    print_result({"indexed_seq": indexed}, f"indexed up to seq {indexed:,}", as_json=as_json)
 
 
 @click.command(cls=Command)
@@ -138,17 +128,11 @@ def upgrade(store: Place, as_json: bool) -> None:
     """
     from scroll_context.store.schema import FORMAT_VERSION
 
-    log = open_log(store)
-    try:
+    with contextlib.closing(open_log(store)) as log:
         before = log.upgrade()
-    finally:
-        log.close()
-    if as_json:
-        print_document({"before": before, "now": FORMAT_VERSION})
-    elif before == FORMAT_VERSION:
-        echo(f"format {FORMAT_VERSION} already")
-    else:
-        echo(f"upgraded from format {before} to {FORMAT_VERSION}")
+    is_newest = before == FORMAT_VERSION
+    told = f"format {before} already" if is_newest else f"upgraded from format {before} to {FORMAT_VERSION}"
+    print_result({"before": before, "now": FORMAT_VERSION}, told, as_json=as_json)
 
 
 @click.command(cls=Command)
@@ -166,16 +150,10 @@ def backup(target: Path, store: Place, as_json: bool) -> None:
     """
     from scroll_context.store.transfer import backup as copy
 
-    log = open_log(store)
-    try:
-        with progress("copying") as bar:
-            report = copy(log, target, bar)
-    finally:
-        log.close()
-    if as_json:
-        print_document(report)
-    else:
-        echo(f"{report.events:,} events and {report.payloads:,} payloads, {report.bytes:,} bytes, in {target}")
+    with contextlib.closing(open_log(store)) as log, progress("copying") as bar:
+        report = copy(log, target, bar)
+    told = f"{report.events:,} events and {report.payloads:,} payloads, {report.bytes:,} bytes, in {target}"
+    print_result(report, told, as_json=as_json)
     _tell_missing(report.missing, log)
 
 
@@ -195,8 +173,7 @@ def export(target: Path, store: Place) -> None:
     """
     from scroll_context.store.transfer import export as write
 
-    log = open_log(store)
-    try:
+    with contextlib.closing(open_log(store)) as log:
         if target == Path("-"):
             with progress("exporting") as bar:
                 report = write(log, sys.stdout.buffer, bar)
@@ -207,8 +184,6 @@ def export(target: Path, store: Place) -> None:
             note(f"{report.events:,} events in {target}")
         if log.is_encrypted:
             note("the store is encrypted, and the export is not encrypted: keep it where the payloads may be read")
-    finally:
-        log.close()
     _tell_missing(report.missing, log)
 
 
