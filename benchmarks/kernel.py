@@ -24,10 +24,15 @@ from pathlib import Path
 import msgspec
 
 from scroll_context.kernel.kernel import Kernel, KernelOptions
-from scroll_context.kernel.protocol import Binding
+from scroll_context.kernel.protocol import Prelude
 
 VARIABLES, BYTES_EACH = 101, 430_000
 HITS = [{"seq": seq, "role": "user", "created_at": "2024-05-01", "text": "x" * 1000} for seq in range(10)]
+CALLS = """
+def give(size): return call("give", size)
+def empty(): return call("empty")
+def find(words): return call("find", words)
+"""
 ROW = "{:<44} {:>12} {:>12} {:>12} {:>10}"
 
 
@@ -61,7 +66,7 @@ class Blobs:
 def started(**options: object) -> Kernel:
     kernel = Kernel(
         {"give": lambda size: "x" * size, "empty": lambda: None, "find": lambda words: HITS},  # noqa: ARG005
-        bindings=(Binding("give"), Binding("empty"), Binding("find")),
+        preludes=(Prelude("host", CALLS, ("give", "empty", "find")),),
         blobs=Blobs(),
         options=KernelOptions(**options),
     )

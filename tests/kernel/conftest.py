@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
+from capabilities import functions
 
 from scroll_context.errors import KernelUnavailable
 from scroll_context.kernel.jail.spec import (
@@ -19,6 +20,7 @@ from scroll_context.kernel.jail.spec import (
     site_packages,
 )
 from scroll_context.kernel.kernel import Kernel
+from scroll_context.kernel.protocol import Prelude
 
 MakeKernel = Callable[..., Kernel]
 
@@ -40,7 +42,10 @@ def tier() -> RequiredTier:
 
 @pytest.fixture
 def make_kernel(tier: RequiredTier, tmp_path: Any) -> Iterator[MakeKernel]:
-    """Makes started kernels, which end with the test. `limits` and `packages` shape the jail."""
+    """Makes started kernels, which end with the test. `limits` and `packages` shape the jail.
+
+    Cells get a function for each capability of a `dispatch` that is a dict.
+    """
     made: list[Kernel] = []
 
     def make(
@@ -49,13 +54,15 @@ def make_kernel(tier: RequiredTier, tmp_path: Any) -> Iterator[MakeKernel]:
         limits: JailLimits | None = None,
         packages: bool = True,
         start: bool = True,
+        preludes: tuple[Prelude, ...] = (),
         **rest: Any,
     ) -> Kernel:
         scratch = tmp_path / f"scratch{len(made)}"
         scratch.mkdir()
         read_only = (*default_read_only(), *(site_packages() if packages else ()))
         spec = JailSpec(tier=tier, read_only=read_only, scratch=str(scratch), limits=limits or JailLimits())
-        kernel = Kernel(dispatch, spec=spec, **rest)
+        offered = functions(*dispatch) if isinstance(dispatch, dict) and not preludes else ()
+        kernel = Kernel(dispatch, preludes=(*offered, *preludes), spec=spec, **rest)
         made.append(kernel)
         if start:
             kernel.start()

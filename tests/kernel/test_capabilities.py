@@ -5,13 +5,12 @@ import threading
 import time
 
 import pytest
+from capabilities import functions
 
 from scroll_context.errors import KernelUnavailable
 from scroll_context.kernel.kernel import KernelOptions
-from scroll_context.kernel.protocol import Binding, Prelude
+from scroll_context.kernel.protocol import Prelude
 from scroll_context.kernel.results import CapabilityCall, CapabilityResult
-
-ECHO = (Binding("echo"),)
 
 
 def echo(value: object) -> object:
@@ -20,10 +19,8 @@ def echo(value: object) -> object:
 
 def test_names_are_functions_and_modules_that_forward(make_kernel) -> None:
     seen: list[CapabilityCall] = []
-    kernel = make_kernel(
-        lambda call: seen.append(call) or len(seen),
-        bindings=(Binding("ms", ("search", "expand"), doc="The memory surface."), Binding("weather")),
-    )
+    offered = functions("ms.search", "ms.expand", "weather")
+    kernel = make_kernel(lambda call: seen.append(call) or len(seen), preludes=offered)
     result = kernel.execute(
         "import ms\nfrom ms import expand\nprint(ms.search('a b', k=3), expand(1, 2), weather('Rome', capability='x'))"
     )
@@ -53,7 +50,7 @@ VALUES = [
 @pytest.mark.parametrize("value", VALUES)
 def test_plain_values_cross_both_ways_unchanged(make_kernel, value: str) -> None:
     seen = []
-    kernel = make_kernel({"echo": lambda v: seen.append(v) or v}, bindings=ECHO)
+    kernel = make_kernel({"echo": lambda v: seen.append(v) or v})
     source = f"import datetime\nv = {value}\nr = echo(v)\nprint(r == v and type(r) is type(v))"
     assert kernel.execute(source).stdout == "True\n"
     expected = eval(value, {"datetime": dt})
@@ -77,7 +74,7 @@ REFUSED = {
 @pytest.mark.parametrize("value", REFUSED)
 def test_other_values_are_refused_in_the_cell_with_advice(make_kernel, needs, value: str) -> None:
     needs(value)
-    kernel = make_kernel({"echo": echo}, bindings=ECHO)
+    kernel = make_kernel({"echo": echo})
     kernel.execute("deep = []\ndeep.append(deep)")
     result = kernel.execute(f"echo({value})")
     assert REFUSED[value] in result.error.message
@@ -86,7 +83,7 @@ def test_other_values_are_refused_in_the_cell_with_advice(make_kernel, needs, va
 
 def test_subclasses_travel_as_the_plain_type(make_kernel) -> None:
     seen = []
-    kernel = make_kernel({"echo": lambda v: seen.append(v)}, bindings=ECHO)
+    kernel = make_kernel({"echo": lambda v: seen.append(v)})
     kernel.execute(
         "import collections\nclass Rows(list): note = 'x'\nclass S(str): pass\n"
         "echo([Rows([1]), S('s'), collections.Counter('aa'), (1, 2), bytearray(b'b'), True])"
@@ -96,7 +93,7 @@ def test_subclasses_travel_as_the_plain_type(make_kernel) -> None:
 
 @pytest.mark.parametrize("result", [object(), {1, 2}, "\ud800", "x" * (33 << 20)], ids=["object", "set", "bad", "big"])
 def test_a_result_that_cannot_cross_is_an_error_in_the_cell(make_kernel, result: object) -> None:
-    kernel = make_kernel({"give": lambda: result}, bindings=(Binding("give"),))
+    kernel = make_kernel({"give": lambda: result})
     answer = kernel.execute("give()")
     assert answer.ended == "error"
     assert answer.error.type in ("TypeError", "ValueError")
@@ -106,9 +103,7 @@ def test_a_result_that_cannot_cross_is_an_error_in_the_cell(make_kernel, result:
 @pytest.mark.parametrize("megabytes", [1, 10])
 def test_large_texts_and_bytes_cross(make_kernel, megabytes: int) -> None:
     text, data = "äb" * (megabytes << 19), b"\x00\x01" * (megabytes << 19)
-    kernel = make_kernel(
-        {"text": lambda: text, "data": lambda: data, "echo": echo}, bindings=(*ECHO, Binding("text"), Binding("data"))
-    )
+    kernel = make_kernel({"text": lambda: text, "data": lambda: data, "echo": echo})
     result = kernel.execute("t, d = text(), data()\nprint(len(t), len(d), echo(d) == d, echo(t) == t)")
     assert result.stdout == f"{len(text)} {len(data)} True True\n"
 
@@ -120,7 +115,7 @@ def test_thirty_threads_call_at_once(make_kernel) -> None:
         together.wait(timeout=50)  # none returns before all have arrived
         return i * i
 
-    kernel = make_kernel({"meet": meet}, bindings=(Binding("meet"),))
+    kernel = make_kernel({"meet": meet})
     result = kernel.execute(
         "from concurrent.futures import ThreadPoolExecutor\n"
         "with ThreadPoolExecutor(30) as pool:\n    print(list(pool.map(meet, range(30))))",
@@ -130,7 +125,7 @@ def test_thirty_threads_call_at_once(make_kernel) -> None:
 
 
 def test_calls_of_a_thread_between_cells_are_answered(make_kernel) -> None:
-    kernel = make_kernel({"echo": echo}, bindings=ECHO)
+    kernel = make_kernel({"echo": echo})
     kernel.execute(
         "import threading\ngot = []\ngo = threading.Event()\n"
         "def work():\n    go.wait()\n    for i in range(20): got.append(echo(i))\n"
@@ -149,7 +144,7 @@ def test_what_the_host_raises_is_raised_in_the_cell(make_kernel) -> None:
     def fail(kind: str) -> None:
         raise {"value": ValueError("bad value"), "own": QueryRefused("not that table"), "exit": SystemExit(3)}[kind]
 
-    kernel = make_kernel({"fail": fail}, bindings=(Binding("fail"),))
+    kernel = make_kernel({"fail": fail})
     assert kernel.execute("try:\n    fail('value')\nexcept ValueError as e:\n    print(e)").stdout == "bad value\n"
     own = kernel.execute("fail('own')")
     assert own.error.message.endswith("CapabilityError: QueryRefused: not that table")
@@ -157,7 +152,7 @@ def test_what_the_host_raises_is_raised_in_the_cell(make_kernel) -> None:
     assert kernel.execute("fail('exit')").ended == "error"
     assert (
         "the host offers no capability 'other'"
-        in make_kernel({}, bindings=(Binding("other"),)).execute("other()").error.message
+        in make_kernel({}, preludes=functions("other")).execute("other()").error.message
     )
 
 
@@ -165,7 +160,6 @@ def test_a_call_has_a_deadline_of_its_own(make_kernel) -> None:
     release = threading.Event()
     kernel = make_kernel(
         {"slow": lambda: release.wait(60), "quick": lambda: 1},
-        bindings=(Binding("slow"), Binding("quick")),
         options=KernelOptions(call_seconds=1.5),
     )
     result = kernel.execute("try:\n    slow()\nexcept TimeoutError as e:\n    print(e, quick())")
@@ -177,7 +171,7 @@ def test_a_call_has_a_deadline_of_its_own(make_kernel) -> None:
 
 
 def test_more_calls_than_may_be_open_wait_for_their_turn(make_kernel) -> None:
-    kernel = make_kernel({"echo": lambda v: time.sleep(0.001) or v}, bindings=ECHO)
+    kernel = make_kernel({"echo": lambda v: time.sleep(0.001) or v})
     result = kernel.execute(
         "from concurrent.futures import ThreadPoolExecutor\n"
         "with ThreadPoolExecutor(50) as pool:\n    print(sum(pool.map(echo, range(500))))",
@@ -187,9 +181,7 @@ def test_more_calls_than_may_be_open_wait_for_their_turn(make_kernel) -> None:
 
 
 def test_events_handed_to_a_cell_are_recorded(make_kernel) -> None:
-    kernel = make_kernel(
-        {"rows": lambda *seqs: CapabilityResult([{"seq": s} for s in seqs], seqs)}, bindings=(Binding("rows"),)
-    )
+    kernel = make_kernel({"rows": lambda *seqs: CapabilityResult([{"seq": s} for s in seqs], seqs)})
     assert kernel.execute("a = rows(5, 6)\nb = rows(9)").seqs == (5, 6, 9)
     assert kernel.execute("c = len(a)").seqs == ()
 
@@ -234,7 +226,7 @@ def test_a_prelude_that_fails_stops_the_start(make_kernel) -> None:
 
 
 def test_names_of_the_host_come_back_at_the_next_cell(make_kernel) -> None:
-    kernel = make_kernel({"ms.search": echo, "echo": echo}, bindings=(Binding("ms", ("search",)), *ECHO))
+    kernel = make_kernel({"ms.search": echo, "echo": echo})
     first = kernel.execute("ms = 3\ndel echo\nprint(ms)")
     assert (first.stdout, first.rebound) == ("3\n", ())
     second = kernel.execute("print(ms.search('x'), echo('y'))")
@@ -242,8 +234,15 @@ def test_names_of_the_host_come_back_at_the_next_cell(make_kernel) -> None:
     assert kernel.execute("import ms").rebound == ()
 
 
+def test_names_that_were_added_later_come_back_as_well(make_kernel) -> None:
+    kernel = make_kernel({"echo": echo, "more": echo}, preludes=functions("echo"))
+    kernel.replace_preludes(functions("echo", "more"))
+    kernel.execute("more = 3")
+    assert kernel.execute("print(more(4))").stdout == "4\n"
+
+
 def test_a_saved_reference_to_a_host_function_works_after_a_restore(make_kernel) -> None:
-    kernel = make_kernel({"ms.search": echo, "echo": echo}, bindings=(Binding("ms", ("search",)), *ECHO))
+    kernel = make_kernel({"ms.search": echo, "echo": echo})
     kernel.execute("f, g, h = ms.search, echo, [ms]")
     assert kernel.save().lost == ()
     kernel.execute("import os; os._exit(1)")

@@ -17,7 +17,7 @@ from scroll_context.errors import KernelError
 from scroll_context.kernel.connection import MAX_OPEN, Broker, Connection
 from scroll_context.kernel.kernel import Kernel
 from scroll_context.kernel.launcher import Process
-from scroll_context.kernel.protocol import Binding, CallRequest
+from scroll_context.kernel.protocol import CallRequest
 from scroll_context.kernel.results import MemoryBlobs
 
 SECONDS = 30.0  # far more than anything here takes, far less than the cells that have to be stopped
@@ -93,7 +93,7 @@ def test_a_cell_that_is_about_to_begin_can_be_interrupted_already(make_kernel) -
 
 def test_an_interrupt_is_for_cells_and_does_not_hit_a_save(make_kernel) -> None:
     gate = Gate()
-    kernel = make_kernel({"wait": gate.wait}, bindings=(Binding("wait"),))
+    kernel = make_kernel({"wait": gate.wait})
     kernel.execute("class Slow:\n    def __reduce__(self):\n        wait()\n        return Slow, ()\nslow = Slow()")
     save = InThread(kernel.save)
     assert gate.reached.wait(SECONDS)
@@ -103,7 +103,7 @@ def test_an_interrupt_is_for_cells_and_does_not_hit_a_save(make_kernel) -> None:
 
 
 def test_closing_ends_the_cell_and_lets_nobody_else_begin_one(make_kernel) -> None:
-    kernel = make_kernel({"began": (began := threading.Event()).set}, bindings=(Binding("began"),))
+    kernel = make_kernel({"began": (began := threading.Event()).set})
     cells = [InThread(lambda: kernel.execute("began()\nwhile True: pass", timeout=FOREVER)) for _ in range(4)]
     assert began.wait(SECONDS)
     InThread(kernel.close).outcome()
@@ -114,7 +114,7 @@ def test_closing_ends_the_cell_and_lets_nobody_else_begin_one(make_kernel) -> No
 
 def test_closing_ends_a_save_too(make_kernel) -> None:
     gate = Gate()
-    kernel = make_kernel({"wait": gate.wait}, bindings=(Binding("wait"),))
+    kernel = make_kernel({"wait": gate.wait})
     kernel.execute("class Slow:\n    def __reduce__(self):\n        wait()\n        return Slow, ()\nslow = Slow()")
     save = InThread(kernel.save)
     assert gate.reached.wait(SECONDS)
@@ -124,7 +124,7 @@ def test_closing_ends_a_save_too(make_kernel) -> None:
 
 
 def test_a_call_may_close_the_kernel_that_made_it(make_kernel) -> None:
-    kernel = make_kernel({"leave": lambda: kernel.close()}, bindings=(Binding("leave"),))
+    kernel = make_kernel({"leave": lambda: kernel.close()})
     cell = InThread(lambda: kernel.execute("leave()\nwhile True: pass", timeout=FOREVER))
     assert cell.outcome().ended == "interrupted"
     with pytest.raises(KernelError, match="not running"):
@@ -167,7 +167,7 @@ def test_closing_in_any_state_leaves_no_descriptor_and_no_thread(make_kernel) ->
     sources = ["1", "call()", "import os; os._exit(1)", "while True: pass", "call(); call()\nwhile True: pass"]
 
     def once(source: str) -> None:
-        kernel = make_kernel({"call": lambda: None}, bindings=(Binding("call"),))
+        kernel = make_kernel({"call": lambda: None})
         cell = InThread(lambda: kernel.execute(source, timeout=FOREVER))
         closings = [InThread(kernel.close) for _ in range(2)]
         for one in (cell, *closings):
@@ -208,9 +208,10 @@ LEAVES = """
 import threading
 from scroll_context.kernel import launcher
 from scroll_context.kernel.kernel import Kernel
-from scroll_context.kernel.protocol import Binding
+from scroll_context.kernel.protocol import Prelude
 gate, reached = threading.Event(), threading.Event()
-kernel = Kernel({"wait": lambda: (reached.set(), gate.wait())}, bindings=(Binding("wait"),))
+asking = Prelude("asking", "def wait(): return call('wait')", ("wait",))
+kernel = Kernel({"wait": lambda: (reached.set(), gate.wait())}, preludes=(asking,))
 kernel.start()
 cell = threading.Thread(target=lambda: kernel.execute("wait()", timeout=600), daemon=True)
 cell.start()
@@ -231,7 +232,7 @@ def test_an_interpreter_that_ends_without_closing_leaves_no_process(tier) -> Non
 
 def test_two_threads_close_while_others_execute(make_kernel) -> None:
     for _ in range(5):
-        kernel: Kernel = make_kernel({"echo": lambda v: v}, bindings=(Binding("echo"),))
+        kernel: Kernel = make_kernel({"echo": lambda v: v})
         work = [InThread(lambda: [kernel.execute("echo(1)") for _ in range(1000)]) for _ in range(3)]  # noqa: B023
         closings = [InThread(kernel.close) for _ in range(2)]
         for one in closings:

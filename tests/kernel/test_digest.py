@@ -8,7 +8,6 @@ import pytest
 from scroll_context.errors import KernelDied
 from scroll_context.kernel.jail.spec import ALLOW_UNSANDBOXED, JailSpec, default_read_only
 from scroll_context.kernel.kernel import Kernel
-from scroll_context.kernel.protocol import Binding
 from scroll_context.kernel.results import CapabilityResult, Variable
 from scroll_context.kernel.variables import Namespace
 
@@ -170,7 +169,7 @@ def test_types_with_odd_names_stay_on_one_line(kernel: Kernel) -> None:
 
 
 def test_events_flow_into_variables_and_onwards(make_kernel) -> None:
-    kernel = make_kernel({"rows": lambda *seqs: CapabilityResult(list(seqs), seqs)}, bindings=(Binding("rows"),))
+    kernel = make_kernel({"rows": lambda *seqs: CapabilityResult(list(seqs), seqs)})
     kernel.execute("a = rows(3, 4, 5)")
     kernel.execute("b = rows(9)\nx = 1")
     kernel.execute("c = a + b")

@@ -13,7 +13,7 @@ from test_forgery import FORGE, forged, is_whole
 
 from scroll_context.errors import KernelDied
 from scroll_context.kernel.kernel import Kernel
-from scroll_context.kernel.protocol import Binding, Done, Prelude, encode_frame
+from scroll_context.kernel.protocol import Done, Prelude, encode_frame
 from scroll_context.kernel.results import (
     CapabilityResult,
     Manifest,
@@ -36,7 +36,7 @@ def lose(kernel: Kernel) -> RestoreReport:
 
 def test_fault_06_no_capability_is_answered_while_a_snapshot_is_restored(make_kernel) -> None:
     reached: list[str] = []
-    kernel = make_kernel({"pay": reached.append}, bindings=(Binding("pay"),))
+    kernel = make_kernel({"pay": reached.append})
     kernel.execute(
         "class Evil:\n"
         "    def __reduce__(self):\n"
@@ -64,7 +64,7 @@ def test_fault_06_a_prelude_gets_no_answer_either(make_kernel) -> None:
 
 def test_fault_10_events_are_kept_once_for_each_cell_and_not_for_each_variable(make_kernel) -> None:
     every = tuple(range(1, 100_001))
-    kernel = make_kernel({"rows": lambda: CapabilityResult(1, every)}, bindings=(Binding("rows"),))
+    kernel = make_kernel({"rows": lambda: CapabilityResult(1, every)})
     for number in range(3):
         result = kernel.execute(f"for i in range(700): globals()[f'v{number}_{{i}}'] = [rows() if i == 0 else i]")
         assert len(result.seqs) == 1000 and result.left_out >= 99_000
@@ -74,7 +74,7 @@ def test_fault_10_events_are_kept_once_for_each_cell_and_not_for_each_variable(m
     found = {one.name: one for one in kernel.variables()}
     assert found["v0_5"].seqs is found["v0_6"].seqs, "one tuple for all variables of a cell"
     assert found["s"].seqs == every[:1000]
-    other = make_kernel({"rows": print}, bindings=(Binding("rows"),))
+    other = make_kernel({"rows": print})
     other.restore(msgspec.json.decode(msgspec.json.encode(manifest), type=Manifest))
     assert {one.name: one.seqs for one in other.variables()}["s"] == every[:1000]
 
@@ -191,7 +191,7 @@ def test_fault_21_a_full_save_is_current_whatever_the_size(kernel: Kernel) -> No
 
 def test_fault_21_while_a_thread_runs_everything_may_be_old(make_kernel) -> None:
     changed = threading.Event()
-    kernel = make_kernel({"changed": changed.set}, bindings=(Binding("changed"),))
+    kernel = make_kernel({"changed": changed.set})
     kernel.execute("import threading\ny = [0]\ngate = threading.Event()")
     kernel.execute("def later():\n    gate.wait()\n    y[0] = 1\n    changed()\nthreading.Thread(target=later).start()")
     kernel.save()

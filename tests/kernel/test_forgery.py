@@ -18,7 +18,6 @@ from scroll_context.kernel.jail.spec import JailLimits
 from scroll_context.kernel.kernel import Kernel, KernelOptions
 from scroll_context.kernel.protocol import (
     MAX_FRAME,
-    Binding,
     Blob,
     CallRequest,
     Done,
@@ -94,7 +93,7 @@ FORGERIES = {
 @pytest.mark.parametrize("name", FORGERIES)
 def test_a_forged_message_ends_the_kernel_that_sent_it(make_kernel, name: str) -> None:
     calls = {"echo": lambda v=None: v, "wait": lambda: time.sleep(0.5)}
-    kernel = make_kernel(calls, bindings=(Binding("echo"),))
+    kernel = make_kernel(calls)
     result = forged(kernel, FORGERIES[name], "time.sleep(120)")
     assert (result.ended, result.duration < 30) == ("killed", True), result
     assert is_whole(kernel)
@@ -102,7 +101,7 @@ def test_a_forged_message_ends_the_kernel_that_sent_it(make_kernel, name: str) -
 
 def test_an_answer_in_advance_gains_nothing(make_kernel) -> None:
     seen = []
-    kernel = make_kernel({"echo": lambda v: seen.append(v)}, bindings=(Binding("echo"),))
+    kernel = make_kernel({"echo": lambda v: seen.append(v)})
     result = forged(kernel, encode_frame(Done(2, None, ("a",), (), (), (), ())), "echo('still here')\nx = 1")
     assert result.ended == "ok"
     assert is_whole(kernel)
@@ -110,7 +109,7 @@ def test_an_answer_in_advance_gains_nothing(make_kernel) -> None:
 
 def test_a_call_that_nobody_waits_for_is_an_ordinary_call(make_kernel) -> None:
     seen = []
-    kernel = make_kernel({"echo": lambda v: seen.append(v)}, bindings=(Binding("echo"),))
+    kernel = make_kernel({"echo": lambda v: seen.append(v)})
     forged(kernel, encode_frame(CallRequest(1 << 40, "echo", msgspec.Raw(b"\x92\x91\x05\x80"))), "echo(6)")
     assert seen == [5, 6]
     assert (
@@ -139,7 +138,7 @@ forgeries = st.one_of(
 def test_whatever_a_cell_writes_to_the_wire_the_host_stays_whole(make_kernel, data: bytes) -> None:
     """It reaches no more than the cell could ask for anyway, and the next cell runs."""
     reached: list[tuple[object, ...]] = []
-    with make_kernel({"echo": lambda *values: reached.append(values)}, bindings=(Binding("echo"),)) as kernel:
+    with make_kernel({"echo": lambda *values: reached.append(values)}) as kernel:
         result = forged(kernel, data, timeout=0.5)
         assert result.ended in ("ok", "killed", "timeout")
         assert is_whole(kernel)
@@ -165,7 +164,7 @@ def test_printing_past_the_limit_by_hand_is_stopped_by_the_host(make_kernel) -> 
 
 
 def test_a_flood_of_calls_without_reading_the_answers(make_kernel) -> None:
-    kernel = make_kernel({"big": lambda: b"x" * (1 << 20)}, bindings=(Binding("big"),))
+    kernel = make_kernel({"big": lambda: b"x" * (1 << 20)})
     kernel.execute(FORGE)
     kernel.execute(
         "import struct\n"
@@ -190,7 +189,7 @@ def test_a_flood_of_calls_without_reading_the_answers(make_kernel) -> None:
 
 
 def test_a_small_frame_cannot_become_a_large_value(make_kernel) -> None:
-    kernel = make_kernel({"echo": print}, bindings=(Binding("echo"),))
+    kernel = make_kernel({"echo": print})
     kernel.execute(FORGE)
     items = 20_000_000  # would take more than a gigabyte as lists
     kernel.execute(
@@ -219,7 +218,7 @@ KEYS = {
 
 @pytest.mark.parametrize("keys", KEYS)
 def test_keys_that_all_have_one_hash_do_not_keep_the_host_busy(make_kernel, keys: str) -> None:
-    kernel = make_kernel({"echo": print}, bindings=(Binding("echo"),))
+    kernel = make_kernel({"echo": print})
     kernel.execute(FORGE)
     made = kernel.execute(
         "import struct\n"

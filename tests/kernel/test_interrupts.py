@@ -9,7 +9,6 @@ import pytest
 from scroll_context.kernel import worker_process
 from scroll_context.kernel.jail.spec import JailLimits
 from scroll_context.kernel.kernel import Kernel
-from scroll_context.kernel.protocol import Binding
 
 SURVIVES = {
     "loop": "while True: pass",
@@ -50,7 +49,7 @@ SURVIVES = {
 def test_a_timeout_ends_the_cell_and_keeps_the_namespace(make_kernel, monkeypatch, name: str) -> None:
     monkeypatch.setattr(worker_process, "GRACE_SECONDS", 20.0)  # for machines with much else to do
     forever = threading.Event()
-    kernel = make_kernel({"never": lambda: forever.wait(60)}, bindings=(Binding("never"),))
+    kernel = make_kernel({"never": lambda: forever.wait(60)})
     kernel.execute("import asyncio, contextlib, re, threading, time\nkept = {'a': 1}")
     result = kernel.execute(SURVIVES[name], timeout=0.2)
     forever.set()
@@ -84,7 +83,7 @@ def test_what_cannot_be_interrupted_is_killed_and_restored(kernel: Kernel) -> No
 
 
 def test_interrupt_from_another_thread(make_kernel) -> None:
-    kernel = make_kernel({"stop": lambda: kernel.interrupt()}, bindings=(Binding("stop"),))
+    kernel = make_kernel({"stop": lambda: kernel.interrupt()})
     assert kernel.interrupt() is False, "there is nothing to interrupt"
     result = kernel.execute("x = 1\nstop()\nwhile True: pass")
     assert (result.ended, result.error.type) == ("interrupted", "KeyboardInterrupt")
@@ -101,7 +100,7 @@ def test_signals_between_cells_do_no_harm(kernel: Kernel) -> None:
 
 
 def test_a_storm_of_signals_never_breaks_the_protocol(make_kernel) -> None:
-    kernel = make_kernel({"add": lambda a, b: a + b}, bindings=(Binding("add"),))
+    kernel = make_kernel({"add": lambda a, b: a + b})
     pid = kernel.start().pid
     kernel.execute("kept = 1")
     stop = threading.Event()
@@ -157,7 +156,7 @@ def test_a_process_that_kills_itself_is_replaced(kernel: Kernel) -> None:
 
 
 def test_kill_minus_nine_in_the_middle_of_a_cell(make_kernel) -> None:
-    kernel = make_kernel({"die": lambda: os.kill(pid, 9)}, bindings=(Binding("die"),))
+    kernel = make_kernel({"die": lambda: os.kill(pid, 9)})
     kernel.execute("kept = list(range(5))")
     kernel.save()
     pid = kernel.start().pid

@@ -11,7 +11,6 @@ import pytest
 
 from scroll_context.errors import KernelDied
 from scroll_context.kernel.kernel import Kernel, KernelOptions
-from scroll_context.kernel.protocol import Binding
 from scroll_context.kernel.results import CapabilityResult, Manifest, MemoryBlobs, SavedVariable
 
 
@@ -213,11 +212,11 @@ def test_saving_after_a_cell_that_bound_many_names_stays_fast(kernel: Kernel) ->
 def test_a_manifest_can_be_stored_and_restored_into_another_kernel(make_kernel) -> None:
     blobs = MemoryBlobs()
     rows = {"rows": lambda: CapabilityResult([1, 2], (7, 8))}
-    first = make_kernel(rows, blobs=blobs, bindings=(Binding("rows"),))
+    first = make_kernel(rows, blobs=blobs)
     first.execute("a = rows()")
     first.execute("b = ['big'] * 5000\nimport json")
     stored = msgspec.json.encode(first.save().manifest)
-    second = make_kernel(rows, blobs=blobs, bindings=(Binding("rows"),), start=False)
+    second = make_kernel(rows, blobs=blobs, start=False)
     second.start()
     report = second.restore(msgspec.json.decode(stored, type=Manifest))
     assert set(report.restored) == {"a", "b", "json"}

@@ -26,7 +26,6 @@ from scroll_context.kernel.jail.spec import (
 )
 from scroll_context.kernel.launcher import ForkServer, spawn_from, spawn_shared
 from scroll_context.kernel.protocol import (
-    Binding,
     Describe,
     Done,
     Execute,
@@ -82,16 +81,14 @@ class Kernel:
         self,
         dispatch: Dispatch | Mapping[str, Callable[..., Any]] | None = None,
         *,
-        bindings: tuple[Binding, ...] = (),
         preludes: tuple[Prelude, ...] = (),
         blobs: BlobStore | None = None,
         spec: JailSpec | None = None,
         options: KernelOptions | None = None,
     ) -> None:
         self._dispatch = dispatch if callable(dispatch) else dispatch_to(dispatch or {})
-        self._setup = (bindings, preludes)
-        exports = [name for prelude in preludes for name in prelude.exports]
-        self._host_names = {*exports, *(binding.name for binding in bindings)}
+        self._preludes = preludes
+        self._host_names = {name for prelude in preludes for name in prelude.exports}
         self._blobs: BlobStore = MemoryBlobs() if blobs is None else blobs
         self._spec = spec
         self._options = options or KernelOptions()
@@ -206,9 +203,10 @@ class Kernel:
     def replace_preludes(self, preludes: tuple[Prelude, ...]) -> None:
         """Run these preludes in the place of those that the kernel was made with: now, and in every new process."""
         with self._turn:
-            self._setup = (self._setup[0], preludes)
+            self._preludes = preludes
+            self._host_names.update(name for prelude in preludes for name in prelude.exports)
             if self._worker is not None:
-                self._worker.prepare(Prepare(*self._setup, self._options.output_bytes), _SETUP_SECONDS)
+                self._worker.prepare(Prepare(preludes, self._options.output_bytes), _SETUP_SECONDS)
 
     def close(self) -> None:
         """End the process, and the cell that it may be running. What was not saved is gone."""
@@ -309,7 +307,7 @@ class Kernel:
         options = self._options
         worker = WorkerProcess(sock, spec, self._dispatch, options.call_seconds, options.output_bytes)
         try:
-            worker.prepare(Prepare(*self._setup, options.output_bytes), _SETUP_SECONDS)
+            worker.prepare(Prepare(self._preludes, options.output_bytes), _SETUP_SECONDS)
         except BaseException:
             worker.close()
             raise

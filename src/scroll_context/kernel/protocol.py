@@ -290,18 +290,6 @@ class WireMessage(msgspec.Struct, frozen=True, array_like=True):
 # What the host asks for.
 
 
-class Binding(msgspec.Struct, frozen=True):
-    """A name in the namespace that forwards to the host.
-
-    With `methods` it is a module-like object, importable too: `ms.search(...)` calls the capability `ms.search`.
-    Without, it is a function that calls the capability of its own name.
-    """
-
-    name: str
-    methods: tuple[str, ...] = ()
-    doc: str = ""
-
-
 class Prelude(msgspec.Struct, frozen=True):
     """Trusted source that runs inside the jail before the first cell, as the importable module `name`.
 
@@ -315,7 +303,6 @@ class Prelude(msgspec.Struct, frozen=True):
 
 
 class Prepare(WireMessage, frozen=True, tag="setup"):
-    bindings: tuple[Binding, ...]
     preludes: tuple[Prelude, ...]
     output_bytes: int
 

@@ -13,9 +13,8 @@ import site
 import socket
 import sys
 import traceback
-from collections.abc import Callable
 from contextlib import suppress
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import Any, cast
 
 from scroll_context.errors import KernelUnavailable
@@ -26,7 +25,6 @@ from scroll_context.kernel.jail.linux import clean_environment, home_in
 from scroll_context.kernel.jail.spec import JailSpec, make_importable
 from scroll_context.kernel.launcher import report_process
 from scroll_context.kernel.protocol import (
-    Binding,
     CellFault,
     Describe,
     Done,
@@ -48,7 +46,6 @@ from scroll_context.kernel.snapshot import Snapshots, describe
 
 _NAMES = 20_000
 _RESERVE_BYTES = 8 << 20
-_LOOSE = "host_functions"  # the module that owns functions bound without a namespace, so that they pickle by name
 
 
 def serve(sock: socket.socket, spec: JailSpec) -> None:
@@ -127,8 +124,8 @@ class Worker:
                 self._load(names, piece, last)
             case Import(name, module):
                 self._channel.send(self._snapshots.load_module(name, module))
-            case Prepare(bindings, preludes, output_bytes):
-                self._prepare(bindings, preludes, output_bytes)
+            case Prepare(preludes, output_bytes):
+                self._prepare(preludes, output_bytes)
 
     def _variables(self) -> dict[str, Any]:
         """The model's variables: not the interpreter's names, and not the host's unless they were overwritten.
@@ -192,20 +189,8 @@ class Worker:
             data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
             self._channel.send(self._snapshots.load(names, data))
 
-    def _prepare(self, bindings: tuple[Binding, ...], preludes: tuple[Prelude, ...], output_bytes: int) -> None:
+    def _prepare(self, preludes: tuple[Prelude, ...], output_bytes: int) -> None:
         self._output.limit = output_bytes
-        loose = sys.modules[_LOOSE] = ModuleType(_LOOSE)
-        for binding in bindings:
-            if not binding.methods:
-                function = forward(self._channel.call, binding.name, _LOOSE, binding.name, binding.doc)
-                setattr(loose, binding.name, function)
-                self._host_names[binding.name] = function
-                continue
-            module = ModuleType(binding.name, binding.doc or None)
-            for method in binding.methods:
-                capability = f"{binding.name}.{method}"
-                setattr(module, method, forward(self._channel.call, capability, binding.name, method, ""))
-            sys.modules[binding.name] = self._host_names[binding.name] = module
         for prelude in preludes:
             try:
                 self._run_prelude(prelude)
@@ -227,14 +212,3 @@ class Worker:
         for export in prelude.exports:
             own = export == prelude.name and export not in module.__dict__
             self._host_names[export] = module if own else module.__dict__[export]
-
-
-def forward(call: Callable[..., Any], capability: str, module: str, name: str, doc: str) -> FunctionType:
-    """A function that asks the host; it pickles as a reference to the module that carries it."""
-
-    def stub(*args: Any, **kwargs: Any) -> Any:
-        return call(capability, *args, **kwargs)
-
-    assert isinstance(stub, FunctionType)
-    stub.__module__, stub.__name__, stub.__qualname__, stub.__doc__ = module, name, name, doc or None
-    return stub
