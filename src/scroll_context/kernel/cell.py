@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, cast
 import msgspec
 
 from scroll_context.kernel.channel import CpuLimitExceeded, Interrupts
-from scroll_context.kernel.protocol import CellFault
+from scroll_context.kernel.results import CellError
 
 _EAGER = 4  # writes of a cell that are sent at once
 _BATCH_BYTES = 1 << 15
@@ -272,15 +272,15 @@ class CellRunner:
         self._loop: AbstractEventLoop | None = None
         interrupts.protect(globals())
 
-    def run(self, cell: int, source: str) -> tuple[CellFault | None, NamesUsed]:
-        """Execute `source`. Whatever it raises ends here, as a CellFault."""
+    def run(self, cell: int, source: str) -> tuple[CellError | None, NamesUsed]:
+        """Execute `source`. Whatever it raises ends here, as a CellError."""
         filename = f"{_PREFIX}{cell}>"
         linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
         linecache.cache.pop(f"{_PREFIX}{cell - _SOURCES_KEPT}>", None)
         try:
             code = compile(source, filename, "exec", _FLAGS, dont_inherit=True)
         except _NOT_COMPILED as error:
-            return fault_of(error), _NO_NAMES
+            return error_of(error), _NO_NAMES
         used = _NO_NAMES
         try:
             if self._names_a_variable(code):
@@ -300,7 +300,7 @@ class CellRunner:
             pending += [constant for constant in part.co_consts if type(constant) is CodeType]
         return False
 
-    def _execute(self, code: CodeType) -> CellFault | None:
+    def _execute(self, code: CodeType) -> CellError | None:
         self._interrupts.arm()
         try:
             if code.co_flags & _CO_COROUTINE:
@@ -332,16 +332,16 @@ class CellRunner:
             asyncio._set_running_loop(None)
             raise
 
-    def _report(self, error: BaseException) -> CellFault:
+    def _report(self, error: BaseException) -> CellError:
         """Describe `error`. Its text may come from code of the cell, so this can be interrupted as well."""
         if limit_of(error):
             self._interrupts.disarm()
         try:
-            return fault_of(error)
+            return error_of(error)
         except BaseException as second:  # noqa: BLE001 - str() of a foreign exception
             self._interrupts.disarm()
             name = type.__dict__["__name__"].__get__(type(error))
-            return CellFault(_shorten(name, 250), "the exception could not be described", "", limit_of(second))
+            return CellError(_shorten(name, 250), "the exception could not be described", "", limit_of(second))
 
 
 def limit_of(error: BaseException) -> str:
@@ -357,7 +357,7 @@ def limit_of(error: BaseException) -> str:
     return ""
 
 
-def fault_of(error: BaseException) -> CellFault:
+def error_of(error: BaseException) -> CellError:
     """An exception as plain text, without the worker's own frames."""
     shown = TracebackException(type(error), error, _from_first_cell(error.__traceback__), capture_locals=False)
     _hide_worker(shown)
@@ -370,7 +370,7 @@ def fault_of(error: BaseException) -> CellFault:
         kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
     )
     name = _OWN_NAMES.sub("", name)
-    return CellFault(
+    return CellError(
         _shorten(name, 250), _shorten(message, _MESSAGE_CHARS), _shorten(text, _TRACEBACK_CHARS), limit_of(error)
     )
 

@@ -44,7 +44,6 @@ from scroll_context.kernel.protocol import (
     ToWorker,
     WireMessage,
     count_items,
-    decoder_for,
     encode_frame,
     explain,
     portable,
@@ -182,7 +181,7 @@ class Channel:
         self._sock = sock
         self._interrupts = interrupts
         self._reader = FrameReader(sock)
-        self._decoder = decoder_for(ToWorker, ext_hook=revive)
+        self._decoder = msgspec.msgpack.Decoder(ToWorker, ext_hook=revive)
         self._lock = Lock()
         self._sending = Lock()
         self._waiters: dict[int, _Waiter] = {}

@@ -34,7 +34,6 @@ from scroll_context.kernel.protocol import (
     ToHost,
     WireMessage,
     count_items,
-    decoder_for,
     encode_frame,
     explain,
     portable,
@@ -53,7 +52,7 @@ class Connection:
         sock.setblocking(False)
         self._sock = sock
         self._reader = FrameReader(sock)
-        self._decoder = decoder_for(ToHost)
+        self._decoder = msgspec.msgpack.Decoder(ToHost)
         self._sending = threading.Lock()
         self._poll = select.poll()
         self._poll.register(sock.fileno(), select.POLLIN)
@@ -128,7 +127,7 @@ MAX_OPEN = 64
 _MAX_REFUSALS = 1000
 _LAST_SECONDS = 0.5  # for all calls together that still run when the worker is closed
 _SMALL = 1_024  # bytes of arguments that cannot do any harm
-_arguments = decoder_for(tuple[tuple[Any, ...], dict[str, Any]], ext_hook=revive)
+_arguments = msgspec.msgpack.Decoder(tuple[tuple[Any, ...], dict[str, Any]], ext_hook=revive)
 
 
 class Broker:

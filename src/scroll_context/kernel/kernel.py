@@ -24,7 +24,7 @@ from scroll_context.kernel.jail.spec import (
     package_paths,
     site_packages,
 )
-from scroll_context.kernel.launcher import ForkServer, spawn_from, spawn_shared
+from scroll_context.kernel.launcher import ForkServer, spawn_shared
 from scroll_context.kernel.protocol import (
     Describe,
     Done,
@@ -241,7 +241,7 @@ class Kernel:
         except BaseException:
             self._discard()  # the caller was interrupted in the middle of the conversation
             raise
-        result = self._result(worker, begun, *_outcome(done, worker.stopped_for, timeout), done, restore)
+        result = self._result(worker, begun, *_outcome(done.error, worker.stopped_for, timeout), done, restore)
         written = (*done.bound, *done.changed)
         self._names.record_cell(self._cell, written, done.deleted, done.read, result.seqs, source)
         return result
@@ -268,7 +268,7 @@ class Kernel:
         """The worker; if there is none, a fresh one with the namespace of the last save."""
         if not self._started:
             raise KernelError(_NOT_RUNNING)
-        if self._worker is not None and self._worker.has_ended():
+        if self._worker is not None and self._worker.process.has_ended():
             self._discard()
         if self._worker is None:
             report = self._restore_saved()
@@ -303,7 +303,7 @@ class Kernel:
             if self._fork_server is not None:
                 self._fork_server.close()
             self._fork_server = ForkServer()
-            sock = spawn_from(self._fork_server, spec)
+            sock = self._fork_server.spawn(spec)
         options = self._options
         worker = WorkerProcess(sock, spec, self._dispatch, options.call_seconds, options.output_bytes)
         try:
@@ -354,7 +354,7 @@ class Kernel:
     ) -> CellResult:
         """What is known of a cell, however it ended."""
         duration = time.monotonic() - begun
-        seqs, left_out, calls = worker.take_seqs()
+        seqs, left_out, calls = worker.broker.take_seqs()
         for names in (done.bound, done.changed, done.deleted, done.read):
             left_out += max(0, len(names) - _NAMES_TOLD)
         printed = worker.take_printed()
@@ -411,19 +411,16 @@ def _head_and_tail(text: str, limit: int) -> tuple[str, int]:
     return f"{text[:head]}\n[... {hidden:,} characters are not shown here ...]\n{text[head + hidden :]}", hidden
 
 
-def _outcome(done: Done, stopped_for: str, timeout: float) -> tuple[Ended, CellError | None]:
-    fault = done.fault
-    if fault is None:
+_ENDED_BY: dict[str, Ended] = {"memory": "memory", "output": "output-limit", "cpu": "timeout"}  # by the limit
+
+
+def _outcome(error: CellError | None, stopped_for: str, timeout: float) -> tuple[Ended, CellError | None]:
+    if error is None:
         return "ok", None
-    error = CellError(fault.type, fault.message, fault.traceback)
-    if fault.limit == "memory":
-        return "memory", error
-    if fault.limit == "output":
-        return "output-limit", error
-    if fault.limit == "cpu":
-        return "timeout", error
+    if error.limit in _ENDED_BY:
+        return _ENDED_BY[error.limit], error
     if stopped_for == "timeout":
-        return "timeout", CellError(fault.type, f"the cell ran for more than {timeout:g} s", fault.traceback)
+        return "timeout", msgspec.structs.replace(error, message=f"the cell ran for more than {timeout:g} s")
     return ("interrupted" if stopped_for else "error"), error
 
 

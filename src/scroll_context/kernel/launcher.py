@@ -157,7 +157,7 @@ class ForkServer:
         self.owner = os.getpid()
 
     def spawn(self, spec: JailSpec) -> socket.socket:
-        """Fork a worker; returns the host's end of its socket. OSError when the fork server is no more."""
+        """Fork a worker; returns the host's end of its socket."""
         allowed = os.environ.get(ALLOW_UNSANDBOXED) == "1"
         body = msgspec.msgpack.encode(SpawnRequest(spec, allowed))
         ours, theirs = socket.socketpair()
@@ -166,9 +166,9 @@ class ForkServer:
                 socket.send_fds(self._control, [PREFIX.pack(len(body)) + body], [theirs.fileno()])
                 if self._control.recv(1) != FORKED:
                     raise ConnectionResetError("the fork server has ended")
-        except OSError:
+        except OSError as error:
             ours.close()
-            raise
+            raise _unavailable(error) from error
         return ours
 
     def close(self) -> None:
@@ -194,22 +194,14 @@ def spawn_shared(spec: JailSpec) -> socket.socket:
             server = _shared
         try:
             return server.spawn(spec)
-        except OSError as error:
+        except KernelUnavailable:
             with _shared_lock:
                 if _shared is server:
                     _shared = None
             server.close()
             if last:
-                raise _unavailable(error) from error
+                raise
     raise AssertionError("unreachable")
-
-
-def spawn_from(server: ForkServer, spec: JailSpec) -> socket.socket:
-    """A worker of a fork server that was started for it."""
-    try:
-        return server.spawn(spec)
-    except OSError as error:
-        raise _unavailable(error) from error
 
 
 def _unavailable(error: OSError) -> KernelUnavailable:

@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Meta
 
 from scroll_context.kernel.jail.spec import Enforcement
-from scroll_context.kernel.results import Line, Name, Variable
+from scroll_context.kernel.results import CellError, Name, Text, Variable
 
 MAX_FRAME = 32 << 20
 """The largest frame, in bytes, that either side sends or accepts."""
@@ -104,11 +104,6 @@ class FrameReader:
             self._end += count
         if count == 0:
             raise EOFError("the other side closed the connection")
-
-
-def decoder_for(union: Any, **options: Any) -> "msgspec.msgpack.Decoder[Any]":
-    """A decoder that accepts exactly the messages of `union`."""
-    return msgspec.msgpack.Decoder(union, **options)
 
 
 MAX_ITEMS = 100_000
@@ -217,28 +212,13 @@ def revive(code: int, data: memoryview) -> Any:
 def _widths() -> tuple[list[int], list[int]]:
     """For each msgpack type byte: the bytes that follow it at once, and the width of a length that follows it."""
     fixed, length = [0] * 256, [0] * 256
-    for byte in range(0xA0, 0xC0):
-        fixed[byte] = byte - 0xA0
-    for byte, width in zip(range(0xCA, 0xD4), (4, 8, 1, 2, 4, 8, 1, 2, 4, 8), strict=True):
-        fixed[byte] = width
-    for byte, width in zip(range(0xD4, 0xD9), (2, 3, 5, 9, 17), strict=True):
-        fixed[byte] = width
-    for byte, width in zip(range(0xDC, 0xE0), (2, 4, 2, 4), strict=True):
-        fixed[byte] = width  # the count of a container: its items follow as values of their own
-    for byte, width in (
-        (0xC4, 1),
-        (0xC5, 2),
-        (0xC6, 4),
-        (0xC7, 1),
-        (0xC8, 2),
-        (0xC9, 4),
-        (0xD9, 1),
-        (0xDA, 2),
-        (0xDB, 4),
-    ):
-        length[byte] = width
-    for byte in (0xC7, 0xC8, 0xC9):
-        fixed[byte] = 1  # the type code of an extension
+    fixed[0xA0:0xC0] = range(32)  # short text
+    fixed[0xCA:0xD4] = 4, 8, 1, 2, 4, 8, 1, 2, 4, 8  # numbers
+    fixed[0xD4:0xD9] = 2, 3, 5, 9, 17  # extensions of fixed size
+    fixed[0xDC:0xE0] = 2, 4, 2, 4  # the count of a container: its items follow as values of their own
+    fixed[0xC7:0xCA] = 1, 1, 1  # the type code of an extension
+    length[0xC4:0xCA] = 1, 2, 4, 1, 2, 4  # bytes, extensions
+    length[0xD9:0xDC] = 1, 2, 4  # text
     return fixed, length
 
 
@@ -278,7 +258,6 @@ def count_items(data: bytes | memoryview, limit: int = MAX_ITEMS) -> int:
     return count
 
 
-Text = Annotated[str, Meta(max_length=65_536)]
 Reason = Annotated[str, Meta(max_length=64)]  # a code of `results.REASONS`, and the exception after a colon
 Names = Annotated[tuple[Name, ...], Meta(max_length=20_000)]
 
@@ -379,20 +358,11 @@ class CallRequest(WireMessage, frozen=True, tag="call"):
     arguments: msgspec.Raw  # [args, kwargs]
 
 
-class CellFault(msgspec.Struct, frozen=True, array_like=True):
-    """An exception that ended a cell."""
-
-    type: Line
-    message: Text
-    traceback: Text
-    limit: Annotated[str, Meta(pattern="^(|interrupt|cpu|memory|output)$")]  # which limit it stands for, if any
-
-
 class Done(WireMessage, frozen=True, tag="done"):
     """The end of a cell."""
 
     cell: int
-    fault: CellFault | None
+    error: CellError | None
     bound: Names
     changed: Names
     deleted: Names

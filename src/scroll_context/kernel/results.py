@@ -19,6 +19,7 @@ MAX_SEQS = 1_000
 
 Name = Annotated[str, Meta(max_length=256)]
 Line = Annotated[str, Meta(max_length=512)]
+Text = Annotated[str, Meta(max_length=65_536)]
 
 REASONS = {
     "pickle": "it cannot be pickled",
@@ -53,9 +54,10 @@ def reason_text(reason: str) -> str:
 class CellError(msgspec.Struct, frozen=True):
     """The exception that ended a cell, as text; `traceback` holds no frame of the worker."""
 
-    type: str
-    message: str
-    traceback: str = ""
+    type: Line
+    message: Text
+    traceback: Text = ""
+    limit: Annotated[str, Meta(pattern="^(|interrupt|cpu|memory|output)$")] = ""  # which limit it stands for, if any
 
 
 class Loss(msgspec.Struct, frozen=True):

@@ -35,7 +35,7 @@ from types import (
     MethodType,
     ModuleType,
 )
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 
@@ -250,17 +250,14 @@ _SMALL = 64 << 10  # bytes of a pickle that is made only to see whether it chang
 _SECONDS = 0.02  # of processor time for all of those in one save
 
 
-class _Sent:
+class _Sent(NamedTuple):
     """What is known of a variable since it was last sent."""
 
-    __slots__ = ("digest", "group", "mark", "seconds", "size")
-
-    def __init__(self, digest: bytes, group: tuple[str, ...], size: int, seconds: float, mark: Any) -> None:
-        self.digest = digest
-        self.group = group
-        self.size = size
-        self.seconds = seconds
-        self.mark = mark  # tells without pickling that the value is the same; None when nothing does
+    digest: bytes
+    group: tuple[str, ...]
+    size: int
+    seconds: float
+    mark: Any  # tells without pickling that the value is the same; None when nothing does
 
 
 class Snapshots:

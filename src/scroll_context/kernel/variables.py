@@ -423,6 +423,6 @@ def _load(worker: WorkerProcess, group: list[SavedVariable], blobs: BlobStore) -
         return _UNREADABLE
     last = max(0, (len(data) - 1) // _PIECE * _PIECE)
     for start in range(0, last, _PIECE):
-        worker.send(Load(names, data[start : start + _PIECE], False))
+        worker.connection.send(Load(names, data[start : start + _PIECE], False))
     reason = worker.ask(Load(names, data[last:] if last else data, True), Loaded, _LOAD_SECONDS).reason
     return reason_text(reason) if reason else ""

@@ -25,7 +25,6 @@ from scroll_context.kernel.jail.linux import clean_environment, home_in
 from scroll_context.kernel.jail.spec import JailSpec, make_importable
 from scroll_context.kernel.launcher import report_process
 from scroll_context.kernel.protocol import (
-    CellFault,
     Describe,
     Done,
     Execute,
@@ -41,7 +40,7 @@ from scroll_context.kernel.protocol import (
     Save,
     Saved,
 )
-from scroll_context.kernel.results import is_variable_name
+from scroll_context.kernel.results import CellError, is_variable_name
 from scroll_context.kernel.snapshot import Snapshots, describe
 
 _NAMES = 20_000
@@ -140,29 +139,29 @@ class Worker:
 
     def _execute(self, cell: int, source: str) -> None:
         before = {name: id(value) for name, value in list(self._namespace.items())}
-        fault, used = self._runner.run(cell, source)
+        error, used = self._runner.run(cell, source)
         self._watch_builtins = self._watch_builtins or "builtins" in source
         if self._watch_builtins:  # some cell has named them, and what it defined may be running still
             self._restore_builtins(self._builtins)
-        if fault is not None and fault.limit == "memory":
+        if error is not None and error.limit == "memory":
             self._reserve = None  # room to answer, even if the namespace itself fills the limit
-        self._channel.send(self._done(cell, fault, used, before))
+        self._channel.send(self._done(cell, error, used, before))
         self._put_back()  # after the answer, while the host is busy with it
 
-    def _done(self, cell: int, fault: CellFault | None, used: NamesUsed, before: dict[str, int]) -> Done:
+    def _done(self, cell: int, error: CellError | None, used: NamesUsed, before: dict[str, int]) -> Done:
         with suppress(OutputLimitExceeded, ValueError):  # a stream that the cell filled up or closed
             self._streams.finish_cell()
         after = dict(self._namespace)
         written = [name for name, value in after.items() if before.get(name) != id(value) or name in used.bound]
         if not (written or used.read or len(before) != len(after)):
-            return Done(cell, fault, (), (), (), (), self._rebound)
+            return Done(cell, error, (), (), (), (), self._rebound)
         written = [name for name in written if self._is_variable(name, after[name])][:_NAMES]
         bound = tuple(name for name in written if name not in before)
         changed = tuple(name for name in written if name in before)
         deleted = tuple(name for name in before if name not in after and is_variable_name(name))[:_NAMES]
         read = frozenset(name for name in used.read if name in after and self._is_variable(name, after[name]))
         self._snapshots.note_cell((*bound, *changed, *read))
-        return Done(cell, fault, bound, changed, deleted, tuple(sorted(read)), self._rebound)
+        return Done(cell, error, bound, changed, deleted, tuple(sorted(read)), self._rebound)
 
     def _put_back(self) -> None:
         """Make good what a cell may have taken away: signals, streams, limits, names of the host."""

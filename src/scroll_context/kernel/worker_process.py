@@ -45,12 +45,12 @@ class WorkerProcess:
         if process is None:
             sock.close()
             raise KernelUnavailable("the process that should have become the kernel ended. No model code has run.")
-        self._process = process
-        self._connection = Connection(sock)
-        self._broker = Broker(dispatch, self._connection, process, call_seconds)
+        self.process = process
+        self.connection = Connection(sock)
+        self.broker = Broker(dispatch, self.connection, process, call_seconds)
         self._cpu_seconds = spec.limits.cpu_seconds
         self.memory_bytes = spec.limits.memory_bytes
-        self._wish = ""  # why the current request should stop
+        self.stopped_for = ""  # why the last request was told to stop: `timeout`, `interrupted`, or nothing
         self._busy = False
         self._prepared = self._is_watched = False
         self._cell = 0
@@ -85,26 +85,14 @@ class WorkerProcess:
         """Ask the request under way to stop; False when there is none. Any thread."""
         if not self._busy:
             return False
-        self._wish = self._wish or "interrupted"
-        self._process.signal(signal.SIGINT)
+        self.stopped_for = self.stopped_for or "interrupted"
+        self.process.signal(signal.SIGINT)
         return True
-
-    @property
-    def stopped_for(self) -> str:
-        """Why the last request was told to stop: `timeout`, `interrupted`, or nothing."""
-        return self._wish
-
-    def take_seqs(self) -> tuple[tuple[int, ...], int, int]:
-        return self._broker.take_seqs()
 
     def take_printed(self) -> bytes:
         """What was printed since the last time this was asked; between cells by threads, it belongs to the next."""
         printed, self._printed = bytes(self._printed), bytearray()
         return printed
-
-    def has_ended(self) -> bool:
-        """Whether the process is gone, by itself or because its threads went on past their limits."""
-        return self._process.has_ended()
 
     def begin_cell(self, cell: int, seconds: float) -> None:
         """From here on `interrupt` is meant for this cell. Ask for it next."""
@@ -113,7 +101,7 @@ class WorkerProcess:
         self._begin()
 
     def _begin(self) -> None:
-        self._wish, self._busy = "", True
+        self.stopped_for, self._busy = "", True
         if not self._prepared:
             return
         self._idle_watch.pause()
@@ -133,18 +121,14 @@ class WorkerProcess:
         """Tell threads to stop; one that goes on all the same uses up what is left of the budget, and is killed."""
         with contextlib.suppress(OSError):  # it has ended
             if os.stat(f"/proc/{self.enforcement.pid}/task").st_nlink > 3:  # more than one thread, each a folder
-                self._process.signal(signal.SIGINT)
+                self.process.signal(signal.SIGINT)
                 self._set_cpu_budget(0.0)
                 self._budget_at = -math.inf
 
     def _set_cpu_budget(self, seconds: float) -> None:
-        if self.enforcement.tier != "none" and not self._process.has_ended():
+        if self.enforcement.tier != "none" and not self.process.has_ended():
             with contextlib.suppress(ProcessLookupError):
                 set_cpu_budget(self.enforcement.pid, seconds)
-
-    def send(self, message: WireMessage) -> None:
-        """A message that has no answer."""
-        self._connection.send(message)
 
     def ask(
         self,
@@ -163,7 +147,7 @@ class WorkerProcess:
         self._answers_calls = answers_calls
         try:
             if request is not None:
-                self._connection.send(request)
+                self.connection.send(request)
             return self._wait(wanted, time.monotonic() + seconds, take)
         finally:
             self._end()
@@ -172,22 +156,22 @@ class WorkerProcess:
         kill_at = next_signal = 0.0
         while True:
             now = time.monotonic()
-            if now >= deadline and not self._wish:
-                self._wish = "timeout"
-            if self._wish:
+            if now >= deadline and not self.stopped_for:
+                self.stopped_for = "timeout"
+            if self.stopped_for:
                 kill_at = kill_at or now + GRACE_SECONDS
                 if now >= kill_at:
-                    self._process.kill()
+                    self.process.kill()
                     raise KernelDied(f"it did not stop within {GRACE_SECONDS:g} s of being interrupted, and was killed")
                 if now >= next_signal:
-                    self._process.signal(signal.SIGINT)
+                    self.process.signal(signal.SIGINT)
                     next_signal = now + _REPEAT_SECONDS
-            if self._broker.is_busy:
-                self._broker.expire()
-            if not (self._broker.has_room or self._wish):
+            if self.broker.is_busy:
+                self.broker.expire()
+            if not (self.broker.has_room or self.stopped_for):
                 time.sleep(0.001)  # let calls finish before more are taken
                 continue
-            message = self._connection.receive(min(_SLICE_SECONDS, max(0.0, deadline - now) or _SLICE_SECONDS))
+            message = self.connection.receive(min(_SLICE_SECONDS, max(0.0, deadline - now) or _SLICE_SECONDS))
             if isinstance(message, wanted):
                 return message
             if message is not None:
@@ -199,12 +183,12 @@ class WorkerProcess:
             if len(self._printed) > self._printed_limit:
                 raise KernelDied("the kernel process printed on past its limit")
         elif isinstance(message, CallRequest):
-            if self._wish:
-                self._broker.refuse(message, "the cell is being interrupted")
+            if self.stopped_for:
+                self.broker.refuse(message, "the cell is being interrupted")
             elif not self._answers_calls:
-                self._broker.refuse(message, "no capability is answered while the kernel is being prepared or restored")
+                self.broker.refuse(message, "no capability is answered while the kernel is being prepared or restored")
             else:
-                self._broker.submit(message, self._cell)
+                self.broker.submit(message, self._cell)
         elif isinstance(message, Failed) and not self._prepared:
             raise KernelUnavailable(message.text)
         elif take is not None:
@@ -215,9 +199,9 @@ class WorkerProcess:
     def close(self) -> None:
         """End the process and everything that waits for it."""
         self._idle_watch.close()
-        self._process.end()
-        self._connection.close()
-        self._broker.close()
+        self.process.end()
+        self.connection.close()
+        self.broker.close()
 
 
 class _IdleWatch:
