@@ -12,10 +12,11 @@ from scroll_context.events import Kind
 from scroll_context.messages import Message, ToolCall
 from scroll_context.models import Reply
 from scroll_context.session.explain import explain
-from scroll_context.session.session import Session, SessionOptions, ViewBudget
+from scroll_context.session.session import Session, SessionOptions
 from scroll_context.store.journal import Quota
 from scroll_context.store.store import Store
 from scroll_context.surface.tools import tool
+from scroll_context.view.eviction import ViewBudget
 
 Opened = Callable[..., Session]
 

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from scroll_context.errors import ModelUnavailable
 from scroll_context.events import Event, Kind, Scope
 from scroll_context.models import Model
-from scroll_context.session.context import Context, WindowedContext
+from scroll_context.session.context import WindowedContext
 from scroll_context.session.history import earlier_work, lineage
 from scroll_context.session.session import Session, SessionOptions
 from scroll_context.store.journal import Journal
@@ -118,7 +118,7 @@ def _clear(journal: Journal, context: WindowedContext, model: Model, budget: Bud
     context.add(journal.append(draft))
 
 
-def inherited_events(store: Store, context: Context) -> Iterator[Event]:
+def inherited_events(store: Store, context: WindowedContext) -> Iterator[Event]:
     """What a question's view is built from: the outline, or the turns of the history and the plans that cleared it."""
     outlined = _has_index(context)
     for event in store.log.iterate(session_id=INGESTION) if outlined else store.log.iterate():
@@ -153,5 +153,5 @@ def _sessions(store: Store) -> Iterator[Spans]:
         yield tuple((event.seq, event.seq) for event in group)
 
 
-def _has_index(context: Context) -> bool:
+def _has_index(context: WindowedContext) -> bool:
     return isinstance(context, WindowedContext) and context.preface() is None

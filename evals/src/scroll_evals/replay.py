@@ -15,7 +15,7 @@ from scroll_context.agent.agent import Limits
 from scroll_context.events import Event, Kind
 from scroll_context.messages import Message, ToolSpec
 from scroll_context.models import Model, Reply, Request
-from scroll_context.session.context import Context, make_context
+from scroll_context.session.context import WindowedContext, make_context
 from scroll_context.session.explain import trajectory
 from scroll_context.store.store import Store
 from scroll_context.view.headline import without_headline
@@ -113,7 +113,9 @@ def given_answer(events: Iterable[Event], text: Callable[[Event], str]) -> tuple
     return (TrialOutcome.UNSUBMITTED if said else TrialOutcome.EMPTY_ANSWER), said
 
 
-def requests_seen(store: Store, events: Sequence[Event], context: Context | None = None) -> list[dict[str, Any]]:
+def requests_seen(
+    store: Store, events: Sequence[Event], context: WindowedContext | None = None
+) -> list[dict[str, Any]]:
     """What the model saw at each step, rebuilt from the log: the messages that differ from the step before.
 
     Each record has `step_index`, `keep` (how many messages of the step before begin this request too) and `messages`

@@ -237,22 +237,19 @@ class Agent(Generic[T]):
             )
         elif call.name in self.tool_names and self.session.context.actions.exec:
             source = call.arguments.get("source") or call.arguments.get("code")
-            if isinstance(source, str) and source.strip():
-                self._run_cell(call, source)
-            else:
+            if not isinstance(source, str) or not source.strip():
                 self.session.answer(call, f"{call.name} needs `source`, the Python cell to run; nothing was run")
+                return
+            with self.session.cell_under_way():  # before the flag is looked at again, so that no stop falls in between
+                if self._stop.is_set():
+                    self.session.answer(call, STOPPED)
+                else:
+                    self.session.run(source, call.id, name=call.name)
         elif call.name in {spec.name for spec in self.specs}:
             self.session.call_tool(call)
         else:
             names = ", ".join(spec.name for spec in self.specs)
             self.session.answer(call, f"there is no tool {call.name!r}; nothing was run. Your tools: {names}")
-
-    def _run_cell(self, call: ToolCall, source: str) -> None:
-        with self.session.cell_under_way():  # before the flag is looked at, so that no stop falls in between
-            if self._stop.is_set():
-                self.session.answer(call, STOPPED)
-            else:
-                self.session.run(source, call.id, name=call.name)
 
     # stopping -------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ methods at the end: they name them in the entry-point group `scroll_context.cont
 """
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -34,37 +34,7 @@ class Actions(msgspec.Struct, frozen=True):
     exec: bool = True  # it writes cells, and tools are functions in them; else tools are called natively
     ms: bool = True  # cells have `ms`
     memory_tools: tuple[str, ...] = ()  # native tools that reach the memory: those of surface/memory_tools.py
-    prompts: tuple[str, ...] = (
-        "system",
-        "memory",
-        "evidence",
-        "tools",
-        "ask",
-        "headline",
-    )  # in order; see prompt.part()
-
-
-class Context(Protocol):
-    """What a session and an agent need of a context."""
-
-    name: str
-    actions: Actions
-
-    def add(self, event: Event) -> None:
-        """Take in the next event of the session."""
-
-    def fit(self, session: "Session", budget: Budget, model: Model | None, overflowed: bool) -> bool:
-        """Make the view fit its budget, recording what it does; whether it shrank."""
-
-    def render(self, system: str, digest: str) -> Rendered:
-        """The messages for the next request."""
-
-    @property
-    def visible(self) -> Collection[int]:
-        """Seqs that the newest request shows in full."""
-
-    def index_lines(self) -> list[dict[str, Any]]:
-        """What has left the view: headlines and spans of seqs."""
+    prompts: tuple[str, ...] = ("system", "memory", "evidence", "tools", "ask", "headline")  # see prompt.part()
 
 
 class WindowedContext:
@@ -78,10 +48,11 @@ class WindowedContext:
 
     def __init__(self, text: Callable[[Event], str], version: int = RENDERER_VERSION) -> None:
         self.view = self.make_view(version)
+        self.visible: Collection[int] = frozenset()  # seqs that the newest request shows in full
         self._text = text
-        self._visible: Collection[int] = frozenset()
 
     def add(self, event: Event) -> None:
+        """Take in the next event of the session."""
         if event.is_foreign and event.kind in BOOKKEEPING:
             return  # an import brings text to read, never a plan to carry out
         payload = event.payload
@@ -92,6 +63,7 @@ class WindowedContext:
         self.view.add(event)
 
     def fit(self, session: "Session", budget: Budget, model: Model | None, overflowed: bool) -> bool:
+        """Make the view fit its budget, recording what it does; whether it shrank."""
         budget = self.room(budget)
         if not self.view.begun and self.preface() is None:
             self.begin(session, budget)
@@ -113,15 +85,13 @@ class WindowedContext:
             session.record(Kind.SESSION, content=earlier.summary(), metadata=facts)
 
     def render(self, system: str, digest: str) -> Rendered:
+        """The messages for the next request."""
         rendered = self.worded(render(self.view, system, digest, preface=self.preface()))
-        self._visible = rendered.visible
+        self.visible = rendered.visible
         return rendered
 
-    @property
-    def visible(self) -> Collection[int]:
-        return self._visible
-
     def index_lines(self) -> list[dict[str, Any]]:
+        """What has left the view: headlines and spans of seqs."""
         return [
             {"seqs": [list(span) for span in line.spans], "headline": line.said, "entries": line.entries}
             for line in self.view.index.lines
@@ -163,7 +133,7 @@ def context_class(name: str) -> type[WindowedContext] | None:
     return None
 
 
-def make_context(name: str, text: Callable[[Event], str]) -> Context:
+def make_context(name: str, text: Callable[[Event], str]) -> WindowedContext:
     """A fresh context of this name; `text` gives it the whole text of an event."""
     found = context_class(name)
     if found is None:

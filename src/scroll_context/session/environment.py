@@ -6,6 +6,7 @@ is saved in the background, so that neither the model nor the next cell waits fo
 snapshot event holds what changed since the one before; folding them in order gives the namespace at any seq.
 """
 
+import ast
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,6 +26,7 @@ from scroll_context.kernel.results import (
     Manifest,
     RestoreReport,
     SavedVariable,
+    observation,
 )
 from scroll_context.session.context import Actions
 from scroll_context.store.journal import Journal
@@ -126,13 +128,17 @@ class Environment:
         trouble = f"(your variables could not be saved: {self.save_trouble})\n" if self.save_trouble else ""
         return trouble + self._digest.result()
 
-    def run(self, source: str, cell: Event, timeout: float) -> CellResult:
-        """Run a cell whose event is already recorded; its calls are recorded as made inside it."""
+    def run(self, source: str, cell: Event, timeout: float) -> tuple[CellResult, str]:
+        """Run a cell whose event is already recorded; its result, and the text that the model is shown of it.
+
+        The calls that the cell makes are recorded as made inside it.
+        """
         self.settle()
         self._cell_seq = cell.seq
         self.memory.begin_cell()
         self._digest = None
         self._cell_over = threading.Event()
+        calls_before = self.toolbox.started
         try:
             result = self.kernel.execute(source, timeout)
         finally:
@@ -140,7 +146,12 @@ class Environment:
         # before the save, so that the next request need not wait for that
         self._digest = self._after_cell.submit(self.kernel.digest)
         self._saving = self._after_cell.submit(self._save)
-        return result
+        text = observation(result, self.toolbox.started - calls_before)
+        text += "".join(f"\n[note] {note}" for note in self.memory.notes)
+        if (searches := self.memory.empty_searches) and not result.printed_chars:
+            ran = "One search" if searches == 1 else f"{searches} searches"
+            text += f"\n[{ran} in this cell ran and matched nothing. Other words may, or fewer filters.]"
+        return result, text
 
     def settle(self) -> None:
         """Wait for a save that is under way."""
@@ -202,7 +213,9 @@ class Environment:
         """Answer a call of a cell. The name and the arguments are whatever the kernel process sent."""
         kind, _, name = call.capability.partition(".")
         if kind == "tools":
-            return self._call_tool(name, call)
+            outcome = self.toolbox.call(name, call.args, call.kwargs, cell_seq=self._cell_seq, deadline=call.deadline)
+            value = {"handle": msgspec.to_builtins(outcome.ref)} if outcome.ref else {"value": outcome.value}
+            return CapabilityResult(value, (outcome.result_seq,))
         if kind == "payload":
             return self.memory.read_payload(*call.args)
         methods: Mapping[str, Callable[..., CapabilityResult]] = {}
@@ -214,10 +227,21 @@ class Environment:
             raise NameError(f"the host offers no capability {call.capability!r}")
         return methods[call.capability](*call.args, **call.kwargs)
 
-    def _call_tool(self, name: str, call: CapabilityCall) -> CapabilityResult:
-        outcome = self.toolbox.call(name, call.args, call.kwargs, cell_seq=self._cell_seq, deadline=call.deadline)
-        value = {"handle": msgspec.to_builtins(outcome.ref)} if outcome.ref else {"value": outcome.value}
-        return CapabilityResult(value, (outcome.result_seq,))
+
+def recalls(source: str) -> bool:
+    """Whether a cell uses `ms`. What it prints may then repeat history, and must never be found instead of that."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id == "ms" and isinstance(node.ctx, ast.Load):
+            return True
+        if isinstance(node, ast.Import) and any(alias.name == "ms" for alias in node.names):
+            return True
+        if isinstance(node, ast.ImportFrom) and node.module == "ms":
+            return True
+    return False
 
 
 class _Blobs:

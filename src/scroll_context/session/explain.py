@@ -19,7 +19,7 @@ from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
 from scroll_context.messages import Message
 from scroll_context.session.context import WindowedContext, context_class
-from scroll_context.session.history import forked_from
+from scroll_context.session.history import Segment, segments
 from scroll_context.store.merge import as_recorded
 from scroll_context.store.store import Store
 from scroll_context.view.working import RENDERER_VERSION, Departure, EvictionPlan, Rendered, departures
@@ -79,13 +79,13 @@ class Past:
         self.setups: list[Event] = []
         self.snapshots: list[Event] = []  # without their text
         self.upto = 0
-        self._segments: list[tuple[str, int, int | None]] = []  # session, the seqs after and until which it counts
+        self._segments: list[Segment] = []
         self._views: dict[tuple[str, int], _Checkpoints] = {}
 
     def catch_up(self) -> None:
         """Take in the bookkeeping that was recorded since."""
         if not self._segments:
-            self._segments = _segments(self.store, self.session_id)
+            self._segments = segments(self.store, self.session_id)
         kinds = {
             Kind.REQUEST: self.requests,
             Kind.EVICTION: self.evictions,
@@ -103,11 +103,10 @@ class Past:
 
     def events(self, after: int = 0, until: int | None = None, **filters: Any) -> Iterator[Event]:
         """The events of the session and of those that it continues, in order; filters as for EventLog.iterate."""
-        for session_id, begin, end in self._segments or _segments(self.store, self.session_id):
-            lo = max(after, begin)
-            hi = end if until is None else until if end is None else min(end, until)
-            if hi is None or lo < hi:
-                yield from self.store.log.iterate(after=lo, until=hi, session_id=session_id, **filters)
+        for session_id, end, _ in self._segments or segments(self.store, self.session_id):
+            last = end if until is None else until if end is None else min(end, until)
+            if last is None or after < last:
+                yield from self.store.log.iterate(after=after, until=last, session_id=session_id, **filters)
 
     def request_at(self, seq: int) -> Event | None:
         """The request at `seq`, or the newest one before it."""
@@ -233,18 +232,6 @@ def explain(store: Store, seq: int, inherited: Callable[[str], Iterable[Event]] 
         messages=seen.rendered.messages if seen.rendered else (),
         departures=_departures(seen.context, plans),
     )
-
-
-def _segments(store: Store, session_id: str) -> list[tuple[str, int, int | None]]:
-    """The sessions that one continues and itself, oldest first, each with the seqs that count."""
-    found: list[tuple[str, int, int | None]] = [(session_id, 0, None)]
-    while first := next(store.log.iterate(session_id=found[0][0]), None):
-        origin = forked_from(store, first)
-        if origin is None:
-            break
-        found[0] = (found[0][0], origin[1], found[0][2])
-        found.insert(0, (origin[0], 0, origin[1]))
-    return found
 
 
 def _replayed(store: Store, name: str, events: Iterable[Event], version: int) -> WindowedContext:

@@ -14,7 +14,7 @@ later.
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -35,17 +35,31 @@ CUT_OFF = (
 )
 
 
-def lineage(store: Store, session_id: str, upto: int | None = None) -> Iterator[Event]:
+class Segment(NamedTuple):
+    """A session, or the part of one that a fork inherits."""
+
+    session_id: str
+    until: int | None  # its last seq that counts; None for all of it
+    fork: int = 0  # seq of the event with which the next segment continues it
+
+
+def segments(store: Store, session_id: str) -> list[Segment]:
+    """The sessions that one continues, oldest first, and itself."""
+    found = [Segment(session_id, None)]
+    while (first := next(store.log.iterate(session_id=found[0].session_id), None)) is not None:
+        origin = forked_from(store, first)
+        if origin is None:
+            break
+        found.insert(0, Segment(*origin, first.seq))
+    return found
+
+
+def lineage(store: Store, session_id: str) -> Iterator[Event]:
     """The events of a session, after those that it inherited by being forked."""
-    own = store.log.iterate(session_id=session_id, until=upto)
-    first = next(own, None)
-    if first is None:
-        return
-    if origin := forked_from(store, first):
-        yield from lineage(store, *origin)
-        yield from _late_snapshot(store, *origin, first.seq)
-    yield first
-    yield from own
+    for segment in segments(store, session_id):
+        yield from store.log.iterate(session_id=segment.session_id, until=segment.until)
+        if segment.until is not None:
+            yield from _late_snapshot(store, segment.session_id, segment.until, segment.fork)
 
 
 def forked_from(store: Store, event: Event) -> tuple[str, int] | None:
@@ -73,18 +87,17 @@ def _late_snapshot(store: Store, session_id: str, at: int, before: int) -> Itera
             yield late
 
 
-def recorded_settings(store: Store, session_id: str, upto: int | None = None) -> dict[str, Any]:
+def recorded_settings(store: Store, session_id: str) -> dict[str, Any]:
     """The settings that a session last worked under, by itself or before it was forked; empty where none are known."""
     found: dict[str, Any] = {}
-    kinds = [Kind.SESSION, Kind.FORK]
-    for event in reversed(list(store.log.iterate(session_id=session_id, until=upto, kind=kinds))):
-        if origin := forked_from(store, event):
-            return recorded_settings(store, *origin) | found
-        if not event.is_foreign:
-            named = event.metadata.get("settings")
-            found = (named if isinstance(named, dict) else {}) | found
-            if isinstance(context := event.metadata.get("context"), str):
-                found.setdefault("context", context)  # sessions of earlier versions name nothing else
+    for segment in segments(store, session_id):
+        for event in store.log.iterate(session_id=segment.session_id, until=segment.until, kind=Kind.SESSION):
+            if event.is_foreign:
+                continue
+            named, context = event.metadata.get("settings"), event.metadata.get("context")
+            if isinstance(context, str):
+                found["context"] = context  # sessions of earlier versions name nothing else
+            found |= named if isinstance(named, dict) else {}
     return found
 
 

@@ -10,13 +10,34 @@ events, the same list after a restart is none, and a list whose head the host ha
 import hashlib
 from collections.abc import Sequence
 from difflib import SequenceMatcher
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from scroll_context.events import Event, Kind
 from scroll_context.messages import Message, canonical
 
-KEY = "host:"
-"""How the source key of a message that a host gave an id begins."""
+
+def source_key(session_id: str, host_id: str) -> str:
+    """The key under which a message that a host gave an id is recorded, once."""
+    return f"host:{session_id}:{host_id}"
+
+
+def fields_of(message: Message, host_id: str) -> dict[str, Any]:
+    """What a host's message becomes in the log."""
+    fields: dict[str, Any] = {
+        "kind": Kind.CONVERSATION,
+        "role": message.role,
+        "content": str(message.text),
+        "metadata": {"host_id": host_id} if host_id else {},
+    }
+    if message.role == "tool":
+        answers = {"name": message.name, "tool_call_id": message.tool_call_id, "tool_state": "ok"}
+        return fields | answers | {"kind": Kind.TOOL_RESULT}
+    if message.role == "assistant":
+        said = {"tool_calls": message.tool_calls, "thinking": message.thinking}
+        fields["metadata"] |= {name: msgspec.to_builtins(list(value)) for name, value in said.items() if value}
+    return fields
 
 
 class _Recorded(NamedTuple):

@@ -7,14 +7,12 @@ which gives it to the view first, so a resumed session shows the same bytes: res
 another session up to a seq. The session knows nothing of loops or providers.
 """
 
-import ast
 import contextlib
 import logging
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -24,11 +22,11 @@ from scroll_context.errors import BadInput, ContextOverflow, QuotaReached, Unkno
 from scroll_context.events import STORE_SESSION, Event, Kind, Scope
 from scroll_context.kernel.jail.spec import JailSpec
 from scroll_context.kernel.kernel import KernelOptions
-from scroll_context.kernel.results import UNKNOWN_SEQ, RestoreReport, observation, restored
+from scroll_context.kernel.results import UNKNOWN_SEQ, CellResult, RestoreReport, restored
 from scroll_context.messages import Message, ToolCall, ToolSpec
 from scroll_context.models import DEFAULT_WINDOW, Model, Reply, Request
-from scroll_context.session.context import Context, make_context
-from scroll_context.session.environment import Environment
+from scroll_context.session.context import WindowedContext, make_context
+from scroll_context.session.environment import Environment, recalls
 from scroll_context.session.history import (
     bound_since,
     close_open_work,
@@ -36,7 +34,7 @@ from scroll_context.session.history import (
     recorded_settings,
     snapshots_of,
 )
-from scroll_context.session.observe import KEY, HostRecord
+from scroll_context.session.observe import HostRecord, fields_of, source_key
 from scroll_context.store.copies import inherited_payloads
 from scroll_context.store.journal import Journal, Observer, Quota
 from scroll_context.store.rows import INLINE_LIMIT
@@ -46,7 +44,7 @@ from scroll_context.surface.memory import MemorySurface
 from scroll_context.surface.memory_tools import memory_tools
 from scroll_context.surface.toolbox import Toolbox, ToolUse
 from scroll_context.surface.tools import Tool
-from scroll_context.view.eviction import Budget
+from scroll_context.view.eviction import Budget, ViewBudget
 from scroll_context.view.headline import parse_field, parse_reply
 from scroll_context.view.tokens import estimate
 
@@ -56,15 +54,6 @@ AnyTool = Tool[..., Any] | Callable[..., Any]
 Reach = Literal["session", "task", "agent", "all"]
 
 _logger = logging.getLogger("scroll_context.session")
-
-
-class ViewBudget(msgspec.Struct, frozen=True, kw_only=True):
-    """How full a view may get: evict above `high`, down to `low`, both as shares of the model's window."""
-
-    high: float = 0.8
-    low: float = 0.4
-    keep_steps: int = 4  # the newest steps, which stay while they fit
-    index_share: float = 0.1  # of the window, for the index
 
 
 class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,19 +82,23 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
         return {name: msgspec.to_builtins(value) for name, value in named.items() if value is not None}
 
 
+class SessionParts(TypedDict, total=False):
+    """What every way to begin a session takes: how it is set up, and what its cells may call besides `ms`."""
+
+    options: SessionOptions | None
+    tools: Iterable[AnyTool]
+    confirm: Callable[[ToolUse], bool] | None  # asked before each call of a tool that has effects
+    ask: AskModel | Callable[[str, str], AskReply] | None  # the model behind `ask` and `ask_many`
+
+
 class Session:
     """One session, open in this process. Make one with open(), resume(), open_or_resume() or fork()."""
 
-    def __init__(
-        self,
-        store: Store,
-        journal: Journal,
-        options: SessionOptions,
-        tools: Iterable[AnyTool] = (),
-        *,
-        confirm: Callable[[ToolUse], bool] | None = None,
-        ask: AskModel | Callable[[str, str], AskReply] | None = None,
-    ) -> None:
+    def __init__(self, store: Store, journal: Journal, **given: Unpack[SessionParts]) -> None:
+        if unknown := given.keys() - SessionParts.__annotations__.keys():
+            raise TypeError(f"a session takes {', '.join(SessionParts.__annotations__)}, not {', '.join(unknown)}")
+        options = given.get("options") or SessionOptions()
+        ask = given.get("ask")
         self.store = store
         self.journal = journal
         self.scope = journal.scope
@@ -114,9 +107,9 @@ class Session:
         self.budget = options.budget or ViewBudget()
         self.cell_timeout = options.cell_timeout or 120.0
         journal.quota = options.quota or Quota()
-        self.context: Context = make_context(str(self.options.context), store.log.text)
+        self.context: WindowedContext = make_context(str(self.options.context), store.log.text)
         self._erasure = store.log.newest_erasure()  # that the view knows of
-        self._host = HostRecord()
+        self._host: HostRecord | None = None  # made when a host first hands over its history
         self._cells: set[object] = set()  # those under way, or about to begin
         self._setup: tuple[object, ...] = ()  # what the newest `session` event of a run says
         self._schema: tuple[tuple[ToolSpec, ...], int] = ((), 0)  # the tools of the last request, and their tokens
@@ -124,7 +117,7 @@ class Session:
         native = memory_tools(memory, self.context.actions.memory_tools)
         self.environment = Environment(
             journal,
-            Toolbox([*tools, *native], journal=journal, confirm=confirm),
+            Toolbox([*given.get("tools", ()), *native], journal=journal, confirm=given.get("confirm")),
             memory,
             Ask(ask, journal) if ask is not None else None,
             actions=self.context.actions,
@@ -143,39 +136,21 @@ class Session:
         session_id: str = "",
         agent_id: str = "",
         task_id: str = "",
-        options: SessionOptions | None = None,
-        tools: Iterable[AnyTool] = (),
-        confirm: Callable[[ToolUse], bool] | None = None,
-        ask: AskModel | Callable[[str, str], AskReply] | None = None,
+        **given: Unpack[SessionParts],
     ) -> "Session":
         """Begin a new session."""
         scope = Scope(session_id or f"s-{uuid.uuid4().hex[:12]}", agent_id, task_id)
-        _check_new(store, scope.session_id)
-        journal = Journal(store.log, scope)
-        try:
-            _check_new(store, scope.session_id)  # again: another process may have begun it meanwhile
-            session = cls(store, journal, options or SessionOptions(), tools, confirm=confirm, ask=ask)
+        with contextlib.ExitStack() as on_failure:  # a session that cannot begin leaves no kernel and no lease behind
+            journal = on_failure.enter_context(contextlib.closing(_new_journal(store, scope)))
+            session = on_failure.enter_context(cls(store, journal, **given))
             journal.follow(session._take_in)
-            with session._closed_on_failure():
-                session._start()
-                session.record(Kind.SESSION, content="opened", metadata={"settings": session.options.settings()})
-        except BaseException:
-            journal.close()
-            raise
+            session._start()
+            session.record(Kind.SESSION, content="opened", metadata={"settings": session.options.settings()})
+            on_failure.pop_all()
         return session
 
     @classmethod
-    def resume(
-        cls,
-        store: Store,
-        session_id: str,
-        *,
-        options: SessionOptions | None = None,
-        tools: Iterable[AnyTool] = (),
-        confirm: Callable[[ToolUse], bool] | None = None,
-        ask: AskModel | Callable[[str, str], AskReply] | None = None,
-        wait: float = 0.0,
-    ) -> "Session":
+    def resume(cls, store: Store, session_id: str, *, wait: float = 0.0, **given: Unpack[SessionParts]) -> "Session":
         """Go on with a session where it stopped, whatever stopped it, with the settings that it was opened with.
 
         Options that are given win over the recorded ones; that is how a session is given a wider reach. A session
@@ -185,25 +160,20 @@ class Session:
             raise UnknownSeq(f"there is no session {session_id!r} in this store; Store.log.sessions() lists them")
         first = next(store.log.iterate(session_id=session_id))
         scope = Scope(session_id, first.agent_id, first.task_id)
-        journal = Journal(store.log, scope, wait=wait)
-        try:
-            recorded = recorded_settings(store, session_id)
-            wanted = (options or SessionOptions()).over(recorded)
-            session = cls(
-                store, journal, replace(wanted, reach=wanted.reach or "session"), tools, confirm=confirm, ask=ask
-            )
+        with contextlib.ExitStack() as on_failure:
+            journal = on_failure.enter_context(contextlib.closing(Journal(store.log, scope, wait=wait)))
+            wanted = (given.get("options") or SessionOptions()).over(recorded_settings(store, session_id))
+            given["options"] = replace(wanted, reach=wanted.reach or "session")
+            session = on_failure.enter_context(cls(store, journal, **given))
             told = close_open_work(journal)
             if wanted.reach is None:
                 told.append("No reach was recorded for this session, so `ms` reaches this session only.")
                 _logger.warning("session %r has no recorded reach; it is resumed with reach 'session'", session_id)
             events = list(session.events())
             journal.follow(session._take_in, events)
-            with session._closed_on_failure():
-                session._start()
-                session._restore(events, told)
-        except BaseException:
-            journal.close()
-            raise
+            session._start()
+            session._restore(events, told)
+            on_failure.pop_all()
         return session
 
     @classmethod
@@ -214,34 +184,19 @@ class Session:
         *,
         agent_id: str = "",
         task_id: str = "",
-        options: SessionOptions | None = None,
-        tools: Iterable[AnyTool] = (),
-        confirm: Callable[[ToolUse], bool] | None = None,
-        ask: AskModel | Callable[[str, str], AskReply] | None = None,
         wait: float = 0.0,
+        **given: Unpack[SessionParts],
     ) -> "Session":
         """The session of this name: where it stopped, or a new one. A known session keeps its agent and task."""
-        given: dict[str, Any] = {"options": options, "tools": tools, "confirm": confirm, "ask": ask}
         if _exists(store, session_id):
             return cls.resume(store, session_id, wait=wait, **given)
         return cls.open(store, session_id=session_id, agent_id=agent_id, task_id=task_id, **given)
 
-    def fork(
-        self,
-        at_seq: int,
-        *,
-        session_id: str = "",
-        options: SessionOptions | None = None,
-        tools: Iterable[AnyTool] = (),
-        confirm: Callable[[ToolUse], bool] | None = None,
-        ask: AskModel | Callable[[str, str], AskReply] | None = None,
-    ) -> "Session":
+    def fork(self, at_seq: int, *, session_id: str = "", **given: Unpack[SessionParts]) -> "Session":
         """A new session with this one's options and past up to a seq. Tools, `confirm` and `ask` are given again."""
         self.environment.settle()
-        return fork(
-            self.store, self.scope.session_id, at_seq, session_id=session_id, options=options or self.options,
-            tools=tools, confirm=confirm, ask=ask,
-        )  # fmt: skip
+        given["options"] = given.get("options") or self.options
+        return fork(self.store, self.scope.session_id, at_seq, session_id=session_id, **given)
 
     def close(self) -> None:
         """Save the variables, end the kernel, release the lease of the session."""
@@ -253,9 +208,7 @@ class Session:
     def __enter__(self) -> "Session":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # the turn -------------------------------------------------------------------------------------------
@@ -274,16 +227,20 @@ class Session:
         `ids` are the host's own ids of the messages, where it has any ("" for a message without one). System messages
         are left out: they go to `view`.
         """
+        if self._host is None:
+            with self.journal.hold():
+                self._host = HostRecord()
+                for event in self.events():
+                    self._host.add(event)
         missing = self._host.missing(messages, ids)
         for place in missing:
             self.journal.require_room()
             host_id = ids[place] if place < len(ids) else ""
-            fields = _fields_of(messages[place])
+            draft = self.journal.draft(**fields_of(messages[place], host_id))
             if host_id:
-                fields["metadata"] = fields.get("metadata", {}) | {"host_id": host_id}
-                self.journal.append_once(f"{KEY}{self.scope.session_id}:{host_id}", self.journal.draft(**fields))
+                self.journal.append_once(source_key(self.scope.session_id, host_id), draft)
             else:
-                self.record(**fields)
+                self.journal.append(draft)
         return len(missing)
 
     def view(
@@ -351,24 +308,20 @@ class Session:
         Cells that use `ms`, and their output, are marked as echoes, which search never returns. `echo=True` marks any
         cell so, for sessions that do nothing but recall.
         """
+        source = str(source)
         with self.cell_under_way():
-            return self._run(str(source), call_id, name, echo)
+            try:
+                self.journal.require_room()
+            except QuotaReached as error:
+                return self.answer(ToolCall(call_id, name), f"not run: {error}", "refused")
+            marks = {"echo": True} if echo or recalls(source) else {}
+            cell = self.record(
+                Kind.CELL, role="assistant", name=name, tool_call_id=call_id, content=source, metadata=marks
+            )
+            result, text = self.environment.run(source, cell, self.cell_timeout)
+            return self._record_observation(cell, result, text, echo)
 
-    def _run(self, source: str, call_id: str, name: str, echo: bool) -> Event:
-        try:
-            self.journal.require_room()
-        except QuotaReached as error:
-            return self.answer(ToolCall(call_id, name), f"not run: {error}", "refused")
-        said = {"echo": True} if echo or recalls(source) else {}
-        cell = self.record(Kind.CELL, role="assistant", name=name, tool_call_id=call_id, content=source, metadata=said)
-        toolbox, memory = self.environment.toolbox, self.environment.memory
-        calls_before = toolbox.started
-        result = self.environment.run(source, cell, self.cell_timeout)
-        text = observation(result, toolbox.started - calls_before) + "".join(
-            f"\n[note] {note}" for note in memory.notes
-        )
-        if not result.printed_chars:
-            text += searched_in_vain(memory.empty_searches)
+    def _record_observation(self, cell: Event, result: CellResult, text: str, echo: bool) -> Event:
         body: bytes | str | None = None
         if result.is_cut:
             body = result.printed
@@ -379,11 +332,11 @@ class Session:
         metadata: dict[str, Any] = {"bound": bound, "seqs": given}
         if UNKNOWN_SEQ in result.seqs:
             metadata["unknown"] = True  # it was given events that cannot be named, too
-        if memory.calls or echo:
+        if self.environment.memory.calls or echo:
             metadata["echo"] = True
         draft = self.journal.draft(
-            Kind.OBSERVATION, role="tool", name=name, tool_call_id=call_id, reply_to=cell.seq, content=text,
-            tool_state=result.ended, metadata=metadata,
+            Kind.OBSERVATION, role="tool", name=cell.name, tool_call_id=cell.tool_call_id, reply_to=cell.seq,
+            content=text, tool_state=result.ended, metadata=metadata,
         )  # fmt: skip
         return self.journal.append(draft, body=body)
 
@@ -450,7 +403,8 @@ class Session:
 
     def _take_in(self, event: Event) -> None:
         self.context.add(event)
-        self._host.add(event)
+        if self._host is not None:
+            self._host.add(event)
 
     def _forget_erased(self) -> None:
         """Rebuild the view when something was erased since it was made: it may hold the words."""
@@ -459,9 +413,9 @@ class Session:
             return
         self._erasure = newest
         self.context = make_context(str(self.options.context), self.store.log.text)
-        self._host = HostRecord()
+        self._host = None
         for event in self.events():
-            self._take_in(event)
+            self.context.add(event)
 
     def _record_setup(self, system: str, tools: Sequence[ToolSpec], window: int, model_name: str) -> None:
         """Record the constant part of the requests that follow, when it is not the one that was recorded last."""
@@ -502,15 +456,6 @@ class Session:
         self.store.index.start()
         self.environment.start()
 
-    @contextlib.contextmanager
-    def _closed_on_failure(self) -> Iterator[None]:
-        """A session that cannot begin leaves no kernel and no lease behind."""
-        try:
-            yield
-        except BaseException:
-            self.close()
-            raise
-
     def _restore(self, events: Sequence[Event], told: list[str]) -> None:
         """Bring back the namespace that the events lead to, and tell the model what is not as it was."""
         report = RestoreReport()
@@ -526,33 +471,18 @@ class Session:
         self.notice("\n".join(["The session was resumed in a new process.", *told]))
 
 
-def fork(
-    store: Store,
-    parent: str,
-    at_seq: int,
-    *,
-    session_id: str = "",
-    options: SessionOptions | None = None,
-    tools: Iterable[AnyTool] = (),
-    confirm: Callable[[ToolUse], bool] | None = None,
-    ask: AskModel | Callable[[str, str], AskReply] | None = None,
-) -> Session:
+def fork(store: Store, parent: str, at_seq: int, *, session_id: str = "", **given: Unpack[SessionParts]) -> Session:
     """A new session that continues `parent` from a seq, with its view and variables as they were there."""
     source = store.log.get(at_seq)
     if source.session_id != parent:
         raise BadInput(f"seq {at_seq} does not belong to session {parent!r}; `scroll show {at_seq}` tells whose it is")
     scope = Scope(session_id or f"{parent}-fork-{uuid.uuid4().hex[:6]}", source.agent_id, source.task_id)
-    _check_new(store, scope.session_id)
-    journal = Journal(store.log, scope)
-    try:
-        _check_new(store, scope.session_id)
+    with contextlib.closing(_new_journal(store, scope)) as journal:
         facts = {"session_id": parent, "at_seq": at_seq}
         journal.append(journal.draft(Kind.FORK, content=f"fork of {parent} at seq {at_seq}", metadata=facts))
         if store.payloads.is_encrypted:  # the fork must not need the key of its parent
             store.payloads.claim(inherited_payloads(store.log, scope.session_id), scope.session_id)
-    finally:
-        journal.close()
-    return Session.resume(store, scope.session_id, options=options, tools=tools, confirm=confirm, ask=ask)
+    return Session.resume(store, scope.session_id, **given)
 
 
 def _exists(store: Store, session_id: str) -> bool:
@@ -562,48 +492,20 @@ def _exists(store: Store, session_id: str) -> bool:
     return bool(store.log.tail(1, session_id=session_id))
 
 
+def _new_journal(store: Store, scope: Scope) -> Journal:
+    """The journal of a session that is not there yet."""
+    _check_new(store, scope.session_id)
+    journal = Journal(store.log, scope)
+    try:
+        _check_new(store, scope.session_id)  # again: another process may have begun it meanwhile
+    except BadInput:
+        journal.close()
+        raise
+    return journal
+
+
 def _check_new(store: Store, session_id: str) -> None:
     if session_id == STORE_SESSION:
         raise BadInput(f"the name {session_id!r} is the store's own; choose another")
     if store.log.tail(1, session_id=session_id):
         raise BadInput(f"session {session_id!r} exists already; resume it, or choose another name")
-
-
-def recalls(source: str) -> bool:
-    """Whether a cell uses `ms`. What it prints may then repeat history, and must never be found instead of that."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and node.id == "ms" and isinstance(node.ctx, ast.Load):
-            return True
-        if isinstance(node, ast.Import) and any(alias.name == "ms" for alias in node.names):
-            return True
-        if isinstance(node, ast.ImportFrom) and node.module == "ms":
-            return True
-    return False
-
-
-def searched_in_vain(searches: int) -> str:
-    """What to add when a cell printed nothing because its searches returned nothing."""
-    if not searches:
-        return ""
-    ran = "One search" if searches == 1 else f"{searches} searches"
-    return f"\n[{ran} in this cell ran and matched nothing. Other words may, or fewer filters.]"
-
-
-def _fields_of(message: Message) -> dict[str, Any]:
-    """What a host's message becomes in the log."""
-    text = str(message.text)
-    if message.role == "tool":
-        return {
-            "kind": Kind.TOOL_RESULT, "role": "tool", "content": text, "name": message.name,
-            "tool_call_id": message.tool_call_id, "tool_state": "ok",
-        }  # fmt: skip
-    fields: dict[str, Any] = {"kind": Kind.CONVERSATION, "role": message.role, "content": text}
-    if message.role == "assistant":
-        calls = [msgspec.to_builtins(call) for call in message.tool_calls]
-        thinking = [msgspec.to_builtins(block) for block in message.thinking]
-        fields["metadata"] = {name: value for name, value in (("tool_calls", calls), ("thinking", thinking)) if value}
-    return fields

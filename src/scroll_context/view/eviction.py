@@ -47,19 +47,24 @@ STANDING_SHARE = 0.02
 STANDING_TOKENS = 600
 
 
-class Budget(msgspec.Struct, frozen=True):
-    """The room that a view has, and how it is used. Marks and shares are parts of the window.
+class ViewBudget(msgspec.Struct, frozen=True, kw_only=True):
+    """How full a view may get, in parts of the model's window.
 
-    Above `high`, things leave the view until it is down to `low`: the further apart they are, the more of the
-    provider's cache is used, and the less is shown on average. Tokens of the window are the provider's.
+    Above `high`, texts leave the view until it is down to `low`. The further apart they are, the more of the
+    provider's cache is used, and the less is shown on average.
     """
 
-    window: int
-    overhead: int = 0  # raw estimate of system prompt, tool schemas and digest
     high: float = 0.8
     low: float = 0.4
     keep_steps: int = 4  # the newest steps, which leave only when they do not fit
     index_share: float = 0.1  # of the window, for the index
+
+
+class Budget(ViewBudget, frozen=True):
+    """The room that a view has for one request."""
+
+    window: int  # in tokens of the provider
+    overhead: int = 0  # raw estimate of system prompt, tool schemas and digest
 
     def __post_init__(self) -> None:
         high = self.high if _share(self.high) else 1
