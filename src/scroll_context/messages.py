@@ -25,11 +25,6 @@ class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
     provider: str = ""  # that wrote `opaque`; it is sent to no other
     opaque: dict[str, Any] = {}
 
-    @property
-    def is_malformed(self) -> bool:
-        """Whether the arguments could not be read: answer the call with an error, do not execute it."""
-        return isinstance(self.arguments, str)
-
 
 class Thinking(msgspec.Struct, frozen=True, omit_defaults=True):
     """A piece of the model's reasoning, to be sent back as it came, and to its own provider only."""
@@ -38,11 +33,6 @@ class Thinking(msgspec.Struct, frozen=True, omit_defaults=True):
     signature: str = ""
     provider: str = ""
     opaque: dict[str, Any] = {}
-
-    @property
-    def is_signed(self) -> bool:
-        """Whether this is bound to the exact prefix that it was produced after."""
-        return bool(self.signature)
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

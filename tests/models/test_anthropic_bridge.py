@@ -211,7 +211,7 @@ def test_arguments_that_are_not_json_are_kept() -> None:
     play = streamed({"type": "tool_use", "id": "a", "name": "exec", "input": '{"source": '}, stop="tool_use")
     with ProviderServer(play) as server:
         (call,) = model_at(server).reply(Request((SYSTEM, ASK), (EXEC,))).tool_calls
-    assert call.is_malformed
+    assert isinstance(call.arguments, str)
     assert json.loads(json.dumps(call.arguments)) == '{"source": '
 
 

@@ -67,7 +67,7 @@ def test_reasoning_and_its_items_travel_together() -> None:
         model = connect("openai-responses:gpt-5.2", base_url=server.url + "/v1", api_key="k")
         reply = model.reply(Request((ASK,), (EXEC,)))
         assert [(call.id, call.arguments) for call in reply.tool_calls] == [("a", {"source": "x"})]
-        assert reply.thinking[0].is_signed
+        assert reply.thinking[0].signature
         assert (reply.usage.input_tokens, reply.usage.cache_read_tokens) == (50, 40)
         result = Message(role="tool", text="4", tool_call_id="a", name="exec")
         model.reply(Request((ASK, reply.message(), result), (EXEC,)))

@@ -2,9 +2,17 @@
 
 import pytest
 
-from scroll_context.text.similar import Wordings, fold
+from scroll_context.text.similar import Folder, Wordings
 
 LONG = "the pump of the northern station stopped at night and the operator restarted it by hand before the shift ended"
+
+
+def fold(texts: list[str]) -> list[list[int]]:
+    """The positions of near-duplicates, group by group."""
+    folder, groups = Folder(), dict[int, list[int]]()
+    for position, text in enumerate(texts):
+        groups.setdefault(folder.add(text)[0], []).append(position)
+    return list(groups.values())
 
 
 def test_case_punctuation_and_a_word_more_make_no_difference() -> None:

@@ -4,8 +4,9 @@ import random
 
 import pytest
 
-from scroll_context.text.terms import TermTable, distinctive, log_likelihood, marked_words, merge, opening, title
+from scroll_context.text.terms import TermTable, distinctive, log_likelihood, marked_words, opening, title
 from scroll_context.text.words import stem
+from scroll_context.view.headline import merged_terms
 
 OPENERS = (
     "I'm trying to understand {}, can you help me?",
@@ -93,13 +94,12 @@ def test_the_ratio_is_dunnings() -> None:
 
 
 def test_merging_keeps_what_several_share_and_something_of_each() -> None:
-    merged = merge(
-        [("heat equation", "diffusivity", "domain"), ("wave equation", "string", "Heat Equation"), ("notes",)]
-    )
+    lists = [("heat equation", "diffusivity", "domain"), ("wave equation", "string", "Heat Equation"), ("notes",)]
+    merged = merged_terms(lists, 7)
     assert merged[0] in ("heat equation", "Heat Equation")
     assert "notes" in merged and "diffusivity" in merged
-    assert merge([("a term",)] * 3, width=2) == ("a term",)
-    assert len(merge([tuple(f"word{n}{m}" for n in range(7)) for m in "xyz"], width=5)) == 5
+    assert merged_terms([("a term",)] * 3, width=2) == ("a term",)
+    assert len(merged_terms([tuple(f"word{n}{m}" for n in range(7)) for m in "xyz"], width=5)) == 5
 
 
 def test_a_title_begins_with_what_means_something() -> None:

@@ -7,6 +7,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from view_histories import blocks
 
 from scroll_context.view.entries import Notice, Passage
 from scroll_context.view.headline import headline
@@ -34,7 +35,7 @@ def test_every_seq_stays_addressed_by_few_blocks(n: int, batch: int, width: int,
         found = index.find(10 * i + 12)
         assert found is not None and found.text in index.render()
     assert sum(one.entries for one in index.lines) == n
-    assert index.blocks <= width * (2 + math.log(max(n, 1), width - 1))
+    assert blocks(index) <= width * (2 + math.log(max(n, 1), width - 1))
     assert all(len(tier) < width and all(len(block.lines) <= width for block in tier) for tier in index.tiers)
     assert spans == sorted(spans), "oldest first"
     assert len(list(index.lines)) >= min(n, 2), "never a single line"
@@ -79,7 +80,7 @@ def test_whatever_leaves_in_whatever_order_is_named_and_nothing_else(
         assert tuple((int(run[0]), int(run[-1])) for run in runs) == line.spans, "the model reads what we know"
         assert line.entries == 1 or len(line.text.partition(": ")[2]) <= LINE_CHARS
         assert len(line.text.splitlines()) == 1
-    assert index.blocks <= width * (2 + math.log(len(added), width - 1))
+    assert blocks(index) <= width * (2 + math.log(len(added), width - 1))
     assert index.tokens <= limit or index.extended([], limit) == index
 
 
@@ -114,11 +115,11 @@ def test_a_new_block_leaves_the_text_before_it_as_it_was() -> None:
     index = filled(1000, 10**9)
     for n in range(8):
         grown = index.extended([line(20_000 + n)], 10**9)
-        if grown.blocks > index.blocks:
+        if blocks(grown) > blocks(index):
             assert grown.render().startswith(index.render())
         else:  # a tier rolled up: the coarse lines before it stand
             coarse = "\n".join(one.text for one in index.lines if one.entries == 49)
-            assert coarse in grown.render() and grown.blocks < index.blocks
+            assert coarse in grown.render() and blocks(grown) < blocks(index)
         index = grown
 
 

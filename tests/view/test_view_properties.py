@@ -4,7 +4,7 @@ import math
 
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from view_histories import SYSTEM, Scribe, check_reachable
+from view_histories import SYSTEM, Scribe, blocks, check_reachable
 
 from scroll_context.events import Kind
 from scroll_context.view.entries import Form, Step, UserTurn, passages
@@ -213,7 +213,7 @@ def test_any_history(
 
     evicted = sum(len(plan.evicted) for plan in scribe.plans)
     event(f"evicted {min(evicted, 30) // 10 * 10}+")
-    assert scribe.view.index.blocks <= WIDTH * (2 + math.log(max(evicted, 1), WIDTH - 1))
+    assert blocks(scribe.view.index) <= WIDTH * (2 + math.log(max(evicted, 1), WIDTH - 1))
 
     replayed = WorkingView.replay(scribe.log)
     assert render(replayed, SYSTEM, DIGEST) == render(scribe.view, SYSTEM, DIGEST)

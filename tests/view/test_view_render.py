@@ -1,13 +1,13 @@
 """Rendering: an order that caches, messages that every provider accepts, nothing of the frame in the history."""
 
 import pytest
-from view_histories import Scribe
+from view_histories import Scribe, shared_prefix
 
 from scroll_context.events import Kind
 from scroll_context.view.entries import BLANK, NO_RESULT
 from scroll_context.view.index import HEADER, SEAM
 from scroll_context.view.tokens import estimate
-from scroll_context.view.working import BEGIN, CONTINUE, Rendered, render, shared_prefix
+from scroll_context.view.working import BEGIN, CONTINUE, Rendered, render
 
 WINDOW = 100_000
 

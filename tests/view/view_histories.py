@@ -1,16 +1,19 @@
 """Histories as the agent layer writes them: a scribe that numbers events, feeds a live view and keeps the log."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from scroll_context.events import Event, Kind
+from scroll_context.messages import Message, canonical
 from scroll_context.view.entries import Step
 from scroll_context.view.eviction import Budget, plan_eviction
+from scroll_context.view.index import EvictionIndex
 from scroll_context.view.tokens import MESSAGE_TOKENS, estimate
-from scroll_context.view.working import RENDERER_VERSION, EvictionPlan, Rendered, WorkingView, render, shared_prefix
+from scroll_context.view.working import RENDERER_VERSION, EvictionPlan, Rendered, WorkingView, render
 
 SYSTEM = "You work in a session whose history is never lost. " * 40
 DIGEST = "flights: list[212]\nroutes: DataFrame (88, 6)\nbudget = 1200\n" * 8
@@ -103,6 +106,28 @@ def long_run(window: int, steps: int, *, printed: int, parallel: int = 1, report
         for id, _, _ in calls:
             scribe.cell(reply, id, (f"supplier {n} owes 12.50\n" * (printed // 20))[:printed], inner=2)
     return Run(scribe, largest, reused / sent, entries)
+
+
+def shared_prefix(before: Rendered, after: Rendered) -> float:
+    """The share of `after` that a provider can take from its cache of `before`, by characters."""
+    a, b = ("".join(_wire(rendered.messages)) for rendered in (before, after))
+    lo, hi = 0, min(len(a), len(b))
+    while lo < hi:
+        middle = (lo + hi + 1) // 2
+        lo, hi = (middle, hi) if a[lo:middle] == b[lo:middle] else (lo, middle - 1)
+    return lo / len(b) if b else 1.0
+
+
+def _wire(messages: tuple[Message, ...]) -> Iterator[str]:
+    """The messages as one text in the order in which a provider reads them; marks are no part of it, a tail is last."""
+    for message in messages:
+        yield canonical(replace(message, cache_mark=False, tail="")).decode()
+        yield message.tail
+
+
+def blocks(index: EvictionIndex) -> int:
+    """How many blocks of lines an index has."""
+    return sum(map(len, index.tiers))
 
 
 def check_reachable(shown: Iterable[int], view: WorkingView, rendered: Rendered) -> None:

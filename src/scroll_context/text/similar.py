@@ -8,7 +8,6 @@ so that rare words in common count and small talk does not.
 import math
 import re
 import zlib
-from collections.abc import Iterable
 from functools import cached_property
 
 from scroll_context.text.words import STOP_WORDS, stem, words
@@ -24,43 +23,50 @@ _LENGTHS = -math.log(SAME)  # of near-duplicates lie at most one step of this ap
 _NUMBER = re.compile(r"\d[\d.,:/-]*")
 
 
+class _Text:
+    """A text, and what it is compared by, made when it is first needed."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @cached_property
+    def shingles(self) -> frozenset[int]:
+        """Its runs of words, hashed."""
+        found = words(self.text[:READ])
+        if len(found) <= SHINGLE:
+            return frozenset((zlib.crc32(" ".join(found).encode()),))
+        runs = (found[at : at + SHINGLE] for at in range(len(found) - SHINGLE + 1))
+        return frozenset(zlib.crc32(" ".join(run).encode()) for run in runs)
+
+    @cached_property
+    def numbers(self) -> list[str]:
+        return _NUMBER.findall(self.text[:READ])
+
+    def repeats(self, other: "_Text") -> bool:
+        if self.text == other.text:
+            return True
+        ours, theirs = self.shingles, other.shingles
+        return self.numbers == other.numbers and len(ours & theirs) >= SAME * len(ours | theirs)
+
+
 class Folder:
     """Texts in order, gathered into groups of near-duplicates. Each group is known by the number of its first text."""
 
     def __init__(self) -> None:
-        self._groups: list[tuple[frozenset[int], tuple[str, ...]]] = []
+        self._groups: list[_Text] = []
         self._by_band: dict[int, list[int]] = {}
-        self.counts: list[int] = []  # texts in each group
 
     def add(self, text: str) -> tuple[int, bool]:
         """The number of the group that a text belongs to, and whether it is the first of it."""
-        text = text[:READ]
-        shingles, numbers = _shingles(words(text)), tuple(_NUMBER.findall(text))
-        bands = sorted(shingles)[:BANDS]
+        new = _Text(text[:READ])
+        bands = sorted(new.shingles)[:BANDS]
         for group in sorted({group for band in bands for group in self._by_band.get(band, ())}):
-            others, other_numbers = self._groups[group]
-            if numbers == other_numbers and len(shingles & others) >= SAME * len(shingles | others):
-                self.counts[group] += 1
+            if new.repeats(self._groups[group]):
                 return group, False
-        group = len(self._groups)
-        self._groups.append((shingles, numbers))
-        self.counts.append(1)
+        self._groups.append(new)
         for band in bands:
-            self._by_band.setdefault(band, []).append(group)
-        return group, True
-
-
-def fold(texts: Iterable[str]) -> list[list[int]]:
-    """The positions of near-duplicates, group by group, in order of each group's first text."""
-    folder = Folder()
-    groups: list[list[int]] = []
-    for position, text in enumerate(texts):
-        group, is_first = folder.add(text)
-        if is_first:
-            groups.append([position])
-        else:
-            groups[group].append(position)
-    return groups
+            self._by_band.setdefault(band, []).append(len(self._groups) - 1)
+        return len(self._groups) - 1, True
 
 
 class Repeats:
@@ -83,23 +89,6 @@ class Repeats:
                     return True
         self._by_length.setdefault(place, []).append(new)
         return False
-
-
-class _Text:
-    """A text, and what it is compared by, made when it is first needed."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    @cached_property
-    def wording(self) -> tuple[frozenset[int], tuple[str, ...]]:
-        return _shingles(words(self.text[:READ])), tuple(_NUMBER.findall(self.text[:READ]))
-
-    def repeats(self, other: "_Text") -> bool:
-        if self.text == other.text:
-            return True
-        (ours, numbers), (theirs, their_numbers) = self.wording, other.wording
-        return numbers == their_numbers and len(ours & theirs) >= SAME * len(ours | theirs)
 
 
 def content_stems(text: str) -> frozenset[str]:
@@ -141,9 +130,3 @@ class Wordings:
     def _norm(self, key: int) -> float:
         count = len(self._stems) + 1
         return sum(math.log(count / (len(self._held[one]) + 1)) ** 2 for one in self._stems[key])
-
-
-def _shingles(found: list[str]) -> frozenset[int]:
-    if len(found) <= SHINGLE:
-        return frozenset((zlib.crc32(" ".join(found).encode()),))
-    return frozenset(zlib.crc32(" ".join(found[at : at + SHINGLE]).encode()) for at in range(len(found) - SHINGLE + 1))

@@ -386,21 +386,6 @@ def distinctive(sessions: Iterable[Iterable[str]], width: int = WIDTH) -> list[t
     return [table.terms(number, width) for number in range(len(table))]
 
 
-def merge(lists: Sequence[Sequence[str]], width: int = WIDTH) -> tuple[str, ...]:
-    """The terms for several sessions together: those that several share first, then the first ones of each in turn."""
-    keys = [[" ".join(map(stem, words(term))) for term in terms] for terms in lists]
-    shared = Counter(key for own in keys for key in dict.fromkeys(own))
-    ranked = sorted((-shared[key], rank, number) for number, own in enumerate(keys) for rank, key in enumerate(own))
-    chosen: list[str] = []
-    taken: set[str] = set()
-    for _, rank, number in ranked:
-        begun = _beginnings(keys[number][rank])
-        if len(chosen) < width and taken.isdisjoint(begun):
-            taken |= begun
-            chosen.append(lists[number][rank])
-    return tuple(chosen)
-
-
 def title(turns: Iterable[str], terms: Sequence[str] = (), chars: int = TITLE) -> str:
     """What a session is about in a few of the user's own words.
 

@@ -179,17 +179,11 @@ class StepResult(msgspec.Struct, frozen=True):
         return replace(self, body=self.body.folded(f"{self.name or 'result'} {self.state or 'ok'}"))
 
 
-class UserTurn(msgspec.Struct, frozen=True):
-    """A message of the user. `gone` is the span of its steps that left the view, and how many they were."""
+class _Told(msgspec.Struct, frozen=True):
+    """One text that the model was told."""
 
     body: Passage
     turn: int  # seq of the request that began the turn: its own, unless it continues one
-    gone: tuple[int, int, int] | None = None
-    undone: int = 0  # of the steps that left, those that did not succeed
-    tokens: int = 0  # counted here, whatever is given
-
-    def __post_init__(self) -> None:
-        force_setattr(self, "tokens", self.body.tokens + MESSAGE_TOKENS + estimate(self.marker))
 
     @property
     def seq(self) -> int:
@@ -198,6 +192,17 @@ class UserTurn(msgspec.Struct, frozen=True):
     @property
     def last(self) -> int:
         return self.body.seq
+
+
+class UserTurn(_Told, frozen=True):
+    """A message of the user. `gone` is the span of its steps that left the view, and how many they were."""
+
+    gone: tuple[int, int, int] | None = None
+    undone: int = 0  # of the steps that left, those that did not succeed
+    tokens: int = 0  # counted here, whatever is given
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "tokens", self.body.tokens + MESSAGE_TOKENS + estimate(self.marker))
 
     @property
     def marker(self) -> str:
@@ -227,19 +232,8 @@ class UserTurn(msgspec.Struct, frozen=True):
         return replace(self, gone=gone, undone=self.undone + undone)
 
 
-class Notice(msgspec.Struct, frozen=True):
+class Notice(_Told, frozen=True):
     """Something that the harness told the model; role user on the wire, never the user's words."""
-
-    body: Passage
-    turn: int
-
-    @property
-    def seq(self) -> int:
-        return self.body.seq
-
-    @property
-    def last(self) -> int:
-        return self.body.seq
 
     @property
     def tokens(self) -> int:

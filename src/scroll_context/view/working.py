@@ -424,16 +424,6 @@ def render(view: WorkingView, system: str = "", digest: str = "", *, preface: st
     return Rendered(tuple(messages), sent, tokens, view.last_seq, frozenset(visible), view.version)
 
 
-def shared_prefix(before: Rendered, after: Rendered) -> float:
-    """The share of `after` that a provider can take from its cache of `before`, by characters."""
-    a, b = ("".join(_wire(rendered.messages)) for rendered in (before, after))
-    lo, hi = 0, min(len(a), len(b))
-    while lo < hi:
-        middle = (lo + hi + 1) // 2
-        lo, hi = (middle, hi) if a[lo:middle] == b[lo:middle] else (lo, middle - 1)
-    return lo / len(b) if b else 1.0
-
-
 def _messages(entry: Entry, taken: set[str]) -> tuple[Message, ...]:
     """The messages of an entry, its calls under ids that are not `taken`: some providers give every call the same."""
     messages = entry.messages
@@ -464,10 +454,3 @@ def _append(messages: list[Message], more: tuple[Message, ...]) -> None:
     if role == "assistant" and previous in ("system", "assistant"):
         messages.append(Message(role="user", text=BEGIN if previous == "system" else CONTINUE))
     messages += more
-
-
-def _wire(messages: tuple[Message, ...]) -> Iterator[str]:
-    """The messages as one text in the order in which a provider reads them; marks are no part of it, a tail is last."""
-    for message in messages:
-        yield canonical(replace(message, cache_mark=False, tail="")).decode()
-        yield message.tail
