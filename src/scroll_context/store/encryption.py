@@ -54,6 +54,7 @@ from scroll_context.store.keys import (
     new_key,
     unwrap,
     wrap,
+    write_private,
 )
 from scroll_context.store.log import EventLog
 from scroll_context.store.merge import as_draft, with_payloads
@@ -446,13 +447,8 @@ def _columns(event: Event) -> tuple[Any, ...]:
 def _prepare_keys(log: EventLog, master: MasterKey) -> str:
     """The id of the store, with a key ring that the master key opens. A killed attempt has perhaps left both."""
     folder = schema.private_folder(log.path.parent / FOLDER)
-    file = folder / "store.json"
-    if not file.exists():
-        stage = folder / ".store.json"
-        stage.touch(mode=0o600)
-        stage.write_bytes(msgspec.json.encode(StoreKeyFile(secrets.token_hex(16))))
-        os.replace(stage, file)
-        schema.sync_folder(folder)
+    with contextlib.suppress(FileExistsError):
+        write_private(folder / "store.json", msgspec.json.encode(StoreKeyFile(secrets.token_hex(16))).decode())
         schema.sync_folder(folder.parent)
     store_id = read_store_id(folder)
     KeyRing.create(store_id, master.keys[0])

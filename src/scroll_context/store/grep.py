@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
-from scroll_context.events import BOOKKEEPING, EVERYTHING, Grant, Kind
+from scroll_context.events import BOOKKEEPING, EVERYTHING, Grant, Kind, Payload
 from scroll_context.store.log import EventLog, conditions
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.text.words import STOP_WORDS, WORD, stem
@@ -146,7 +146,7 @@ class Scan:
         if '"echo"' in metadata and msgspec.json.decode(metadata).get("echo"):
             return None
         texts = [content]
-        if payload is not None and is_text(media_type):
+        if payload is not None and Payload(payload, 0, media_type).is_text:
             try:
                 texts = list(_pieces(self._log.payloads, payload))
             except (PayloadMissing, PayloadDamaged, OSError):
@@ -209,12 +209,6 @@ def query_patterns(query: str) -> tuple[list[Pattern], list[Pattern]]:
             wanted += made
     wanted.sort(key=lambda one: -one[0])
     return [one for _, one in wanted[:MOST_WORDS]], unwanted
-
-
-def is_text(media_type: str | None) -> bool:
-    """Whether a payload of this type is searched as text."""
-    base = (media_type or "").split(";", 1)[0].strip()
-    return base.startswith("text/") or base == "application/json" or base.endswith("+json")
 
 
 def around(text: bytes, place: tuple[int, int], width: int) -> str:

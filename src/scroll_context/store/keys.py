@@ -45,6 +45,21 @@ CREATE TABLE session_key (tag TEXT PRIMARY KEY, wrapped BLOB, made_at TEXT NOT N
 """
 
 
+def write_private(path: Path, text: str, *, replace: bool = False) -> None:
+    """Write a file that only its owner can read, whole or not at all; FileExistsError unless it may replace one."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle, stage = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with open(handle, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        (os.replace if replace else os.link)(stage, path)
+    finally:
+        Path(stage).unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
 # the secret of the user ---------------------------------------------------------------------------------
 
 
@@ -69,17 +84,8 @@ def make_key() -> bytes:
     if (key := read_key()) is not None:
         return key
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent)
-        try:
-            with open(handle, "w") as file:
-                file.write(secrets.token_hex(32) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            with contextlib.suppress(FileExistsError):
-                os.link(name, path)
-        finally:
-            Path(name).unlink()
+        with contextlib.suppress(FileExistsError):
+            write_private(path, secrets.token_hex(32) + "\n")
     except OSError as error:
         raise StoreReadOnly(
             f"the key file {path} cannot be written ({error.strerror}); nothing was changed. "
@@ -132,22 +138,11 @@ def default_file() -> Path:
 
 
 def write_key_file(path: Path, keys: Sequence[bytes], *, replace: bool = False) -> None:
-    """Write a key file that only its owner can read, whole or not at all."""
+    """Write a key file; one that is there is replaced only on request."""
     text = "# master key of Scroll's encrypted stores: keep a copy in a safe place, apart from every backup\n"
     text += "".join(f"{key.hex()}\n" for key in keys)
-    stage = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            handle = os.open(stage, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with open(handle, "w") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            (os.replace if replace else os.link)(stage, path)
-        finally:
-            stage.unlink(missing_ok=True)
-        sync_folder(path.parent)
+        write_private(path, text, replace=replace)
     except FileExistsError as error:
         raise BadInput(f"{path} is there already, and a key is never overwritten; name another file") from error
     except OSError as error:
