@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint types unit test-assistants test-long test-lowest browser screenshots bench bench-large bench-shared bench-inspector compare tokens soak fuzz mutants clean
+.PHONY: help demo test lint types unit test-assistants test-long test-lowest browser screenshots bench bench-large bench-shared bench-inspector compare turn tokens soak fuzz mutants clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## ?/  make \1\t/' | expand -t 22
@@ -63,6 +63,9 @@ bench-inspector: $(READY)  ## the pages of the inspector at 100,000 events: firs
 
 compare: $(READY)  ## the same measurements on BASE (a revision) and on this checkout, in turns; fails when slower by 10 %
 	$(BIN)/python benchmarks/compare.py --base $(or $(BASE),HEAD)
+
+turn: $(READY)   ## the files and functions that one turn with a recall crosses; ARGS=--list names them
+	$(BIN)/python benchmarks/turn.py $(ARGS)
 
 tokens: $(READY)  ## what five questions about a long history of BEAM (DATA) cost in tokens
 	$(BIN)/python benchmarks/tokens.py --data $(DATA)
