@@ -236,10 +236,10 @@ class EventLog:
             at = 0
             for ticket in batch:
                 own = answers[at : at + len(ticket.rows)]
-                ticket.error = next((one for one in own if isinstance(one, ScrollError)), None)
-                if ticket.error is None:
-                    ticket.written = [one for one in own if isinstance(one, Written)]
-                at += len(ticket.rows)
+                at += len(own)
+                ticket.written = [one for one in own if isinstance(one, Written)]
+                if len(ticket.written) < len(own):  # another host has taken the session
+                    ticket.written, ticket.error = None, next(one for one in own if isinstance(one, ScrollError))
         except (ScrollError, OSError) as error:
             for ticket in batch:
                 ticket.error = error

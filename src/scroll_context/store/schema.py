@@ -259,10 +259,10 @@ def require_same(database: sqlite3.Connection, path: Path, encrypted: bool) -> N
 def locate(folder: Path) -> Path:
     """The log file of an existing store, or an error that says what the folder is instead."""
     path = folder / LOG_NAME
-    if folder.exists() and not folder.is_dir():
-        raise NotAStore(f"{folder} is a file, not a store. A store is a folder with {LOG_NAME} in it.")
     if path.is_file():
         return path
+    if folder.exists() and not folder.is_dir():
+        raise NotAStore(f"{folder} is a file, not a store. A store is a folder with {LOG_NAME} in it.")
     if any((folder / part).exists() for part in ("payloads", "encrypted", "index")):
         raise StoreDamaged(
             f"{folder} has payloads or an index but no {LOG_NAME}. Scroll will not put an empty log in its place: "
@@ -356,14 +356,14 @@ def private_folder(folder: Path) -> Path:
     return folder
 
 
-def make_private(path: Path | str) -> None:
-    """Take away what others may do with a file or folder of a store, where it is ours to take."""
-    try:  # seven times at each opening: without suppress() and Path
-        mode = stat.S_IMODE(os.stat(path).st_mode)  # noqa: PTH116
+def make_private(path: Path) -> bool:
+    """Take away what others may do with a file or folder of a store, where it is ours to take; whether they could."""
+    with contextlib.suppress(OSError):  # it is not there, another user's, or on a medium that cannot be written
+        mode = stat.S_IMODE(path.stat().st_mode)
         if mode & 0o077:
-            Path(path).chmod(mode & 0o700)
-    except OSError:  # it is not there, another user's, or on a medium that cannot be written
-        return
+            path.chmod(mode & 0o700)
+            return True
+    return False
 
 
 def sync_folder(folder: Path) -> None:

@@ -80,8 +80,9 @@ class Store:
             raise
         self.folder, self.payloads = self.log.path.parent, self.log.payloads
         self.log.read_only = read_only
-        for part in ("", "/log.db", "/log.db-wal", "/log.db-shm", "/payloads", "/encrypted", "/index"):
-            schema.make_private(f"{self.folder}{part}")  # an earlier version made them as open as the umask let it
+        if schema.make_private(self.folder):  # an earlier version made it as open as the umask let it
+            for part in ("log.db", "log.db-wal", "log.db-shm", "payloads", "encrypted", "index"):
+                schema.make_private(self.folder / part)
         self.index = SearchIndex(self.folder / "index", self.log, self.payloads)
         self.meaning = MeaningIndex(self.folder / "meaning", self.log, embedder) if embedder else None
         self.log.on_append = self.index.notify

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from scroll_context.errors import ScrollError, StoreDamaged, StoreFull, StoreLocked, StoreReadOnly
+from scroll_context.events import Kind
 from scroll_context.store import schema
 from scroll_context.store.chain import GENESIS, link
 from scroll_context.store.keys import key_file, keyed_hash, make_key, read_key
@@ -28,6 +29,8 @@ ERASED_KEY = "erased:"  # how the source key of an erased event begins
 INSERT = f"INSERT INTO event ({', '.join(schema.ALL_COLUMNS)}) VALUES ({', '.join('?' * len(schema.ALL_COLUMNS))})"
 _APPEND = INSERT.replace(", leaf)", ")").replace(", ?)", ")")  # what is appended is not erased
 _AT_ONCE = 500  # source keys looked up by one query
+ROOMY = 100  # a device with so many times the bytes that must stay free is looked at again
+ROOMY_FOR = 1.0  # only after so many seconds
 
 _logger = logging.getLogger("scroll_context.store")
 
@@ -70,7 +73,7 @@ class FileWriter:
         self.payloads = payloads
         self._lock_timeout = lock_timeout
         self._limits = limits
-        self._folder = str(path.parent)
+        self._roomy_until = 0.0  # the device had so much room that it need not be looked at before
 
     def write(self, rows: Sequence[tuple[Row, int | None]]) -> list[Written]:
         if self.connection is None:
@@ -97,10 +100,12 @@ class FileWriter:
 
     def _check_room(self) -> None:
         """Refuse an append that would go beyond the limits of the store, or leave nothing on the device."""
-        device = os.statvfs(self._folder)
-        free = device.f_bavail * device.f_frsize
-        if free < self._limits.min_free and device.f_blocks:  # some file systems do not say
-            raise self._full(f"only {free:,} bytes are free on the device of {self.path}")
+        if (now := time.monotonic()) > self._roomy_until:
+            device = os.statvfs(self.path.parent)
+            free = device.f_bavail * device.f_frsize
+            if free < self._limits.min_free and device.f_blocks:  # some file systems do not say
+                raise self._full(f"only {free:,} bytes are free on the device of {self.path}")
+            self._roomy_until = now + ROOMY_FOR if free > ROOMY * self._limits.min_free else 0.0
         if self._limits.max_bytes is not None:
             log = sum(_size(self.path.with_name(self.path.name + suffix)) for suffix in ("", "-wal"))
             used = log + self.payloads.bytes_used()
@@ -130,7 +135,8 @@ class FileWriter:
             time.sleep(random.uniform(0.0002, 0.003))
 
     def _insert(self, database: sqlite3.Connection, rows: list[Row]) -> list[Written]:
-        schema.require_same(database, self.path, self.payloads.is_encrypted)
+        if any(row.before[7] or row.before[3] == Kind.SNAPSHOT for row in rows):  # it names bodies, plain or encrypted
+            schema.require_same(database, self.path, self.payloads.is_encrypted)
         known = _known_sources(database, rows)
         seq, chain = head_of(database, self.path)
         written: list[Written] = []
