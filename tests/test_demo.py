@@ -15,8 +15,7 @@ from rich.console import Console
 from scroll_context.cli.app import app
 from scroll_context.demo import story, world
 from scroll_context.demo.script import WINDOW
-from scroll_context.demo.stage import WIDTH, Stage
-from scroll_context.demo.story import SESSION
+from scroll_context.demo.story import SESSION, WIDTH, Stage
 
 SCROLL = [sys.executable, "-c", "from scroll_context.cli.main import main; main()"]
 
@@ -33,8 +32,8 @@ def test_the_demonstration_from_end_to_end(tmp_path: Path) -> None:
     assert not list(scratch.iterdir())
     for promised in (
         "ms.search(", "ms.expand(", "search_flights", "the user says: yes", "folded", "evicted", "the index rolled up",
-        "SIGKILL", "had not returned when the process ended", "none of them twice", "expand to the same bytes",
-        "scroll explain", "repeated prefix", "hash chain",
+        "SIGKILL", "the last one as B", "had not returned when the process ended", "none of them twice",
+        "expand to the same bytes", "scroll explain", "repeated prefix", "hash chain",
     ):  # fmt: skip
         assert promised in done.stdout
     assert "✗" not in done.stdout and done.stdout.count("✓") >= 15
@@ -70,11 +69,8 @@ def test_the_world_does_not_change() -> None:
 
 def test_speech_is_broken_between_words() -> None:
     console = Console(width=WIDTH, record=True, file=io.StringIO())
-    stage = Stage(console, paced=False)
     text = "word " * 40 + "end."
-    for start in range(0, len(text), 3):
-        stage.speak(text[start : start + 3])
-    stage.end_line()
+    Stage(console, paced=False).says("agent", text)
     lines = console.export_text().splitlines()
     assert len(lines) == 3 and all(len(line) <= WIDTH for line in lines)
     assert " ".join(" ".join(lines).split()) == f"agent {text}"

@@ -11,8 +11,7 @@ from large_store import build
 from rich.console import Console
 from served import Serve, Site
 
-from scroll_context.demo.stage import Stage
-from scroll_context.demo.story import Story
+from scroll_context.demo.story import Stage, Story
 from scroll_context.events import EVERYTHING, Grant
 from scroll_context.session.explain import Past
 from scroll_context.store.store import Store

@@ -30,8 +30,7 @@ def demo(fast: bool, keep: Path | None) -> None:
     from rich.console import Console
 
     from scroll_context.demo.script import NotShown
-    from scroll_context.demo.stage import WIDTH, Stage
-    from scroll_context.demo.story import Story
+    from scroll_context.demo.story import WIDTH, Stage, Story
 
     if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
         raise BadInput(f"{keep} exists and is not empty; name a new folder")
@@ -43,7 +42,6 @@ def demo(fast: bool, keep: Path | None) -> None:
         try:
             failures = Story(stage, keep or scratch / "store", scratch / "bookings.jsonl").play()
         except NotShown as error:
-            stage.end_line()
             raise BadInput(f"the demonstration failed: {error}") from error
     echo()
     if keep is not None:

@@ -32,27 +32,27 @@ class NotShown(LookupError):
     """The request does not hold what the script would read from it."""
 
 
-def model(entries: Sequence[Entry], *, pace: float = 0.0) -> ScriptedModel:
+def model(entries: Sequence[Entry]) -> ScriptedModel:
     """A model that says these things, with the demonstration's window."""
-    return ScriptedModel(entries, name="scripted:demo", window=WINDOW, chunk=6, pace=pace)
+    return ScriptedModel(entries, name="scripted:demo", window=WINDOW)
 
 
 def flight_and_road() -> list[Entry]:
     """The three cells of the paper's figure, a booking, and an answer."""
     return [
-        _cell(
+        exec_cell(
             f'flights = search_flights("ZRH", "OPO", "{DAY}")\n'
             'routes = search_routes("Porto", "Pinhão")\n'
             'print(len(flights), "fares,", len(routes), "routes; two of each:")\n'
             "for row in flights[:2] + routes[:2]:\n"
             "    print([row[name] for name in list(row)[:5]])",
-            "flight and road | nothing yet | look for the user's preferences | ok",
+            headline="flight and road | nothing yet | look for the user's preferences | ok",
         ),
-        _cell(
+        exec_cell(
             'hits = ms.search("fly economy OR toll roads", role="user", k=4)\n'
             "for hit in hits:\n"
             '    print(hit["seq"], hit["snippet"][:70])',
-            "preferences | 240 fares in flights, 48 in routes | expand what the user said | ok",
+            headline="preferences | 240 fares in flights, 48 in routes | expand what the user said | ok",
         ),
         _chosen,
         _booked_flight,
@@ -93,12 +93,12 @@ def second_choice() -> list[Entry]:
 def all_rooms() -> list[Entry]:
     """Book room after room. The process does not live to see the end of this cell."""
     return [
-        _cell(
+        exec_cell(
             "for town, stay in plan.items():\n"
             '    room = stay["room"]\n'
             '    done = book(f"room in {town}: {room[\'name\']}", room["price_chf"])\n'
             '    print(town, done["reference"])',
-            "book rooms | plan has a room for each of 7 towns | tell the references | ok",
+            headline="book rooms | plan has a room for each of 7 towns | tell the references | ok",
         )
     ]
 
@@ -106,18 +106,18 @@ def all_rooms() -> list[Entry]:
 def after_the_kill() -> list[Entry]:
     """Look before booking again, since a booking was under way when the process died."""
     return [
-        _cell(
+        exec_cell(
             'booked = {one["item"] for one in bookings()}\n'
             "left = {\n"
             '    item: stay["room"]["price_chf"] for town, stay in plan.items()\n'
             "    if (item := f\"room in {town}: {stay['room']['name']}\") not in booked\n"
             "}\n"
             'print(len(booked), "booked already,", len(left), "rooms to go")',
-            "book rooms | the process died in a booking | book only what is missing | ok",
+            headline="book rooms | the process died in a booking | book only what is missing | ok",
         ),
-        _cell(
+        exec_cell(
             'for item, price in left.items():\n    print(item, book(item, price)["reference"])',
-            "book rooms | what was booked before the crash is known | answer | ok",
+            headline="book rooms | what was booked before the crash is known | answer | ok",
         ),
         lambda request: (
             f"All rooms are booked, the last one as {_printed(request).split()[-1]}. One booking was under way when "
@@ -167,7 +167,7 @@ def _chosen(request: Request) -> Reply:
     """The third cell of the figure: expand the two preferences that the search printed, and filter by them."""
     hits = _printed(request).splitlines()
     economy, toll = (_first(line.split()[0] for line in hits if word in line) for word in ("economy", "toll"))
-    return _cell(
+    return exec_cell(
         f"for row in ms.expand([{economy}, {toll}]):\n"
         '    print(row["seq"], row["content"][:70])\n'
         'economy = [f for f in flights if f["cabin"] == "economy"]\n'
@@ -176,16 +176,16 @@ def _chosen(request: Request) -> Reply:
         'route = min(free, key=lambda r: r["minutes"])\n'
         'print("flight", flight["flight"], flight["price_chf"], "CHF")\n'
         'print("route", route["route"], route["minutes"], "min")',
-        f"choose | seq {economy}: economy only; seq {toll}: no toll roads | book the flight | ok",
+        headline=f"choose | seq {economy}: economy only; seq {toll}: no toll roads | book the flight | ok",
     )
 
 
 def _booked_flight(request: Request) -> Reply:
     flight, road = (_line(request, word).split()[0] for word in ("flight", "route"))
-    return _cell(
+    return exec_cell(
         'done = book("flight " + flight["flight"], 2 * flight["price_chf"])\n'
         'print("booked", flight["flight"], "for two,", done["price_chf"], "CHF,", done["reference"])',
-        f"book flight | cheapest economy {flight}, fastest toll-free {road} | answer | ok",
+        headline=f"book flight | cheapest economy {flight}, fastest toll-free {road} | answer | ok",
     )
 
 
@@ -195,12 +195,12 @@ def _expanding(request: Request) -> Reply:
     where = next((where for where, _, said in lines if "rooms in Porto" in said.partition("|")[0]), lines[0][0])
     spans = re.findall(r"(\d+)(?:-(\d+))?", where.partition("(")[0])
     pairs = ", ".join(f"({lo}, {hi or lo})" for lo, hi in spans)
-    return _cell(
+    return exec_cell(
         f"for lo, hi in [{pairs}]:\n"
         "    for row in ms.expand(lo, hi):\n"
         '        if row["content"].startswith("rooms in Porto"):\n'
         '            print(row["seq"], row["content"])',
-        "Porto's second room | the index names its seqs | answer | ok",
+        headline="Porto's second room | the index names its seqs | answer | ok",
     )
 
 
@@ -209,18 +209,15 @@ def _reading(title: str, source: str, following: str) -> Callable[[Request], Rep
 
     def entry(request: Request) -> Reply:
         learned = _printed(request).partition("\n")[0].replace("|", "/")
-        return _cell(source, f"{title} | {learned[:70]} | {following} | ok")
+        return exec_cell(source, headline=f"{title} | {learned[:70]} | {following} | ok")
 
     return entry
 
 
-def _cell(source: str, headline: str) -> Reply:
-    return exec_cell(source, headline=headline)
-
-
 def _printed(request: Request) -> str:
     """What the newest cell printed, as the request shows it."""
-    return next((message.text for message in reversed(request.messages) if message.role == "tool"), "")
+    text = next((message.text for message in reversed(request.messages) if message.role == "tool"), "")
+    return re.sub(r"\n\[[^\n]*\]$", "", text)  # without the line that tells calls and seconds
 
 
 def _line(request: Request, start: str) -> str:

@@ -15,16 +15,21 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
+import time
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 
 import msgspec
+from rich.console import Console
+from rich.rule import Rule
+from rich.syntax import Syntax
+from rich.text import Text
 
 from scroll_context.agent.agent import Agent
 from scroll_context.demo import script, world
 from scroll_context.demo.script import WINDOW
-from scroll_context.demo.stage import ShowCells, ShowSteps, Stage
 from scroll_context.events import Event, Kind
 from scroll_context.importers import import_file
 from scroll_context.messages import canonical
@@ -35,12 +40,72 @@ from scroll_context.session.session import Session, SessionOptions
 from scroll_context.store.integrity import verify
 from scroll_context.store.store import Store
 from scroll_context.surface.toolbox import ToolUse
+from scroll_context.view.eviction import Budget
+from scroll_context.view.headline import parse_field
 from scroll_context.view.tokens import estimate
-from scroll_context.view.working import WorkingView, render
+from scroll_context.view.working import EvictionPlan, WorkingView, render
 
 SESSION = "trip-4-september"
 SLOW_AT = 3  # the booking, counted in the process that is killed, whose answer never comes
-PACE = 0.012  # seconds between two pieces of a streamed answer, for a person who watches
+WIDTH = 80
+BAR = 30
+LINES = 9  # of what a cell printed
+
+
+class Stage:
+    """Where it is shown: in 80 columns, with pauses if `paced`. It counts the claims that turn out false."""
+
+    def __init__(self, console: Console, *, paced: bool) -> None:
+        self.failures = 0
+        self._console = console
+        self._paced = paced
+        self._python = Syntax("", "python", theme="ansi_dark", background_color="default")
+
+    def act(self, title: str, *lines: str) -> None:
+        """A new section, and a few lines that say what is to be seen in it."""
+        self._console.print()
+        self._console.print(Rule(Text(title, style="bold"), align="left", style="cyan"))
+        for line in lines:
+            self.line(line, "cyan", 0.3)
+
+    def says(self, who: str, text: str) -> None:
+        """What the user asks, or the agent answers."""
+        first, *others = textwrap.wrap(text, WIDTH - 6)
+        self._console.print(Text.assemble((f"{who:<6}", "bold green" if who == "user" else "bold magenta"), first))
+        for line in others:
+            self.line(f"      {line}", "", 0.2)
+
+    def cell(self, event: Event) -> None:
+        """The source of a cell, with its address."""
+        for number, line in enumerate(self._python.highlight(event.content).split()):
+            mark = Text(f"{'' if number else event.seq:>4} › ", style="cyan")
+            self._console.print(mark + line, no_wrap=True, overflow="ellipsis")
+
+    def printed(self, text: str) -> None:
+        lines = text.splitlines()
+        more = [f"… {len(lines) - LINES} more lines"] if len(lines) > LINES else []
+        for line in [*lines[:LINES], *more]:
+            self.fact(f"│ {line}", "dim")
+
+    def bar(self, label: str, tokens: int) -> None:
+        """How full the window was, with the mark above which something leaves."""
+        full, high = round(BAR * min(tokens / WINDOW, 1)), round(BAR * Budget(WINDOW).high)
+        cells = "".join("█" if at < full else "┊" if at == high else "░" for at in range(BAR))
+        shown = Text.assemble(f"     {label[:30]:<31}", (cells, "red" if full >= high else "green"), f" {tokens:>6,}")
+        self._console.print(shown, no_wrap=True)
+
+    def check(self, claim: str, holds: bool) -> None:
+        """A claim and whether it is true."""
+        self.failures += not holds
+        self.line(f"  {'✓' if holds else '✗'}  {claim}", "green" if holds else "bold red", 0.12)
+
+    def fact(self, text: str, style: str = "yellow") -> None:
+        self.line(f"     {text}", style)
+
+    def line(self, text: str, style: str = "", pause: float = 0.05) -> None:
+        self._console.print(Text(text, style=style), no_wrap=True, overflow="ellipsis")
+        if self._paced:
+            time.sleep(pause)
 
 
 class Story:
@@ -57,22 +122,18 @@ class Story:
         self.office = world.Office(book)
         self.flights = world.search_flights("ZRH", "OPO", dt.date.fromisoformat(script.DAY))
         self.witness: dict[int, str] = {}  # by seq
-        self.pace = PACE if stage.paced else 0.0
-        self.unwatch: Callable[[], None] = lambda: None
+        self.requests = self.largest = self.folded = self.evicted = 0  # during the tour
 
     def play(self) -> int:
         """Tell the whole story in a new store; returns how many claims were false."""
         with Store(self.folder, create=True) as store:
             self.import_the_past(store)
+            options = SessionOptions(reach="all")  # the imported conversations are sessions of their own
             with Session.open(
-                store,
-                session_id=SESSION,
-                options=SessionOptions(reach="all"),  # the imported conversations are sessions of their own
-                tools=self.office.tools(),
-                confirm=self.confirm,
+                store, session_id=SESSION, options=options, tools=self.office.tools(), confirm=self.confirm
             ) as session:
                 lines = [*script.flight_and_road(), *script.tour(), *script.second_choice()]
-                agent = Agent(session, script.model(lines, pace=self.pace), on_text=self.stage.speak)
+                agent = Agent(session, script.model(lines))
                 self.three_cells(agent)
                 self.the_tour(agent)
                 asked_at = self.what_was_evicted(agent)
@@ -83,16 +144,50 @@ class Story:
             self.the_sums(store)
         return self.stage.failures
 
-    def watch(self, session: Session, show: Callable[[Event], None]) -> None:
-        """Show what a session records from now on, and witness it."""
+    def ask(self, agent: Agent, message: str | None, show: Callable[[Store, Event], None]) -> str:
+        """Let the agent answer, while everything that it records is witnessed and shown."""
+        store = agent.session.store
 
         def on_event(event: Event) -> None:
-            text = session.store.log.text(event)
-            self.witness[event.seq] = hashlib.sha256(text.encode()).hexdigest()
-            show(event)
+            self.witness[event.seq] = hashlib.sha256(store.log.text(event).encode()).hexdigest()
+            show(store, event)
 
-        self.unwatch()
-        self.unwatch = session.subscribe(on_event)
+        if message is not None:
+            self.stage.says("user", message)
+        unwatch = agent.session.subscribe(on_event)
+        answer = agent.run(message).answer
+        unwatch()
+        self.stage.says("agent", answer)
+        return answer
+
+    def show_cell(self, store: Store, event: Event) -> None:
+        """A cell, what its calls brought, and what it printed."""
+        if event.kind == Kind.CELL:
+            self.stage.cell(event)
+        elif event.kind == Kind.OBSERVATION:
+            for call in store.log.span(event.reply_to or event.seq, event.seq):
+                if call.kind == Kind.TOOL_RESULT and call.name.startswith(("search", "find")):
+                    size = len(store.log.text(call).encode())
+                    self.stage.fact(f"→ {call.name}: {size:,} bytes, kept whole at seq {call.seq}")
+            self.stage.printed(event.content)
+        elif event.kind == Kind.EVICTION:
+            self.stage.fact(f"↓ {event.content}")
+
+    def show_step(self, _: Store, event: Event) -> None:
+        """A step as one line: what it did, and how full the window was when the model was asked."""
+        if event.kind == Kind.EVICTION:
+            plan = EvictionPlan.from_metadata(event.metadata)
+            self.folded += len(plan.folded)
+            self.evicted += len(plan.evicted)
+            lists = ((plan.folded, "folded"), (plan.evicted, "evicted"))
+            parts = ", ".join(f"{len(seqs)} {how}" for seqs, how in lists if seqs)
+            self.stage.fact(f"↓ {parts:<28} {plan.before:,} → {plan.after:,} tokens, by estimate")
+        elif event.kind == Kind.CONVERSATION and event.role == "assistant":
+            tokens = int(event.metadata["usage"]["input_tokens"])
+            self.requests += 1
+            self.largest = max(self.largest, tokens)
+            if (headline := parse_field(event.headline)) is not None:
+                self.stage.bar(headline.task, tokens)
 
     def confirm(self, use: ToolUse) -> bool:
         """Tools with effects ask first. The demonstration says yes, visibly."""
@@ -101,78 +196,57 @@ class Story:
 
     def import_the_past(self, store: Store) -> None:
         self.stage.act("1  A history", "Months ago a traveller talked about a trip. Three conversations, imported:")
-        file = Path(str(resources.files("scroll_context") / "bundled" / "trip.jsonl"))
-        imported = import_file(store, file)
+        imported = import_file(store, Path(str(resources.files("scroll_context") / "bundled" / "trip.jsonl")))
         for past in store.log.sessions():
-            self.stage.fact(
-                f"{past.session_id:<16} seq {past.first_seq:>2}-{past.last_seq:<2}  {past.first_at[:10]}", ""
-            )
-        self.stage.check(
-            f"{imported.messages} messages, each with an address", store.log.last_seq() == imported.messages
-        )
+            span = f"{past.first_seq:>2}-{past.last_seq:<2}"
+            self.stage.fact(f"{past.session_id:<16} seq {span}  {past.first_at[:10]}", "")
+        addressed = store.log.last_seq() == imported.messages
+        self.stage.check(f"{imported.messages} messages, each with an address", addressed)
 
     def three_cells(self, agent: Agent) -> None:
         """The figure of the paper: bind much, print little, recall exactly, compute over both."""
-        stage, store = self.stage, agent.session.store
+        stage, log = self.stage, agent.session.store.log
         stage.act("2  Bind, recall, compute", "The model writes cells. Only what they print enters its view.")
-        self.watch(agent.session, ShowCells(stage, store))
-        stage.user(script.FIRST)
-        run = agent.run(script.FIRST)
-        stage.end_line()
-        results = [event for event in agent.session.events() if event.kind == Kind.TOOL_RESULT]
-        printed = [event for event in agent.session.events() if event.kind == Kind.OBSERVATION]
-        bulk = sum(len(store.log.text(event).encode()) for event in results)
-        shown = sum(len(event.content.encode()) for event in printed)
+        answer = self.ask(agent, script.FIRST, self.show_cell)
+        events = list(agent.session.events())
+        bulk = sum(len(log.text(event).encode()) for event in events if event.kind == Kind.TOOL_RESULT)
+        shown = sum(len(event.content.encode()) for event in events if event.kind == Kind.OBSERVATION)
         fares = [one for one in self.flights if one["cabin"] == "economy"]
-        cheapest = min(fares, key=lambda one: int(one["price_chf"]))
+        cheapest = min(fares, key=lambda one: int(one["price_chf"]))["flight"]
         stage.check(f"{bulk:,} bytes of results are in variables; {shown:,} bytes were shown", shown * 20 < bulk)
-        stage.check("cheapest economy fare, by what was said at seq 5", cheapest["flight"] in run.answer)
+        stage.check("cheapest economy fare, by what was said at seq 5", cheapest in answer)
         booked = [one["item"] for one in self.office.entries]
-        stage.check("the flight is booked once", booked == [f"flight {cheapest['flight']}"])
+        stage.check("the flight is booked once", booked == [f"flight {cheapest}"])
 
     def the_tour(self, agent: Agent) -> None:
         """More steps than fit, so that results fold, steps leave, and the index rolls up."""
-        stage = self.stage
-        stage.act(
-            f"3  A long tour in a window of {WINDOW:,} tokens",
-            "Above the mark ┊, old results fold to stubs and old steps move to an index.",
-        )
-        steps = ShowSteps(stage, WINDOW)
-        self.watch(agent.session, steps)
-        stage.user(script.SECOND)
-        agent.run(script.SECOND)
-        stage.end_line()
-        view = explain(agent.session.store, agent.session.store.log.last_seq())
-        index = view.messages[1].text.splitlines()
-        stage.tell("What the model now sees of its earlier work, oldest and coarsest first:")
+        stage, store = self.stage, agent.session.store
+        title = f"3  A long tour in a window of {WINDOW:,} tokens"
+        stage.act(title, "Above the mark ┊, old results fold to stubs and old steps move to an index.")
+        self.ask(agent, script.SECOND, self.show_step)
+        index = explain(store, store.log.last_seq()).messages[1].text.splitlines()
+        stage.line("What the model now sees of its earlier work, oldest and coarsest first:", "cyan")
         for line in [line for line in index if line.startswith("- seq")][:5]:
             stage.fact(line, "dim")
-        claim = f"the view stayed within {WINDOW:,} tokens at each of {steps.requests} requests"
-        stage.check(claim, steps.largest <= WINDOW)
-        claim = f"{steps.folded} results folded, {steps.evicted} steps evicted"
-        stage.check(claim, steps.folded > 0 < steps.evicted)
-        stage.check(
-            "the index rolled up: one line stands for several steps",
-            any(re.match(r"- seq [^:]+\(\d+\):", line) for line in index),
-        )
+        claim = f"the view stayed within {WINDOW:,} tokens at each of {self.requests} requests"
+        stage.check(claim, self.largest <= WINDOW)
+        claim = f"{self.folded} results folded, {self.evicted} steps evicted"
+        stage.check(claim, self.folded > 0 < self.evicted)
+        rolled_up = any(re.match(r"- seq [^:]+\(\d+\):", line) for line in index)
+        stage.check("the index rolled up: one line stands for several steps", rolled_up)
 
     def what_was_evicted(self, agent: Agent) -> int:
         """A question whose answer is in no variable and no longer in view; returns the seq of its first request."""
         stage, store = self.stage, agent.session.store
-        stage.act(
-            "4  A question about what left", "The rows are in no variable any more. The index says where they stand."
-        )
-        self.watch(agent.session, ShowCells(stage, store))
-        stage.user(script.THIRD)
+        explained = "The rows are in no variable any more. The index says where they stand."
+        stage.act("4  A question about what left", explained)
         start = store.log.last_seq()
-        run = agent.run(script.THIRD)
-        stage.end_line()
+        answer = self.ask(agent, script.THIRD, self.show_cell)
         asked = next(event.seq for event in store.log.iterate(after=start) if event.kind == Kind.REQUEST)
-        quiet = [
-            room for room in world.find_rooms("Porto") if room["quiet"] and room["parking"] and room["rating"] >= 8.5
-        ]
+        rooms = world.find_rooms("Porto")
+        quiet = [room for room in rooms if room["quiet"] and room["parking"] and room["rating"] >= 8.5]
         second = sorted(quiet, key=lambda room: int(room["price_chf"]))[1]
-        stage.check("the answer is right", f"{second['name']}, {second['price_chf']} CHF" in run.answer)
+        stage.check("the answer is right", f"{second['name']}, {second['price_chf']} CHF" in answer)
         shown = canonical(explain(store, asked).messages).decode()
         stage.check("and it was nowhere in the view when the question came", second["name"] not in shown)
         return asked
@@ -181,7 +255,7 @@ class Story:
         """Another process goes on with the session, and is killed while a tool with effects runs."""
         stage = self.stage
         stage.act("5  kill -9", "Another process resumes the session and books the rooms.")
-        stage.user(script.FOURTH)
+        stage.says("user", script.FOURTH)
         command = [sys.executable, "-m", "scroll_context.demo.story", str(self.folder), str(self.book)]
         litter = {**os.environ, "TMPDIR": str(self.book.parent)}  # what a killed process leaves goes with the scratch
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=litter) as child:
@@ -196,12 +270,11 @@ class Story:
         with Store(self.folder) as store:
             for event in store.log.iterate(after=max(self.witness), session_id=SESSION):
                 if event.kind == Kind.CELL:
-                    stage.cell(event.seq, event.content)
+                    stage.cell(event)
                 elif event.kind == Kind.TOOL_RESULT:
                     stage.fact(f"→ book: {event.content}")
-        stage.fact(
-            f"process {child.pid}: SIGKILL while it waited for booking {SLOW_AT} of {len(world.towns())}", "bold red"
-        )
+        killed = f"SIGKILL while it waited for booking {SLOW_AT} of {len(world.towns())}"
+        stage.fact(f"process {child.pid}: {killed}", "bold red")
         stage.check("the process is dead, in the middle of a cell", heard == "silent" and status == -signal.SIGKILL)
 
     def on_after_the_kill(self, store: Store) -> None:
@@ -209,36 +282,29 @@ class Story:
         stage = self.stage
         with Session.resume(store, SESSION, tools=self.office.tools(), confirm=self.confirm) as session:
             told = next(event for event in reversed(store.log.tail(9, session_id=SESSION)) if event.kind == Kind.NOTICE)
-            stage.tell("Resumed from the log. What the model is told:")
+            stage.line("Resumed from the log. What the model is told:", "cyan")
             stage.printed(told.content)
-            self.watch(session, ShowCells(stage, store))
-            Agent(session, script.model(script.after_the_kill(), pace=self.pace), on_text=stage.speak).run()
-            stage.end_line()
-            kernel = session.environment.kernel
-            kept = kernel.execute("import json; print(json.dumps(flights))").printed
+            answer = self.ask(Agent(session, script.model(script.after_the_kill())), None, self.show_cell)
+            kept = session.environment.kernel.execute("import json; print(json.dumps(flights))").printed
             same = msgspec.json.decode(kept) == self.flights
             stage.check("`flights`, bound two processes ago, is there, row for row", same)
-            items = [one["item"] for one in self.office.entries]
-            rooms = len(world.towns())
-            once = len(items) == len(set(items)) == rooms + 1
+            items, rooms = [one["item"] for one in self.office.entries], len(world.towns())
+            once = len(items) == len(set(items)) == rooms + 1 and self.office.entries[-1]["reference"] in answer
             stage.check(f"{rooms} rooms and 1 flight booked, none of them twice", once)
             self.compare_departures(session)
 
     def compare_departures(self, session: Session) -> None:
         """Expand through `ms`, in the kernel, everything that ever left the view, and compare it with what it was."""
-        store = session.store
-        left = explain(store, store.log.last_seq()).departures
+        left = explain(session.store, session.store.log.last_seq()).departures
         seqs = sorted(seq for one in left for seq in range(one.seq, one.last + 1) if seq in self.witness)
         source = (
             f"import hashlib\nfor row in ms.expand({seqs}):\n"
             '    print(row["seq"], hashlib.sha256(row["content"].encode()).hexdigest())'
         )
-        lines = session.environment.kernel.execute(source).printed.decode().splitlines()
-        found = {int(seq): digest for seq, digest in (line.split() for line in lines)}
-        self.stage.check(
-            f"all {len(seqs)} events that left the view expand to the same bytes",
-            bool(seqs) and found == {seq: self.witness[seq] for seq in seqs},
-        )
+        printed = session.environment.kernel.execute(source).printed.decode()
+        found = {int(seq): digest for seq, digest in (line.split() for line in printed.splitlines())}
+        same = bool(seqs) and found == {seq: self.witness[seq] for seq in seqs}
+        self.stage.check(f"all {len(seqs)} events that left the view expand to the same bytes", same)
 
     def what_the_model_saw(self, store: Store, asked_at: int) -> None:
         """`scroll explain`, in short."""
@@ -246,9 +312,8 @@ class Story:
         stage.act("6  What did the model see, and why?", f"scroll explain {asked_at}   (the question about Porto)")
         found = explain(store, asked_at)
         system, index, *live = (estimate(canonical(message).decode()) for message in found.messages)
-        stage.fact(
-            f"{len(found.messages)} messages, {found.reported:,} tokens, {found.cached:,} of them from cache", ""
-        )
+        seen = f"{len(found.messages)} messages, {found.reported:,} tokens, {found.cached:,} of them from cache"
+        stage.fact(seen, "")
         stage.fact(f"by estimate: system prompt {system:,}, index {index:,}, conversation {sum(live):,}", "")
         for how in ("folded", "evicted"):
             left = [one for one in found.departures if one.how == how]
@@ -264,10 +329,13 @@ class Story:
         events = list(lineage(store, SESSION))
         spent = accounts(events)
         kept, bulk = without_eviction(events, store)
-        stage.row(f"tokens sent in {spent.requests} requests", f"{spent.input_tokens:,}", f"largest {spent.largest:,}")
-        stage.row("the same, had nothing been evicted", f"{sum(kept):,}", f"largest {max(kept):,}")
-        stage.row("and with tool results in the prompt", f"{sum(bulk):,}", f"largest {max(bulk):,}")
-        stage.row("of the input, repeated prefix", f"{spent.reuse:.0%}", f"in spite of {spent.evictions} evictions")
+        for name, value, remark in (
+            (f"tokens sent in {spent.requests} requests", f"{spent.input_tokens:,}", f"largest {spent.largest:,}"),
+            ("the same, had nothing been evicted", f"{sum(kept):,}", f"largest {max(kept):,}"),
+            ("and with tool results in the prompt", f"{sum(bulk):,}", f"largest {max(bulk):,}"),
+            ("of the input, repeated prefix", f"{spent.reuse:.0%}", f"in spite of {spent.evictions} evictions"),
+        ):
+            stage.fact(f"{name:<36}{value:>11}  {remark}", "")
         verdict = verify(store.log)
         stage.check(f"no request was over the window of {WINDOW:,} tokens", spent.largest <= WINDOW)
         stage.check(f"the hash chain over all {verdict.events:,} events holds", not verdict.bad)
