@@ -172,8 +172,19 @@ def _carry_out(changes: "list[Change]", done: str, *, yes: bool, dry_run: bool, 
 CLIENT_SESSION = "CLAUDE_CODE_SESSION_ID"
 """The variable in which Claude Code says which session starts the server."""
 
-MCP_TOKEN = "SCROLL_MCP_TOKEN"
-"""The variable with the token that HTTP clients must send."""
+MCP_TOKEN, SERVE_TOKEN = "SCROLL_MCP_TOKEN", "SCROLL_SERVE_TOKEN"
+"""The variables with the tokens of the servers; without them, a token is made up for each run."""
+
+
+def _needs(command: str, extra: str, error: ImportError) -> BadInput:
+    return BadInput(
+        f"{command} needs the {extra} extra, which is not installed ({error}). "
+        f"Install it with: pip install 'scroll-context[{extra}]'"
+    )
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
 
 
 @click.command(cls=Command)
@@ -214,10 +225,7 @@ def mcp(
 
         from scroll_context.doors.mcp_server import RecallServer, serve_http, serve_stdio
     except ImportError as error:
-        raise BadInput(
-            f"scroll mcp needs the mcp extra, which is not installed ({error}). "
-            "Install it with: pip install 'scroll-context[mcp]'"
-        ) from error
+        raise _needs("scroll mcp", "mcp", error) from error
     from scroll_context.project import project_task
     from scroll_context.store.erase import Retention
 
@@ -227,16 +235,12 @@ def mcp(
         if not http:
             anyio.run(serve_stdio, server)
             return
-        with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as listening:
+        with _listening(host, port) as listening:
             token = os.environ.get(MCP_TOKEN) or secrets.token_urlsafe(32)
             shown = "the one of SCROLL_MCP_TOKEN" if os.environ.get(MCP_TOKEN) else token
             where = f"[{host}]" if ":" in host else host
             note(f"serving http://{where}:{listening.getsockname()[1]}/mcp for task {server.task}, token: {shown}")
             anyio.run(serve_http, server, listening, token, (where, *names))
-
-
-SERVE_TOKEN = "SCROLL_SERVE_TOKEN"
-"""The variable with the token, for those who want the same address each time."""
 
 
 @click.command(cls=Command)
@@ -269,10 +273,7 @@ def serve(
         from scroll_context.web.app import Inspector
         from scroll_context.web.server import address, hosts_of, server
     except ImportError as error:
-        raise BadInput(
-            f"scroll serve needs the web extra, which is not installed ({error}). "
-            "Install it with: pip install 'scroll-context[web]'"
-        ) from error
+        raise _needs("scroll serve", "web", error) from error
     from scroll_context.events import Grant
     from scroll_context.store.store import Store
 
@@ -288,10 +289,7 @@ def serve(
                 file.write(piece.encode())
         note(f"written to {export}")
         return
-    with (
-        Store(store, read_only=True) as opened,
-        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as listening,
-    ):
+    with Store(store, read_only=True) as opened, _listening(host, port) as listening:
         token = os.environ.get(SERVE_TOKEN) or secrets.token_urlsafe(24)
         bound = listening.getsockname()[1]
         where = address(host, bound, token)

@@ -14,67 +14,46 @@ TERMINATED = 143
 
 GROUP = "scroll_context.commands"
 
-COMMANDS = {  # name: (module and object, the first line of its help)
-    "import": ("scroll_context.cli.importing:import_", "Add messages to a store; creates the store if there is none."),
-    "watch": (
-        "scroll_context.cli.importing:watch",
-        "Follow the histories of coding assistants as they grow.",
-    ),
-    "search": ("scroll_context.cli.reading:search", "Find events by their words, best first."),
-    "show": ("scroll_context.cli.reading:show", "Show the event at an address, or a range of them."),
-    "get": ("scroll_context.cli.reading:get", "Write the bytes of an event: its payload, or its text."),
-    "sessions": (
-        "scroll_context.cli.reading:sessions",
-        "List the sessions, oldest first.",
-    ),
-    "read": ("scroll_context.cli.history:read", "Read a session as a conversation."),
-    "stats": ("scroll_context.cli.reading:stats", "Show the store in numbers."),
-    "sql": ("scroll_context.cli.reading:sql", "Run a read-only SQL query on the history, as a model may."),
-    "verify": ("scroll_context.cli.upkeep:verify", "Check events, payloads and the search index against their hashes."),
-    "salvage": ("scroll_context.cli.upkeep:salvage", "Make a new log from whatever is legible in a damaged one."),
-    "reindex": ("scroll_context.cli.upkeep:reindex", "Build the search index anew from the log."),
-    "erase": ("scroll_context.cli.forgetting:erase", "Erase events: what they said leaves every file of the store."),
-    "retention": ("scroll_context.cli.forgetting:retention", "Erase what was recorded long ago."),
-    "scan": ("scroll_context.cli.forgetting:scan", "Find keys, tokens and private keys in what was recorded."),
-    "encrypt": (
-        "scroll_context.cli.forgetting:encrypt",
-        "Encrypt the payloads and saved variables of a store.",
-    ),
-    "key": ("scroll_context.cli.forgetting:key", "Show, rotate, destroy or replace the keys of an encrypted store."),
-    "upgrade": ("scroll_context.cli.upkeep:upgrade", "Bring the log file to the newest format."),
-    "backup": ("scroll_context.cli.upkeep:backup", "Copy the store to a new folder."),
-    "export": ("scroll_context.cli.upkeep:export", "Write everything as JSON Lines: events, hashes and payloads."),
-    "push": ("scroll_context.cli.shared:push", "Bring the store in a folder to a server."),
-    "pull": ("scroll_context.cli.shared:pull", "Copy a shared store to a new folder."),
-    "doctor": (
-        "scroll_context.cli.kernel:doctor",
-        "Show what the sandbox enforces, and which assistants are there.",
-    ),
-    "repl": ("scroll_context.cli.kernel:repl", "Write Python in the jailed kernel yourself."),
-    "chat": ("scroll_context.cli.agent:chat", "Talk to an agent whose memory is the store."),
-    "run": ("scroll_context.cli.agent:run", "Give an agent one task, in a new session."),
-    "resume": ("scroll_context.cli.agent:resume", "Go on with a session, whatever ended it."),
-    "fork": ("scroll_context.cli.agent:fork", "Make a new session that shares another's past up to a seq."),
-    "explain": ("scroll_context.cli.history:explain", "Show what a model saw at a request, and what had left."),
-    "trajectory": (
-        "scroll_context.cli.history:trajectory",
-        "Show the steps of a session: reasoning, action, observation.",
-    ),
-    "trust": ("scroll_context.cli.app:trust", "Let a configuration file choose models, tools and reach."),
-    "completion": ("scroll_context.cli.app:completion", "Print the completion script for a shell."),
-    "admin": ("scroll_context.cli.shared:admin", "Set up a store on Postgres that many hosts share."),
-    "mcp": ("scroll_context.cli.doors:mcp", "Serve the store to a coding assistant over MCP."),
-    "serve": (
-        "scroll_context.cli.doors:serve",
-        "See a store in the browser, and what the model saw.",
-    ),
-    "install": ("scroll_context.cli.doors:install", "Connect a coding assistant: its hooks and its MCP server."),
-    "uninstall": (
-        "scroll_context.cli.doors:uninstall",
-        "Take what `scroll install` wrote out of an assistant again.",
-    ),
-    "hook": ("scroll_context.cli.doors:hook", "Handle one event of a coding assistant, which calls this."),
-    "demo": ("scroll_context.cli.demo:demo", "See an agent work in a window far too small for it."),
+COMMANDS = {  # name: (module and object below scroll_context.cli, the first line of its help)
+    "import": ("importing:import_", "Add messages to a store; creates the store if there is none."),
+    "watch": ("importing:watch", "Follow the histories of coding assistants as they grow."),
+    "search": ("reading:search", "Find events by their words, best first."),
+    "show": ("reading:show", "Show the event at an address, or a range of them."),
+    "get": ("reading:get", "Write the bytes of an event: its payload, or its text."),
+    "sessions": ("reading:sessions", "List the sessions, oldest first."),
+    "read": ("history:read", "Read a session as a conversation."),
+    "stats": ("reading:stats", "Show the store in numbers."),
+    "sql": ("reading:sql", "Run a read-only SQL query on the history, as a model may."),
+    "verify": ("upkeep:verify", "Check events, payloads and the search index against their hashes."),
+    "salvage": ("upkeep:salvage", "Make a new log from whatever is legible in a damaged one."),
+    "reindex": ("upkeep:reindex", "Build the search index anew from the log."),
+    "erase": ("forgetting:erase", "Erase events: what they said leaves every file of the store."),
+    "retention": ("forgetting:retention", "Erase what was recorded long ago."),
+    "scan": ("forgetting:scan", "Find keys, tokens and private keys in what was recorded."),
+    "encrypt": ("forgetting:encrypt", "Encrypt the payloads and saved variables of a store."),
+    "key": ("forgetting:key", "Show, rotate, destroy or replace the keys of an encrypted store."),
+    "upgrade": ("upkeep:upgrade", "Bring the log file to the newest format."),
+    "backup": ("upkeep:backup", "Copy the store to a new folder."),
+    "export": ("upkeep:export", "Write everything as JSON Lines: events, hashes and payloads."),
+    "push": ("shared:push", "Bring the store in a folder to a server."),
+    "pull": ("shared:pull", "Copy a shared store to a new folder."),
+    "doctor": ("kernel:doctor", "Show what the sandbox enforces, and which assistants are there."),
+    "repl": ("kernel:repl", "Write Python in the jailed kernel yourself."),
+    "chat": ("agent:chat", "Talk to an agent whose memory is the store."),
+    "run": ("agent:run", "Give an agent one task, in a new session."),
+    "resume": ("agent:resume", "Go on with a session, whatever ended it."),
+    "fork": ("agent:fork", "Make a new session that shares another's past up to a seq."),
+    "explain": ("history:explain", "Show what a model saw at a request, and what had left."),
+    "trajectory": ("history:trajectory", "Show the steps of a session: reasoning, action, observation."),
+    "trust": ("app:trust", "Let a configuration file choose models, tools and reach."),
+    "completion": ("app:completion", "Print the completion script for a shell."),
+    "admin": ("shared:admin", "Set up a store on Postgres that many hosts share."),
+    "mcp": ("doors:mcp", "Serve the store to a coding assistant over MCP."),
+    "serve": ("doors:serve", "See a store in the browser, and what the model saw."),
+    "install": ("doors:install", "Connect a coding assistant: its hooks and its MCP server."),
+    "uninstall": ("doors:uninstall", "Take what `scroll install` wrote out of an assistant again."),
+    "hook": ("doors:hook", "Handle one event of a coding assistant, which calls this."),
+    "demo": ("demo:demo", "See an agent work in a window far too small for it."),
 }
 
 OVERVIEW = """\
@@ -112,7 +91,7 @@ def commands() -> dict[str, tuple[str, str]]:
 
     `importlib.metadata` would find them too, but takes as long to import as `scroll --help` may take in all.
     """
-    found = dict(COMMANDS)
+    found = {name: (f"scroll_context.cli.{where}", line) for name, (where, line) in COMMANDS.items()}
     for folder in dict.fromkeys(sys.path):
         try:
             packages = sorted(name for name in os.listdir(folder or ".") if name.endswith(".dist-info"))

@@ -1,72 +1,66 @@
-"""Put a value into a JSON file of somebody else, or take it out again, and touch no other byte of it.
+"""Put a value into a JSON file of another program, or take it out again, and touch no other byte of it.
 
 Assistants keep their settings in JSON that people also edit by hand, with an indentation, an order and sometimes
-comments of their own. Parsing and writing such a file anew would change all of it. Here the text is scanned for where
+comments of their own. Parsing and writing such a file anew would change all of it. Here the text is searched for where
 its values stand, and one insertion or one cut is made. What is inserted and then removed leaves the text as it was.
 
-A path is a sequence of names. Comments (// and /* */) and commas before a closing bracket are read over.
+A path is a sequence of names. Comments (// and /* */) and commas before a closing bracket are read over: the search
+goes through a copy of the text in which they are blank, so that every value stands at the same place in both.
 """
 
 import json
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
-
-import msgspec
+from typing import Any, NamedTuple
 
 from scroll_context.errors import BadInput
 
-_SPACE = re.compile(r"(?:\s|//[^\n]*|/\*[\s\S]*?\*/)*")
-_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
-_SCALAR = re.compile(r"[^\s,:\[\]{}\"/]+")
+_STRING = r'"(?:[^"\\\n]|\\.)*"'
+_COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*[\s\S]*?\*/")
+_LAST_COMMA = re.compile(rf"{_STRING}|,(?=\s*[}}\]])")
+_SPACE = re.compile(r"\s*")
+
+_decode = json.JSONDecoder().raw_decode
 
 
-class _Item(msgspec.Struct):
-    """A member of an object or an element of a list, and where it begins: a member begins with its name."""
+class _Item(NamedTuple):
+    """A member of an object or an element of a list: where it begins, where its value does, and where both end."""
 
-    start: int
     name: str
-    node: "_Node"
-
-
-class _Node(msgspec.Struct):
-    """A value in the text: where it begins and ends, and what it holds."""
-
     start: int
+    value: int
     end: int
-    items: list[_Item] | None = None  # None: a scalar
-
-    def member(self, name: str) -> _Item | None:
-        return next((item for item in self.items or () if item.name == name), None)
 
 
 def value_at(text: str, path: Sequence[str]) -> Any:
     """The value at a path; None when there is none."""
-    item = _find(text, path)
-    return None if item is None else _value(text, item.node)
+    plain = _plain(text)
+    at = _find(plain, path)
+    return None if at is None else _decode(plain, at)[0]
 
 
 def put(text: str, path: Sequence[str], value: Any) -> str:
     """The text with a member at a path, which must not be there yet. Objects on the way are made."""
-    node = _parse(text)
-    for depth, name in enumerate(path):
-        item = node.member(name)
-        if item is None:
-            for outer in reversed(path[depth + 1 :]):
-                value = {outer: value}
-            return _insert(text, node, name, value)
-        node = item.node
-        _require(text, node, "{", path[: depth + 1])
+    plain = _plain(text)
+    for depth in range(len(path)):
+        outer = _find(plain, path[:depth])
+        assert outer is not None
+        _require(plain, outer, "{", path[:depth])
+        if _find(plain, path[: depth + 1]) is None:
+            for name in reversed(path[depth + 1 :]):
+                value = {name: value}
+            return _insert(text, outer, path[depth], value)
     raise BadInput(f"{'.'.join(path)} is there already")
 
 
 def append(text: str, path: Sequence[str], value: Any) -> str:
     """The text with one more element at the end of the list at a path; the list is made if there is none."""
-    item = _find(text, path)
-    if item is None:
+    plain = _plain(text)
+    at = _find(plain, path)
+    if at is None:
         return put(text, path, [value])
-    _require(text, item.node, "[", path)
-    return _insert(text, item.node, "", value)
+    _require(plain, at, "[", path)
+    return _insert(text, at, "", value)
 
 
 def remove(text: str, path: Sequence[str], is_ours: Callable[[Any], bool], before: str = "") -> str:
@@ -74,25 +68,25 @@ def remove(text: str, path: Sequence[str], is_ours: Callable[[Any], bool], befor
 
     An object or list that becomes empty by that goes too, unless it is in `before`, the text as it once was.
     """
-    item = _find(text, path)
-    if item is None:
+    plain = _plain(text)
+    at = _find(plain, path)
+    if at is None:
         return text
-    if text[item.node.start] == "[":
-        for at in reversed(range(len(item.node.items or ()))):
-            if item.node.items and is_ours(_value(text, item.node.items[at].node)):
-                text = _cut(text, item.node, at)
-                item = _find(text, path)
-                assert item is not None
-    elif is_ours(_value(text, item.node)):
+    value = _decode(plain, at)[0]
+    if isinstance(value, list):
+        for number in reversed(range(len(value))):
+            if is_ours(value[number]):
+                text = _cut(text, at, number)
+    elif is_ours(value):
         text, path = _without(text, path), path[:-1]
-    while path and (item := _find(text, path)) is not None and item.node.items == [] and not _is_in(before, path):
+    while path and value_at(text, path) in ({}, []) and not _is_in(before, path):
         text, path = _without(text, path), path[:-1]
     return text
 
 
 def _is_in(text: str, path: Sequence[str]) -> bool:
     try:
-        return bool(text.strip()) and _find(text, path) is not None
+        return bool(text.strip()) and _find(_plain(text), path) is not None
     except BadInput:
         return False
 
@@ -100,128 +94,104 @@ def _is_in(text: str, path: Sequence[str]) -> bool:
 # changing -----------------------------------------------------------------------------------------------
 
 
-def _insert(text: str, node: _Node, name: str, value: Any) -> str:
-    """One more item behind the last one of a container, laid out as the others are."""
-    items = node.items or []
-    line = text.rfind("\n", 0, items[-1].start if items else node.start) + 1
+def _insert(text: str, container: int, name: str, value: Any) -> str:
+    """One more item behind the last one of the container at a place, laid out as the others are."""
+    plain = _plain(text)
+    items, end = _items(plain, container), _decode(plain, container)[1]
+    line = text.rfind("\n", 0, items[-1].start if items else container) + 1
     indent = re.match(r"[ \t]*", text[line:])
+    unit = re.search(r"^([ \t]+)\S", text, re.MULTILINE)  # one level of indentation
     assert indent is not None
-    unit = _unit(text)
+    step = unit[1] if unit else "  "
     if items:
         is_own_line = line + len(indent[0]) == items[-1].start
         margin = indent[0] if is_own_line else ""
-        at, before, after = items[-1].node.end, f",\n{margin}" if is_own_line else ", ", ""
+        at, before, after = items[-1].end, f",\n{margin}" if is_own_line else ", ", ""
     else:
         is_own_line = True
-        margin = indent[0] + unit
-        at, before, after = node.start + 1, f"\n{margin}", f"\n{indent[0]}"
-        text = text[:at] + text[node.end - 1 :] if not text[at : node.end - 1].strip() else text
-    written = json.dumps(value, ensure_ascii=False, indent=unit if is_own_line else None)
-    label = f"{json.dumps(name, ensure_ascii=False)}: " if text[node.start] == "{" else ""
+        margin = indent[0] + step
+        at, before, after = container + 1, f"\n{margin}", f"\n{indent[0]}"
+        text = text[:at] + text[end - 1 :] if not text[at : end - 1].strip() else text
+    written = json.dumps(value, ensure_ascii=False, indent=step if is_own_line else None)
+    label = f"{json.dumps(name, ensure_ascii=False)}: " if text[container] == "{" else ""
     return text[:at] + before + label + written.replace("\n", f"\n{margin}") + after + text[at:]
 
 
-def _unit(text: str) -> str:
-    """What one level of indentation is in a text."""
-    found = re.search(r"^([ \t]+)\S", text, re.MULTILINE)
-    return found[1] if found else "  "
-
-
 def _without(text: str, path: Sequence[str]) -> str:
-    node = _parse(text)
-    for name in path[:-1]:
-        item = node.member(name)
-        assert item is not None
-        node = item.node
-    names = [item.name for item in node.items or ()]
-    return _cut(text, node, names.index(path[-1]))
+    plain = _plain(text)
+    outer = _find(plain, path[:-1])
+    assert outer is not None
+    return _cut(text, outer, [item.name for item in _items(plain, outer)].index(path[-1]))
 
 
-def _cut(text: str, node: _Node, at: int) -> str:
-    """The text without one item of a container, and without the comma that belonged to it."""
-    items = node.items or []
-    start, end = items[at].start, items[at].node.end
-    if at:
-        start = items[at - 1].node.end
+def _cut(text: str, container: int, number: int) -> str:
+    """The text without one item of the container at a place, and without the comma that belonged to it."""
+    plain = _plain(text)
+    items, closing = _items(plain, container), _decode(plain, container)[1] - 1
+    start, end = items[number].start, items[number].end
+    if number:
+        start = items[number - 1].end
     elif len(items) > 1:
         end = items[1].start
-    elif not (text[node.start + 1 : start] + text[end : node.end - 1]).strip(" \t\r\n,"):
-        start, end = node.start + 1, node.end - 1
+    elif not (text[container + 1 : start] + text[end:closing]).strip(" \t\r\n,"):
+        start, end = container + 1, closing
     return text[:start] + text[end:]
 
 
 # reading ------------------------------------------------------------------------------------------------
 
 
-def _find(text: str, path: Sequence[str]) -> _Item | None:
-    item = _Item(0, "", _parse(text))
+def _plain(text: str) -> str:
+    """The text as JSON of the same length, without comments and last commas. It must be one object."""
+
+    def blank(match: re.Match[str]) -> str:
+        return match[0] if match[0].startswith('"') else re.sub(r"[^\n]", " ", match[0])
+
+    plain = _LAST_COMMA.sub(blank, _COMMENT.sub(blank, text))
+    try:
+        if not isinstance(json.loads(plain), dict):
+            raise BadInput("it is not one JSON object")
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"it is not JSON ({error})") from error
+    return plain
+
+
+def _find(plain: str, path: Sequence[str]) -> int | None:
+    """Where the value at a path begins."""
+    at = _skip(plain, 0)
     for name in path:
-        found = item.node.member(name)
+        items = _items(plain, at) if plain[at] == "{" else []
+        found = next((item for item in items if item.name == name), None)
         if found is None:
             return None
-        item = found
-    return item
+        at = found.value
+    return at
 
 
-def _value(text: str, node: _Node) -> Any:
-    if node.items is None:
-        return json.loads(text[node.start : node.end])
-    if text[node.start] == "{":
-        return {item.name: _value(text, item.node) for item in node.items}
-    return [_value(text, item.node) for item in node.items]
+def _items(plain: str, container: int) -> list[_Item]:
+    """What the object or list at a place holds."""
+    items: list[_Item] = []
+    at = _skip(plain, container + 1)
+    while plain[at] not in "}]":
+        start, name = at, ""
+        if plain[container] == "{":
+            name, at = _decode(plain, at)
+            at = _skip(plain, _skip(plain, at) + 1)  # behind the colon
+        end = _decode(plain, at)[1]
+        items.append(_Item(name, start, at, end))
+        at = _skip(plain, end)
+        if plain[at] == ",":
+            at = _skip(plain, at + 1)
+    return items
 
 
-def _require(text: str, node: _Node, opening: str, path: Sequence[str]) -> None:
-    if text[node.start] != opening:
+def _require(plain: str, at: int, opening: str, path: Sequence[str]) -> None:
+    if plain[at] != opening:
         wanted = "an object" if opening == "{" else "a list"
         raise BadInput(f"{'.'.join(path)} is not {wanted}, as the assistant expects it")
 
 
-def _parse(text: str) -> _Node:
-    """The values of a text, which must be one object."""
-    try:
-        node = _read(text, _skip(text, 0))
-        if _skip(text, node.end) != len(text) or text[node.start] != "{":
-            raise BadInput("it is not one JSON object")
-    except (IndexError, RecursionError, ValueError) as error:
-        raise BadInput(f"it is not JSON ({error})") from error
-    return node
-
-
-def _read(text: str, at: int) -> _Node:
-    if text[at] not in "{[":
-        found = (_STRING if text[at] == '"' else _SCALAR).match(text, at)
-        if found is None:
-            raise ValueError(f"no value at character {at}")
-        json.loads(found[0])
-        return _Node(at, found.end())
-    node = _Node(at, at, [])
-    assert node.items is not None
-    closing = "}" if text[at] == "{" else "]"
-    at = _skip(text, at + 1)
-    while text[at] != closing:
-        start, name = at, ""
-        if closing == "}":
-            found = _STRING.match(text, at)
-            if found is None:
-                raise ValueError(f"no name at character {at}")
-            name = json.loads(found[0])
-            at = _skip(text, found.end())
-            if text[at] != ":":
-                raise ValueError(f"no colon at character {at}")
-            at = _skip(text, at + 1)
-        value = _read(text, at)
-        node.items.append(_Item(start, name, value))
-        at = _skip(text, value.end)
-        if text[at] == ",":
-            at = _skip(text, at + 1)
-        elif text[at] != closing:
-            raise ValueError(f"no comma at character {at}")
-    node.end = at + 1
-    return node
-
-
-def _skip(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
+def _skip(plain: str, at: int) -> int:
+    found = _SPACE.match(plain, at)
     assert found is not None
     return found.end()

@@ -30,7 +30,7 @@ from scroll_context.importers.messages import (
     pieces,
 )
 from scroll_context.importers.shapes import as_message
-from scroll_context.importers.text_files import Position, decode, text_lines, whole_lines, whole_text
+from scroll_context.importers.text_files import Position, decode, json_lines, text_lines, whole_text
 from scroll_context.project import CLOSING, OPENING, task_of
 
 _LINE_SUFFIXES = (".jsonl", ".ndjson")
@@ -135,7 +135,7 @@ def _by_value(values: Iterator[Found | Fault], read: Callable[[Found], Iterator[
 
 
 def _chatgpt(path: Path, labels: Labels) -> Iterator[Found | Fault]:
-    return _by_value(text_files.conversations(path, labels), chats.chatgpt)
+    return _by_value(text_files.values(path, labels, "conversation"), chats.chatgpt)
 
 
 def _history(layout: Format, path: Path, labels: Labels, position: Position | None) -> Iterator[Found | Fault]:
@@ -144,7 +144,7 @@ def _history(layout: Format, path: Path, labels: Labels, position: Position | No
     if layout in databases.READERS:
         return databases.read(layout, path, labels, state)
     is_document = layout is Format.GEMINI and is_one_value(path)
-    values = text_files.whole_value(path, labels) if is_document else whole_lines(path, labels, position)
+    values = text_files.whole_value(path, labels) if is_document else json_lines(path, labels, position)
     return _by_value(values, lambda found: transcripts.READERS[layout](found, state, path))
 
 
@@ -163,7 +163,7 @@ def _cursor_agent(path: Path, labels: Labels) -> Iterator[Found | Fault]:
     project = Path("/" + folder.replace("-", "/"))  # Cursor writes a hyphen for each separator, and for each hyphen
     task = labels.task_id or (task_of(str(project)) if folder and project.is_dir() else folder)
     labels = replace(labels, agent_id=labels.agent_id or "cursor", task_id=task)
-    for found in whole_lines(path, labels):
+    for found in json_lines(path, labels):
         if isinstance(found, Fault) or not (isinstance(found.value, dict) and "role" not in found.value):
             yield found
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from scroll_context.errors import BadInput
 from scroll_context.importers import fields
@@ -136,10 +137,12 @@ def _undecodable(error: UnicodeDecodeError, encoding: str) -> str:
     )
 
 
-def whole_lines(path: Path, labels: Labels, position: Position | None = None) -> Iterator[Found | Fault]:
-    """The values of a JSONL file that may be growing: a last line that is not whole yet waits for the next import.
+def json_lines(
+    path: Path, labels: Labels, position: Position | None = None, *, may_grow: bool = True
+) -> Iterator[Found | Fault]:
+    """The values of a JSONL file. If it may be growing, a last line that is cut off waits for the next import.
 
-    Read on from a position, a last line without a line break waits too.
+    Read on from a position, a last line without a line break waits in any case.
     """
     start = position or Position()
     for line in text_lines(path, start.offset, start.lines):
@@ -147,17 +150,15 @@ def whole_lines(path: Path, labels: Labels, position: Position | None = None) ->
             if not line.is_whole:
                 return
             position.offset, position.lines = line.offset, line.line
-        if isinstance(line, Fault):
-            if line.is_whole:
-                yield line
-            continue
         try:
-            value = json.loads(line.text)
+            if not isinstance(line, Fault):
+                yield Found(line.line, json.loads(line.text), labels, offset=line.offset)
+                continue
+            fault = line
         except (ValueError, RecursionError) as error:
-            if line.is_whole:
-                yield Fault(line.line, not_json(error), line.offset)
-        else:
-            yield Found(line.line, value, labels, offset=line.offset)
+            fault = Fault(line.line, not_json(error), line.offset)
+        if line.is_whole or not may_grow:
+            yield fault
 
 
 def not_json(error: Exception) -> str:
@@ -181,7 +182,9 @@ class Document:
 
     def read(self) -> Placed | list[Placed]:
         """The outermost list, as placed elements, or the outermost value, its `messages` as placed elements."""
-        found: Placed | list[Placed]
+        found: Placed | list[Placed] = []
+        if not self._content.strip():
+            return found
         if self._takes("["):
             found = list(self._items("]", self._placed))
         elif self._takes("{"):
@@ -244,102 +247,75 @@ class Document:
 _NAMES_OF_A_SESSION = ("session_id", "conversation_id", "id")
 
 
-def conversations(path: Path, labels: Labels) -> Iterator[Found | Fault]:
-    """The values of a JSON list, or the one value, each with its line."""
-    top = _parsed(path)
+def values(path: Path, labels: Labels, what: str) -> Iterator[Found | Fault]:
+    """The values of a JSON list, each with its line and as the `what` of its number; or the one value."""
+    top = _parsed(path, lambda content: Document(content).read())
     if isinstance(top, Fault):
         yield top
     elif isinstance(top, tuple):
         yield Found(*top, labels)
     else:
         for number, (line, value) in enumerate(top, 1):
-            yield Found(line, value, labels, f"conversation {number}")
+            yield Found(line, value, labels, f"{what} {number}")
 
 
 def whole_value(path: Path, labels: Labels) -> Iterator[Found | Fault]:
     """The one value of a JSON document."""
+    value = _parsed(path, json.loads)
+    yield value if isinstance(value, Fault) else Found(1, value, labels)
+
+
+def _parsed(path: Path, parse: Callable[[str], T]) -> T | Fault:
     content = whole_text(path)
     if isinstance(content, Fault):
-        yield content
-        return
+        return content
     try:
-        yield Found(1, json.loads(content), labels)
+        return parse(content)
     except (ValueError, RecursionError) as error:
-        yield Fault(getattr(error, "lineno", 1), not_json(error))
+        return Fault(getattr(error, "lineno", 1), not_json(error))
 
 
 def messages_in_lines(path: Path, labels: Labels) -> Iterator[Found | Fault]:
     """JSONL: each line is a message or a conversation."""
     named: Counter[str] = Counter()
-    for line in text_lines(path):
-        if isinstance(line, Fault):
-            yield line
-            continue
-        try:
-            value = json.loads(line.text)
-        except (ValueError, RecursionError) as error:
-            yield Fault(line.line, not_json(error), line.offset)
-            continue
-        if (conversation := messages_in(value)) is None:
-            yield Found(line.line, value, labels, offset=line.offset)
-        else:
-            about, inner = conversation
-            messages = [(line.line, message) for message in inner]
-            yield from _conversation(about, messages, line.line, labels, named, line.offset)
+    for found in json_lines(path, labels, may_grow=False):
+        yield from [found] if isinstance(found, Fault) else _messages(found, named)
 
 
 def messages_in_document(path: Path, labels: Labels) -> Iterator[Found | Fault]:
     """One JSON value: a message, a conversation, or a list of either."""
-    top = _parsed(path)
-    if isinstance(top, Fault):
-        yield top
-        return
     named: Counter[str] = Counter()
-    if isinstance(top, tuple):
-        line, value = top
-        if isinstance(value, dict) and isinstance(placed := value.get("messages"), list):
-            if "role" not in value:
-                about = {field: one for field, one in value.items() if field != "messages"}
-                yield from _conversation(about, placed, line, labels, None)
-                return
-            value["messages"] = [inner for _, inner in placed]  # a message with a field of that name
-        if (conversation := messages_in(value)) is None:
-            yield Found(line, value, labels)
-        else:
-            about, inner = conversation
-            yield from _conversation(about, [(line, message) for message in inner], line, labels, None)
-        return
-    for number, (line, value) in enumerate(top, 1):
-        if (conversation := messages_in(value)) is None:
-            yield Found(line, value, labels, f"message {number}")
-        else:
-            about, inner = conversation
-            yield from _conversation(about, [(line, message) for message in inner], line, labels, named)
+    for found in values(path, labels, "message"):
+        if isinstance(found, Fault):
+            yield found
+            continue
+        is_only = not found.where
+        placed = found.value.get("messages") if is_only and isinstance(found.value, dict) else None
+        if isinstance(placed, list) and "role" not in found.value:
+            about = {field: value for field, value in found.value.items() if field != "messages"}
+            yield from _conversation(found, about, placed, None)
+            continue
+        if isinstance(placed, list):  # a message with a field of that name
+            found = replace(found, value={**found.value, "messages": [message for _, message in placed]})
+        yield from _messages(found, None if is_only else named)
 
 
-def _parsed(path: Path) -> Placed | list[Placed] | Fault:
-    content = whole_text(path)
-    if isinstance(content, Fault):
-        return content
-    if not content.strip():
-        return []
-    try:
-        return Document(content).read()
-    except (ValueError, RecursionError) as error:
-        return Fault(getattr(error, "lineno", 1), not_json(error))
+def _messages(found: Found, named: Counter[str] | None) -> Iterator[Found | Fault]:
+    """The message that a value is, or those of the conversation that it is."""
+    if (conversation := messages_in(found.value)) is None:
+        yield found
+    else:
+        about, messages = conversation
+        yield from _conversation(found, about, [(found.line, message) for message in messages], named)
 
 
 def _conversation(
-    about: dict[str, Any],
-    messages: list[Placed],
-    line: int,
-    labels: Labels,
-    named: Counter[str] | None,
-    offset: int = 0,
+    found: Found, about: dict[str, Any], messages: list[Placed], named: Counter[str] | None
 ) -> Iterator[Found | Fault]:
     """The messages of one conversation. Without `named`, the file is this conversation and may lend it its name."""
+    labels = found.labels
     if (system := about.pop("system", None)) is not None:
-        messages = [(line, {"role": "system", "content": system}), *messages]
+        messages = [(found.line, {"role": "system", "content": system}), *messages]
     try:
         own = next((name for field in _NAMES_OF_A_SESSION if (name := fields.text(about, field))), "")
         labels = Labels(
@@ -350,10 +326,10 @@ def _conversation(
             created_at=fields.time(about) or labels.created_at,
         )
     except (BadInput, RecursionError) as error:
-        yield Fault(line, str(error), offset)
+        yield replace(found, where="").fault(error)
         return
-    for number, (place, message) in enumerate(messages, 1):
-        yield Found(place, message, labels, f"message {number}", about if number == 1 else {}, offset)
+    for number, (line, message) in enumerate(messages, 1):
+        yield Found(line, message, labels, f"message {number}", about if number == 1 else {}, found.offset)
 
 
 def _name(messages: list[Placed], stem: str, named: Counter[str]) -> str:
