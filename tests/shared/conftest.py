@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from servers import CannotStart, ObjectServer, Postgres, certificates, programs, server_folder
+from stores import FSYNC
 
 
 @pytest.fixture(scope="session")
@@ -19,8 +20,21 @@ def servers() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def postgres(servers: Path) -> Postgres:
-    """The session's server. A test that kills it, or changes its settings, takes `own_postgres` instead."""
-    return _started(servers / "postgres")
+    """The session's server. A test that kills it, or changes its settings, takes one of the others instead."""
+    return _started(servers / "postgres", **FSYNC)
+
+
+@pytest.fixture(scope="session")
+def killable(servers: Path) -> Postgres:
+    """A server that tests kill. Nothing but a flush that somebody asks for writes its log ahead."""
+    settings = {"wal_writer_delay": "10000", "wal_writer_flush_after": "1GB", "checkpoint_timeout": "3600", **FSYNC}
+    return _started(servers / "killable", **settings)
+
+
+@pytest.fixture
+def killed_postgres(killable: Postgres) -> Postgres:
+    """The session's server for tests that kill it: it runs when the test begins."""
+    return killable if killable.is_running else killable.start()
 
 
 @pytest.fixture
@@ -30,7 +44,7 @@ def own_postgres(servers: Path) -> Iterator[Callable[..., Postgres]]:
 
     def start(**settings: str) -> Postgres:
         name = f"own-{len(list(servers.iterdir()))}"
-        started.append(_started(servers / name, **settings))
+        started.append(_started(servers / name, **FSYNC, **settings))
         return started[-1]
 
     yield start

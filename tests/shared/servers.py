@@ -112,6 +112,10 @@ class Postgres:
         self._wait_until_ready()
         return self
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def stop(self) -> None:
         """End in order; all that was committed is in the files."""
         if self._process is not None:

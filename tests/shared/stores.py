@@ -8,6 +8,7 @@ from pathlib import Path
 from scroll_context import Store
 
 LONG = bool(os.environ.get("SCROLL_LONG"))  # make test-long: the long form of a test
+FSYNC = {} if LONG else {"fsync": "off"}  # a killed process loses what it had not written; only a power cut loses more
 
 
 class Hosts:

@@ -1,6 +1,6 @@
 """Garbage collection races with writers and with erasures: no event may lose its payload.
 
-It races for 4 seconds, for 60 in `make test-long`. The same race with a collector that lists, compares and deletes
+It races for 2 seconds, for 60 in `make test-long`. The same race with a collector that lists, compares and deletes
 is the control: it must lose payloads, or the race shows nothing.
 """
 
@@ -26,7 +26,7 @@ from scroll_context.store.shared.collect import collect, collect_at
 from scroll_context.store.shared.objects import Bucket, ObjectPlace, SharedPayloads, key_of
 from scroll_context.store.shared.server import Server
 
-SECONDS = 60 if LONG else 4
+SECONDS = 60 if LONG else 2
 _APPEND = """SELECT o_seqs, o_states FROM scroll.append(%s, %s, %s, 0, '', %s, %s, %s, %s, %s, %s, %s, %s, %s)"""
 
 

@@ -60,9 +60,11 @@ class Site:
         replica = self.folder / f"{role or 'owner'}-{store}"
         return f"{base}&store={store}&payloads={self.folder / 'payloads'}&replica={replica}&timeout=5"
 
+    def connect(self, role: str) -> "psycopg.Connection[tuple[object, ...]]":
+        return psycopg.connect(self.url("main", role).partition("&store")[0] if role else self.owner, autocommit=True)
+
     def sql(self, statement: str, role: str = "") -> list[tuple[object, ...]]:
-        base = self.url("main", role).partition("&store")[0] if role else self.owner
-        with psycopg.connect(base, autocommit=True) as connection:
+        with self.connect(role) as connection:
             found = connection.execute(statement.encode())
             return found.fetchall() if found.description else []
 
@@ -79,8 +81,13 @@ def site(database: str, tmp_path: Path) -> Iterator[Site]:
         made.sql(f"DROP ROLE {made.login(role)}")
 
 
-@pytest.mark.parametrize("role", ["writer", "reader", "tenant", "outsider"])
-def test_no_member_changes_a_table(site: Site, role: str) -> None:
+def test_no_member_changes_a_table(site: Site) -> None:
+    for role in ("writer", "reader", "tenant", "outsider"):
+        with site.connect(role) as connection:
+            assert_changes_no_table(connection)
+
+
+def assert_changes_no_table(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
     for table in TABLES:
         column = {"event": "seq", "event_0": "seq", "migration": "number", "store": "name"}.get(table, "store_id")
         for statement in (
@@ -90,7 +97,7 @@ def test_no_member_changes_a_table(site: Site, role: str) -> None:
             f"TRUNCATE scroll.{table}",
         ):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                site.sql(statement, role)
+                connection.execute(statement.encode())
     for statement in (
         "SELECT * FROM scroll.source",
         "SELECT * FROM scroll.writer",
@@ -106,7 +113,7 @@ def test_no_member_changes_a_table(site: Site, role: str) -> None:
         "ALTER TABLE scroll.event DISABLE ROW LEVEL SECURITY",
     ):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            site.sql(statement, role)
+            connection.execute(statement.encode())
 
 
 def test_a_member_reads_and_appends_in_its_own_store_only(site: Site) -> None:
@@ -192,7 +199,7 @@ def test_no_error_and_no_log_has_a_password(
     )
     for n, url in enumerate(bad):
         with pytest.raises(ScrollError) as refused:
-            Store(url.replace("replica=", f"replica={tmp_path}/bad-{n}-"))
+            Store(url.replace("timeout=5", "timeout=0.5").replace("replica=", f"replica={tmp_path}/bad-{n}-"))
         said = "".join(traceback.format_exception(refused.value)) + str(refused.value) + repr(refused.value)
         assert SECRET not in said and "p%40ss" not in said, url
     with Store(good) as store:

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
@@ -20,8 +19,6 @@ from stores import LONG, Hosts, hosts_of
 from scroll_context.store.shared.admin import migrations
 
 DRIVER = Path(__file__).with_name("append_driver.py")
-SETTINGS = {"wal_writer_delay": "10000", "wal_writer_flush_after": "0", "checkpoint_timeout": "3600"}
-"""Nothing but a flush that somebody asks for writes the log of the server."""
 
 
 class Writers:
@@ -100,10 +97,10 @@ def run_kills(server: Postgres, tmp_path: Path, kills: int, count: int, threads:
         writers = Writers(hosts, count, threads)
         try:
             for _ in range(kills):
-                writers.read(60)
+                writers.read(60 if LONG else 20)
                 server.kill()
                 server.start()
-            writers.read(60)
+            writers.read(60 if LONG else 20)
             writers.stop()
         finally:
             writers.kill()
@@ -115,15 +112,13 @@ def run_kills(server: Postgres, tmp_path: Path, kills: int, count: int, threads:
         assert len(heads) == 1  # the copies of the writers followed through every kill
 
 
-def test_nothing_acknowledged_is_lost_when_the_server_is_killed(
-    own_postgres: Callable[..., Postgres], tmp_path: Path
-) -> None:
+def test_nothing_acknowledged_is_lost_when_the_server_is_killed(killed_postgres: Postgres, tmp_path: Path) -> None:
     kills, count, threads = (20, 3, 4) if LONG else (1, 2, 3)
-    run_kills(own_postgres(**SETTINGS), tmp_path, kills, count, threads)
+    run_kills(killed_postgres, tmp_path, kills, count, threads)
 
 
-def test_without_the_flush_acknowledged_events_are_lost(own_postgres: Callable[..., Postgres], tmp_path: Path) -> None:
-    server = own_postgres(**SETTINGS)
+def test_without_the_flush_acknowledged_events_are_lost(killed_postgres: Postgres, tmp_path: Path) -> None:
+    server = killed_postgres
     for attempt in range(5):  # another commit that waits for the disk may save the events at the last moment
         database = server.database()
         (tmp_path / str(attempt)).mkdir()
@@ -132,7 +127,7 @@ def test_without_the_flush_acknowledged_events_are_lost(own_postgres: Callable[.
             without_flush(database)
             writers = Writers(hosts, 2, 3)
             try:
-                writers.read(100)
+                writers.read(30)
                 server.kill()
             finally:
                 writers.kill()

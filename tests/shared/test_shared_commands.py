@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from servers import Postgres
+from stores import FSYNC
 
 from scroll_context import Draft, Store
 from scroll_context.cli.app import app
@@ -33,8 +34,9 @@ def folder(tmp_path: Path) -> Path:
 def test_push_doctor_snapshot_collect_pull(url: str, folder: Path, tmp_path: Path) -> None:
     head = re.findall("head ([0-9a-f]{64})", scroll("push", str(folder), url))
     assert "5 events, " in scroll("admin", "snapshot", url)
-    told = scroll("doctor", url)
-    assert "NO" not in told
+    told = scroll("doctor", url, status=1 if FSYNC else 0)
+    wrong = [line for line in told.splitlines() if line.startswith("NO")]
+    assert len(wrong) == len(FSYNC) and all("fsync" in line for line in wrong)  # the server of the short tests lacks it
     assert all(part in told for part in ("Postgres", "plaintext", "5 events", "never overwritten", "superuser"))
     with Store(f"{url}2") as second:  # another host, which begins from the snapshot
         assert second.log.last_seq() == 5
