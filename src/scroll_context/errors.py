@@ -1,39 +1,17 @@
 """Every error Scroll raises on purpose, in one tree.
 
     ScrollError
-    ├── BadInput                 the caller's data or arguments; nothing was changed
-    │   └── UnreadableMessages   a file has messages that cannot be imported; nothing of it was
+    ├── BadInput ── UnreadableMessages
     ├── StoreError
-    │   ├── NotAStore            the path holds something else
-    │   ├── StoreTooNew          written by a newer Scroll; upgrade to read it
-    │   ├── StoreReadOnly        the folder or file system refuses writes
-    │   ├── StoreLocked          another process held the write lock past the deadline
-    │   ├── StoreFull            no room on the device; what was acknowledged is kept
-    │   ├── StoreDamaged         the log file is damaged; salvage recovers what is legible
-    │   ├── StoreClosed          used after close()
-    │   ├── StoreUnreachable     the server of a shared store does not answer; reading goes on
-    │   ├── SessionBusy          another journal has the session open
-    │   ├── SessionFenced        this process may no longer record in a session that it had open
-    │   ├── UnknownSeq           no event has this address, or the grant does not reach it
-    │   ├── PayloadMissing       an event's payload file is gone; its preview remains
-    │   │   └── KeyDestroyed     it is encrypted, and the key of its session was destroyed on purpose
-    │   ├── PayloadDamaged       a payload file no longer matches its digest
-    │   ├── KeyMissing           the store is encrypted, and its master key or its key ring was not found
-    │   ├── KeyWrong             the master key does not open the store
-    │   └── IndexUnavailable     the derived search index cannot be built or read
-    ├── QueryRefused             model-written SQL that the guard does not allow
-    │   └── QueryLimit           a query that ran out of time or size
-    ├── KernelError
-    │   ├── KernelUnavailable    the jail cannot be built; no model code has run
-    │   └── KernelDied           the kernel process ended; restore starts another
-    ├── ModelError
-    │   ├── ModelUnavailable     the provider failed for now; try again later
-    │   ├── ModelCancelled       the caller stopped waiting for a reply
-    │   ├── ContextOverflow      the provider says that the request is too long
-    │   └── ModelRefused         the provider rejected the request for good
-    ├── ToolFailed               a tool raised, timed out, was refused or could not be reached
-    └── LimitReached             a run stopped at a limit; resume continues it
-        └── QuotaReached         a session has recorded as much as it may
+    │   ├── NotAStore · StoreTooNew · StoreReadOnly · StoreLocked · StoreFull · StoreDamaged · StoreClosed
+    │   ├── StoreUnreachable · SessionBusy · SessionFenced · UnknownSeq · IndexUnavailable
+    │   ├── PayloadDamaged · KeyMissing · KeyWrong
+    │   └── PayloadMissing ── KeyDestroyed
+    ├── QueryRefused ── QueryLimit
+    ├── KernelError ── KernelUnavailable · KernelDied
+    ├── ModelError ── ModelUnavailable · ModelCancelled · ContextOverflow · ModelRefused
+    ├── ToolFailed
+    └── LimitReached ── QuotaReached
 
 Each is raised once, where the fault is known, with a text that says what happened, what was not lost and
 what to do next.
@@ -45,7 +23,7 @@ class ScrollError(Exception):
 
 
 class BadInput(ScrollError):
-    """The caller's data or arguments."""
+    """The caller's data or arguments; nothing was changed."""
 
 
 class UnreadableMessages(BadInput):
@@ -72,7 +50,7 @@ class NotAStore(StoreError):
 
 
 class StoreTooNew(StoreError):
-    """The store was written by a newer Scroll."""
+    """The store was written by a newer Scroll; upgrade to read it."""
 
 
 class StoreReadOnly(StoreError):
@@ -84,11 +62,11 @@ class StoreLocked(StoreError):
 
 
 class StoreFull(StoreError):
-    """The device has no room."""
+    """The device has no room; what was acknowledged is kept."""
 
 
 class StoreDamaged(StoreError):
-    """The log file is damaged."""
+    """The log file is damaged; salvage recovers what is legible."""
 
 
 class StoreClosed(StoreError):
@@ -112,11 +90,11 @@ class SessionFenced(StoreError):
 
 
 class UnknownSeq(StoreError):
-    """No event has this address within reach."""
+    """No event has this address, or the grant does not reach it."""
 
 
 class PayloadMissing(StoreError):
-    """The payload file of an event is gone."""
+    """The payload file of an event is gone; its preview remains."""
 
 
 class KeyDestroyed(PayloadMissing):
@@ -156,7 +134,7 @@ class KernelUnavailable(KernelError):
 
 
 class KernelDied(KernelError):
-    """The kernel process ended."""
+    """The kernel process ended; a restore starts another."""
 
 
 class ModelError(ScrollError):
@@ -216,7 +194,7 @@ class ToolFailed(ScrollError):
 
 
 class LimitReached(ScrollError):
-    """A run stopped at one of its limits."""
+    """A run stopped at one of its limits; resume continues it."""
 
 
 class QuotaReached(LimitReached):

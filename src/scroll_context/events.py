@@ -41,12 +41,10 @@ STORE_SESSION = "scroll.store"
 IMPORTED = "import:"
 """How the source keys of imported messages begin."""
 
-BOOKKEEPING = frozenset(
-    (
-        Kind.SESSION, Kind.REQUEST, Kind.EVICTION, Kind.SNAPSHOT, Kind.FORK, Kind.SALVAGE, Kind.ERASURE,
-        Kind.ENCRYPTION, Kind.FOREIGN,
-    )
-)  # fmt: skip
+ABOUT_THE_LOG = frozenset((Kind.SALVAGE, Kind.ERASURE, Kind.ENCRYPTION))
+"""Kinds that are needed to read the rest of a log, and are about nothing else: they are never erased."""
+
+BOOKKEEPING = ABOUT_THE_LOG | {Kind.SESSION, Kind.REQUEST, Kind.EVICTION, Kind.SNAPSHOT, Kind.FORK, Kind.FOREIGN}
 """Kinds hidden from `hist.conversation_history` and from search; `hist.events` shows them."""
 
 

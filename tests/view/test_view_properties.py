@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 from view_histories import SYSTEM, Scribe, blocks, check_reachable
 
 from scroll_context.events import Kind
+from scroll_context.session.explain import departures
 from scroll_context.view.entries import Form, Step, UserTurn, passages
 from scroll_context.view.eviction import FLOOR_TOKENS
 from scroll_context.view.index import WIDTH
 from scroll_context.view.tokens import MESSAGE_TOKENS, estimate
-from scroll_context.view.working import Message, Rendered, WorkingView, departures, render
+from scroll_context.view.working import Message, Rendered, WorkingView, render
 
 ALPHABETS = ("abc def ghi\n", '0123456789,.{}"', "東京の天気は晴れです。", "Привет мир ", "🙂é漢a ")
 DIGEST = "flights: list[212]"

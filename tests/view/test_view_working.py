@@ -5,8 +5,9 @@ from view_histories import Scribe
 
 from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
+from scroll_context.session.explain import departures, whereabouts
 from scroll_context.view.entries import Step, UserTurn
-from scroll_context.view.working import EvictionPlan, WorkingView, departures, render, whereabouts
+from scroll_context.view.working import EvictionPlan, WorkingView, render
 
 ROOM = 10**6
 

@@ -13,11 +13,11 @@ from scroll_context.events import BOOKKEEPING, Draft, Kind
 from scroll_context.models import ScriptedModel, exec_cell
 from scroll_context.models.scripted import Entry
 from scroll_context.session import explain
-from scroll_context.session.explain import Past
+from scroll_context.session.explain import Past, whereabouts
 from scroll_context.session.history import lineage
 from scroll_context.session.session import Session
 from scroll_context.store.store import Store
-from scroll_context.view.working import WorkingView, whereabouts
+from scroll_context.view.working import WorkingView
 from scroll_context.web import seen
 
 SESSION = "trip-4-september"

@@ -1,1 +1,1 @@
-"""Sessions and agents: what joins store, kernel, surface, view and model into one loop."""
+"""The agent: the loop that joins a session and a model, and the prompts that it begins with."""

@@ -115,15 +115,9 @@ class Agent(Generic[T]):
         self._answer_tool = answer_tool(answer) if answer is not None else None
         self.finish_tool = self._answer_tool.spec if self._answer_tool is not None else finish_tool
         self.totals = Totals()
-        self._prepare()
+        self._specs: tuple[ToolSpec, ...] = ()  # with the system prompt, the constant part of every request of a run
+        self._system = ""
         self._stop = threading.Event()
-
-    def _prepare(self) -> None:
-        """The constant part of every request of a run. Tools may have been added since the last one."""
-        actions, toolbox = self.session.context.actions, self.session.environment.toolbox
-        specs = tuple(exec_spec(name) for name in self.tool_names) if actions.exec else toolbox.specs()
-        self.specs = (*specs, self.finish_tool) if self.finish_tool is not None else specs
-        self.system = system_prompt(self.session, self.tool_names, self.instructions, self.limits.steps)
 
     # running --------------------------------------------------------------------------------------------
 
@@ -133,7 +127,10 @@ class Agent(Generic[T]):
         return self._run(message)
 
     def _run(self, message: str | None) -> Run[T]:
-        self._prepare()
+        actions, toolbox = self.session.context.actions, self.session.environment.toolbox
+        specs = tuple(exec_spec(name) for name in self.tool_names) if actions.exec else toolbox.specs()
+        self._specs = (*specs, self.finish_tool) if self.finish_tool is not None else specs
+        self._system = system_prompt(self.session, self.tool_names, self.instructions, self.limits.steps)
         self.totals = Totals()
         started = time.monotonic()
         if message is not None:
@@ -196,7 +193,7 @@ class Agent(Generic[T]):
 
     def _ask(self, overflowed: bool = False) -> Reply:
         request = self.session.view(
-            self.system, tools=self.specs, window=self.model.window, model_name=self.model.name,
+            self._system, tools=self._specs, window=self.model.window, model_name=self.model.name,
             overflowed=overflowed, model=Stoppable(self.model, self._stop),
         )  # fmt: skip
         request = replace(request, settings=self.settings)
@@ -245,10 +242,10 @@ class Agent(Generic[T]):
                     self.session.answer(call, STOPPED)
                 else:
                     self.session.run(source, call.id, name=call.name)
-        elif call.name in {spec.name for spec in self.specs}:
+        elif call.name in {spec.name for spec in self._specs}:
             self.session.call_tool(call)
         else:
-            names = ", ".join(spec.name for spec in self.specs)
+            names = ", ".join(spec.name for spec in self._specs)
             self.session.answer(call, f"there is no tool {call.name!r}; nothing was run. Your tools: {names}")
 
     # stopping -------------------------------------------------------------------------------------------

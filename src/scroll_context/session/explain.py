@@ -22,7 +22,8 @@ from scroll_context.session.context import WindowedContext, context_class
 from scroll_context.session.history import Segment, segments
 from scroll_context.store.merge import as_recorded
 from scroll_context.store.store import Store
-from scroll_context.view.working import RENDERER_VERSION, Departure, EvictionPlan, Rendered, departures
+from scroll_context.view.entries import Form, Step, passages
+from scroll_context.view.working import RENDERER_VERSION, EvictionPlan, Rendered, WorkingView
 
 INDEX = "index: "
 """How a departure begins to say that it stands in the index."""
@@ -32,6 +33,17 @@ NOT_KNOWN = "it was made by a newer version of Scroll, or by a context that is n
 OTHER_MESSAGES = "the log now gives other messages than were sent; another version of Scroll made those"
 
 _seq = attrgetter("seq")
+
+
+class Departure(msgspec.Struct, frozen=True):
+    """One text or entry that left the view in part or whole."""
+
+    seq: int
+    last: int  # the end of its span; `seq` itself for a single text
+    how: str  # folded, clipped or evicted
+    plan: int  # seq of the eviction event
+    reason: str
+    now: str  # where it stands at the moment asked about
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -249,6 +261,29 @@ def _copied(context: WindowedContext) -> WindowedContext:
     twin = copy.copy(context)
     twin.view = context.view.copy()
     return twin
+
+
+def departures(events: Iterable[Event], view: WorkingView) -> tuple[Departure, ...]:
+    """Everything that has left a view, in the order in which it left; `events` are what the view was built from."""
+    left: list[tuple[int, int, str, int, str]] = []
+    for event in events:
+        if event.kind == Kind.EVICTION:
+            plan = EvictionPlan.from_metadata(event.metadata)
+            left += [(seq, seq, "folded", event.seq, plan.reason) for seq in plan.folded]
+            left += [(seq, seq, "clipped", event.seq, plan.reason) for seq, _ in plan.clipped]
+            left += [(lo, hi, "evicted", event.seq, plan.reason) for lo, hi in plan.evicted]
+    return tuple(Departure(*one, whereabouts(view, one[0])) for one in left)
+
+
+def whereabouts(view: WorkingView, seq: int) -> str:
+    """Where the event at `seq` stands in a view."""
+    entry = view.get(seq)
+    if entry is not None:
+        reply = entry.reply.form if isinstance(entry, Step) else Form.FULL
+        form = next((text.form for text in passages(entry) if text.seq == seq), reply)
+        return {Form.FULL: "shown in full", Form.CLIPPED: "shown clipped", Form.FOLDED: "shown as a stub"}[form]
+    line = view.index.find(seq)
+    return INDEX + line.text.removeprefix("- ") if line else "not part of the view"
 
 
 def _departures(context: WindowedContext | None, before: list[Event]) -> tuple[Departure, ...]:

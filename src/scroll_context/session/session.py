@@ -390,7 +390,7 @@ class Session:
 
     def record(self, kind: str, **fields: Any) -> Event:
         """Append an event of this session."""
-        return self.journal.append(self.journal.draft(kind, **fields))
+        return self.journal.append(self.scope.draft(kind, **fields))
 
     def subscribe(self, observer: Observer) -> Callable[[], None]:
         """Tell `observer` of each event, calls inside cells too; returns a function that unsubscribes."""

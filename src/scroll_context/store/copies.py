@@ -10,12 +10,9 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from scroll_context.errors import PayloadDamaged, PayloadMissing
-from scroll_context.events import Event, Kind, Progress
+from scroll_context.events import ABOUT_THE_LOG, Event, Kind, Progress
 from scroll_context.store import schema
 from scroll_context.store.log import PAGE, EventLog
-
-NEVER = frozenset({Kind.SALVAGE, Kind.ERASURE, Kind.ENCRYPTION})
-"""Kinds that are not erased: what they say is needed to read the rest of the log, and is not about anybody."""
 
 _SHORTEST = 8  # characters of a text that can be told from a coincidence
 _LONGEST = 2_000  # characters of a text that is looked for as a whole; of longer ones, each line is
@@ -34,7 +31,7 @@ class ErasurePlan:
         self.sessions: set[str] = set()
         self._snapshots: list[Event] = []
         for event in _events(log, seqs):
-            if event.kind not in NEVER and not event.is_erased:
+            if event.kind not in ABOUT_THE_LOG and not event.is_erased:
                 self.asked.append(event.seq)
                 self.sessions.add(event.session_id)
 
@@ -43,19 +40,16 @@ class ErasurePlan:
         log, known = self._log, set(self.asked)
         needles = _Needles(words)
         for event in _events(log, self.asked):
-            needles.add(_text(log, event))
+            needles.add(text_or_preview(log, event))
             needles.add(event.headline)
         snapshots: list[Event] = []
         made_from = set(known)
-        forks: list[tuple[str, str]] = []  # a session, and the one that it continues
         last = log.last_seq()
         for event in log.iterate():
             if progress and event.seq % 1000 == 0:
                 progress(event.seq, last)
-            if event.is_erased or event.kind in NEVER or event.seq in known:
+            if event.is_erased or event.kind in ABOUT_THE_LOG or event.seq in known:
                 continue
-            if event.kind == Kind.FORK and isinstance(parent := event.metadata.get("session_id"), str):
-                forks.append((event.session_id, parent))
             if event.kind == Kind.SNAPSHOT:
                 snapshots.append(event)
             elif self._is_copy(event, made_from, needles):
@@ -65,8 +59,7 @@ class ErasurePlan:
         if copies:
             known.update(self.copies)
             self.sessions |= {event.session_id for event in _events(log, self.copies)}
-        while more := {child for child, parent in forks if parent in self.sessions} - self.sessions:
-            self.sessions |= more
+        self.sessions |= set(forks_of(log, self.sessions))
         self._snapshots = [
             event for event in snapshots if event.session_id in self.sessions or known & _seqs_of_variables(log, event)
         ]
@@ -85,7 +78,7 @@ class ErasurePlan:
         if needles.is_empty:
             return False
         fields = (event.headline, event.name, json.dumps(event.metadata, ensure_ascii=False) if event.metadata else "")
-        return any(map(needles.match, fields)) or needles.match(_text(self._log, event))
+        return any(map(needles.match, fields)) or needles.match(text_or_preview(self._log, event))
 
     def variables(self) -> list[str]:
         names: dict[str, None] = {}
@@ -142,7 +135,17 @@ def _events(log: EventLog, seqs: Sequence[int]) -> Iterator[Event]:
         yield from log.get_many(seqs[at : at + PAGE])
 
 
-def _text(log: EventLog, event: Event) -> str:
+def forks_of(log: EventLog, sessions: Collection[str]) -> list[str]:
+    """The sessions that continue one of these, and those that continue them."""
+    forks = [(event.session_id, event.metadata.get("session_id")) for event in log.iterate(kind=Kind.FORK)]
+    found = list(sessions)
+    for parent in found:
+        found += [child for child, named in forks if named == parent and child not in found]
+    return found[len(sessions) :]
+
+
+def text_or_preview(log: EventLog, event: Event) -> str:
+    """The whole text of an event, or what its row has of it where the payload is lost."""
     try:
         return log.text(event)
     except (PayloadMissing, PayloadDamaged):
@@ -152,7 +155,7 @@ def _text(log: EventLog, event: Event) -> str:
 def _change(log: EventLog, event: Event) -> dict[str, Any]:
     """What a snapshot event says: its variables (`saved`), and the events that its cells were given (`sources`)."""
     try:
-        change = json.loads(_text(log, event))
+        change = json.loads(text_or_preview(log, event))
     except ValueError:
         return {}
     return change if isinstance(change, dict) else {}

@@ -40,7 +40,7 @@ from msgspec.structs import replace
 from scroll_context.errors import BadInput, KeyDestroyed, KeyWrong, PayloadDamaged, PayloadMissing, StoreDamaged
 from scroll_context.events import STORE_SESSION, Draft, Event, Kind, Payload, Progress
 from scroll_context.store import schema
-from scroll_context.store.copies import inherited_payloads
+from scroll_context.store.copies import forks_of, inherited_payloads
 from scroll_context.store.erase import add_chores, chain_anew, finish, rewriting
 from scroll_context.store.integrity import verify
 from scroll_context.store.journal import require_idle
@@ -308,22 +308,6 @@ def _encrypt(pieces: Iterable[bytes], key: bytes) -> Iterator[bytes]:
     yield sealer.encrypt(header[len(_MAGIC) :] + number.to_bytes(4, "big") + b"\1", bytes(held), header)
 
 
-# the payloads of a store --------------------------------------------------------------------------------
-
-
-def payloads_of(log: "EventLog", key: Key | None = None) -> PayloadStore:
-    """The payloads that belong to a log: encrypted ones when the log says so."""
-    if not log.is_encrypted:
-        if key is not None:
-            raise BadInput(
-                f"{log.path.parent} is not encrypted, and a key was given for it. Nothing was changed; "
-                f"{schema.command('encrypt', log.path)} encrypts it."
-            )
-        return log.payloads
-    folder = log.path.parent / FOLDER
-    return EncryptedPayloads(folder, read_store_id(folder), key)
-
-
 def read_store_id(folder: Path) -> str:
     try:
         return msgspec.json.decode((folder / "store.json").read_bytes(), type=StoreKeyFile).store
@@ -358,18 +342,20 @@ def use_keys(log: EventLog, key: Key | None) -> None:
     """Let a log use its encrypted payloads. One that holds nothing yet, and is opened with a key, becomes encrypted."""
     try:
         if key is not None and not log.is_encrypted and log.last_seq() == 0:
-            _begin(log, key)
-        log.use_payloads(payloads_of(log, key))
+            store_id = _prepare_keys(log, master_key(key))
+            with rewriting(log) as database:
+                _switch(database, log, store_id, {})
+            log.is_encrypted = True
+        if not log.is_encrypted:
+            raise BadInput(
+                f"{log.path.parent} is not encrypted, and a key was given for it. Nothing was changed; "
+                f"{schema.command('encrypt', log.path)} encrypts it."
+            )
+        folder = log.path.parent / FOLDER
+        log.use_payloads(EncryptedPayloads(folder, read_store_id(folder), key))
     except BaseException:
         log.close()
         raise
-
-
-def _begin(log: EventLog, key: Key) -> None:
-    store_id = _prepare_keys(log, master_key(key))
-    with rewriting(log) as database:
-        _switch(database, log, store_id, {})
-    log.is_encrypted = True
 
 
 def encrypt_store(folder: Path, key: Key | None = None, progress: Progress | None = None) -> EncryptionReport:
@@ -491,7 +477,7 @@ def destroy_key(store: "Store", session_id: str, by: str = "") -> DestroyReport:
     if not store.log.tail(1, session_id=session_id) and not payloads.ring.tags_of(session_id):
         raise BadInput(f"there is no session {session_id!r} in {store.folder}; nothing was destroyed")
     require_idle(store.log, session_id)
-    forks = list(_forks(store.log, session_id))
+    forks = forks_of(store.log, [session_id])
     for fork in forks:
         if any(payloads.ring.key_of(tag) for tag in payloads.ring.tags_of(fork)):
             payloads.claim(inherited_payloads(store.log, fork), fork)
@@ -499,16 +485,6 @@ def destroy_key(store: "Store", session_id: str, by: str = "") -> DestroyReport:
     facts = {"destroyed": session_id, "payloads": lost}
     seq = store.append(_record("the key of a session was destroyed", facts, by))
     return DestroyReport(payloads=lost, forks=tuple(forks), seq=seq)
-
-
-def _forks(log: EventLog, session_id: str) -> Iterator[str]:
-    """The sessions that continue this one, and those that continue them."""
-    forks = [(event.session_id, event.metadata.get("session_id")) for event in log.iterate(kind=Kind.FORK)]
-    found = [session_id]
-    for parent in found:
-        children = [child for child, named in forks if named == parent and child not in found]
-        found += children
-        yield from children
 
 
 def rotate(master: MasterKey, new: bytes) -> tuple[list[Path], list[Path]]:

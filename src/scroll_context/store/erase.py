@@ -29,16 +29,17 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from scroll_context.errors import BadInput, ScrollError, StoreReadOnly, UnknownSeq
-from scroll_context.events import STORE_SESSION, Draft, Kind, Progress
+from scroll_context.events import ABOUT_THE_LOG, STORE_SESSION, Draft, Kind, Progress
 from scroll_context.store import schema
 from scroll_context.store.chain import leaf_of, link, new_nonce
-from scroll_context.store.copies import NEVER, ErasurePlan, remove_unnamed, unshared_payloads
+from scroll_context.store.copies import ErasurePlan, remove_unnamed, unshared_payloads
 from scroll_context.store.log import PAGE, EventLog, conditions
 from scroll_context.store.rows import ERASED, ERASED_METADATA, event_from_row, prepare
 from scroll_context.store.schema import utc_now
@@ -128,7 +129,7 @@ def due(
     where, values = conditions(
         session_id=session_id, agent_id=agent_id, task_id=task_id, kind=[str(kind) for kind in kinds] or None
     )
-    never = ", ".join(f"'{kind}'" for kind in sorted(NEVER))
+    never = ", ".join(f"'{kind}'" for kind in sorted(ABOUT_THE_LOG))
     rows = log.query(
         f"SELECT seq FROM event WHERE {where} AND recorded_at < ? AND metadata <> ? AND kind NOT IN ({never}) "
         "ORDER BY seq",
@@ -169,18 +170,17 @@ def erase(
     if related:
         plan.look_around(words, copies, progress)
     chosen = [*plan.asked, *plan.snapshots, *(plan.copies if copies else ())]
-    names = plan.variables()
+    gone = unshared_payloads(store.log, set(chosen))
     report = ErasureReport(
         asked=tuple(plan.asked),
         copies=tuple(plan.copies),
         snapshots=tuple(plan.snapshots),
-        variables=tuple(names),
+        variables=tuple(plan.variables()),
         sessions=tuple(sorted(plan.sessions)),
         remaining=() if copies else tuple(plan.copies),
+        payloads=len(gone),
+        payload_bytes=sum(map(store.payloads.stored_size, gone)),
     )
-    gone = unshared_payloads(store.log, set(chosen))
-    size = sum(map(store.payloads.stored_size, gone))
-    report = msgspec.structs.replace(report, payloads=len(gone), payload_bytes=size)
     if dry_run or (not chosen and reason != "retention"):  # each run of a retention is recorded
         return report
     facts = {"reason": reason, "by": by or getpass.getuser()} | ({"rule": rule} if rule else {})
@@ -329,21 +329,17 @@ def _clean(store: "Store", progress: Progress | None, patience: float) -> str:
         return "another process holds the search index; the next opening of the store removes it"
     with schema.Translated(log.path), contextlib.closing(schema.connect(log.path, writable=True)) as database:
         database.execute("PRAGMA secure_delete = ON")
-        steps: list[tuple[str, Callable[[], bool]]] = [
-            ("VACUUM", lambda: _vacuum(database)),
-            ("checkpoint", lambda: _empty_wal(database)),
-        ]
-        for done, (_, step) in enumerate(steps):
+        for done, step in enumerate((_vacuum, _empty_wal)):
             if progress:
-                progress(done, len(steps))
-            if not _until(step, patience):
+                progress(done, 2)
+            if not _until(partial(step, database), patience):
                 return "other processes are reading or writing; the next opening of the store cleans the log file"
         schema.begin(database, log.path, log.lock_timeout)
         newer = "SELECT 1 FROM event WHERE session_id = ? AND seq > ?"  # another erasure, after its rows were read here
         if database.execute(newer, [STORE_SESSION, last]).fetchone() is None:
             database.executemany("DELETE FROM chore WHERE name = ?", [(name,) for name in chores])
         database.execute("COMMIT")
-        _until(lambda: _empty_wal(database), patience)
+        _until(partial(_empty_wal, database), patience)
     return "" if not has_chores(log) else _clean(store, progress, patience)
 
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from scroll_context.errors import KeyDestroyed, PayloadDamaged, PayloadMissing, StoreDamaged, StoreLocked
-from scroll_context.events import STORE_SESSION, Draft, Event, Kind, Progress
+from scroll_context.events import ABOUT_THE_LOG, STORE_SESSION, Draft, Event, Kind, Progress
 from scroll_context.store import schema
 from scroll_context.store.chain import GENESIS, breaks, expected
 from scroll_context.store.log import PAGE, EventLog
@@ -30,8 +30,7 @@ from scroll_context.store.rows import event_from_row, is_blank, prepare, whole
 from scroll_context.store.schema import ALL_COLUMNS, utc_now
 from scroll_context.store.writer import INSERT
 
-_RECORDS = frozenset({Kind.SALVAGE, Kind.ERASURE, Kind.ENCRYPTION})
-_SPECIAL = _RECORDS | {Kind.SNAPSHOT}
+_SPECIAL = ABOUT_THE_LOG | {Kind.SNAPSHOT}
 
 DESTROYED = "its payload cannot be read: the key of its session was destroyed on purpose"
 
@@ -77,7 +76,7 @@ def verify(log: EventLog, progress: Progress | None = None) -> Verdict:
                         checked[digest] = _payload_fault(log, digest)
                     if checked[digest]:
                         faults.append(_Fault(row[0], checked[digest], is_payload=True))
-                if row[4] in _RECORDS:
+                if row[4] in ABOUT_THE_LOG:
                     records.append(event_from_row(row))
         seq, chain = page[-1][0], page[-1][21]
         events += len(page)

@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
-from scroll_context.events import BOOKKEEPING, Draft, Event, Kind, Progress
+from scroll_context.events import ABOUT_THE_LOG, BOOKKEEPING, Draft, Event, Kind, Progress
 from scroll_context.store import schema
 from scroll_context.store.chain import GENESIS, expected
 from scroll_context.store.journal import require_idle
@@ -113,7 +113,7 @@ class _Merge:
         return {there: here for there, here in self._names.items() if there != here}
 
     def take(self, event: Event) -> None:
-        if event.kind not in (Kind.SALVAGE, Kind.ERASURE, Kind.ENCRYPTION):
+        if event.kind not in ABOUT_THE_LOG:
             self._pending[event.seq] = event
         if len(self._pending) == PAGE:
             self.flush()

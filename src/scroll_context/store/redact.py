@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from scroll_context.errors import PayloadDamaged, PayloadMissing
 from scroll_context.events import Draft, Progress
+from scroll_context.store.copies import text_or_preview
 from scroll_context.store.keys import keyed_hash, make_key
 from scroll_context.store.log import EventLog
 
@@ -226,13 +226,9 @@ def scan(log: EventLog, progress: Progress | None = None) -> Iterator[Finding]:
             progress(event.seq, last)
         if event.is_erased:
             continue
-        try:
-            content = log.text(event)
-        except (PayloadMissing, PayloadDamaged):
-            content = event.content
         metadata = msgspec.json.encode(event.metadata).decode() if event.metadata else ""
         seen: set[str] = set()
-        for text in (content, event.headline, metadata):
+        for text in (text_or_preview(log, event), event.headline, metadata):
             for one in find_secrets(text):
                 value = text[one.start : one.end]
                 if value not in seen:

@@ -88,13 +88,20 @@ class TermTable:
         others, or the only one, is told by its most frequent terms.
         """
         own = self._sessions[number]
+        candidates = self._candidates(own)
+        is_closed = number < len(self._sessions) - 1  # then its own turns are counted among the closed ones
+        counted = {key: n for _, _, key in candidates if (n := self._closed[key] - is_closed * own.turns_with[key])}
+        from_all = _scored(candidates, own.turns, counted, self._turns - own.turns)
         near = self._sessions[max(0, number - NEIGHBOURS) : number]
         near += self._sessions[number + 1 : number + 1 + NEIGHBOURS]
-        candidates = self._candidates(own)
+        nearby: dict[str, int] = {}
+        for other in near:
+            for key in own.turns_with.keys() & other.turns_with.keys():
+                nearby[key] = nearby.get(key, 0) + other.turns_with[key]
+        from_near = _scored(candidates, own.turns, nearby, sum(other.turns for other in near))
         chosen = _Choice(own, [key for _, _, key in candidates])
-        from_all = self._apart_from_all(number, candidates)
         chosen.take(from_all, APART_FROM_ALL, max(1, width * 3 // 7))
-        chosen.take(_apart_from(near, own, candidates), APART_FROM_NEIGHBOURS, width)
+        chosen.take(from_near, APART_FROM_NEIGHBOURS, width)
         chosen.take(from_all, APART_AT_LEAST, width)
         if len(chosen.spellings) < min(width, 3):
             chosen.take([(count, count * weight, key) for count, weight, key in candidates], 1, min(width, 3))
@@ -121,14 +128,6 @@ class TermTable:
                 found.append((turns_with[key], weight, key))
         return found
 
-    def _apart_from_all(self, number: int, candidates: "list[_Candidate]") -> "list[_Scored]":
-        """The candidates with the ratio and the score that set them apart from all other sessions."""
-        own = self._sessions[number]
-        is_closed = number < len(self._sessions) - 1  # then its own turns are counted among the closed ones
-        closed = self._closed
-        others = {key: n for _, _, key in candidates if (n := closed[key] - is_closed * own.turns_with[key])}
-        return _scored(candidates, own.turns, others, self._turns - own.turns)
-
 
 class _Rarities(dict[str, float]):
     """How rare words are among so many turns, by stem. A piece of a formula makes its whole term worthless."""
@@ -146,15 +145,6 @@ class _Rarities(dict[str, float]):
 _Word = tuple[str, str]  # its stem, and how it is written
 _Candidate = tuple[int, float, str]  # turns with a term, its weight, its key
 _Scored = tuple[float, float, str]  # a ratio or a count, the score, the key
-
-
-def _apart_from(near: "Sequence[_Counts]", own: "_Counts", candidates: list[_Candidate]) -> list[_Scored]:
-    """The candidates with the ratio and the score that set them apart from the neighbours."""
-    others: dict[str, int] = {}
-    for other in near:
-        for key in own.turns_with.keys() & other.turns_with.keys():
-            others[key] = others.get(key, 0) + other.turns_with[key]
-    return _scored(candidates, own.turns, others, sum(other.turns for other in near))
 
 
 def _scored(candidates: list[_Candidate], turns: int, others: Mapping[str, int], other_turns: int) -> list[_Scored]:

@@ -24,10 +24,9 @@ from starlette.staticfiles import StaticFiles
 from scroll_context import __version__
 from scroll_context.errors import IndexUnavailable, PayloadDamaged, PayloadMissing
 from scroll_context.events import EVERYTHING, Event, Grant, Kind
-from scroll_context.session.explain import Past
+from scroll_context.session.explain import Past, departures
 from scroll_context.store.store import Store
 from scroll_context.text.words import words_of
-from scroll_context.view.working import departures
 from scroll_context.web import charts, markup, seen
 from scroll_context.web.charts import Namespaces, Pressure, chart
 from scroll_context.web.sessions import Catalogue, SessionSums, arguments_of, beginning, earlier, matching, steps_page
