@@ -16,7 +16,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import scroll_context
-from scroll_context import Agent, Draft, ScriptedModel, Session, Store
+from scroll_context import Agent, Draft, ScriptedModel, Session, SessionOptions, Store
 from scroll_context.models.scripted import exec_cell
 
 PACKAGE = str(Path(scroll_context.__file__).parent)
@@ -62,7 +62,7 @@ def main() -> None:
     crossed = Crossed()
     with tempfile.TemporaryDirectory() as folder, Store(folder, create=True) as store:
         store.log.append_many([Draft(role="user", content=f"message {n} about the harbour") for n in range(200)])
-        with Session.open(store, session_id="turn") as session:
+        with Session.open(store, session_id="turn", options=SessionOptions(reach="all")) as session:
             agent = Agent(session, ScriptedModel([exec_cell(CELL), "There are five.", exec_cell(CELL), "Five again."]))
             agent.run("What do you know about the harbour?")
             session.environment.settle()
@@ -70,6 +70,8 @@ def main() -> None:
             agent.run("And what else?")
             session.environment.settle()
             crossed.counts = False
+        *_, printed = store.log.iterate(kind="observation")
+        assert printed.content.count("about the harbour") == 5, printed.content
     print(f"{len(crossed.files)} files, {len(crossed.functions)} functions, {crossed.switches} switches of file")
     for file, count in sorted(crossed.files.items()) if wanted.list else ():
         names = sorted(code.co_qualname for code in crossed.functions if code.co_filename == f"{PACKAGE}/{file}")

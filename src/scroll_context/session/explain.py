@@ -32,6 +32,8 @@ EVERY = 400
 NOT_KNOWN = "it was made by a newer version of Scroll, or by a context that is not installed here (see scroll-evals)"
 OTHER_MESSAGES = "the log now gives other messages than were sent; another version of Scroll made those"
 
+Inherited = Callable[[str], Iterable[Event]]
+
 _seq = attrgetter("seq")
 
 
@@ -81,11 +83,15 @@ class Past:
 
     The first look reads the session from its beginning and keeps a copy of the view every few hundred events. Later
     looks start from the nearest copy. Events that were recorded since are read by `catch_up`. Not for two threads.
+
+    A session may have begun with a view that something else had filled. `inherited` gives the events that it was filled
+    with, for the name of a context; what a fork inherits is found without it.
     """
 
-    def __init__(self, store: Store, session_id: str) -> None:
+    def __init__(self, store: Store, session_id: str, inherited: Inherited | None = None) -> None:
         self.store = store
         self.session_id = session_id
+        self.inherited: Inherited = inherited or (lambda _: ())
         self.requests: list[Event] = []
         self.evictions: list[Event] = []
         self.setups: list[Event] = []
@@ -153,7 +159,12 @@ class Past:
         if "moved_from" in request.metadata:  # it was sent in another store, and showed the addresses of that one
             past = list(self.events(until=request.seq - 1))
             sent = _replayed(self.store, context.name, as_recorded(past, self.store.log.text), context.view.version)
-        return self.rendered(request, setup, context, sent)
+        rendered = sent.render(self.store.log.text(setup), str(request.metadata.get("digest", "")))
+        doubt = "" if rendered.hash == request.metadata.get("hash") else OTHER_MESSAGES
+        if doubt and (erased := [one.seq for one in self.events(until=request.seq) if one.is_erased]):
+            shown = ", ".join(map(str, erased[:10])) + (f" and {len(erased) - 10} more" if len(erased) > 10 else "")
+            doubt = f"seq {shown} of what it was made from were erased, so it cannot be compared with what was sent"
+        return Seen(request, setup, context, rendered, doubt)
 
     def index_sizes(self, request: Event) -> list[tuple[int, int]]:
         """How many tokens the index had after each event that changed it, at least up to a request."""
@@ -162,15 +173,6 @@ class Past:
 
     def _checkpoints(self, name: str, version: int) -> "_Checkpoints":
         return self._views.setdefault((name, version), _Checkpoints(name, version))
-
-    def rendered(self, request: Event, setup: Event, context: WindowedContext, sent: WindowedContext) -> Seen:
-        """A request from its context; `sent` is the one with the addresses that the model was shown."""
-        rendered = sent.render(self.store.log.text(setup), str(request.metadata.get("digest", "")))
-        doubt = "" if rendered.hash == request.metadata.get("hash") else OTHER_MESSAGES
-        if doubt and (erased := [one.seq for one in self.events(until=request.seq) if one.is_erased]):
-            shown = ", ".join(map(str, erased[:10])) + (f" and {len(erased) - 10} more" if len(erased) > 10 else "")
-            doubt = f"seq {shown} of what it was made from were erased, so it cannot be compared with what was sent"
-        return Seen(request, setup, context, rendered, doubt)
 
 
 class _Checkpoints:
@@ -186,7 +188,8 @@ class _Checkpoints:
     def before(self, past: Past, seq: int) -> WindowedContext:
         """The context as it was before the event at `seq`; the caller may change it."""
         at = bisect.bisect_left(self._kept, seq, key=lambda one: one[0])
-        nearest = self._kept[at - 1] if at else (0, 0, _replayed(past.store, self._name, (), self._version))
+        begun = past.inherited(self._name)
+        nearest = self._kept[at - 1] if at else (0, 0, _replayed(past.store, self._name, begun, self._version))
         if self._last is not None and nearest[0] < self._last[0] < seq:
             nearest = self._last
         after, count, context = nearest
@@ -202,14 +205,10 @@ class _Checkpoints:
         return context
 
 
-def explain(store: Store, seq: int, inherited: Callable[[str], Iterable[Event]] | None = None) -> Explanation:
-    """The request at `seq`, or the newest one before it in its session.
-
-    A session may have begun with a view that something else had filled. `inherited` gives the events that it was
-    filled with, for the name of a context; what a fork inherits is found without it.
-    """
+def explain(store: Store, seq: int, inherited: Inherited | None = None) -> Explanation:
+    """The request at `seq`, or the newest one before it in its session; `inherited` as for `Past`."""
     asked_about = store.log.get(seq)
-    past = Past(store, asked_about.session_id)
+    past = Past(store, asked_about.session_id, inherited)
     past.catch_up()
     request = past.request_at(seq)
     if request is None:
@@ -219,14 +218,9 @@ def explain(store: Store, seq: int, inherited: Callable[[str], Iterable[Event]] 
         )
     seen = past.seen(request)
     name = str(seen.setup.metadata.get("context", ""))
-    begun = list(inherited(name)) if inherited is not None else []
-    if begun and seen.context is not None:
-        events = [*begun, *past.events(until=request.seq - 1)]
-        context = _replayed(store, name, events, int(request.metadata.get("renderer", 1)))
-        seen = past.rendered(request, seen.setup, context, context)
     reply = past.reply(request)
     usage = reply.metadata.get("usage", {}) if reply else {}
-    plans = [event for event in (*begun, *past.evictions) if event.seq < request.seq]
+    plans = [event for event in (*past.inherited(name), *past.evictions) if event.seq < request.seq]
     return Explanation(
         seq=request.seq,
         session_id=request.session_id,

@@ -422,12 +422,9 @@ class _Conversion:
                 self.digests[digest] = self._encrypted.put(body, "", event.session_id).digest
         draft = with_payloads(draft, self.digests, lambda one: one.content)
         before = prepare(draft, event.recorded_at, self._encrypted).before
-        if before[6:10] != (event.content, *_columns(event)):
+        payload = (None, None, None) if event.payload is None else msgspec.structs.astuple(event.payload)
+        if before[6:10] != (event.content, *payload):
             self.changed[event.seq] = before[6:10]
-
-
-def _columns(event: Event) -> tuple[Any, ...]:
-    return (None, None, None) if event.payload is None else msgspec.structs.astuple(event.payload)
 
 
 def _prepare_keys(log: EventLog, master: MasterKey) -> str:

@@ -171,23 +171,16 @@ def salvage(folder: Path, progress: Progress | None = None) -> SalvageReport:
     """Replace a damaged log by a new one with all that is legible. No other process may have the store open."""
     path = schema.locate(folder)
     with _alone(path):
-        return _salvage(path, folder, progress)
-
-
-def _salvage(path: Path, folder: Path, progress: Progress | None) -> SalvageReport:
-    source = PageFile(path)
-    rescue = _Rescue(source, folder, progress)
-    try:
-        places, issued = rescue.survey()
-        if not places:
-            raise StoreDamaged(f"nothing in {path} reads as an event; it was left as it is. Restore a backup.")
-        stage = folder / "salvage.new"
-        stage.mkdir(exist_ok=True)
-        (stage / schema.LOG_NAME).unlink(missing_ok=True)
-        schema.create(stage, lambda database: rescue.copy(database, places, issued))
-    finally:
-        source.close()
-    kept = _swap(path, stage)
+        with contextlib.closing(PageFile(path)) as source:
+            rescue = _Rescue(source, folder, progress)
+            places, issued = rescue.survey()
+            if not places:
+                raise StoreDamaged(f"nothing in {path} reads as an event; it was left as it is. Restore a backup.")
+            stage = folder / "salvage.new"
+            stage.mkdir(exist_ok=True)
+            (stage / schema.LOG_NAME).unlink(missing_ok=True)
+            schema.create(stage, lambda database: rescue.copy(database, places, issued))
+        kept = _swap(path, stage)
     return SalvageReport(len(places) - rescue.illegible, rescue.lost, tuple(rescue.altered), kept)
 
 

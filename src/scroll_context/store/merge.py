@@ -13,6 +13,7 @@ import base64
 import contextlib
 import hashlib
 import itertools
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
@@ -323,22 +324,18 @@ def _fill_vacant(rows: Iterable[tuple[Any, ...]], log: EventLog) -> list[int] | 
     """Record an export in a log that never held anything, all of it or nothing; None when it held something."""
     if is_replica(log.path.parent):
         return None
-    with schema.Translated(log.path):
-        database = schema.connect(log.path, writable=True)
-        try:
-            database.execute("BEGIN IMMEDIATE")
-            if database.execute("SELECT 1 FROM sqlite_sequence").fetchone() is not None:
-                return None
-            seqs: list[int] = []
-            links = _Links()
-            for row in rows:
-                links.check(row)
-                database.execute(INSERT, row)
-                seqs.append(row[0])
-            links.finish()
-            database.execute("COMMIT")
-        finally:
-            database.close()
+    with schema.Translated(log.path), contextlib.closing(schema.connect(log.path, writable=True)) as database:
+        database.execute("BEGIN IMMEDIATE")
+        if database.execute("SELECT 1 FROM sqlite_sequence").fetchone() is not None:
+            return None
+        seqs: list[int] = []
+        links = _Links()
+        for row in rows:
+            links.check(row)
+            database.execute(INSERT, row)
+            seqs.append(row[0])
+        links.finish()
+        database.execute("COMMIT")
     if log.on_append is not None:
         log.on_append()
     return seqs
@@ -416,17 +413,15 @@ class _ExportReader:
             self.missing.append(digest)
             return
         try:
-            pieces = (base64.b64decode(part["base64"], validate=True) for part in itertools.chain([first], parts))
             hasher = hashlib.sha256()
-            if self._payloads is None:
-                for piece in pieces:
-                    hasher.update(piece)
-                here = found = hasher.hexdigest()
-            elif self._payloads.is_encrypted:
-                here = self._payloads.put(hashed(pieces, hasher), "application/octet-stream").digest
-                found = hasher.hexdigest()
+            parts = itertools.chain([first], parts)
+            pieces = hashed((base64.b64decode(part["base64"], validate=True) for part in parts), hasher)
+            if self._payloads is not None:
+                here = self._payloads.put(pieces, "application/octet-stream").digest
             else:
-                here = found = self._payloads.put(pieces, "application/octet-stream").digest
+                deque(pieces, maxlen=0)
+                here = hasher.hexdigest()
+            found = hasher.hexdigest()
         except (KeyError, TypeError, ValueError) as error:
             raise BadInput(f"payload {str(digest)[:12]}… of the export is damaged: {error}") from error
         if found != (first.get("sha256") if self.is_keyed else digest):

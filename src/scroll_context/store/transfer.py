@@ -7,6 +7,7 @@ event; then an end line with the head of the chain, so that a cut file is notice
 """
 
 import base64
+import contextlib
 import hashlib
 import os
 import shutil
@@ -34,7 +35,6 @@ from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.rows import whole
 
 EXPORT_VERSION = 2
-NAMING_PAYLOADS = "SELECT kind, content, payload FROM event WHERE payload IS NOT NULL OR kind = 'snapshot'"
 _HASHES = ("chain", "nonce", "leaf")
 _PART = 3 << 18  # bytes of a payload per line; a multiple of 3, so that base64 has no padding inside
 
@@ -57,20 +57,20 @@ class ExportReport(msgspec.Struct, frozen=True):
 
 def backup(log: EventLog, target: Path, progress: Progress | None = None) -> BackupReport:
     """Copy the log as it is at one moment, with the payloads it names, to a new folder that is itself a store."""
-    _require_vacant(target)
+    if not schema.is_vacant(target):
+        raise NotAStore(f"{target} is not empty; nothing was written. Name a new folder.")
     stage = _stage(target)
     try:
         copy = stage / schema.LOG_NAME
         with schema.Translated(log.path):
             copy_database(log.path, copy, progress)
         payloads = PayloadStore(stage / ("encrypted" if log.payloads.is_encrypted else "payloads"))
-        check = sqlite3.connect(copy)
-        try:
-            events = check.execute("SELECT count(*) FROM event").fetchone()[0]
-            rows = check.execute(NAMING_PAYLOADS)
+        with contextlib.closing(sqlite3.connect(copy)) as copied:
+            events = copied.execute("SELECT count(*) FROM event").fetchone()[0]
+            rows = copied.execute(
+                "SELECT kind, content, payload FROM event WHERE payload IS NOT NULL OR kind = 'snapshot'"
+            )
             named = dict.fromkeys(digest for row in rows for digest in log.payloads.named_by(*row))
-        finally:
-            check.close()
         missing = []
         for done, digest in enumerate(named, 1):
             try:
@@ -156,11 +156,12 @@ def _parts(payloads: PayloadStore, digest: str) -> Iterator[bytes]:
 
 def copy_database(source: Path, target: Path, progress: Progress | None = None) -> None:
     """Copy a log file as it is at one moment, whatever writers do meanwhile."""
-    reader = schema.connect(source, writable=False)
     target.touch(mode=0o600, exist_ok=False)
     target.chmod(0o600)
-    writer = sqlite3.connect(target, isolation_level=None)
-    try:
+    with (
+        contextlib.closing(schema.connect(source, writable=False)) as reader,
+        contextlib.closing(sqlite3.connect(target, isolation_level=None)) as writer,
+    ):
         reader.execute("BEGIN")
         reader.execute("SELECT max(seq) FROM event").fetchone()
         reader.backup(
@@ -169,16 +170,8 @@ def copy_database(source: Path, target: Path, progress: Progress | None = None) 
             progress=(lambda _, left, total: progress(total - left, total)) if progress else None,
             sleep=0,
         )
-    finally:
-        writer.close()
-        reader.close()
     with target.open("rb") as file:
         os.fsync(file.fileno())
-
-
-def _require_vacant(target: Path) -> None:
-    if not schema.is_vacant(target):
-        raise NotAStore(f"{target} is not empty; nothing was written. Name a new folder.")
 
 
 def _stage(target: Path) -> Path:
