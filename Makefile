@@ -13,32 +13,34 @@ $(READY): pyproject.toml evals/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Scroll needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { echo "python3 cannot create a virtual environment; on Debian: apt-get install python3-venv"; exit 1; }
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --editable '.[all]' --editable ./evals --group dev
+	$(BIN)/python -m pip install --quiet --no-compile --editable '.[all]' --editable ./evals --group dev
+	@$(BIN)/python -m compileall -q -j 0 -x '/tests/' $(VENV)/lib > $(VENV)/compiled.txt || true  # on all cores
 	@touch $@
 
 demo: $(READY)   ## the main job, end to end, in a temporary folder
 	@$(BIN)/scroll demo
 
-test: $(READY) lint types unit  ## lint, types and every test
+test: $(READY)   ## lint, types and every test, side by side
+	@$(MAKE) --no-print-directory -j 3 lint types unit
 
 lint: $(READY)   ## ruff, rules and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(READY)  ## mypy --strict on both packages
+types: $(READY)  ## mypy --strict on both packages, and on what must be a type error
 	$(BIN)/mypy
 
-unit: $(READY)   ## the tests, on both cores
-	$(BIN)/pytest -n 2
+unit: $(READY)   ## the tests, in four processes, since half of the time they wait
+	$(BIN)/pytest -n 4
 
 test-assistants: $(READY)  ## the tests with a real Claude Code, Codex and Gemini CLI, from PyPI and npm (400 MB)
 	@$(BIN)/python -m pip install --quiet --group assistants || echo "Claude Code and Codex cannot be had"
 	@npm install --silent --no-fund --no-audit --prefix $(VENV)/gemini @google/gemini-cli || echo "Gemini CLI cannot be had"
-	SCROLL_GEMINI_CLI=$(CURDIR)/$(VENV)/gemini/node_modules/.bin/gemini $(BIN)/pytest -rs \
+	SCROLL_GEMINI_CLI=$(CURDIR)/$(VENV)/gemini/node_modules/.bin/gemini $(BIN)/pytest -rs -n 3 --dist loadfile \
 	    tests/doors/test_claude_code.py tests/doors/test_codex.py tests/doors/test_gemini.py
 
-test-long: $(READY)  ## the long forms of the tests that run a short one in make test: races, kills, cuts
-	SCROLL_LONG=1 $(BIN)/pytest -n 0 -s tests/shared tests/surface tests/agent $(wildcard tests/store/test_s[eq]*.py) $(wildcard tests/store/test_query*.py) tests/store/test_transfer.py
+test-long: $(READY)  ## every test in its long form: more races, kills, cuts and examples; ARGS (for pytest) chooses
+	SCROLL_LONG=1 $(BIN)/pytest -n 4 $(ARGS)
 
 browser:         ## Debian's Chromium, in which the inspector is tested; without it those tests are skipped
 	$(if $(filter 0,$(shell id -u)),,sudo )apt-get install --yes --no-install-recommends chromium
@@ -49,10 +51,14 @@ screenshots: $(READY)  ## the pictures of the inspector in docs/img, from a run 
 test-lowest:     ## the tests with every dependency at the floor that is promised; ARGS (for pytest) chooses a part
 	$(PYTHON) benchmarks/lowest.py $(ARGS)
 
-bench: $(READY)  ## every benchmark beside its peers; fills the README's numbers
+$(VENV)/.bench: $(READY)
+	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	@touch $@
+
+bench: $(VENV)/.bench  ## every benchmark beside its peers; fills the README's numbers
 	$(BIN)/python benchmarks/run.py $(if $(DATA),--data $(DATA))
 
-bench-large: $(READY)  ## the same, with search in up to a million messages
+bench-large: $(VENV)/.bench  ## the same, with search in up to a million messages
 	$(BIN)/python benchmarks/run.py --large $(if $(DATA),--data $(DATA))
 
 bench-shared: $(READY)  ## a shared store on Postgres beside one SQLite file; EVENTS (100000) of a new host; ARGS
@@ -77,6 +83,7 @@ fuzz: $(READY)   ## every property test tries new examples for FUZZ_MINUTES (1);
 	FUZZ_MINUTES=$(or $(FUZZ_MINUTES),1) $(BIN)/pytest -m fuzz -n 2 $(if $(FUZZ_ONLY),-k "$(FUZZ_ONLY)")
 
 mutants: $(READY)  ## change the parts that must not be wrong, and see whether a test notices; AREA chooses
+	@$(BIN)/python -m pip install --quiet --group mutants
 	$(BIN)/python benchmarks/mutants.py $(AREA)
 
 clean:           ## remove the virtual environments and caches

@@ -1,8 +1,9 @@
 """Fixtures that several layers share, how hard the property tests try, and which test begins.
 
 Every Hypothesis test carries the marker `fuzz`. In `make test` each runs its bounded number of examples, the same
-ones every time, so that a red run means a change. `make fuzz` sets FUZZ_MINUTES: each then begins anew with other
-examples until its minutes are over, and what failed once is kept in .hypothesis and tried first next time.
+ones every time, so that a red run means a change; `make test-long` runs more of them (tests/forms.py). `make fuzz` sets
+FUZZ_MINUTES: each then begins anew with other examples until its minutes are over, and what failed once is kept in
+.hypothesis and tried first next time.
 """
 
 import hashlib
@@ -16,6 +17,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+from forms import LONG, form
 from scroll_context.store import store as opening
 from scroll_context.store.log import EventLog
 from scroll_context.store.search import SearchIndex
@@ -23,7 +25,9 @@ from scroll_context.store.writer import is_replica
 
 FUZZ_SECONDS = 60 * float(os.environ.get("FUZZ_MINUTES") or 0)
 
-hypothesis.settings.register_profile("tests", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.register_profile(
+    "tests", deadline=None, derandomize=True, print_blob=True, max_examples=form(40, 100)
+)
 hypothesis.settings.register_profile(
     "fuzz", deadline=None, print_blob=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
@@ -82,7 +86,7 @@ ONE_LOG = ("agent/test_kill.py",)  # its processes open the folder by themselves
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     _, _, name = metafunc.definition.nodeid.partition("tests/")
-    chosen = BOTH if os.environ.get("SCROLL_LONG") else SHORT
+    chosen = BOTH if LONG else SHORT
     drawn = getattr(metafunc.function, "is_hypothesis_test", False)  # one fixture for many examples
     if name.startswith(chosen) and not name.startswith(ONE_LOG) and not drawn:
         metafunc.fixturenames.insert(0, "which_log")

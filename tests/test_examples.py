@@ -1,7 +1,8 @@
-"""Every program in examples/ runs as it is and prints what it promises; a user's typing mistake is a type error."""
+"""Every program in examples/ runs as it is and prints what it promises."""
 
 import subprocess
 import sys
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -39,18 +40,6 @@ def test_an_example_prints_what_it_promises(name: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [], "an example leaves nothing behind"
 
 
-def test_a_misspelt_option_is_a_type_error(tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    right = "from scroll_context import Session, SessionOptions, Store\n\nwith Store('x', create=True) as store:\n"
-    right += "    Session.open(store, session_id='a', options=SessionOptions(reach='session'))\n"
-    program.write_text(right)
-    assert _mypy(program) == 0
-    for wrong in (right.replace("session_id=", "sesion_id="), right.replace("reach=", "reech="),
-                  right.replace("reach='session'", "reach='sesion'")):  # fmt: skip
-        program.write_text(wrong)
-        assert _mypy(program) == 1, wrong
-
-
-def _mypy(file: Path) -> int:
-    command = [sys.executable, "-m", "mypy", "--strict", "--no-incremental", str(file)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=file.parent, check=False).returncode
+def test_the_types_are_shipped() -> None:
+    """So a user's typing mistake is a type error: tests/typing, which `make types` checks."""
+    assert (resources.files("scroll_context") / "py.typed").is_file()

@@ -7,10 +7,11 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from forms import form
 from scroll_evals.results import RunFolder
 from small import FACTS
 
-ROUNDS = 10
+ROUNDS = form(5, 10)
 JOBS = 2
 
 

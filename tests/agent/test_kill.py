@@ -7,13 +7,14 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from forms import form
 from scroll_context.events import Event, Kind
 from scroll_context.session.history import lineage
 from scroll_context.store.integrity import verify
 from scroll_context.store.store import Store
 from scroll_context.view.working import WorkingView
 
-ROUNDS = 30
+ROUNDS = form(10, 30)
 STEPS = 3  # that one round gets to do at most
 
 

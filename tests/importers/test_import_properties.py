@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from samples import OPENCODE, QWENPAW, QWENPAW_ROW, database
 
+from forms import form
 from scroll_context.errors import BadInput
 from scroll_context.importers.formats import detect, read
 from scroll_context.importers.messages import Fault, Format, Imported, Labels
@@ -81,7 +82,7 @@ def check(path: Path, place: Path, layout: Format) -> None:
             prepare(piece.draft, "2026-01-01", payloads)
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=form(100, 300), suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(value, max_size=4), st.booleans())
 @example([{"role": "user", "content": [{"type": "tool_use", "name": "\ud800"}]}], True)
 def test_any_values(place: Path, values: list[Any], as_lines: bool) -> None:
@@ -90,7 +91,7 @@ def test_any_values(place: Path, values: list[Any], as_lines: bool) -> None:
     check(path, place, Format.JSONL if as_lines else Format.JSON)
 
 
-@settings(max_examples=200)
+@settings(max_examples=form(70, 200))
 @given(st.binary(max_size=60))
 @example(b"\xff\xfe[\x00")
 @example(b"\xff\xfe\x00\x00{")
@@ -130,7 +131,7 @@ def imported(path: Path, log: EventLog) -> list[int]:
     return log.append_many(piece.draft for item in whole for piece in item.pieces)
 
 
-@settings(max_examples=60)
+@settings(max_examples=form(25, 60))
 @given(
     st.lists(st.tuples(spoken, st.lists(junk, max_size=2)), min_size=1, max_size=8),
     st.sampled_from([b"\n", b"\r\n"]),
@@ -235,7 +236,7 @@ HISTORIES: dict[Format, list[Any]] = {
 def test_any_value_in_a_history(place: Path, layout: Format) -> None:
     spots = [(number, at) for number, line in enumerate(HISTORIES[layout]) for at in positions(line)]
 
-    @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=form(50, 150), suppress_health_check=[HealthCheck.too_slow])
     @given(st.sampled_from(spots), anything)
     def changed(spot: tuple[int, tuple[Any, ...]], other: Any) -> None:
         lines = list(HISTORIES[layout])
@@ -276,7 +277,7 @@ def test_any_value_in_a_database(place: Path, number: int) -> None:
     layout, column, original = COLUMNS[number]
     path = place / f"{number}.db"
 
-    @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=form(15, 40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(st.sampled_from(positions(original)), anything)
     def changed(at: tuple[Any, ...], other: Any) -> None:
         data = json.dumps(with_change(original, at, other))

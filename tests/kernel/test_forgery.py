@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from wire_values import to_host
 
+from forms import form
 from scroll_context.errors import KernelDied
 from scroll_context.kernel.jail.spec import JailLimits
 from scroll_context.kernel.kernel import Kernel, KernelOptions
@@ -133,7 +134,7 @@ forgeries = st.one_of(
 )
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=form(10, 25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(forgeries)
 def test_whatever_a_cell_writes_to_the_wire_the_host_stays_whole(make_kernel, data: bytes) -> None:
     """It reaches no more than the cell could ask for anyway, and the next cell runs."""

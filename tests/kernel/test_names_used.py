@@ -31,6 +31,8 @@ from scroll_context.kernel.cell import names_used
         ("class A:\n    s = x\n    def g(self): return self.r, a", {"x", "a"}, {"A"}),
         ("import os.path\nfrom re import sub as s", set(), {"os", "s"}),
         ("print([r for r in x])", {"print", "x"}, set()),
+        ("s = {r: i for r, i in x}\nr = i = 1", {"x"}, {"r", "i", "s"}),
+        ("def f():\n    global r\n    r = 1\n    return {r for _ in x}", {"x", "r"}, {"f", "r"}),
         ("r = await f(x)", {"f", "x"}, {"r"}),
         ("i = 1\n@r\ndef f():\n    pass\nr = 1", {"r"}, {"i", "f", "r"}),
         ("i = 1; print(r); r = 2", {"print", "r"}, {"i", "r"}),

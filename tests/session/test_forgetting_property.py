@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
+from forms import form
 from scroll_context.agent.agent import Agent
 from scroll_context.events import STORE_SESSION, Kind
 from scroll_context.importers import import_file
@@ -179,7 +180,7 @@ class World:
                 assert list(again.log.iterate(session_id=STORE_SESSION, kind=Kind.ERASURE))
 
 
-@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=form(5, 16), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(st.lists(steps, min_size=3, max_size=9), st.booleans())
 def test_random_histories_keep_their_promises(history: list[tuple[Any, ...]], encrypted: bool) -> None:
     if encrypted:

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from forms import form
 from scroll_context.events import Event, Kind
 from scroll_context.messages import Message, ToolCall, canonical
 from scroll_context.models import Reply, Usage
@@ -174,5 +175,5 @@ def setup_module() -> None:
 
 TestSessions = Sessions.TestCase
 TestSessions.settings = settings(
-    max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=form(12, 40), stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )

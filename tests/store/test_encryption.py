@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forms import form
+
 pytest.importorskip("cryptography")
 
 from scroll_context.errors import (
@@ -114,7 +116,7 @@ def body_file(store: Store, event: Event) -> Path:
 # bodies -------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=form(12, 25), deadline=None)
 @given(
     st.sampled_from([0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK, 3 * CHUNK + 17]),
     st.integers(1, 2 * CHUNK),
@@ -278,7 +280,7 @@ def test_a_kill_while_encrypting_leaves_a_plain_store_or_an_encrypted_one(tmp_pa
     with Store(tmp_path / "first", create=True) as store:
         fill(store)
         before = texts(store.log)
-    for number in range(copies := int(os.environ.get("ENCRYPT_KILLS") or 8)):
+    for number in range(copies := form(5, 40)):
         with Store(tmp_path / "first") as store:
             backup(store.log, tmp_path / str(number))
     done = run_killed(tmp_path / "first", 0)

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import signal
 import sqlite3
 import subprocess
@@ -17,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from forms import form
 from scroll_context.errors import BadInput, PayloadMissing, UnknownSeq
 from scroll_context.events import Draft, Kind, Scope
 from scroll_context.importers import import_file
@@ -329,7 +329,7 @@ store.close()
 
 
 def test_a_kill_at_any_moment_leaves_the_old_state_or_the_new_one(tmp_path: Path) -> None:
-    kills = int(os.environ.get("ERASE_KILLS") or 8)
+    kills = form(5, 40)
     outcomes = set()
     for number in range(kills):
         folder = tmp_path / str(number)
@@ -425,7 +425,7 @@ words = st.sampled_from(["alpha-one-bird", "beta-two-fish", "gamma-three-frog", 
 event = st.tuples(st.sampled_from("stu"), words, st.booleans())
 
 
-@settings(max_examples=15)
+@settings(max_examples=form(6, 15))
 @given(st.lists(event, min_size=1, max_size=12), st.lists(words, min_size=1, max_size=2), st.booleans())
 def test_no_erased_word_is_left_whatever_the_history(
     tmp_path_factory: pytest.TempPathFactory, history: list[tuple[str, str, bool]], gone: list[str], reopen: bool

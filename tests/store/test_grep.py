@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forms import form
 from scroll_context.events import Draft
 from scroll_context.store.grep import Pattern, Scan, pattern
 from scroll_context.store.store import Store
@@ -80,7 +81,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
         yield store
 
 
-@settings(max_examples=40)
+@settings(max_examples=form(20, 40))
 @given(
     st.lists(PARTS, min_size=1, max_size=4).map("".join),
     st.booleans(),

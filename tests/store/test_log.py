@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forms import form
 from scroll_context.errors import (
     BadInput,
     NotAStore,
@@ -151,7 +152,7 @@ def test_bad_drafts_are_refused_before_anything_is_written(log: EventLog, draft:
     assert log.last_seq() == 0
 
 
-@settings(max_examples=60)
+@settings(max_examples=form(25, 60))
 @given(st.lists(st.tuples(st.text(max_size=60), st.sampled_from(["", "a", "b", "c"])), max_size=12), st.integers(1, 5))
 def test_random_appends_read_back_and_verify(items: list[tuple[str, str]], size: int) -> None:
     expected: list[str] = []

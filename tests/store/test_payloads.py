@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forms import form
 from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
 from scroll_context.events import Draft, Payload
 from scroll_context.store.log import EventLog
@@ -25,7 +26,7 @@ def payloads(tmp_path: Path) -> PayloadStore:
     return PayloadStore(tmp_path / "payloads")
 
 
-@settings(max_examples=40)
+@settings(max_examples=form(20, 40))
 @given(st.binary(max_size=5_000))
 def test_bytes_come_back_exactly(body: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:

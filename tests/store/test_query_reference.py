@@ -13,6 +13,7 @@ import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
+from forms import form
 from scroll_context.events import Draft
 from scroll_context.store.store import Store
 
@@ -150,7 +151,7 @@ def meant(texts: list[Text], holds: Callable[[Text], bool]) -> set[int]:
 numbers = st.lists(st.integers(0, 719), max_size=40)
 
 
-@settings(max_examples=400)
+@settings(max_examples=form(120, 400))
 @given(numbers)
 def test_an_expression_finds_exactly_what_it_says(corpus: tuple[Store, list[Text]], drawn: list[int]) -> None:
     store, texts = corpus
@@ -164,7 +165,7 @@ def test_an_expression_finds_exactly_what_it_says(corpus: tuple[Store, list[Text
     assert hits >= expected if writer.loose else hits == expected, query
 
 
-@settings(max_examples=200)
+@settings(max_examples=form(60, 200))
 @given(st.lists(numbers, min_size=1, max_size=6))
 def test_bare_words_find_what_holds_any_of_them_and_every_phrase(
     corpus: tuple[Store, list[Text]], drawn: list[list[int]]
@@ -185,7 +186,7 @@ def test_bare_words_find_what_holds_any_of_them_and_every_phrase(
 BROKEN = ("AND", "OR", "NOT", "(", ")", '"', "*", "()", "((", '""', "-", "…", "AND NOT", "\x00", "’s")
 
 
-@settings(max_examples=400)
+@settings(max_examples=form(120, 400))
 @given(st.lists(st.one_of(numbers, st.sampled_from(BROKEN)), max_size=10), st.booleans())
 @example(["NOT", [0]], False)
 @example([[0], "OR", "NOT", [0]], False)
@@ -204,7 +205,7 @@ def test_no_query_is_wider_than_its_words(
     assert found(store, query) <= widest, query
 
 
-@settings(max_examples=200)
+@settings(max_examples=form(60, 200))
 @given(st.text(max_size=40) | st.text(st.characters(), max_size=40), st.integers(1, 5))
 def test_no_text_is_an_error(corpus: tuple[Store, list[Text]], text: str, k: int) -> None:
     assert len(corpus[0].index.search(text, k=k)) <= k

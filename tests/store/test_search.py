@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forms import form
 from scroll_context.errors import BadInput
 from scroll_context.events import BOOKKEEPING, Draft, Grant, Kind
 from scroll_context.store.ranking import LENT_NEAR, NEAR
@@ -411,7 +412,7 @@ _options = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=form(20, 60))
 @given(drafts=_drafts, options=_options)
 def test_filters_against_brute_force(drafts: list[Draft], options: dict) -> None:
     with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "store", create=True) as store:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import event, example, find, given, settings
 from hypothesis import strategies as st
 
+from forms import form
 from scroll_context.errors import QueryLimit, QueryRefused
 from scroll_context.events import Draft, Grant, Kind
 from scroll_context.store import log as log_module
@@ -215,7 +216,7 @@ def tells_apart(worlds: Worlds, sql: str) -> bool:
 # the properties -----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=500)
+@settings(max_examples=form(150, 500))
 @given(sql=queries | mangled())
 @example("SELECT count(*) FROM (SELECT 1 FROM event)")
 @example("WITH events AS (SELECT content FROM log.event) SELECT * FROM events")
@@ -234,7 +235,7 @@ def test_the_queries_would_tell_them_apart_if_nobody_watched(logs: list[Path]) -
         one.close()
 
 
-@settings(max_examples=200)
+@settings(max_examples=form(60, 200))
 @given(sql=queries | mangled())
 def test_no_query_leaves_the_log_pinned_or_the_window_broken(worlds: Worlds, sql: str) -> None:
     answers(worlds, sql)

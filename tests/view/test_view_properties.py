@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from view_histories import SYSTEM, Scribe, blocks, check_reachable
 
+from forms import form
 from scroll_context.events import Kind
 from scroll_context.session.explain import departures
 from scroll_context.view.entries import Form, Step, UserTurn, passages
@@ -195,7 +196,7 @@ def perform(scribe: Checked, history: list[tuple]) -> None:
                         scribe.native(reply, id, "fetch", call["result"], call["state"])
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=form(50, 150), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(
     st.lists(operations, min_size=1, max_size=25),
     st.integers(1, 8),

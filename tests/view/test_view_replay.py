@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from view_histories import DIGEST, SYSTEM, Scribe, check_reachable
 
+from forms import form
 from scroll_context.events import Event, Kind, Payload
 from scroll_context.view.entries import Step
 from scroll_context.view.index import EarlierWork, Standing, Topic, outline
@@ -116,7 +117,7 @@ def perform(scribe: Replayed, kind: str, a: int, b: int) -> None:
             scribe.write((Kind.SESSION, Kind.SNAPSHOT, Kind.FORK, "imported")[a % 4], text(b), role="user")
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=form(80, 300), suppress_health_check=[HealthCheck.too_slow])
 @given(
     operations,
     st.sampled_from([1_800, 3_000, 12_000]),

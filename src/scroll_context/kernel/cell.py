@@ -16,7 +16,7 @@ import io
 import linecache
 import re
 from collections.abc import Callable, Container, Iterable
-from sys import setprofile, settrace
+from sys import setprofile, settrace, version_info
 from threading import RLock
 from time import monotonic
 from traceback import TracebackException, format_exception_only
@@ -175,6 +175,10 @@ _PREFIX = "<cell "
 _SOURCES_KEPT = 1000  # of the newest cells, for the lines in tracebacks
 _GLOBAL = (_symtable.GLOBAL_EXPLICIT, _symtable.GLOBAL_IMPLICIT)
 _ASSIGNED = _symtable.DEF_LOCAL | _symtable.DEF_IMPORT
+# Since Python 3.12 a comprehension has no symbol table of its own. Its names are entered into the table around it,
+# unless they are there already. The names that it iterates with have this flag, for which `_symtable` has no name.
+_INLINED = version_info >= (3, 12)
+_ITERATED = 2 << 8
 _AUGMENTED = re.compile(r"[-+*/%&|^@<>]=")  # which the symbol tables do not count as reading
 _OWN_NAMES = re.compile(r"\bscroll_context\.kernel\.\w+\.(?=[A-Z])")  # of exceptions that the worker defines
 
@@ -204,24 +208,34 @@ def names_used(source: str, filename: str, existing: Container[str]) -> NamesUse
         table = tables.pop()
         tables += table.children
         for name, flags in table.symbols.items():
+            if flags & _ITERATED:
+                continue
             if table is module or (flags >> _symtable.SCOPE_OFF) & _symtable.SCOPE_MASK in _GLOBAL:
                 if flags & _symtable.USE:
                     read.add(name)
                 if flags & _ASSIGNED:
                     bound.add(name)
     old = {name for name in bound if name in existing}
-    augmented = bool(old) and _AUGMENTED.search(source) is not None
-    if augmented or old & read:
+    unseen = bool(old - read) and (_AUGMENTED.search(source) or (_INLINED and "for" in source))
+    if unseen or old & read:
         tree = compile(source, filename, "exec", _FLAGS | ast.PyCF_ONLY_AST, dont_inherit=True)
-        maybe = old & (read | _augmented(tree)) if augmented else old & read
+        maybe = old & (read | _read_elsewhere(tree)) if unseen else old & read
         seen = maybe - bound_before_read(tree, maybe, source)
         return NamesUsed(frozenset(read - bound | seen), frozenset(bound))
     return NamesUsed(frozenset(read - bound), frozenset(bound))
 
 
-def _augmented(tree: ast.Module) -> set[str]:
-    nodes = (node.target for node in ast.walk(tree) if isinstance(node, ast.AugAssign))
-    return {target.id for target in nodes if isinstance(target, ast.Name)}
+def _read_elsewhere(tree: ast.Module) -> set[str]:
+    """Names that are read where the symbol tables do not say so: in augmented assignments and in comprehensions."""
+    read: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            read.add(node.target.id)
+        elif isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp):
+            iterated = {name for part in node.generators for name in _targets(part.target)}
+            names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and not _is_store(part)}
+            read |= names - iterated
+    return read
 
 
 def bound_before_read(tree: ast.Module, names: Iterable[str], source: str) -> set[str]:
