@@ -28,6 +28,9 @@ import msgspec
 from scroll_context.kernel.channel import CpuLimitExceeded, Interrupts
 from scroll_context.kernel.results import CellError
 
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
 _EAGER = 4  # writes of a cell that are sent at once
 _BATCH_BYTES = 1 << 15
 _BATCH_SECONDS = 0.05
@@ -66,14 +69,12 @@ class Output:
             if allowed:
                 self._parts.append(allowed)
                 self._held += len(allowed)
-            if self._writes <= _EAGER or self._held >= _BATCH_BYTES or self._is_due():
+            is_due = monotonic() - self._sent_at > _BATCH_SECONDS
+            if self._writes <= _EAGER or self._held >= _BATCH_BYTES or is_due:
                 self.flush()
         self._interrupts.checkpoint()
         if self._total > self.limit:
             raise OutputLimitExceeded(f"the cell printed more than {self.limit:,} bytes")
-
-    def _is_due(self) -> bool:
-        return monotonic() - self._sent_at > _BATCH_SECONDS
 
     def flush(self) -> None:
         with self._lock:
@@ -164,9 +165,6 @@ def _text_stream(sink: _Sink) -> io.TextIOWrapper:
     )
 
 
-if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
-
 _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 _CO_COROUTINE = 0x80
 _TRACEBACK_CHARS = 8_000
@@ -233,7 +231,9 @@ def _read_elsewhere(tree: ast.Module) -> set[str]:
             read.add(node.target.id)
         elif isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp):
             iterated = {name for part in node.generators for name in _targets(part.target)}
-            names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and not _is_store(part)}
+            names = {
+                part.id for part in ast.walk(node) if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Store)
+            }
             read |= names - iterated
     return read
 
@@ -258,7 +258,7 @@ def bound_before_read(tree: ast.Module, names: Iterable[str], source: str) -> se
             targets = [statement.target]
         direct = {name for target in targets for name in _targets(target)}
         found = [node for node in ast.walk(statement) if isinstance(node, ast.Name) and node.id in undecided]
-        undecided -= {node.id for node in found if not (node.id in direct and _is_store(node))}
+        undecided -= {node.id for node in found if not (node.id in direct and isinstance(node.ctx, ast.Store))}
         fresh |= direct & undecided
         undecided -= direct
     return fresh
@@ -270,10 +270,6 @@ def _targets(target: ast.expr) -> list[str]:
     if isinstance(target, ast.Tuple | ast.List):
         return [name for element in target.elts for name in _targets(element)]
     return []
-
-
-def _is_store(node: ast.Name) -> bool:
-    return isinstance(node.ctx, ast.Store)
 
 
 class CellRunner:

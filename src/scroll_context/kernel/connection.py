@@ -81,7 +81,10 @@ class Connection:
                 try:
                     view = view[self._sock.send(view) :]
                 except BlockingIOError:
-                    self._wait_for_room()
+                    poll = select.poll()
+                    poll.register(self._sock.fileno(), select.POLLOUT)
+                    if not poll.poll(STALL_SECONDS * 1000):
+                        raise KernelDied("the kernel process does not read what is sent to it") from None
         except OSError as error:
             raise _lost(error) from error
         finally:
@@ -102,12 +105,6 @@ class Connection:
         finally:
             self._sending.release()
         return True
-
-    def _wait_for_room(self) -> None:
-        poll = select.poll()
-        poll.register(self._sock.fileno(), select.POLLOUT)
-        if not poll.poll(STALL_SECONDS * 1000):
-            raise KernelDied("the kernel process does not read what is sent to it")
 
     def close(self) -> None:
         """Wake the threads that send or receive, and free the descriptor when no thread sends any more."""
@@ -245,7 +242,8 @@ class Broker:
                 value = value.value
             answer = CallReply(ident, portable(value))
         except BaseException as error:  # noqa: BLE001 - the border to tools
-            answer, seqs = _refusal(ident, error), ()
+            text = str(error).encode("utf-8", "backslashreplace").decode()[:60_000]
+            answer, seqs = CallRefusal(ident, type(error).__name__, text), ()
         if not self._finish(ident, seqs):
             return
         try:
@@ -269,8 +267,3 @@ class Broker:
                 fresh = set(sorted(fresh)[:room])
             self._seqs |= fresh
         return True
-
-
-def _refusal(ident: int, error: BaseException) -> CallRefusal:
-    text = str(error).encode("utf-8", "backslashreplace").decode()[:60_000]
-    return CallRefusal(ident, type(error).__name__, text)

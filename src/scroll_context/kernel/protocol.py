@@ -302,16 +302,12 @@ class Save(WireMessage, frozen=True, tag="save"):
 
 
 class Load(WireMessage, frozen=True, tag="load"):
-    """A piece of a pickled value; `last` binds it to every one of `names`."""
+    """A piece of a pickled value, or the name of a module; `last` binds it to every one of `names`."""
 
     names: tuple[str, ...]
     piece: bytes
     last: bool
-
-
-class Import(WireMessage, frozen=True, tag="import"):
-    name: str
-    module: str
+    module: str = ""
 
 
 class CallReply(WireMessage, frozen=True, tag="reply"):
@@ -327,7 +323,7 @@ class CallRefusal(WireMessage, frozen=True, tag="refusal"):
     text: str
 
 
-ToWorker = Prepare | Execute | Describe | Save | Load | Import | CallReply | CallRefusal
+ToWorker = Prepare | Execute | Describe | Save | Load | CallReply | CallRefusal
 
 
 # What the worker says.
@@ -399,7 +395,7 @@ class Saved(WireMessage, frozen=True, tag="saved"):
 
 
 class Loaded(WireMessage, frozen=True, tag="loaded"):
-    """The answer to a Load that is last, and to an Import."""
+    """The answer to a Load that is last."""
 
     label: Name
     reason: Reason  # why it could not be restored; empty when it was

@@ -290,14 +290,10 @@ def restored(report: RestoreReport) -> str:
 
 
 def _how(result: CellResult) -> str:
-    return _what_happened(result).rstrip(".")
-
-
-def _what_happened(result: CellResult) -> str:
     error = result.error
     match result.ended:
         case "timeout":
-            return error.message if error is not None else "it ran out of time"
+            return error.message.rstrip(".") if error is not None else "it ran out of time"
         case "interrupted":
             return "it was interrupted"
         case "killed":
@@ -307,7 +303,7 @@ def _what_happened(result: CellResult) -> str:
         case "output-limit":
             return "it printed without end and was stopped"
         case _:
-            return error.message if error is not None else "it raised an exception"
+            return error.message.rstrip(".") if error is not None else "it raised an exception"
 
 
 def _what_is_kept(result: CellResult) -> str:

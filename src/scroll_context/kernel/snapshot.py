@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from importlib import import_module
 from io import BytesIO
+from itertools import islice
 from pickle import dumps, loads
 from sys import _current_frames, getsizeof
 from time import thread_time
@@ -68,9 +69,12 @@ def describe(name: str, value: Any) -> Variable:
     kind = type(value)
     detail, inline, size = "", False, 0
     if id(kind) in _SCALARS:
-        inline, detail, size = _scalar(value)
+        inline, size = not (kind is int and value.bit_length() > 190), getsizeof(value)
+        detail = repr(value) if inline else f"{value.bit_length():,} bits"
     elif kind is str:
-        inline, detail, size = _string(value)
+        inline, size = len(value) <= _INLINE_CHARS, getsizeof(value)
+        spelt = repr if value.isprintable() else ascii
+        detail = spelt(value) if inline else f"{len(value):,} characters"
     elif id(kind) in _SIZED:
         detail, size = _sized(value, kind)
     elif kind is dt.datetime or kind is dt.date:
@@ -83,7 +87,7 @@ def describe(name: str, value: Any) -> Variable:
         detail = f"{_type_dict(base)['__len__'](value):,}"
     elif _is_numpy(kind, "ndarray"):
         detail, size = _array(value)
-    elif _comes_from(kind, "pandas"):
+    elif type(module := _type_module(kind)) is str and module.partition(".")[0] == "pandas":
         detail, size = _frame(value, _type_name(kind))
     return Variable(name=name, type=type_label(kind), detail=_clean(detail, 512), size=size, inline=inline)
 
@@ -103,18 +107,6 @@ def _container_base(kind: type) -> type | None:
         if id(base) in _CONTAINERS:
             return base
     return None
-
-
-def _scalar(value: Any) -> tuple[bool, str, int]:
-    if type(value) is int and value.bit_length() > 190:
-        return False, f"{value.bit_length():,} bits", getsizeof(value)
-    return True, repr(value), getsizeof(value)
-
-
-def _string(value: str) -> tuple[bool, str, int]:
-    if len(value) <= _INLINE_CHARS:
-        return True, ascii(value) if not value.isprintable() else repr(value), getsizeof(value)
-    return False, f"{len(value):,} characters", getsizeof(value)
 
 
 def _sized(value: Any, kind: type) -> tuple[str, int]:
@@ -151,21 +143,11 @@ def _keys(value: dict[Any, Any]) -> str:
 
 
 def _sample(value: Any, kind: type) -> list[Any]:
-    if kind is range:
-        return []
-    if kind is dict:
-        items: Iterable[Any] = value.values()
-    else:
-        items = value
-    taken: list[Any] = []
+    """The first items of a container, or values of a dict."""
     try:
-        for item in items:
-            taken.append(item)
-            if len(taken) == _SAMPLE:
-                break
+        return [] if kind is range else list(islice(value.values() if kind is dict else value, _SAMPLE))
     except RuntimeError:  # a thread of the cell changed it meanwhile
         return []
-    return taken
 
 
 def _module_name(value: ModuleType) -> str:
@@ -188,11 +170,6 @@ def _array(value: Any) -> tuple[str, int]:
     if kind in "fiuc":
         label += str(width * 8)
     return f"{shape} {label}", members["nbytes"].__get__(value)
-
-
-def _comes_from(kind: type, package: str) -> bool:
-    module = _type_module(kind)
-    return type(module) is str and module.partition(".")[0] == package
 
 
 def _frame(value: Any, name: str) -> tuple[str, int]:
@@ -305,25 +282,17 @@ class Snapshots:
         """Count nothing as saved."""
         self._sent.clear()
 
-    def load(self, names: tuple[str, ...], data: bytes) -> Loaded:
-        """Unpickle `data` and bind it to each of `names`."""
+    def load(self, names: tuple[str, ...], data: bytes, module: str) -> Loaded:
+        """Unpickle `data`, or import a module, and bind it to each of `names`."""
         try:
-            value = self._guarded(loads, data)
-        except BaseException as error:  # noqa: BLE001 - unpickling runs foreign code
-            return Loaded("", _reason("load", error))
-        sent = _Sent(_digest(data), names, len(data), 0.0, _mark(value))
+            value = self._guarded(import_module, module) if module else self._guarded(loads, data)
+        except BaseException as error:  # noqa: BLE001 - both run foreign code
+            return Loaded("", _reason("import" if module else "load", error))
+        sent = _Sent(module.encode() or _digest(data), names, len(data), 0.0, _mark(value))
         for name in names:
             self._namespace[name] = value
             self._sent[name] = sent
         return Loaded(type_label(type(value)), "")
-
-    def load_module(self, name: str, module: str) -> Loaded:
-        try:
-            self._namespace[name] = value = self._guarded(import_module, module)
-        except BaseException as error:  # noqa: BLE001 - importing runs foreign code
-            return Loaded("", _reason("import", error))
-        self._sent[name] = _Sent(module.encode(), (name,), 0, 0.0, value)
-        return Loaded("module", "")
 
     def _save_group(self, group: tuple[str, ...], value: Any, limit: int, send: Callable[[WireMessage], None]) -> None:
         data, module, reason = b"", "", ""
@@ -418,9 +387,8 @@ def _is_marked(value: Any, mark: Any) -> bool:
 
 
 def _importable(module: ModuleType) -> str:
-    name = ModuleType.__getattribute__(module, "__dict__").get("__name__")
-    known = type(name) is str and len(name) <= 256 and name.isprintable() and sys.modules.get(name) is module
-    return name if known else ""
+    name = _module_name(module)
+    return name if len(name) <= 256 and name.isprintable() and sys.modules.get(name) is module else ""
 
 
 def _reason(code: str, error: BaseException) -> str:

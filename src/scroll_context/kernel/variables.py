@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from scroll_context.errors import KernelDied, KernelUnavailable
-from scroll_context.kernel.protocol import Blob, Import, Kept, Load, Loaded
+from scroll_context.kernel.protocol import Blob, Kept, Load, Loaded
 from scroll_context.kernel.results import (
     MAX_SEQS,
     UNKNOWN_SEQ,
@@ -208,7 +208,8 @@ class Namespace:
                 data.append(one)
         data.sort(key=lambda one: (-(one.used + log2(one.size + 1) / 2), -one.cell, one.name))
         callables.sort(key=lambda one: (-one.used, one.name))
-        common = _most_common(data)
+        ((common, shared),) = Counter(one.seqs for one in data).most_common(1) or [((), 0)]
+        common = common if shared > 1 else ()  # the events behind most variables
         lines = [heading] if heading else []
         if common:
             lines.append(f"(from {_origin(common, _SPANS_SHOWN)} where no other origin is told)")
@@ -248,15 +249,9 @@ def _loop_names(source: str) -> set[str]:
     return {name for targets in found for name in re.findall(r"\w+", targets)}
 
 
-def _most_common(variables: Sequence[Variable]) -> tuple[int, ...]:
-    """The events behind most variables, if there are several with the same ones."""
-    counted = Counter(one.seqs for one in variables).most_common(1)
-    return counted[0][0] if counted and counted[0][1] > 1 else ()
-
-
 def describe_line(variable: Variable, common: tuple[int, ...] = ()) -> str:
     """A variable in one line of plain text."""
-    text = f"{variable.name}: {_type_shown(variable.type)}"
+    text = f"{variable.name}: {variable.type if all(map(str.isidentifier, variable.type.split('.'))) else '?'}"
     if variable.detail:
         text += f" = {variable.detail}" if variable.inline else f" {variable.detail}"
     if variable.size >= 1 << 20 and not variable.inline:
@@ -274,10 +269,6 @@ def _origin(seqs: Sequence[int], most: int) -> str:
     known = f"seq {spans(named, most)}" if named else ""
     unknown = "unknown events" if len(named) < len(seqs) else ""
     return ", ".join(filter(None, (known, unknown))) or "no events"
-
-
-def _type_shown(name: str) -> str:
-    return name if all(part.isidentifier() for part in name.split(".")) else "?"
 
 
 def _functions_line(callables: Sequence[Variable], limit: int) -> str:
@@ -411,12 +402,6 @@ def _load(worker: WorkerProcess, group: list[SavedVariable], blobs: BlobStore) -
     names = tuple(variable.name for variable in group)
     if first.reason:
         return f"it could not be saved: {reason_text(first.reason)}"
-    if first.module:
-        for name in names:
-            reason = worker.ask(Import(name, first.module), Loaded, _LOAD_SECONDS).reason
-            if reason:
-                return reason_text(reason)
-        return ""
     try:
         data = blobs.get(first.digest) if first.digest else first.inline
     except Exception:  # noqa: BLE001 - a blob store of the caller
@@ -424,5 +409,6 @@ def _load(worker: WorkerProcess, group: list[SavedVariable], blobs: BlobStore) -
     last = max(0, (len(data) - 1) // _PIECE * _PIECE)
     for start in range(0, last, _PIECE):
         worker.connection.send(Load(names, data[start : start + _PIECE], False))
-    reason = worker.ask(Load(names, data[last:] if last else data, True), Loaded, _LOAD_SECONDS).reason
+    load = Load(names, data[last:] if last else data, True, first.module)
+    reason = worker.ask(load, Loaded, _LOAD_SECONDS).reason
     return reason_text(reason) if reason else ""

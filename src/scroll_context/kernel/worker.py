@@ -30,7 +30,6 @@ from scroll_context.kernel.protocol import (
     Execute,
     Facts,
     Failed,
-    Import,
     Load,
     Prelude,
     Prepare,
@@ -119,10 +118,12 @@ class Worker:
                     self._snapshots.forget()
                 unchecked = self._snapshots.save(variables, full, limit, self._channel.send)
                 self._channel.send(Saved(tuple(variables), unchecked))
-            case Load(names, piece, last):
-                self._load(names, piece, last)
-            case Import(name, module):
-                self._channel.send(self._snapshots.load_module(name, module))
+            case Load(names, piece, last, module):
+                self._pieces.append(piece)
+                if last:
+                    pieces, self._pieces = self._pieces, []
+                    data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+                    self._channel.send(self._snapshots.load(names, data, module))
             case Prepare(preludes, output_bytes):
                 self._prepare(preludes, output_bytes)
 
@@ -180,13 +181,6 @@ class Worker:
         for name in lost:
             self._namespace[name] = self._host_names[name]
         self._rebound = tuple(lost)
-
-    def _load(self, names: tuple[str, ...], piece: bytes, last: bool) -> None:
-        self._pieces.append(piece)
-        if last:
-            pieces, self._pieces = self._pieces, []
-            data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-            self._channel.send(self._snapshots.load(names, data))
 
     def _prepare(self, preludes: tuple[Prelude, ...], output_bytes: int) -> None:
         self._output.limit = output_bytes

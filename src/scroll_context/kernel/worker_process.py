@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from scroll_context.errors import KernelDied, KernelUnavailable
 from scroll_context.kernel.connection import Broker, Connection
 from scroll_context.kernel.jail.linux import set_cpu_budget
-from scroll_context.kernel.jail.spec import Enforcement, JailSpec, linux_guarantees
+from scroll_context.kernel.jail.spec import Enforcement, JailSpec, guarantees
 from scroll_context.kernel.launcher import receive_process
 from scroll_context.kernel.protocol import CallRequest, Failed, Prepare, Prepared, Printed, Ready, WireMessage
 from scroll_context.kernel.results import Dispatch
@@ -262,7 +262,7 @@ def _check(enforcement: Enforcement, spec: JailSpec) -> None:
         missing.append(f"tier {spec.tier} (it reports {enforcement.tier})")
     if enforcement.tier in ("full", "kernel-only"):
         held = {row.name for row in enforcement.guarantees if row.enforced}
-        promised = linux_guarantees(enforcement.tier, enforcement.landlock_abi)
+        promised = guarantees(enforcement.tier, enforcement.landlock_abi)
         missing += [row.name for row in promised if row.enforced and row.name not in held]
     if missing:
         raise KernelUnavailable(

@@ -14,7 +14,7 @@ from scroll_context.kernel.jail.spec import (
     NAMES,
     JailSpec,
     default_read_only,
-    linux_guarantees,
+    guarantees,
     site_packages,
 )
 
@@ -66,8 +66,8 @@ def test_a_spec_is_examined_with_its_own_paths(tmp_path: Path) -> None:
 
 def test_the_rows_have_a_fixed_order_and_full_promises_everything() -> None:
     for tier in ("full", "kernel-only"):
-        assert tuple(row.name for row in linux_guarantees(tier, 7)) == NAMES
-    assert all(row.enforced for row in linux_guarantees("full", 1))
+        assert tuple(row.name for row in guarantees(tier, 7)) == NAMES
+    assert all(row.enforced for row in guarantees("full", 1))
 
 
 def test_the_interpreters_own_paths_exist_and_leave_the_packages_out() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from scroll_context.kernel.jail.entry import offered, seatbelt_profile
-from scroll_context.kernel.jail.spec import NAMES, JailSpec, seatbelt_guarantees
+from scroll_context.kernel.jail.spec import NAMES, JailSpec, guarantees
 
 
 def test_the_profile_denies_first_and_allows_only_what_is_declared(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_a_path_cannot_break_out_of_its_string(tmp_path: Path) -> None:
 def test_it_is_offered_on_macos_only_and_says_what_it_lacks() -> None:
     assert offered("darwin") == ("seatbelt",)
     assert "seatbelt" not in offered("linux")
-    rows = {row.name: row for row in seatbelt_guarantees()}
+    rows = {row.name: row for row in guarantees("seatbelt")}
     assert tuple(rows) == NAMES
     assert not rows["memory"].enforced
     assert not rows["threads"].enforced

@@ -45,11 +45,9 @@ from scroll_context.kernel.jail.spec import (
     RequiredTier,
     Tier,
     default_read_only,
+    guarantees,
     lies_in,
-    linux_guarantees,
-    no_guarantees,
     refuse,
-    seatbelt_guarantees,
 )
 
 _OFFERED: dict[str, tuple[Tier, ...]] = {"linux": ("full", "kernel-only"), "darwin": ("seatbelt",)}
@@ -80,7 +78,7 @@ def enter(
                 f"If you want that, set {ALLOW_UNSANDBOXED}=1 as well.",
             )
         report_pid(os.getpid())
-        return Enforcement("none", os.getpid(), no_guarantees())
+        return Enforcement("none", os.getpid(), guarantees("none"))
     if spec.tier == "auto" or spec.tier not in offered():
         raise refuse(spec.tier, f"{sys.platform} does not have this tier", "Ask a kernel for tier 'auto'.")
     if spec.tier == "seatbelt":
@@ -137,7 +135,7 @@ def _enter_linux(spec: JailSpec, tier: Tier, keep: Set[int], report_pid: Callabl
     with _step("system calls", _SECCOMP):
         syscalls.install(os.getpid())
     refused = probes.run_probes(spec, tier, targets)
-    return Enforcement(tier, link.pid, linux_guarantees(tier, abi), refused, abi)
+    return Enforcement(tier, link.pid, guarantees(tier, abi), refused, abi)
 
 
 @contextmanager
@@ -218,7 +216,7 @@ def _enter_seatbelt(spec: JailSpec, keep: Set[int], report_pid: Callable[[int], 
     message = ctypes.c_char_p()
     if system.sandbox_init(policy.encode(), ctypes.c_uint64(0), ctypes.byref(message)) != 0:
         raise refuse("read outside", f"sandbox_init: {(message.value or b'').decode(errors='replace')}", _REMEDY)
-    return Enforcement("seatbelt", os.getpid(), seatbelt_guarantees(), _run_seatbelt_probes())
+    return Enforcement("seatbelt", os.getpid(), guarantees("seatbelt"), _run_seatbelt_probes())
 
 
 def _run_seatbelt_probes() -> tuple[str, ...]:
@@ -305,7 +303,7 @@ def examine(required: RequiredTier | JailSpec = "auto") -> DoctorReport:
         required=spec.tier,
         ok=in_use is not None,
         tier=in_use,
-        guarantees=built[in_use].guarantees if in_use in built else no_guarantees(),
+        guarantees=built[in_use].guarantees if in_use in built else guarantees("none"),
         tiers=tuple(tiers),
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
         landlock_abi=max((enforcement.landlock_abi for enforcement in built.values()), default=0),

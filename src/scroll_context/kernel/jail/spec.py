@@ -89,83 +89,48 @@ def refuse(guarantee: str, what: str, remedy: str) -> KernelUnavailable:
 
 _USE_FULL = "Use tier 'full': allow unprivileged user namespaces."
 _USE_A_JAIL = "Use Linux 5.13 or newer with landlock, tier 'full' or 'kernel-only'."
+_HIDDEN = "mount namespace: no other path has a name"
+
+# What enforces each guarantee in the tiers full, kernel-only and seatbelt; nothing where it is not promised.
+_MECHANISMS = {
+    "read outside": (f"{_HIDDEN}; {{landlock}}", "{landlock}", "sandbox profile"),
+    "write outside": (f"{_HIDDEN}; read-only mounts; {{landlock}}", "{landlock}; seccomp", "sandbox profile"),
+    "metadata": ("mount namespace; no /proc", "", ""),
+    "network": ("seccomp; empty network namespace", "seccomp", "sandbox profile"),
+    "processes": ("seccomp: threads only, no exec", "seccomp: threads only, no exec", "sandbox profile"),
+    "signals": ("seccomp: itself only; process namespace", "seccomp: itself only", "sandbox profile"),
+    "inheritance": (*["descriptors closed, environment wiped"] * 2, "descriptors closed, environment replaced"),
+    "privileges": ("no_new_privs, no capabilities; user namespace", "no_new_privs, no capabilities", ""),
+    "system calls": (*["seccomp allow-list with argument checks"] * 2, ""),
+    "memory": (*["RLIMIT_DATA and RLIMIT_AS; the supervisor kills on tricks"] * 2, ""),
+    "cpu": (*["RLIMIT_CPU, renewed by the host for each cell"] * 2, ""),
+    "threads": (*["seccomp notification, counted by the supervisor"] * 2, ""),
+    "open files": ("RLIMIT_NOFILE", "RLIMIT_NOFILE", "RLIMIT_NOFILE"),
+    "scratch size": (
+        "tmpfs of fixed size",
+        "RLIMIT_FSIZE for each file; the supervisor looks at the total every 0.1 s and stops growth",
+        "",
+    ),
+    "interrupt": (*["seccomp keeps the SIGINT and SIGXCPU handlers"] * 2, ""),
+    "lifetime": ("PDEATHSIG; process namespace", "PDEATHSIG", ""),
+}
+NAMES = tuple(_MECHANISMS)
 
 
-NAMES = (
-    "read outside",
-    "write outside",
-    "metadata",
-    "network",
-    "processes",
-    "signals",
-    "inheritance",
-    "privileges",
-    "system calls",
-    "memory",
-    "cpu",
-    "threads",
-    "open files",
-    "scratch size",
-    "interrupt",
-    "lifetime",
-)
-
-
-def no_guarantees() -> tuple[Guarantee, ...]:
-    """The rows of tier `none`: nothing holds."""
-    return tuple(Guarantee(name, False, "none", _USE_A_JAIL) for name in NAMES)
-
-
-def seatbelt_guarantees() -> tuple[Guarantee, ...]:
-    """The rows of the macOS tier."""
-    by_profile = ("read outside", "write outside", "network", "processes", "signals")
-    by_process = {
-        "inheritance": "descriptors closed, environment replaced",
-        "open files": "RLIMIT_NOFILE",
-    }
-    mechanisms = dict.fromkeys(by_profile, "sandbox profile") | by_process
-    return tuple(
-        Guarantee(name, True, mechanisms[name]) if name in mechanisms else Guarantee(name, False, "none", _USE_A_JAIL)
-        for name in NAMES
-    )
-
-
-def linux_guarantees(tier: Tier, abi: int) -> tuple[Guarantee, ...]:
-    """The rows of the two Linux tiers."""
-    full = tier == "full"
-    landlock = f"landlock ABI {abi}"
-    hidden = "mount namespace: no other path has a name; " if full else ""
-
-    def row(name: str, mechanism: str) -> Guarantee:
-        return Guarantee(name, True, mechanism)
-
-    return (
-        row("read outside", f"{hidden}{landlock}"),
-        row("write outside", f"{hidden}read-only mounts; {landlock}" if full else f"{landlock}; seccomp"),
-        row("metadata", "mount namespace; no /proc")
-        if full
-        else Guarantee("metadata", False, "none: landlock does not govern stat and readlink", _USE_FULL),
-        row("network", "seccomp; empty network namespace" if full else "seccomp"),
-        row("processes", "seccomp: threads only, no exec"),
-        row("signals", "seccomp: itself only; process namespace" if full else "seccomp: itself only"),
-        row("inheritance", "descriptors closed, environment wiped"),
-        row("privileges", "no_new_privs, no capabilities; user namespace" if full else "no_new_privs, no capabilities"),
-        row("system calls", "seccomp allow-list with argument checks"),
-        row("memory", "RLIMIT_DATA and RLIMIT_AS; the supervisor kills on tricks"),
-        row("cpu", "RLIMIT_CPU, renewed by the host for each cell"),
-        row("threads", "seccomp notification, counted by the supervisor"),
-        row("open files", "RLIMIT_NOFILE"),
-        row("scratch size", "tmpfs of fixed size")
-        if full
-        else Guarantee(
-            "scratch size",
-            True,
-            "RLIMIT_FSIZE for each file; the supervisor looks at the total every 0.1 s and stops growth",
-            f"A burst can overshoot between two looks. {_USE_FULL}",
-        ),
-        row("interrupt", "seccomp keeps the SIGINT and SIGXCPU handlers"),
-        row("lifetime", "PDEATHSIG; process namespace" if full else "PDEATHSIG"),
-    )
+def guarantees(tier: Tier, abi: int = 0) -> tuple[Guarantee, ...]:
+    """The rows of a tier; `abi` is the version of landlock."""
+    rows: list[Guarantee] = []
+    for name, (full, kernel_only, seatbelt) in _MECHANISMS.items():
+        by_tier = {"full": full, "kernel-only": kernel_only, "seatbelt": seatbelt, "none": ""}
+        if mechanism := by_tier[tier].format(landlock=f"landlock ABI {abi}"):
+            bursts = tier == "kernel-only" and name == "scratch size"
+            remedy = f"A burst can overshoot between two looks. {_USE_FULL}" if bursts else ""
+            rows.append(Guarantee(name, True, mechanism, remedy))
+        elif tier == "kernel-only":
+            rows.append(Guarantee(name, False, "none: landlock does not govern stat and readlink", _USE_FULL))
+        else:
+            rows.append(Guarantee(name, False, "none", _USE_A_JAIL))
+    return tuple(rows)
 
 
 if TYPE_CHECKING:
@@ -191,7 +156,9 @@ def default_read_only() -> tuple[str, ...]:
     """What the interpreter needs at run time, and no installed package."""
     import sysconfig  # only here and below: workers import this module too, and start faster without it
 
-    libraries = {sysconfig.get_path(name, vars=_base()) for name in ("stdlib", "platstdlib")}
+    # of the interpreter that a virtual environment was made from
+    base = {"base": sys.base_prefix, "platbase": sys.base_exec_prefix, "installed_base": sys.base_prefix}
+    libraries = {sysconfig.get_path(name, vars=base) for name in ("stdlib", "platstdlib")}
     if os.path.isdir(f"{sys.base_prefix}/conda-meta"):  # its shared libraries lie beside those of its packages
         libraries.add(f"{sys.base_prefix}/lib")
     return _existing(libraries | set(_SYSTEM) | _shared_libraries())
@@ -258,11 +225,6 @@ def make_importable(packages: Iterable[str]) -> None:
 def lies_in(path: str, trees: Iterable[str]) -> bool:
     """Whether a path is one of these trees or lies inside one; all are absolute and without symbolic links."""
     return any(path == tree or path.startswith(tree.rstrip("/") + "/") for tree in trees)
-
-
-def _base() -> dict[str, str]:
-    """Path variables of the interpreter that a virtual environment was made from."""
-    return {"base": sys.base_prefix, "platbase": sys.base_exec_prefix, "installed_base": sys.base_prefix}
 
 
 def _shared_libraries() -> set[str]:
