@@ -102,6 +102,25 @@ def test_of_a_streamed_reply_only_the_headline_is_held_back(said: str, shown: st
     assert isinstance(console.file, io.StringIO) and console.file.getvalue() == shown + "\n"
 
 
+@pytest.mark.parametrize(
+    ("attempts", "shown"),
+    [
+        (("The weir is ", "The weir ", "The weir is closed."), "The weir is closed."),
+        (("The weir is ", "It is closed."), "The weir is\n  · the reply begins anew\nIt is closed."),
+    ],
+)
+def test_a_reply_that_is_begun_again_is_not_shown_twice(attempts: tuple[str, ...], shown: str) -> None:
+    console = Console(file=io.StringIO(), width=200)
+    watch = Watch(Screen(console), stream=True)
+    for number, said in enumerate(attempts):
+        if number:
+            watch.again()
+        for piece in said.split(" "):
+            watch.text(piece if said.endswith(piece) else f"{piece} ")
+    watch.end_line()
+    assert isinstance(console.file, io.StringIO) and console.file.getvalue().replace(" \n", "\n") == shown + "\n"
+
+
 def test_brackets_do_not_stop_the_stream() -> None:
     console = Console(file=io.StringIO(), width=200)
     Watch(Screen(console), stream=True).text("⟦e⟧ is its meaning.\nAnd this goes on")
@@ -238,7 +257,9 @@ def test_ctrl_c_between_two_turns_ends_no_chat(folder: Path, tmp_path: Path) -> 
     with Store(folder, create=True) as store, Session.open(store, session_id="s") as session:
         console = Console(file=io.StringIO(), width=200)
         consent = Consent(Screen(console), "never")
-        chat = Chat(session, ScriptedModel(["one", "two"]), AgentOptions(), consent, Screen(console))
+        chat = Chat(
+            session, ScriptedModel(["one", "two"]), AgentOptions(), consent, Watch(Screen(console), stream=True)
+        )
         watch = chat.watch
         end_line, pressed = watch.end_line, iter([True])
 

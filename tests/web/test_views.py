@@ -127,6 +127,7 @@ def test_how_a_session_ended_is_told(serve: Serve, tmp_path: Path) -> None:
         "answered": Draft(role="assistant", content="yes"),
         "stopped": Draft(kind=Kind.OBSERVATION, content="1", reply_to=1),
         "crashed": Draft(kind=Kind.CELL, content="print(1)"),
+        "unanswered": Draft(kind=Kind.REQUEST, content=""),
         "imported": Draft(role="user", content="old", source_key="import:x:1"),
         "empty": Draft(kind=Kind.SESSION, content="opened"),
     }

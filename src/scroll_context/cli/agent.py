@@ -102,14 +102,17 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
         except (OSError, UnicodeDecodeError) as error:
             raise BadInput(f"the system prompt in {self.system[1:]} cannot be read: {error}") from error
 
-    def connect(self) -> "tuple[Model, Model | None]":
-        """The models of --model and --ask, each asked again when its provider failed for now."""
+    def connect(self, again: Callable[[], None] = lambda: None) -> "tuple[Model, Model | None]":
+        """The models of --model and --ask, each asked again when its provider failed for now.
+
+        `again` is called before --model is asked again.
+        """
         if not self.model:
             raise BadInput(
                 "no model is named; give --model, for example anthropic:NAME, openai:NAME (with --base-url for your "
                 "own server) or scripted:FILE.json, or set SCROLL_MODEL"
             )
-        model = _patient(connected(self.model, self.base_url, self.window))
+        model = _patient(connected(self.model, self.base_url, self.window), again)
         if self.ask is None:
             return model, None
         same_provider = self.ask.partition(":")[0] == self.model.partition(":")[0]
@@ -442,10 +445,14 @@ def connected(spec: str, base_url: str | None, window: int | None = None, key: s
     return connect(spec, base_url=base_url, api_key=os.environ.get(key), window=window)
 
 
-def _patient(model: "Model") -> "Model":
+def _patient(model: "Model", again: Callable[[], None] = lambda: None) -> "Model":
     from scroll_context.models import with_retries
 
-    return with_retries(model, on_retry=lambda _, wait, error: note(f"{error} (trying again in {wait:.0f} s)"))
+    def tell(_: int, wait: float, error: Exception) -> None:
+        again()
+        note(f"{error} (trying again in {wait:.0f} s)")
+
+    return with_retries(model, on_retry=tell)
 
 
 def reading_of(model: "Model") -> "AskModel":

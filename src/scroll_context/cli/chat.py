@@ -55,14 +55,15 @@ def talk(folder: Place, name: str, options: AgentOptions) -> None:
     screen = Screen()
     screen.busy("starting")
     try:
-        model, asked = options.connect()
+        watch = Watch(screen, stream=True)
+        model, asked = options.connect(watch.again)
         consent = Consent(screen, "always" if options.yes else "ask")
         with contextlib.ExitStack() as stack:
             store = stack.enter_context(Store(folder, create=isinstance(folder, Path)))
             name = meant(store, name, screen)
             resumed = bool(name and store.log.tail(1, session_id=name))
             session = stack.enter_context(open_session(store, name, options, consent, asked, patient=True))
-            chat = Chat(session, model, options, consent, screen)
+            chat = Chat(session, model, options, consent, watch)
             screen.busy("")
             chat.greet(resumed)
             chat.loop()
@@ -117,14 +118,12 @@ class Status:
 class Chat:
     """One conversation."""
 
-    def __init__(
-        self, session: Session, model: Model, options: AgentOptions, consent: Consent, screen: Screen
-    ) -> None:  # fmt: skip
+    def __init__(self, session: Session, model: Model, options: AgentOptions, consent: Consent, watch: Watch) -> None:
         self.session = session
         self.options = options
         self.consent = consent
-        self.screen = screen
-        self.watch = Watch(screen, stream=True)
+        self.screen = watch.screen
+        self.watch = watch
         past = list(session.events())
         self.status = Status(past)
         self._said = [event.content for event in past if event.kind == Kind.CONVERSATION and event.role == "user"]
@@ -263,7 +262,7 @@ class Chat:
     def _change_model(self, spec: str) -> None:
         with _told():
             if spec:
-                model, _ = msgspec.structs.replace(self.options, model=spec, ask=None).connect()
+                model, _ = msgspec.structs.replace(self.options, model=spec, ask=None).connect(self.watch.again)
                 self.agent = self._agent(model)
             self._tell(f"{self.agent.model.name}, window {self.agent.model.window:,}")
 

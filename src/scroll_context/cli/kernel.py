@@ -54,7 +54,7 @@ def doctor(url: str | None, tier: Any, as_json: bool) -> None:
       scroll doctor 'postgresql://scroll@db.example/agents?store=main'
     """
     if url is not None:
-        from scroll_context.cli.shared import examine as examine_shared
+        from scroll_context.cli.upkeep import examine as examine_shared
 
         examine_shared(url, as_json)
         return

@@ -118,8 +118,10 @@ class Watch:
     """
 
     def __init__(self, screen: Screen, *, stream: bool) -> None:
-        self._screen = screen
+        self.screen = screen
         self._stream = stream
+        self._arrived = ""  # of the reply that is being written
+        self._repeated = ""  # what arrived of it before the provider failed; an attempt after that begins anew
         self._held = ""  # what may be the headline of a reply that is still being written
         self._paragraph = ""  # of Markdown, what is not complete yet
         self._open_line = False
@@ -128,24 +130,43 @@ class Watch:
     def text(self, piece: str) -> None:
         """A piece of a reply. What may turn out to be its headline is held back, and so are line ends."""
         with self._lock:
+            self._arrived += piece
+            if self._repeated:
+                if self._repeated.startswith(self._arrived):
+                    return
+                piece = self._behind_repeated()
             arrived = self._held + piece
             said = _HELD.split(arrived, maxsplit=1)[0]
             self._held = arrived[len(said) :]
             if said:
                 self._say(said)
 
+    def again(self) -> None:
+        """The model is asked again: what it has said already is not shown twice."""
+        with self._lock:
+            self._repeated, self._arrived = self._repeated or self._arrived, ""
+
+    def _behind_repeated(self) -> str:
+        """What is new in a reply that was begun twice: all of it, on a new line, where it says something else."""
+        repeated, self._repeated = self._repeated, ""
+        if self._arrived.startswith(repeated):
+            return self._arrived[len(repeated) :]
+        self.end_line()
+        self.screen.print("  · the reply begins anew", "dim")
+        return self._arrived
+
     def event(self, event: Event) -> None:
         """Show what was just recorded."""
         with self._lock:
             match event.kind:
                 case Kind.REQUEST:
-                    self._screen.busy("thinking")
+                    self.screen.busy("thinking")
                 case Kind.CONVERSATION if event.role == "assistant":
                     self._reply(event)
                 case Kind.CELL:
                     self._cell(event)
                 case Kind.OBSERVATION:
-                    self._screen.busy("")
+                    self.screen.busy("")
                     failed = event.tool_state != "ok"
                     self._printed(event, event.tool_state if failed else "", "red" if failed else "dim")
                 case Kind.TOOL_RESULT if "inside_cell" in event.metadata:
@@ -167,38 +188,39 @@ class Watch:
             if held:
                 self._say(held)
             if self._paragraph.strip():
-                self._screen.markdown(self._paragraph)
+                self.screen.markdown(self._paragraph)
             self._paragraph = ""
             if self._open_line:
-                self._screen.print()
+                self.screen.print()
                 self._open_line = False
 
     def _say(self, said: str) -> None:
-        if not self._screen.lively:
+        if not self.screen.lively:
             self._open_line = True
-            self._screen.print(said, end="")
+            self.screen.print(said, end="")
             return
         complete, self._paragraph = paragraphs(self._paragraph + said)
         if complete.strip():
-            self._screen.markdown(complete)
-        self._screen.busy("writing")
+            self.screen.markdown(complete)
+        self.screen.busy("writing")
 
     def _reply(self, event: Event) -> None:
+        self._arrived = self._repeated = ""
         self.end_line()
-        self._screen.busy("")
+        self.screen.busy("")
         if not self._stream and event.metadata.get("tool_calls") and event.content.strip():
-            self._screen.print(without_headline(event.content))
+            self.screen.print(without_headline(event.content))
 
     def _cell(self, event: Event) -> None:
         source = event.content.rstrip("\n").split("\n")
         self._line(f"  cell {event.seq}", "cyan")
-        if self._screen.lively:
-            self._screen.code("  › ", "\n".join(source[:LINES]))
+        if self.screen.lively:
+            self.screen.code("  › ", "\n".join(source[:LINES]))
         else:
             for line in source[:LINES]:
                 self._line(f"  › {line}", "dim")
         self._fold(len(source), "›", event.seq)
-        self._screen.busy(f"running cell {event.seq}")
+        self.screen.busy(f"running cell {event.seq}")
 
     def _printed(self, event: Event, title: str, style: str) -> None:
         lines = event.content.rstrip("\n").split("\n")
@@ -214,7 +236,7 @@ class Watch:
 
     def _line(self, line: str, style: str) -> None:
         self.end_line()
-        self._screen.print(line, style, fit=True)
+        self.screen.print(line, style, fit=True)
 
 
 def paragraphs(text: str) -> tuple[str, str]:

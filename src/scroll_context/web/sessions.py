@@ -21,7 +21,7 @@ from scroll_context.store.store import Store
 
 TITLE = 140  # characters of what a session is called
 
-State = Literal["running", "answered", "stopped", "crashed", "imported", "empty"]
+State = Literal["running", "answered", "stopped", "unanswered", "crashed", "imported", "empty"]
 
 
 class SessionSums(msgspec.Struct):
@@ -143,8 +143,10 @@ class Catalogue:
         last = newest[0]
         if last.source_key.startswith(IMPORTED) or last.is_foreign:
             return "imported"
-        if last.kind in (Kind.REQUEST, Kind.CELL, Kind.TOOL_CALL):
-            return "crashed"  # nothing followed: the process ended while the model or the cell was at work
+        if last.kind == Kind.REQUEST:
+            return "unanswered"  # the provider failed, or the process ended while the model was at work
+        if last.kind in (Kind.CELL, Kind.TOOL_CALL):
+            return "crashed"  # nothing followed: the process ended while the cell or the tool was at work
         if last.kind == Kind.CONVERSATION and last.role == "assistant":
             return "stopped" if last.metadata.get("tool_calls") or last.metadata.get("cut") else "answered"
         return "stopped"
