@@ -311,6 +311,27 @@ def test_a_captured_client_does_not_find_its_own_question(tmp_path: Path) -> Non
         in_process(store, captured, task="t", client_session="now")
         in_process(store, elsewhere, task="t", client_session="old")
         in_process(store, elsewhere, task="t")
+        in_process(store, elsewhere, task="t", assistant="codex")
+
+
+def test_an_assistant_without_a_session_does_not_find_what_it_was_just_asked(tmp_path: Path) -> None:
+    with Store(tmp_path / "store", create=True) as store:
+
+        def tell(session: str, agent: str, text: str) -> int:
+            return store.append(Draft(role="user", agent_id=agent, task_id="t", session_id=session, content=text))
+
+        before = tell("old", "codex", "The kingfisher nests by the weir.")
+
+        async def asked(client: Client) -> None:
+            assert f"[{before}]" in await said(client, "search", query="kingfisher")
+            question = tell("now", "codex", "What do we know of the kingfisher?")
+            found = await said(client, "search", query="kingfisher")
+            assert f"[{before}]" in found and f"[{question}]" not in found
+            other = tell("elsewhere", "gemini", "And is there a kingfisher on the lake?")
+            found = await said(client, "search", query="kingfisher")
+            assert f"[{other}]" in found
+
+        in_process(store, asked, task="t", assistant="codex")
 
 
 def test_a_project_is_its_folder_and_not_only_its_name(tmp_path: Path) -> None:

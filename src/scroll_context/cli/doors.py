@@ -202,13 +202,16 @@ def _listening(host: str, port: int) -> socket.socket:
     "--retention", metavar="AGE", callback=parse_age,
     help="Once a day, erase what was recorded longer ago: 90d, 12h or 4w.",
 )  # fmt: skip
+@click.option(
+    "--assistant", type=click.Choice(ASSISTANTS), help="Who starts it, so that a search does not find its own question."
+)
 @click.option("--http", is_flag=True, help="Serve over HTTP instead of standard input and output.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on, with --http.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8377, show_default=True, help="The port, with --http.")
 @click.option("--name", "names", multiple=True, metavar="HOST", help="A further name that HTTP clients may use.")
 def mcp(
     store: Place, project: Path, task: str | None, reach: Literal["task", "all"],
-    retention: dt.timedelta | None, http: bool, host: str, port: int, names: tuple[str, ...],
+    retention: dt.timedelta | None, assistant: str | None, http: bool, host: str, port: int, names: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Serve the store to a coding assistant over MCP.
 
@@ -231,7 +234,9 @@ def mcp(
 
     with open_store(store) as opened, Retention(opened, retention) if retention else contextlib.nullcontext():
         client = "" if http else os.environ.get(CLIENT_SESSION, "")
-        server = RecallServer(opened, task=task or project_task(project), reach=reach, client_session=client)
+        server = RecallServer(
+            opened, task=task or project_task(project), reach=reach, client_session=client, assistant=assistant or ""
+        )
         if not http:
             anyio.run(serve_stdio, server)
             return

@@ -106,7 +106,7 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
 def entries(assistant: str, scope: SettingsScope, project: Path, to: StoreLink) -> list[Entry]:
     """What is to stand in the files of an assistant."""
     command = scroll_command()
-    server = [*command[1:], "mcp", "--store", to.store]
+    server = [*command[1:], "mcp", "--assistant", assistant, "--store", to.store]
     call = [*command, "hook", assistant, "--store", to.store]
     if to.reach == "all":
         server += ["--reach", "all"]

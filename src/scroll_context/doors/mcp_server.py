@@ -39,6 +39,7 @@ from scroll_context.events import Event, Grant, Kind, Scope
 from scroll_context.kernel.kernel import KernelOptions
 from scroll_context.session.session import Session, SessionOptions
 from scroll_context.store.journal import Journal
+from scroll_context.store.schema import utc_now
 from scroll_context.store.store import Store
 from scroll_context.surface.memory import MemorySurface, NoSession
 from scroll_context.text.printable import printable
@@ -79,7 +80,8 @@ Seqs = Annotated[
 class RecallServer:
     """The four tools and two resources, on one store. `close` ends the kernels.
 
-    `client_session` is the session that the client itself is, if its transcript is captured into this store.
+    If the transcript of the client is captured into this store, `client_session` is its session; where the client does
+    not say that, `assistant` is its name.
     """
 
     def __init__(
@@ -90,13 +92,14 @@ class RecallServer:
         reach: Reach = "task",
         max_kernels: int = MAX_KERNELS,
         client_session: str = "",
+        assistant: str = "",
     ) -> None:
         self.store = store
         self.task = task
         self.reach = reach
         self.grant = Scope("", AGENT, task).grant(reach)
-        facts = _CapturedClient(store, self.grant, client_session) if client_session else NoSession()
-        self._memory = MemorySurface(store, Scope("", AGENT, task), reach, facts)
+        client = _CapturedClient(store, self.grant, client_session, assistant)
+        self._memory = MemorySurface(store, Scope("", AGENT, task), reach, client)
         self._kernels = _Kernels(store, task, reach, max_kernels)
         self._own_kernel = f"k-{uuid.uuid4().hex[:12]}"  # of the client over standard streams
         self._noting = asyncio.Lock()
@@ -285,20 +288,33 @@ class RecallServer:
 
 
 class _CapturedClient(NoSession):
-    """What a client sees without asking, if it is being captured: the turn that it is in, its question included."""
+    """What a client sees without asking, if it is being captured: the turn that it is in, its question included.
 
-    def __init__(self, store: Store, grant: Grant, session_id: str) -> None:
+    That is the newest turn within reach, if it is of the client's session. Of a client that does not name its session,
+    it is taken for the client's if that assistant has recorded it since it started this server.
+    """
+
+    def __init__(self, store: Store, grant: Grant, session_id: str, assistant: str) -> None:
         self._store = store
         self._grant = grant
         self._session_id = session_id
+        self._assistant = assistant
+        self._since = utc_now()
 
     def visible_seqs(self) -> Collection[int]:
+        if not (self._session_id or self._assistant):
+            return ()
         log = self._store.log
         turns = log.tail(20, grant=self._grant, role="user", kind=Kind.CONVERSATION)
         newest = next((turn for turn in reversed(turns) if "/" not in turn.session_id), None)  # not a sub-agent's
-        if newest is None or newest.session_id != self._session_id:
+        if newest is None:
+            return ()
+        is_own = newest.session_id == self._session_id
+        if not self._session_id:
+            is_own = newest.agent_id == self._assistant and newest.recorded_at >= self._since
+        if not is_own:
             return ()  # the client has begun another session since, or is not captured
-        return [event.seq for event in log.iterate(after=newest.seq - 1, session_id=self._session_id)]
+        return [event.seq for event in log.iterate(after=newest.seq - 1, session_id=newest.session_id)]
 
 
 class _Client:
