@@ -1,6 +1,6 @@
 """The values that the whole of Scroll speaks in: drafts, events, scopes, grants and payload facts.
 
-A `Draft` is something that happened and is not yet recorded; an `Event` is the same thing with its address. Both
+A `Draft` is something that happened and is not yet recorded; an `Event` is the same with its address. Both
 are immutable. Kinds are open text, because imported histories bring their own; the ones Scroll itself writes are
 named in `Kind`. This module holds values only: no disk, no clock.
 """

@@ -38,6 +38,15 @@ def test_a_resumed_session_renders_the_same_bytes(store: Store, opened: Opened) 
     again.close()
 
 
+def test_a_misspelt_part_is_refused_and_leaves_no_lease(store: Store) -> None:
+    with pytest.raises(TypeError, match="tools, confirm, ask, not toolz"):
+        Session.open(store, session_id="s", toolz=[])  # type: ignore[call-arg]
+    Session.open(store, session_id="s").close()
+    with pytest.raises(TypeError, match="not toolz"):
+        Session.resume(store, "s", toolz=[])  # type: ignore[call-arg]
+    Session.resume(store, "s").close()
+
+
 def test_variables_and_their_origin_survive(store: Store, opened: Opened) -> None:
     session = opened()
     store.append(session.scope.draft(Kind.CONVERSATION, role="user", content="the code word is heron"))

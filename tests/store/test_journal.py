@@ -231,7 +231,7 @@ def test_a_closed_journal_refuses(store: Store, journal: Journal) -> None:
 def test_a_second_journal_in_the_same_process_is_refused_by_name(store: Store, journal: Journal) -> None:
     with pytest.raises(SessionBusy, match=f"process {os.getpid()} on ") as busy:
         Journal(store.log, Scope("s"))
-    assert busy.value.holder == journal.holder
+    assert busy.value.holder == journal.log.holder(journal.session_id)
     Journal(store.log, Scope("another")).close()
     journal.close()
     Journal(store.log, Scope("s")).close()
@@ -243,7 +243,8 @@ def test_waiting_for_a_lease(store: Store, journal: Journal) -> None:
     thread.start()
     journal.close()
     thread.join()
-    assert taken[0].holder.process == os.getpid()
+    holder = taken[0].log.holder("s")
+    assert holder is not None and holder.process == os.getpid()
     assert said(taken[0], "mine now").seq == 1
     taken[0].close()
 

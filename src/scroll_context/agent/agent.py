@@ -1,7 +1,7 @@
 """The agent: take the view, ask the model, record the reply, carry out its calls, until it answers.
 
 `Agent.run` is the whole loop; `arun`, `stream` and `astream` are other ways to wait for it. Everything that happened is
-in the log before the next thing happens, so a run can stop at any point (a limit, Ctrl-C, a crash) and `run()` without
+in the log before the run goes on, so a run can stop at any point (a limit, Ctrl-C, a crash) and `run()` without
 a message goes on from there.
 """
 
@@ -79,7 +79,7 @@ class Run(msgspec.Struct, Generic[T], frozen=True):
 
 
 class RunEvent(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """One thing that happened in a streamed run."""
+    """What happened next in a streamed run."""
 
     kind: Literal["text", "cell", "call", "result", "observation", "eviction", "notice", "answer"]
     text: str = ""  # a piece of the reply, a cell's source, arguments, a result, or the answer

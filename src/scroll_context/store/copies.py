@@ -183,7 +183,7 @@ def named_payloads(log: EventLog, after: int = 0) -> set[str]:
 
 
 def remove_unnamed(log: EventLog, digests: Sequence[str]) -> None:
-    """Delete those of these bodies that no event names. Nothing is appended meanwhile, and who appends later looks."""
+    """Delete those of these bodies that no event names. Nothing is appended meanwhile; later appends look again."""
     if not digests:
         return
     last = log.last_seq()

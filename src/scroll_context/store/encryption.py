@@ -128,7 +128,7 @@ class EncryptedPayloads(PayloadStore):
             try:
                 self._link(digest, session_id)
             except (PayloadMissing, PayloadDamaged):
-                continue  # an event may name a payload that is gone; who reads it is told
+                continue  # an event may name a payload that is gone; reading it says so
 
     def piece(self, digest: str, start: int, size: int) -> bytes:
         """Some bytes of the body; only the chunks that hold them are decrypted, and each is verified by itself."""

@@ -56,7 +56,7 @@ class Pattern(msgspec.Struct, frozen=True):
 
 
 class GrepMatch(msgspec.Struct, frozen=True):
-    """A row that matched: its address, and which patterns did. The rest is told of the first rows of a scan only."""
+    """A row that matched: its address, and which patterns did. Only the first rows of a scan have the rest."""
 
     seq: int
     session_id: str

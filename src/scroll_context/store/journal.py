@@ -24,7 +24,6 @@ from msgspec.structs import replace
 
 from scroll_context.errors import BadInput, QuotaReached, ScrollError, StoreClosed
 from scroll_context.events import Draft, Event, Kind, Scope
-from scroll_context.store.lease import Holder
 from scroll_context.store.log import EventLog
 from scroll_context.store.payloads import TEXT
 from scroll_context.store.redact import Redactor
@@ -281,10 +280,6 @@ class Journal:
             raise QuotaReached(f"this session has recorded {over}, so nothing new is begun; {_REMEDY}")
 
     # lifetime -------------------------------------------------------------------------------------------
-
-    @property
-    def holder(self) -> Holder:
-        return self._lease.holder
 
     def close(self) -> None:
         """Release the lease of the session; what is appended later is refused."""

@@ -80,7 +80,7 @@ class Lease:
         with _table_lock:
             if not self.is_ours or _held.pop((os.getpid(), str(self._path)), None) is None:
                 return
-            self._path.unlink(missing_ok=True)  # while it is locked: who opened it before looks again
+            self._path.unlink(missing_ok=True)  # while it is locked: a process that had opened it looks again
             os.close(self._handle)
 
 

@@ -285,7 +285,7 @@ def _readdressed(event: AnyEvent, address: Address, text: Callable[[AnyEvent], s
     if metadata != event.metadata:
         values["metadata"] = {name: value for name, value in metadata.items() if value is not None}
     if event.kind == Kind.SNAPSHOT:
-        # what is no snapshot stays as it is: nobody can restore it
+        # what is no snapshot stays as it is: it cannot be restored
         with contextlib.suppress(msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError, PayloadMissing):
             values |= {"content": _snapshot(msgspec.json.decode(text(event)), address), "payload": None}
     return replace(event, **values)
@@ -377,7 +377,7 @@ class _ExportReader:
 
     @property
     def is_keyed(self) -> bool:
-        """Whether the export comes from an encrypted store, whose digests nobody else can compute."""
+        """Whether the export comes from an encrypted store, whose digests cannot be computed elsewhere."""
         return self._header.get("digests") == "keyed"
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:

@@ -30,6 +30,7 @@ from scroll_context.errors import (
 from scroll_context.events import Kind, Progress
 from scroll_context.store import schema
 from scroll_context.store.chain import GENESIS, expected
+from scroll_context.store.keys import write_private
 from scroll_context.store.log import PAGE, EventLog
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.rows import whole
@@ -80,8 +81,8 @@ def backup(log: EventLog, target: Path, progress: Progress | None = None) -> Bac
             if progress:
                 progress(done, len(named))
         if log.payloads.is_encrypted:  # which key ring the copy needs; that is not in it
-            schema.private_folder(payloads.folder)
-            shutil.copy(log.path.with_name("encrypted") / "store.json", payloads.folder)
+            named_ring = log.path.with_name("encrypted") / "store.json"
+            write_private(payloads.folder / named_ring.name, named_ring.read_text())
         size = sum(file.stat().st_size for file in stage.rglob("*") if file.is_file())
         _publish(stage, target)
     except StoreFull as error:
