@@ -39,7 +39,7 @@ def default_map(command: str) -> dict[str, Any]:
         found = read(here)
         withheld = [] if is_trusted(here) else [name for name in found if name not in HARMLESS]
         if "store" in found and is_address(found["store"]) and not is_trusted(here):
-            withheld.append("store")  # a server of somebody else's would be sent the whole history
+            withheld.append("store")  # a foreign server would be sent the whole history
         if withheld and command in AGENT_COMMANDS:
             note(
                 f"{NAME} in this folder also sets {', '.join(withheld)}; that is not used until you have read the file "
@@ -96,7 +96,7 @@ def trust(file: Path, remove: bool) -> None:
     """Let a configuration file choose models, tools and reach.
 
     Of a scroll.toml in the current folder, only harmless settings are used until then, since it may have come with
-    somebody else's repository. Another change to the file needs another word.
+    a foreign repository. After another change of the file, it must be trusted again.
 
     \b
     Examples:

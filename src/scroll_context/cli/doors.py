@@ -145,7 +145,7 @@ def hook(arguments: tuple[str, ...]) -> None:
 
 
 def _carry_out(changes: "list[Change]", done: str, *, yes: bool, dry_run: bool, as_json: bool) -> bool:
-    """Show the changes, ask, and make them; whether things are now as they were asked for."""
+    """Show the changes, ask, and make them. Returns whether the files are now as the user wanted them."""
     from scroll_context.doors.install import apply
 
     if not as_json:

@@ -45,7 +45,7 @@ pre {{ overflow-x: auto; background: #8882; padding: .7rem; border-radius: .3rem
 
 
 class Section(msgspec.Struct, frozen=True):
-    """One thing that was said or done: a heading in plain text, and a body in Markdown."""
+    """One message, call or result: a heading in plain text, and a body in Markdown."""
 
     role: str
     heading: str

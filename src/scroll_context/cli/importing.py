@@ -76,7 +76,7 @@ def import_(
     large and how old they are, and imports them into ~/.scroll, unless --store or SCROLL_STORE names another store.
     Run again, it reads what was added since.
 
-    An export of somebody else is text to read. Its snapshots, forks and settings take effect only with --trust, which
+    A foreign export is text to read. Its snapshots, forks and settings take effect only with --trust, which
     also restores the same addresses and hashes in a new store.
 
     \b

@@ -153,7 +153,7 @@ def _leave(status: str | int | None) -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, ValueError):  # nobody reads it
+        except (OSError, ValueError):  # its reader has gone
             continue
     os._exit(code)
 
@@ -161,7 +161,7 @@ def _leave(status: str | int | None) -> None:
 def _guarded() -> str | int | None:
     """Run the command, with streams that can be written to, and none of its output lost unnoticed."""
     for name in ("stdin", "stdout", "stderr"):
-        stream = getattr(sys, name) or open(os.devnull, "r+")  # noqa: SIM115 - closed by whoever started us
+        stream = getattr(sys, name) or open(os.devnull, "r+")  # noqa: SIM115 - closed by the process that started this one
         stream.reconfigure(errors="backslashreplace")  # for a terminal that lacks a letter
         setattr(sys, name, stream)
     status: str | int | None = 1

@@ -281,7 +281,7 @@ class Consent:
         ready = not sys.stdin.isatty()
         while not ready:
             ready = bool(select.select([sys.stdin], [], [], 0.1)[0])
-            if self.stopped.is_set():  # what is typed from now on is meant for somebody else
+            if self.stopped.is_set():  # what is typed from now on is no answer
                 return ""
         return sys.stdin.readline()
 

@@ -101,7 +101,7 @@ def handover(query: Query, *, task: str, session: str, source: str, tokens: int,
     opening = _COMPACTED if goes_on and source == "compact" else _EARLIER
     around = len(opening) + len(HOW_TO_SEARCH) + len(OPENING) + len(CLOSING) + 5
     body = _fitted(parts, BYTES_A_TOKEN * tokens - around)
-    lines = [line.replace(CLOSING, "(end)") for line in body]  # somebody may have quoted it
+    lines = [line.replace(CLOSING, "(end)") for line in body]  # a message may have quoted it
     return "\n".join([OPENING, opening, *lines, "", HOW_TO_SEARCH, CLOSING]) if body else ""
 
 

@@ -55,8 +55,8 @@ def number(message: dict[str, Any], field: str) -> int | None:
 def time(message: dict[str, Any]) -> str:
     """`created_at` or `timestamp` as ISO-8601; empty when the message has neither.
 
-    Times with a zone become UTC, so that they can be compared as text. A time without one stays as it is: what its
-    zone was, nobody knows any more.
+    Times with a zone become UTC, so that they can be compared as text. A time without one stays as it is, since its
+    zone is not known.
     """
     for field in ("created_at", "timestamp"):
         value = message.get(field)

@@ -12,7 +12,7 @@ prompt. So
 * the same file adds nothing, under another name too, when its messages name their session;
 * a file that has grown, at its end or in the middle, adds the new messages and no others;
 * equal messages in one file ("ok", "ok") are all kept;
-* equal messages in two different conversations are both kept, even if somebody gives both the same session name.
+* equal messages in two different conversations are both kept, even if both are given the same session name.
 
 No key depends on a line number or on a position in a list. This module only parses: it reads no file, and an
 attachment travels beside its draft until it can be stored.
@@ -49,8 +49,8 @@ _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 THINKING, META, COMPACTION, BRANCH, DOCUMENT = "thinking", "meta", "compaction", "branch", "document"
-"""Kinds of what nobody said: a model's reasoning, what a program told a model, a summary that replaced the past, turns
-that were taken back, and pieces of a text that is no conversation."""
+"""Kinds of messages that are no part of the conversation: a model's reasoning, what a program told a model, a summary
+that replaced the past, turns that were taken back, and pieces of a text that is no conversation."""
 
 
 class Format(enum.StrEnum):
@@ -147,7 +147,7 @@ class Imported(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A value in the place of a message, before anybody looked into it."""
+    """A value in the place of a message, not checked yet."""
 
     line: int
     value: Any

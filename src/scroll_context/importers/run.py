@@ -47,7 +47,7 @@ class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = "conversation"  # of what was said
     layout: Format | None = None  # None: found out
     skip_bad: bool = False  # import the good messages of a file with bad ones
-    join: bool = False  # add to sessions of the same name, whoever began them
+    join: bool = False  # add to sessions of the same name that another source began
     redact: bool | None = None  # replace secrets in messages by markers; None: in transcripts of assistants
     trust: bool = False  # of an export: restore it as one's own, with snapshots, forks and plans that take effect
 

@@ -126,7 +126,7 @@ def _wide_lines(file: io.BufferedReader, encoding: str) -> Iterator[Line | Fault
             for number, text in enumerate(wrapped, 1):
                 if stripped := text.strip():
                     yield Line(number, stripped, file.tell())
-        except UnicodeDecodeError as error:  # from here on nobody can say where a character begins
+        except UnicodeDecodeError as error:  # behind it, where a character begins is not known
             yield Fault(number + 1, _undecodable(error, encoding), file.tell())
 
 
@@ -333,7 +333,7 @@ def _conversation(
 
 
 def _name(messages: list[Placed], stem: str, named: Counter[str]) -> str:
-    """A name for a conversation without one: by what it opens with, so that it keeps it wherever it stands."""
+    """A name for a conversation without one, made of its first message: it stays the same at any place in the file."""
     opening = next((m for _, m in messages if isinstance(m, dict) and not is_prompt(m)), None)
     name = f"{stem}-{fingerprint(opening).hex()[:8]}"
     named[name] += 1

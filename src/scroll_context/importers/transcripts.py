@@ -7,8 +7,8 @@ earlier lines is a JSON object, its state; a later run goes on with it.
 
 The assistant becomes the agent, the folder that it worked in becomes the task (project.py), its sessions keep their
 ids. A sub-agent's transcript repeats the id of the session that started it, so its session is `SESSION/AGENT`. What
-nobody said gets a kind of its own, so that it is not taken for the user's words: `compaction` (a boundary, or the
-summary that replaced the past), `meta` (what the assistant's program told the model), `thinking`.
+is no part of the conversation gets a kind of its own, so that it is not taken for the user's words: `compaction` (a
+boundary, or the summary that replaced the past), `meta` (what the assistant's program told the model), `thinking`.
 
 Lines that carry no message (snapshots of files, titles, token counts) are passed over; a message that cannot be read is
 a Fault with its line.
@@ -55,7 +55,7 @@ def recognise(value: Any) -> Format | None:
 
 
 def _claude_code(found: Found, state: State, _: Path) -> Iterator[Found]:
-    """A line of a transcript. The first folder that a session names is its project, wherever it goes later."""
+    """A line of a transcript. The first folder that a session names is its project, whichever it names later."""
     line = found.value
     kind = fields.text(line, "type")
     if kind in ("user", "assistant"):
