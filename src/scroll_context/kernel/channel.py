@@ -52,6 +52,9 @@ from scroll_context.kernel.protocol import (
 
 T = TypeVar("T")
 
+
+# interrupts -------------------------------------------------------------------------------------------------
+
 PATIENCE = 2
 """How many signals a cell may swallow before it is stopped at every line."""
 
@@ -151,6 +154,8 @@ class Interrupts:
             return False  # go on
         raise KeyboardInterrupt("the cell was interrupted, and went on; it was stopped at the next line")
 
+
+# the wire ---------------------------------------------------------------------------------------------------
 
 _REQUESTS = 0  # the key under which the host's requests wait; calls count from 1
 _ANSWERS = (CallReply, CallRefusal)

@@ -106,6 +106,8 @@ class FrameReader:
             raise EOFError("the other side closed the connection")
 
 
+# values -----------------------------------------------------------------------------------------------------
+
 MAX_ITEMS = 100_000
 """The most values, nested ones included, that one call may carry from a cell to the host."""
 
@@ -257,6 +259,8 @@ def count_items(data: bytes | memoryview, limit: int = MAX_ITEMS) -> int:
             left, in_dict = outer.pop()
     return count
 
+
+# messages ---------------------------------------------------------------------------------------------------
 
 Reason = Annotated[str, Meta(max_length=64)]  # a code of `results.REASONS`, and the exception after a colon
 Names = Annotated[tuple[Name, ...], Meta(max_length=20_000)]

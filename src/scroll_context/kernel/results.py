@@ -209,6 +209,8 @@ class MemoryBlobs:
         return self._blobs[digest]
 
 
+# what the model reads about a cell --------------------------------------------------------------------------
+
 _NAMES_SHOWN = 20
 _NAME_CHARS = 60
 

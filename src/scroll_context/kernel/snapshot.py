@@ -220,6 +220,8 @@ def _clean(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+# pickles ----------------------------------------------------------------------------------------------------
+
 _CachedFunction = type(lru_cache(lambda: None))
 _PIECE = 4 << 20
 _IMMUTABLE = {id(kind) for kind in (int, float, bool, complex, type(None), str, bytes, range)}

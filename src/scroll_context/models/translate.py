@@ -242,59 +242,36 @@ class ThinkTags:
 
     def __init__(self) -> None:
         self.thinking: list[str] = []
-        self._pending = ""  # text whose meaning depends on what follows
-        self._inside = False
+        self._held = ""  # text whose meaning depends on what follows
         self._at_head = True
 
     def feed(self, piece: str) -> str:
         """The visible text that is certain after this piece."""
         if not self._at_head:
             return piece
-        self._pending += piece
-        while True:
-            if self._inside:
-                if not self._take_thought():
-                    return ""
-            elif not self._enter_block():
-                break
-        if OPEN.startswith(self._pending.lstrip()):
-            return ""  # nothing yet, or a tag that may still be completed
+        self._held += piece
+        while (text := self._held.lstrip()).startswith(OPEN) and CLOSE in text:
+            thought, _, self._held = text.removeprefix(OPEN).partition(CLOSE)
+            self.thinking.append(thought)
+        if text.startswith(OPEN) or OPEN.startswith(text):
+            return ""  # inside a block, or nothing yet, or a tag that may still be completed
         return self._release()
 
     def finish(self) -> str:
         """The visible text that was held back. A block that was never closed is thinking."""
-        if self._inside:
-            self.thinking[-1] += self._pending
-            self._pending = ""
+        text = self._held.lstrip()
+        if text.startswith(OPEN):
+            self.thinking.append(text.removeprefix(OPEN))
+            self._held = ""
         return self._release()
-
-    def _enter_block(self) -> bool:
-        text = self._pending.lstrip()
-        if not text.startswith(OPEN):
-            return False
-        self._inside = True
-        self._pending = text[len(OPEN) :]
-        self.thinking.append("")
-        return True
-
-    def _take_thought(self) -> bool:
-        """Move text into the open block; whether the block was closed."""
-        end = self._pending.find(CLOSE)
-        if end >= 0:
-            self.thinking[-1] += self._pending[:end]
-            self._pending = self._pending[end + len(CLOSE) :]
-            self._inside = False
-            return True
-        held = max(n for n in range(len(CLOSE)) if self._pending.endswith(CLOSE[:n]))
-        self.thinking[-1] += self._pending[: len(self._pending) - held]
-        self._pending = self._pending[len(self._pending) - held :]
-        return False
 
     def _release(self) -> str:
         self._at_head = False
-        text, self._pending = self._pending, ""
+        text, self._held = self._held, ""
         return text.lstrip() if self.thinking else text
 
+
+# errors -----------------------------------------------------------------------------------------------------
 
 OVERFLOW_PHRASES = (
     "context_length_exceeded",

@@ -373,6 +373,8 @@ def _reason(error: BaseException) -> str:
     return printable(str(error)) or type(error).__name__
 
 
+# results ----------------------------------------------------------------------------------------------------
+
 _PRINTED = re.compile(r"[A-Z]\w*\((?:result|content|root)=")  # Root(content='…'), as Python prints it
 
 

@@ -32,6 +32,8 @@ PIECE = 4 << 20  # bytes of a body sent to the kernel at once
 EXPAND_BYTES = 16 << 20  # text that one expand returns
 FUSED = 50  # hits by words and by meaning that are joined
 REMEMBERED = 1_000  # searches and verified bodies that a session remembers
+_RANKED = ("search", "expand", "sql_query", "sessions", "index", "provenance")
+_COVERED = ("grep", "outline", "timeline", "turns", "similar", "gist", "standing")  # methods of Recall
 _OWN_WORDS = ", ".join(f"'{kind}'" for kind in (Kind.CONVERSATION, Kind.TOOL_CALL, Kind.CELL, Kind.OBSERVATION))
 
 
@@ -62,6 +64,11 @@ class MemorySurface:
         from scroll_context.surface.recall import Recall  # late, since it builds on this module
 
         self.recall = Recall(self)
+        self._methods: dict[str, Callable[..., CapabilityResult]] = {
+            f"ms.{name}": getattr(owner, name)
+            for owner, names in ((self, _RANKED), (self.recall, _COVERED))
+            for name in names
+        }
 
     def begin_cell(self) -> None:
         """A new cell: its calls are counted from here."""
@@ -71,15 +78,7 @@ class MemorySurface:
     def methods(self) -> Mapping[str, Callable[..., CapabilityResult]]:
         """The capabilities, by the name under which the kernel asks for them."""
         self.calls += 1
-        return {
-            "ms.search": self.search,
-            "ms.expand": self.expand,
-            "ms.sql_query": self.sql_query,
-            "ms.sessions": self.sessions,
-            "ms.index": self.index,
-            "ms.provenance": self.provenance,
-            **self.recall.methods(),
-        }
+        return self._methods
 
     def search(
         self, query: str, k: Any = 10, per_session: Any = None, by: Any = "words", **filters: Any
@@ -258,9 +257,14 @@ class MemorySurface:
     def _row_of_event(self, event: Event) -> dict[str, Any]:
         row = _common(event)
         row |= {"name": event.name, "tool_call_id": event.tool_call_id, "reply_to": event.reply_to}
-        if event.payload is not None and event.payload.is_text and event.payload.size <= WHOLE_TEXT:
-            row["content"] = self.store.log.text(event)
+        row["content"] = self.whole_text(event)
         return row
+
+    def whole_text(self, event: Event) -> str:
+        """The text of an event; of a body that is larger than `WHOLE_TEXT`, or no text, what stands in the log."""
+        if event.payload is not None and event.payload.is_text and event.payload.size <= WHOLE_TEXT:
+            return self.store.log.text(event)
+        return event.content
 
 
 def _remember(known: dict[Any, Any], key: Any, value: Any) -> None:
@@ -303,6 +307,9 @@ def prelude_source(name: str) -> str:
     return resources.files("scroll_context.surface").joinpath(f"{name}.py").read_text("utf-8")
 
 
+# rows -------------------------------------------------------------------------------------------------------
+
+
 def _common(event: Event) -> dict[str, Any]:
     row: dict[str, Any] = {
         "seq": event.seq, "session_id": event.session_id, "agent_id": event.agent_id, "task_id": event.task_id,
@@ -337,6 +344,8 @@ def ref_of(event: Event) -> ResultRef | None:
     body = event.payload
     return ResultRef(event.seq, body.size, body.media_type, body.is_text, event.content) if body else None
 
+
+# arguments --------------------------------------------------------------------------------------------------
 
 MAX_EXPAND = 5_000  # rows of one expand; more is asked for in pieces
 FILTERS = ("scope", "kind", "role", "session_id", "agent_id", "all_agents", "seq_range", "created_on", "created_from",

@@ -38,7 +38,6 @@ MOST_TURNS = 2_000  # rows of one turns()
 MOST_CHARS = 4_000_000  # characters of one turns()
 MOST_GIST = 30_000  # characters of one gist()
 TURN_CHARS = 110  # of a turn that a gist for a query shows: the more turns, the more of the evidence is among them
-WHOLE_TEXT = 1 << 20  # bytes of a body that turns() gives whole
 ENOUGH = 3  # rows with all words of a query, below which rows with most of the words are taken
 MOST_SIMILAR = 100  # rows of one similar()
 MOST_COMPARED = 50_000  # newest turns among which similar ones are looked for
@@ -63,18 +62,6 @@ class Recall:
         self._log = memory.store.log
         self._grant = memory.grant
         self._notes = _Notes(0)
-
-    def methods(self) -> Mapping[str, Callable[..., CapabilityResult]]:
-        """The capabilities, by the name under which the kernel asks for them."""
-        return {
-            "ms.grep": self.grep,
-            "ms.outline": self.outline,
-            "ms.timeline": self.timeline,
-            "ms.turns": self.turns,
-            "ms.similar": self.similar,
-            "ms.gist": self.gist,
-            "ms.standing": self.standing,
-        }
 
     # finding everything ---------------------------------------------------------------------------------
 
@@ -191,7 +178,7 @@ class Recall:
         rows: Rows = []
         chars, note = 0, ""
         for event in self._said(role or _SPOKEN, **wanted):
-            text = body(self._whole_text(event))
+            text = body(self._memory.whole_text(event))
             chars += len(text)
             if len(rows) >= MOST_TURNS or chars > MOST_CHARS:
                 note = f"there is more: go on with ms.turns({event.seq}, …)"
@@ -210,7 +197,7 @@ class Recall:
         with notes.lock:
             compared = notes.compared.setdefault(event.role, _Compared())
             compared.read(lambda after, until: self._said(event.role, after=after, until=until), self._before_running())
-            close = compared.wordings.closest(body(self._whole_text(event)), LEAST_CLOSE)
+            close = compared.wordings.closest(body(self._memory.whole_text(event)), LEAST_CLOSE)
         best = {key: score for score, key in close if key != event.seq}
         others = self._log.get_many(list(best)[:count], self._grant)
         rows = [
@@ -243,10 +230,10 @@ class Recall:
         if query is None:
             lo, hi = wanted.pop("seq_range", (0, None))
             events = list(self._said(wanted.pop("role", _SPOKEN), after=lo - 1, until=hi, **wanted))
-            extracts = gist(((event.seq, self._whole_text(event)) for event in events), room)
+            extracts = gist(((event.seq, self._memory.whole_text(event)) for event in events), room)
         else:
             events, behind = self._best_turns(query, room // TURN_CHARS, wanted)
-            texts = ((event.seq, self._whole_text(event)) for event in events)
+            texts = ((event.seq, self._memory.whole_text(event)) for event in events)
             extracts = gist(texts, room, content_stems(query), TURN_CHARS)
         at = {event.seq: event for event in events}
         rows = [
@@ -373,11 +360,6 @@ class Recall:
         ]
         [terms] = distinctive([texts])
         return (0, terms, title(texts, terms, TITLE_CHARS)) if texts else None
-
-    def _whole_text(self, event: Event) -> str:
-        if event.payload is not None and event.payload.is_text and event.payload.size <= WHOLE_TEXT:
-            return self._log.text(event)
-        return event.content
 
     def _matches(self, query: Any, filters: dict[str, Any]) -> tuple[list[GrepMatch], str]:
         """Every row that matches a query, in order of seq, and in words how the query was understood."""

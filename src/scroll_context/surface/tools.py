@@ -131,6 +131,9 @@ def _unwrap(item: Any) -> Any:
     )
 
 
+# tools ------------------------------------------------------------------------------------------------------
+
+
 class ToolLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What a tool may cost. None leaves the choice to the toolbox, or sets no limit."""
 

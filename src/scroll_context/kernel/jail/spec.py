@@ -31,6 +31,9 @@ import msgspec
 
 from scroll_context.errors import KernelUnavailable
 
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+
 Tier = Literal["full", "kernel-only", "seatbelt", "none"]
 RequiredTier = Literal["auto", "full", "kernel-only", "seatbelt", "none"]
 
@@ -133,8 +136,7 @@ def guarantees(tier: Tier, abi: int = 0) -> tuple[Guarantee, ...]:
     return tuple(rows)
 
 
-if TYPE_CHECKING:
-    from importlib.machinery import ModuleSpec
+# paths ------------------------------------------------------------------------------------------------------
 
 _SYSTEM = (
     "/lib64",

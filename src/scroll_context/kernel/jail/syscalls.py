@@ -160,6 +160,9 @@ def mount(source: str, target: str, kind: str | None = None, flags: int = 0, opt
     _checked(result, f"mount {target}")
 
 
+# filters ----------------------------------------------------------------------------------------------------
+
+
 class Instruction(NamedTuple):
     code: int
     jump_true: int
