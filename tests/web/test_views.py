@@ -9,8 +9,10 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urljoin
 
 import msgspec
+import pytest
 from click.testing import CliRunner
 from served import TOKEN, Serve, Site
 
@@ -138,6 +140,16 @@ def test_how_a_session_ended_is_told(serve: Serve, tmp_path: Path) -> None:
         for state in ends:
             assert site.inspector.catalogue.state(f"is-{state}") == state
             assert f"is-{state}" in site.get(f"/?state={state}").text
+
+
+@pytest.mark.parametrize("name", [".", "..", "~..", "a/../b"])
+def test_a_session_of_dots_has_an_address_that_browsers_leave_alone(serve: Serve, tmp_path: Path, name: str) -> None:
+    with Store(tmp_path / "s", create=True) as store:
+        store.append(Draft(role="user", content="Where is the weir?", session_id=name))
+    with serve(tmp_path / "s") as site:
+        (address,) = re.findall(r'class="title" href="(/session/[^"]*)"', site.get("/").text)
+        assert urljoin("http://here/", address) == f"http://here{address}"
+        assert "Where is the weir?" in site.get(address).text
 
 
 def test_an_exported_page_is_whole_and_needs_nothing(demo_store: Path, tmp_path: Path) -> None:

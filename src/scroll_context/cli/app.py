@@ -66,7 +66,8 @@ def read(file: Path) -> dict[str, Any]:
     for name, value in found.items():
         if name not in SETTINGS:
             raise BadInput(f"{file} sets {name!r}, which is no setting; there are {', '.join(SETTINGS)}")
-        if not isinstance(value, SETTINGS[name]) or (isinstance(value, list) and not all(map(_is_text, value))):
+        texts = value if isinstance(value, list) else ()
+        if not isinstance(value, SETTINGS[name]) or not all(isinstance(one, str) for one in texts):
             wanted = "a list of texts" if SETTINGS[name] == (list,) else SETTINGS[name][0].__name__
             raise BadInput(f"{file} sets {name} to {value!r:.80}; it must be {wanted}")
     for name in PATHS:
@@ -74,10 +75,6 @@ def read(file: Path) -> dict[str, Any]:
             value = found[name]
             found[name] = [_beside(file, one) for one in value] if isinstance(value, list) else _beside(file, value)
     return found
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
 
 
 def _beside(file: Path, path: str) -> str:

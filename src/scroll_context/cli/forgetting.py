@@ -19,6 +19,7 @@ from scroll_context.cli.options import (
     open_log,
     open_store,
     parse_age,
+    parse_spans,
     session_option,
     store_option,
     task_option,
@@ -39,7 +40,7 @@ MOST_HITS = 1_000
 
 
 @click.command(cls=Command)
-@click.argument("addresses", metavar="[SEQ|LO-HI]...", nargs=-1)
+@click.argument("spans", metavar="[SEQ|LO-HI]...", nargs=-1, callback=parse_spans)
 @session_option
 @agent_option
 @task_option
@@ -56,7 +57,7 @@ MOST_HITS = 1_000
 @store_option
 @json_option
 def erase(
-    addresses: tuple[str, ...], session: str | None, agent: str | None, task: str | None, source: str | None,
+    spans: list[tuple[int, int]], session: str | None, agent: str | None, task: str | None, source: str | None,
     query: str | None, words: tuple[str, ...], copies: bool, reason: "Reason", by: str, dry_run: bool, yes: bool,
     store: Place, as_json: bool,
 ) -> None:  # fmt: skip
@@ -73,7 +74,7 @@ def erase(
       scroll erase --search 'sk-live' --word sk-live-51HqLy --copies --reason secret
     """
     with open_store(store) as opened:
-        seqs = [seq for text in addresses for seq in _span(text)]
+        seqs = [seq for lo, hi in spans for seq in range(lo, min(hi, opened.log.last_seq()) + 1)]
         if query is not None:
             opened.index.catch_up()
             hits = opened.index.search(utf8(query), k=MOST_HITS, session_id=session, agent_id=agent, task_id=task)
@@ -104,13 +105,6 @@ def erase(
     note(unreachable(shown(store)))
     if session and opened.log.is_encrypted:
         note(f"`scroll key destroy {quote(session)}` makes its payloads unreadable in backups too.")
-
-
-def _span(text: str) -> range:
-    low, _, high = text.partition("-")
-    if not low.isdecimal() or (high and not high.isdecimal()) or int(high or low) < int(low):
-        raise click.BadParameter(f"{text!r} is not a seq (12) or a range of seqs (3-9)", param_hint="SEQ")
-    return range(int(low), int(high or low) + 1)
 
 
 def _show(plan: "ErasureReport", store: "Store", as_json: bool) -> None:

@@ -13,7 +13,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -129,16 +129,12 @@ def run(kernel: "Kernel", history_file: Path) -> int:
     """Read cells from standard input until it ends; returns the exit status. Starts the kernel."""
     enforcement = kernel.start()
     if not sys.stdin.isatty():
-        return _run_script(kernel, sys.stdin)
+        source = sys.stdin.read()
+        return 0 if not source.strip() or _execute(kernel, source) else 1
     echo(f"Scroll kernel, jail tier {enforcement.tier}. :help tells more, Ctrl-D leaves.")
     with _history(history_file):
         _prompt(kernel)
     return 0
-
-
-def _run_script(kernel: "Kernel", stream: TextIO) -> int:
-    source = stream.read()
-    return 0 if not source.strip() or _execute(kernel, source) else 1
 
 
 def _prompt(kernel: "Kernel") -> None:

@@ -37,8 +37,15 @@ PLACE = _Place()
 
 def parse_span(_: click.Context, __: click.Parameter, text: str | None) -> tuple[int, int] | None:
     """`12` or `3-9`, both ends included, as a pair."""
-    if text is None:
-        return None
+    return None if text is None else _span(text)
+
+
+def parse_spans(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> list[tuple[int, int]]:
+    """Several of them."""
+    return [_span(text) for text in texts]
+
+
+def _span(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", text.strip(), re.ASCII)
     if match is None:
         raise click.BadParameter(f"{text!r} is not a seq (12) or a range of seqs (3-9)")

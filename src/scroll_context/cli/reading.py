@@ -115,7 +115,7 @@ def show(span: tuple[int, int] | None, session: str | None, full: bool, store: P
     if span is None and session is None:
         raise click.UsageError("Name an address (12), a range of them (3-9), or a session (--session ID).")
     lo, hi = span or (1, None)
-    printed = _show_json if as_json else _show_text
+    printed = _print_json if as_json else _print_text
     with contextlib.closing(open_log(store)) as log:
         found = faults = 0
         for event in log.iterate(after=lo - 1, until=hi, session_id=session):
@@ -134,7 +134,7 @@ def show(span: tuple[int, int] | None, session: str | None, full: bool, store: P
         raise click.exceptions.Exit(1)
 
 
-def _show_json(log: "EventLog", event: "Event", full: bool) -> None:
+def _print_json(log: "EventLog", event: "Event", full: bool) -> None:
     print_line({**_facts(event), "content": log.text(event) if full else event.content})
 
 
@@ -145,7 +145,7 @@ def _facts(event: "Event") -> dict[str, Any]:
     return {"seq": event.seq, **msgspec.structs.asdict(event), "chain": event.chain.hex()}
 
 
-def _show_text(log: "EventLog", event: "Event", full: bool) -> None:
+def _print_text(log: "EventLog", event: "Event", full: bool) -> None:
     text = log.text(event) if full else event.content
     size = f"{event.payload.media_type}, {event.payload.size:,} bytes" if event.payload else ""
     call = f"call {event.tool_call_id}" if event.tool_call_id else ""
@@ -306,14 +306,13 @@ def sql(query: str, session: str | None, agent: str | None, task: str | None, st
     if as_json:
         print_document({"columns": found.columns, "rows": found.rows, "note": found.note})
         return
-    rows = [[one_line(_cell(row[column]), CELL) for column in found.columns] for row in found.rows]
+    rows = []
+    for row in found.rows:
+        values = [value.hex() if isinstance(value, bytes) else value for value in map(row.get, found.columns)]
+        rows.append([one_line("" if value is None else str(value), CELL) for value in values])
     print_table(found.columns, rows, fit=True)
     if found.note:
         note(found.note)
-
-
-def _cell(value: Any) -> str:
-    return "" if value is None else value.hex() if isinstance(value, bytes) else str(value)
 
 
 def _heading(seq: int, *facts: str) -> None:

@@ -148,7 +148,10 @@ class RecallServer:
             }  # fmt: skip
             filters = {name: value for name, value in given.items() if value}
             found = self._memory.search(query, min(k, MAX_HITS), **filters).value
-            lines = [_heading(row) + "\n  " + _on_one_line(_shown(row), SNIPPET_CHARS) for row in found["rows"]]
+            lines = []
+            for row in found["rows"]:
+                shown = row["content"] if len(row["content"]) <= SNIPPET_CHARS else row["snippet"]
+                lines.append(f"{_heading(row)}\n  {_on_one_line(shown, SNIPPET_CHARS)}")
             return "\n".join([*lines, *([f"({found['note']})"] if found["note"] else []), *self._nothing_here(lines)])
 
         return await _answer(lambda: _in_thread(work))
@@ -498,10 +501,6 @@ def _facts(event: Event) -> dict[str, Any]:
 def _heading(row: Mapping[str, Any]) -> str:
     who = " ".join(filter(None, (row["role"] or row["kind"], row.get("name", ""))))
     return printable(f"[{row['seq']}] {row['created_at'][:16].replace('T', ' ')} {who} (session {row['session_id']})")
-
-
-def _shown(row: Mapping[str, Any]) -> str:
-    return str(row["content"] if len(row["content"]) <= SNIPPET_CHARS else row["snippet"])
 
 
 def _on_one_line(text: str, chars: int) -> str:

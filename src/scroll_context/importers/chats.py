@@ -105,7 +105,11 @@ def _chatgpt_message(message: dict[str, Any]) -> dict[str, Any] | None:
     role = fields.text(author, "role") if isinstance(author, dict) else ""
     if not role or not isinstance(author, dict):
         raise BadInput("a message of ChatGPT needs an author with a role")
-    if not isinstance(content, dict) or not (said := _chatgpt_text(content)).strip():
+    if not isinstance(content, dict):
+        return None
+    parts = next((content[field] for field in ("parts", "thoughts") if isinstance(content.get(field), list)), [content])
+    said = "\n".join(text for part in parts if (text := _part_text(part)))
+    if not said.strip():
         return None
     recipient = fields.text(message, "recipient")
     if role == "assistant" and recipient not in ("", "all"):
@@ -119,13 +123,6 @@ def _chatgpt_message(message: dict[str, Any]) -> dict[str, Any] | None:
     elif kind in ("user_editable_context", "model_editable_context"):
         found["kind"] = META
     return found
-
-
-def _chatgpt_text(content: dict[str, Any]) -> str:
-    parts = content.get("parts")
-    if not isinstance(parts, list):
-        parts = content.get("thoughts") if isinstance(content.get("thoughts"), list) else [content]
-    return "\n".join(text for part in parts or () if (text := _part_text(part)))
 
 
 def _part_text(part: Any) -> str:

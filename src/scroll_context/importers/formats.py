@@ -134,10 +134,6 @@ def _by_value(values: Iterator[Found | Fault], read: Callable[[Found], Iterator[
         yield from (item for item in (last, fault) if item is not None)
 
 
-def _chatgpt(path: Path, labels: Labels) -> Iterator[Found | Fault]:
-    return _by_value(text_files.values(path, labels, "conversation"), chats.chatgpt)
-
-
 def _history(layout: Format, path: Path, labels: Labels, position: Position | None) -> Iterator[Found | Fault]:
     """The messages of an assistant's history: of a database, or of a transcript, from a position on."""
     state = position.state if position else {}
@@ -172,7 +168,7 @@ _READERS: dict[Format, Callable[[Path, Labels], Iterator[Found | Fault]]] = {
     Format.JSONL: text_files.messages_in_lines,
     Format.JSON: text_files.messages_in_document,
     Format.CURSOR_AGENT: _cursor_agent,
-    Format.CHATGPT: _chatgpt,
+    Format.CHATGPT: lambda path, labels: _by_value(text_files.values(path, labels, "conversation"), chats.chatgpt),
     Format.SLACK: chats.slack,
     Format.WHATSAPP: chats.whatsapp,
     Format.MARKDOWN: chats.markdown,

@@ -132,7 +132,10 @@ def _codex(found: Found, state: State, _: Path) -> Iterator[Found]:
     if kind == "session_meta":
         _begin_rollout(item, state)
         return
-    message = _codex_item(item) if kind == "response_item" else None
+    message = response_item(item) if kind == "response_item" else None
+    is_meta = item.get("role") == "developer" or _opens_with(item.get("content"), _CODEX_META)
+    if message is not None and item.get("type") == "message" and is_meta:
+        message["kind"] = META
     if kind == "compacted":
         message = {"role": "system", "content": item.get("message") or "", "kind": COMPACTION}
     if message is None:
@@ -161,14 +164,6 @@ def _begin_rollout(meta: dict[str, Any], state: State) -> None:
         "about": fields.kept(meta, version="cli_version", originator="originator")
         | (fields.kept(git, git_branch="branch") if isinstance(git, dict) else {}),
     }
-
-
-def _codex_item(item: dict[str, Any]) -> dict[str, Any] | None:
-    message = response_item(item)
-    is_meta = item.get("role") == "developer" or _opens_with(item.get("content"), _CODEX_META)
-    if message is not None and item.get("type") == "message" and is_meta:
-        message["kind"] = META
-    return message
 
 
 # Gemini CLI ----------------------------------------------------------------------------------------------

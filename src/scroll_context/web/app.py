@@ -197,7 +197,7 @@ class Inspector:
 
     def session(self, request: Request) -> Response:
         """A session, from its beginning or from the step at a seq."""
-        sums = self.known(request.path_params["session"])
+        sums = self.known(markup.name_of(request.path_params["session"]))
         at = request.query_params.get("at", "")
         after = 0
         if at:
@@ -218,7 +218,7 @@ class Inspector:
 
     def steps(self, request: Request) -> Response:
         """One page of a session, for a page that is already open."""
-        sums = self.known(request.path_params["session"])
+        sums = self.known(markup.name_of(request.path_params["session"]))
         after = _int(request.query_params.get("after"), 0)
         before = _int(request.query_params.get("before"), 0) or None
         if after < 0:
@@ -302,7 +302,7 @@ class Inspector:
 
     def pressure(self, request: Request) -> Response:
         """How full the window was at each request."""
-        sums = self.known(request.path_params["session"])
+        sums = self.known(markup.name_of(request.path_params["session"]))
         lo, hi = (_int(request.query_params.get(name), 0) for name in ("from", "to"))
         with self.look(sums.session_id) as look:
             look.pressure.catch_up(look.past)
@@ -415,7 +415,7 @@ class Inspector:
 
     async def live(self, request: Request) -> Response:
         """Tells an open page of a session, whenever there is something new, how far the session has come."""
-        session_id = request.path_params["session"]
+        session_id = markup.name_of(request.path_params["session"])
         sums = await run_in_threadpool(self.known, session_id)
 
         def look() -> tuple[int, str]:

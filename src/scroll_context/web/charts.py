@@ -7,7 +7,6 @@ a chart are plain text. What comes from a store enters them through `_text` alon
 import bisect
 import re
 from collections.abc import Sequence
-from urllib.parse import quote
 
 import msgspec
 from markupsafe import Markup, escape
@@ -16,6 +15,7 @@ from scroll_context.errors import PayloadDamaged, PayloadMissing
 from scroll_context.events import Event, Kind
 from scroll_context.session.explain import Past
 from scroll_context.text.printable import visible
+from scroll_context.web.markup import address_of
 from scroll_context.web.seen import SeenPage, marks
 
 WIDTH = 1000
@@ -199,7 +199,7 @@ def pressure_chart(chart: Chart, session_id: str, *, linked: bool = True) -> Mar
     cost_top = max([0.0, *(one.dollars for one in columns)])
     index_base = base + 34 + LOW
     cost_base = index_base + 30 + LOW if cost_top else index_base
-    here = f"/pressure/{quote(session_id, safe='')}"
+    here = f"/pressure/{address_of(session_id)}"
     pieces = _grid(top, base)
     for at, one in enumerate(columns):
         x = LEFT + at * wide

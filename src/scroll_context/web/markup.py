@@ -33,7 +33,7 @@ def environment(exported: bool = False) -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update(
-        path=lambda text: quote(text, safe=""),
+        path=address_of,
         number=lambda value: f"{value:,}",
         size=size,
         time=short_time,
@@ -55,6 +55,16 @@ def forget() -> None:
     """Let go of the texts that are kept, because something was erased."""
     for kept in (python, markdown, tree):
         kept.cache_clear()
+
+
+def address_of(name: str) -> str:
+    """A name as the last part of an address. Browsers resolve `.` and `..` there, so these get a `~` before them."""
+    return quote(f"~{name}" if re.fullmatch(r"~*\.\.?", name) else name, safe="")
+
+
+def name_of(address: str) -> str:
+    """The name that an address stands for, which is unquoted already."""
+    return address[1:] if re.fullmatch(r"~+\.\.?", address) else address
 
 
 def size(count: int) -> str:
