@@ -276,24 +276,23 @@ class Kernel:
         return self._ensure_worker()
 
     def _ensure_worker(self) -> WorkerProcess:
-        """The worker; if there is none, a fresh one with an empty namespace."""
-        if self._worker is None:
-            self._worker = self._start_worker()
-        return self._worker
+        """The worker; if there is none, a fresh one with an empty namespace.
 
-    def _start_worker(self) -> WorkerProcess:
-        """A fresh worker. `auto` is the best tier that can be built: each is tried for real, and `none` never is."""
+        `auto` is the best tier that can be built: each is tried for real, and `none` never is.
+        """
+        if self._worker is not None:
+            return self._worker
         spec = self._full_spec()
         tiers = offered() if spec.tier == "auto" else (spec.tier,)
         refusals: list[str] = []
         for tier in tiers:
             try:
-                worker = self._spawn(msgspec.structs.replace(spec, tier=tier))
+                self._worker = self._spawn(msgspec.structs.replace(spec, tier=tier))
             except KernelUnavailable as error:
                 refusals.append(f"{tier}: {error}" if len(tiers) > 1 else str(error))
                 continue
             self._spec = msgspec.structs.replace(spec, tier=tier, scratch="" if self._scratch else spec.scratch)
-            return worker
+            return self._worker
         raise KernelUnavailable("; ".join(refusals) or "this platform has no jail. Run `scroll doctor`.")
 
     def _spawn(self, spec: JailSpec) -> WorkerProcess:

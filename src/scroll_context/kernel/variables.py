@@ -62,9 +62,6 @@ class Namespace:
         self._finished = 0  # the last cell that ran to an end
         self._saved_cell = 0
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._variables
-
     def variables(self) -> tuple[Variable, ...]:
         seqs: dict[tuple[int, ...], tuple[int, ...]] = {}
         found = []

@@ -352,10 +352,10 @@ FILTERS = ("scope", "kind", "role", "session_id", "agent_id", "all_agents", "seq
            "created_to")  # fmt: skip
 
 
-def filters_of(method: str, given: Mapping[str, Any], scope: Scope, known: Collection[str] = FILTERS) -> dict[str, Any]:
+def filters_of(method: str, given: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
     """The filters that a caller named, as the store takes them. A scope can only narrow the grant."""
-    if unknown := sorted(set(given) - set(known)):
-        raise BadInput(f"{method} has no argument {unknown[0]!r}; it filters by {', '.join(sorted(known))}")
+    if unknown := sorted(set(given) - set(FILTERS)):
+        raise BadInput(f"{method} has no argument {unknown[0]!r}; it filters by {', '.join(sorted(FILTERS))}")
     wanted: dict[str, Any] = {
         name: texts(given[name], name)
         for name in ("kind", "role", "session_id", "agent_id")

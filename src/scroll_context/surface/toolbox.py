@@ -77,13 +77,7 @@ class Recorder:
     """Writes the events of one call. `call_seq` and `result_seq` are 0 until there is such an event."""
 
     def __init__(
-        self,
-        journal: Journal,
-        *,
-        name: str,
-        arguments: str,
-        tool_call_id: str,
-        metadata: dict[str, Any],
+        self, journal: Journal, *, name: str, arguments: str, tool_call_id: str, metadata: dict[str, Any]
     ) -> None:
         self._journal = journal
         self._arguments = arguments
@@ -104,62 +98,50 @@ class Recorder:
             self.begin()
         self._end(state, text)
 
-    def finish(self, result: Plain) -> tuple[Any, ResultRef | None]:
-        """Record a result; returns the value for the cell, or a reference when it is too large to cross."""
-        value = result.value
+    def finish(self, result: Plain) -> ToolOutcome:
+        """Record a result; gives the value for the cell, or a reference when it is too large to cross."""
+        value, media_type = result.value, TEXT if isinstance(result.value, str) else JSON
         if isinstance(value, bytes | bytearray | memoryview):
-            return self._finish_bytes(result.media(value))
-        if isinstance(value, str):
-            return self._finish_text(value, value, TEXT, 0)
-        media: list[Media] = []
+            media = result.media(value)
+            self._check_size(len(media.data))
+            event = self._end("ok", _label(media), media.data, media.media_type)
+            return self._outcome(media.data, event, len(media.data))
+        apart: list[int] = []  # sizes of the media that are events of their own
         try:
-            text = json_text(value, lambda data: self._part(result.media(data), media))
-        except (TypeError, ValueError, RecursionError) as error:
-            raise self._unusable(error) from error
-        return self._finish_text(value, text, JSON, sum(len(part.data) for part in media))
-
-    def _finish_bytes(self, media: Media) -> tuple[Any, ResultRef | None]:
-        self._check_size(len(media.data))
-        event = self._end("ok", _label(media), body=media.data, media_type=media.media_type)
-        return (media.data, None) if len(media.data) <= CROSSING else (None, ref_of(event))
-
-    def _finish_text(self, value: Any, text: str, media_type: str, beside: int) -> tuple[Any, ResultRef | None]:
-        if not text.isascii() and (cleaned := text.encode("utf-8", "replace").decode()) != text:
-            text = cleaned  # a lone surrogate: neither the log nor the wire can hold it
-            value = text if media_type == TEXT else json.loads(text)
-        size = len(text.encode())
-        self._check_size(size + beside)
-        apart = size + beside > CROSSING
-        if not apart:
-            try:
+            text = value if media_type == TEXT else json_text(value, lambda data: self._part(result.media(data), apart))
+            if not text.isascii() and (cleaned := text.encode("utf-8", "replace").decode()) != text:
+                text = cleaned  # a lone surrogate: neither the log nor the wire can hold it
+                value = text if media_type == TEXT else json.loads(text)
+            in_log = len(text.encode())
+            size = in_log + sum(apart)
+            self._check_size(size)
+            if size <= CROSSING:
                 portable(value)
-            except (TypeError, ValueError) as error:
-                raise self._unusable(error) from error
+        except (TypeError, ValueError, RecursionError) as error:
+            unusable = f"{self._common['name']} returned something that cannot be used: {error}"
+            raise ToolFailed(unusable, kind="TypeError") from error
         # small text beside large media goes as a reference too, and needs a body to refer to
-        event = self._end("ok", text, body=text if apart and size <= INLINE_LIMIT else None, media_type=media_type)
-        return (None, ref_of(event)) if apart else (value, None)
+        body = text if size > CROSSING and in_log <= INLINE_LIMIT else None
+        return self._outcome(value, self._end("ok", text, body, media_type), size)
 
-    def _part(self, media: Media, seen: list[Media]) -> Any:
+    def _outcome(self, value: Any, event: Event, size: int) -> ToolOutcome:
+        crosses = size <= CROSSING
+        return ToolOutcome(value if crosses else None, self.call_seq, event.seq, None if crosses else ref_of(event))
+
+    def _part(self, media: Media, apart: list[int]) -> Any:
         """What the JSON says in the place of bytes."""
         if len(media.data) <= INLINE_BYTES:
             return inline(media.data)
-        seen.append(media)
-        self._check_size(sum(len(part.data) for part in seen))
+        apart.append(len(media.data))
+        self._check_size(sum(apart))
         event = self._append(
             Kind.ARTIFACT, media.data, media.media_type, role="tool", content=_label(media), reply_to=self.call_seq
         )
         return {"artifact": event.seq, "media_type": media.media_type, "size": len(media.data)}
 
     def _end(self, state: str, content: str, body: bytes | str | None = None, media_type: str = TEXT) -> Event:
-        event = self._append(
-            Kind.TOOL_RESULT,
-            body,
-            media_type,
-            role="tool",
-            content=content,
-            reply_to=self.call_seq,
-            tool_state=state,
-        )
+        fields = {"role": "tool", "content": content, "reply_to": self.call_seq, "tool_state": state}
+        event = self._append(Kind.TOOL_RESULT, body, media_type, **fields)
         self.result_seq = event.seq
         return event
 
@@ -174,9 +156,6 @@ class Recorder:
                 "was kept. Ask for less at a time.",
                 kind="ValueError",
             )
-
-    def _unusable(self, error: Exception) -> ToolFailed:
-        return ToolFailed(f"{self._common['name']} returned something that cannot be used: {error}", kind="TypeError")
 
 
 def _label(media: Media) -> str:
@@ -214,20 +193,15 @@ class Toolbox:
         """Take more tools."""
         for item in tools:
             one = item if isinstance(item, Tool) else tool(item)
-            self._add(one)
-            self._native[one.spec.name] = one
+            space, dot, _ = one.name.partition(".")
+            spaces = {name.partition(".")[0] for name in self.tools if "." in name}
+            if one.spec.name in self._native or one.name in spaces or (dot and space in self.tools):
+                raise BadInput(f"the name {one.name!r} is taken by another tool; give one of them another with name=")
+            self.tools[one.name] = self._native[one.spec.name] = one
             if one.limits.max_calls is not None:
                 self._calls[one.name] = _calls_made(self._journal, one.name)
             if one.limits.max_concurrent is not None:
                 self._slots[one.name] = threading.Semaphore(one.limits.max_concurrent)
-
-    def _add(self, item: Tool[..., Any]) -> None:
-        space, dot, _ = item.name.partition(".")
-        spaces = {name.partition(".")[0] for name in self.tools if "." in name}
-        natives = {one.spec.name for one in self.tools.values()}
-        if item.spec.name in natives or item.name in spaces or (dot and space in self.tools):
-            raise BadInput(f"the name {item.name!r} is taken by another tool; give one of them another with name=")
-        self.tools[item.name] = item
 
     # what the model is told -----------------------------------------------------------------------------
 
@@ -309,20 +283,12 @@ class Toolbox:
             future = _started(found, arguments)
             slot = held.pop_all()
             future.add_done_callback(lambda _: slot.close())  # an abandoned call keeps its slot until it ends
-            value, ref = recorder.finish(_result(found, future, until))
-            return ToolOutcome(value, recorder.call_seq, recorder.result_seq, ref)
+            return recorder.finish(_result(found, future, until))
 
-    def call_native(
-        self,
-        name: str,
-        arguments: Mapping[str, Any],
-        *,
-        tool_call_id: str,
-        deadline: float | None = None,
-    ) -> Event:
+    def call_native(self, name: str, arguments: Mapping[str, Any], *, tool_call_id: str) -> Event:
         """Carry out a call that the model made itself; returns the event of the result, which may be an error."""
         try:
-            seq = self.call(name, kwargs=arguments, tool_call_id=tool_call_id, deadline=deadline).result_seq
+            seq = self.call(name, kwargs=arguments, tool_call_id=tool_call_id).result_seq
         except ToolFailed as error:
             assert error.result_seq is not None
             seq = error.result_seq
