@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from scroll_context.errors import BadInput
+from scroll_context.importers.text_files import items
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
 _COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*[\s\S]*?\*/")
 _LAST_COMMA = re.compile(rf"{_STRING}|,(?=\s*[}}\]])")
-_SPACE = re.compile(r"\s*")
 
 _decode = json.JSONDecoder().raw_decode
 
@@ -97,16 +97,16 @@ def _is_in(text: str, path: Sequence[str]) -> bool:
 def _insert(text: str, container: int, name: str, value: Any) -> str:
     """One more item behind the last one of the container at a place, laid out as the others are."""
     plain = _plain(text)
-    items, end = _items(plain, container), _decode(plain, container)[1]
-    line = text.rfind("\n", 0, items[-1].start if items else container) + 1
+    found, end = _items(plain, container), _decode(plain, container)[1]
+    line = text.rfind("\n", 0, found[-1].start if found else container) + 1
     indent = re.match(r"[ \t]*", text[line:])
     unit = re.search(r"^([ \t]+)\S", text, re.MULTILINE)  # one level of indentation
     assert indent is not None
     step = unit[1] if unit else "  "
-    if items:
-        is_own_line = line + len(indent[0]) == items[-1].start
+    if found:
+        is_own_line = line + len(indent[0]) == found[-1].start
         margin = indent[0] if is_own_line else ""
-        at, before, after = items[-1].end, f",\n{margin}" if is_own_line else ", ", ""
+        at, before, after = found[-1].end, f",\n{margin}" if is_own_line else ", ", ""
     else:
         is_own_line = True
         margin = indent[0] + step
@@ -127,12 +127,12 @@ def _without(text: str, path: Sequence[str]) -> str:
 def _cut(text: str, container: int, number: int) -> str:
     """The text without one item of the container at a place, and without the comma that belonged to it."""
     plain = _plain(text)
-    items, closing = _items(plain, container), _decode(plain, container)[1] - 1
-    start, end = items[number].start, items[number].end
+    found, closing = _items(plain, container), _decode(plain, container)[1] - 1
+    start, end = found[number].start, found[number].end
     if number:
-        start = items[number - 1].end
-    elif len(items) > 1:
-        end = items[1].start
+        start = found[number - 1].end
+    elif len(found) > 1:
+        end = found[1].start
     elif not (text[container + 1 : start] + text[end:closing]).strip(" \t\r\n,"):
         start, end = container + 1, closing
     return text[:start] + text[end:]
@@ -158,40 +158,22 @@ def _plain(text: str) -> str:
 
 def _find(plain: str, path: Sequence[str]) -> int | None:
     """Where the value at a path begins."""
-    at = _skip(plain, 0)
+    at = plain.index("{")
     for name in path:
-        items = _items(plain, at) if plain[at] == "{" else []
-        found = next((item for item in items if item.name == name), None)
+        members = items(plain, at) if plain[at] == "{" else ()
+        found = next((value for member, _, value in members if member == name), None)
         if found is None:
             return None
-        at = found.value
+        at = found
     return at
 
 
 def _items(plain: str, container: int) -> list[_Item]:
     """What the object or list at a place holds."""
-    items: list[_Item] = []
-    at = _skip(plain, container + 1)
-    while plain[at] not in "}]":
-        start, name = at, ""
-        if plain[container] == "{":
-            name, at = _decode(plain, at)
-            at = _skip(plain, _skip(plain, at) + 1)  # behind the colon
-        end = _decode(plain, at)[1]
-        items.append(_Item(name, start, at, end))
-        at = _skip(plain, end)
-        if plain[at] == ",":
-            at = _skip(plain, at + 1)
-    return items
+    return [_Item(name, start, at, _decode(plain, at)[1]) for name, start, at in items(plain, container)]
 
 
 def _require(plain: str, at: int, opening: str, path: Sequence[str]) -> None:
     if plain[at] != opening:
         wanted = "an object" if opening == "{" else "a list"
         raise BadInput(f"{'.'.join(path)} is not {wanted}, as the assistant expects it")
-
-
-def _skip(plain: str, at: int) -> int:
-    found = _SPACE.match(plain, at)
-    assert found is not None
-    return found.end()

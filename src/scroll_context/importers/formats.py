@@ -30,13 +30,10 @@ from scroll_context.importers.messages import (
     pieces,
 )
 from scroll_context.importers.shapes import as_message
-from scroll_context.importers.text_files import Position, decode, json_lines, text_lines, whole_text
+from scroll_context.importers.text_files import Position, items, json_lines, text_lines, whole_text
 from scroll_context.project import CLOSING, OPENING, task_of
 
 _LINE_SUFFIXES = (".jsonl", ".ndjson")
-_NAME = r'("(?:[^"\\]|\\.)*")\s*:\s*'
-_FIRST_NAME = re.compile(rf"\s*(?:\[\s*)?\{{\s*{_NAME}")
-_NEXT_NAME = re.compile(rf"\s*,\s*{_NAME}")
 _LOOKED_AT = 50  # lines at most, until one says which assistant wrote it
 _OWN_TOOL = re.compile(r"(?:mcp__?)?(?:plugin_)?(?:\w+_)?scroll(?:-context)?(?:__?|\.|/)(?:search|expand|exec|note)")
 _HANDOVER = re.compile(  # as Scroll wrote it, and as Gemini does, in a frame of its own and escaped
@@ -99,16 +96,16 @@ def _text_format(lines: list[str], suffix: str) -> Format | None:
 def _document_format(path: Path) -> Format | None:
     """Whose document it is, by the names in its first object, which is read as far as its messages."""
     content = whole_text(path)
-    if isinstance(content, Fault) or not (found := _FIRST_NAME.match(content)):
+    if isinstance(content, Fault) or not (start := re.match(r"\s*(?:\[\s*)?(?=\{)", content)):
         return None
     names: set[str] = set()
-    with contextlib.suppress(ValueError, RecursionError):
-        while found and not names & {"messages", "role"}:
-            names.add(name := json.loads(found[1]))
-            if name == "mapping" and content.startswith("{", found.end()):
+    with contextlib.suppress(ValueError, RecursionError, IndexError, TypeError):  # it may be no JSON
+        for name, _, at in items(content, start.end()):
+            names.add(name)
+            if name == "mapping" and content.startswith("{", at):
                 return Format.CHATGPT
-            if name not in ("messages", "role"):
-                found = _NEXT_NAME.match(content, decode(content, found.end())[1])
+            if name in ("messages", "role"):
+                break
     if "sessionId" in names and names & {"projectHash", "startTime"}:
         return Format.GEMINI
     return Format.SLACK if {"type", "ts", "text"} <= names and names & {"user", "bot_id", "username"} else None

@@ -167,79 +167,48 @@ def not_json(error: Exception) -> str:
     return "not JSON that can be read: nested too deeply, or a number too long"
 
 
-class Document:
-    """The text of a JSON document and how far it has been read. Errors are JSONDecodeError, as from json.loads.
+def items(content: str, container: int) -> Iterator[tuple[str, int, int]]:
+    """What the JSON list or object at a place holds: the name of a member, where each item begins, and where its value.
 
-    The json module says where a syntax error is, and not where a value was. To name the line of a bad message in a
-    file of many lines, the outermost list or object, and the list under `messages`, are walked here by hand;
-    everything inside goes through the json module.
+    A value is decoded when the item behind it is asked for. The text should be JSON: mistakes in it are not looked for.
     """
+    at = _behind_space(content, container + 1)
+    while content[at] not in "]}":
+        name, start = "", at
+        if content[container] == "{":
+            name, at = decode(content, at)
+            at = _behind_space(content, _behind_space(content, at) + 1)  # behind the colon
+        yield name, start, at
+        at = _behind_space(content, decode(content, at)[1])
+        if content[at] == ",":
+            at = _behind_space(content, at + 1)
 
-    def __init__(self, content: str) -> None:
-        self._content = content
-        self._at = 0
-        self._line, self._counted = 1, 0
 
-    def read(self) -> Placed | list[Placed]:
-        """The outermost list, as placed elements, or the outermost value, its `messages` as placed elements."""
-        found: Placed | list[Placed] = []
-        if not self._content.strip():
-            return found
-        if self._takes("["):
-            found = list(self._items("]", self._placed))
-        elif self._takes("{"):
-            line = self._line + self._content.count("\n", 0, self._at)
-            found = line, dict(self._items("}", self._member))
-        else:
-            found = self._placed()
-        self._skip_space()
-        if self._at < len(self._content):
-            raise self._error("Extra data")
-        return found
+def _behind_space(content: str, at: int) -> int:
+    return _SPACE.match(content, at).end()  # type: ignore[union-attr]
 
-    def _items(self, closing: str, item: Callable[[], T]) -> Iterator[T]:
-        if self._takes(closing):
-            return
-        yield item()
-        while self._takes(","):
-            yield item()
-        if not self._takes(closing):
-            raise self._error(f"Expecting ',' or {closing!r}")
 
-    def _placed(self) -> Placed:
-        self._skip_space()
-        self._line += self._content.count("\n", self._counted, self._at)
-        self._counted = self._at
-        return self._line, self._value()
+def with_lines(content: str) -> Placed | list[Placed]:
+    """The elements of a JSON list, each with its line; or the one value with its line, and its `messages` with theirs.
 
-    def _member(self) -> tuple[str, Any]:
-        self._skip_space()
-        if not self._content.startswith('"', self._at):
-            raise self._error("Expecting a property name in double quotes")
-        name = self._value()
-        if not self._takes(":"):
-            raise self._error("Expecting ':'")
-        if name == "messages" and self._takes("["):
-            return name, list(self._items("]", self._placed))
-        return name, self._value()
+    The json module says where a mistake is, and not where a value was, so the places are looked for afterwards.
+    """
+    value = json.loads(content) if content.strip() else []
+    start = _behind_space(content, 0)
+    if isinstance(value, list):
+        return list(zip(_lines(content, start), value, strict=True)) if value else []
+    if isinstance(value, dict) and isinstance(messages := value.get("messages"), list):
+        at = [at for name, _, at in items(content, start) if name == "messages"][-1]
+        value["messages"] = list(zip(_lines(content, at), messages, strict=True))
+    return content.count("\n", 0, start) + 1, value
 
-    def _value(self) -> Any:
-        self._skip_space()
-        value, self._at = decode(self._content, self._at)
-        return value
 
-    def _takes(self, char: str) -> bool:
-        """Whether this character is the next one behind space; then it is passed."""
-        self._skip_space()
-        is_next = self._content.startswith(char, self._at)
-        self._at += is_next
-        return is_next
-
-    def _skip_space(self) -> None:
-        self._at = _SPACE.match(self._content, self._at).end()  # type: ignore[union-attr]
-
-    def _error(self, reason: str) -> json.JSONDecodeError:
-        return json.JSONDecodeError(reason, self._content, self._at)
+def _lines(content: str, container: int) -> Iterator[int]:
+    line, counted = 1, 0
+    for _, start, _ in items(content, container):
+        line += content.count("\n", counted, start)
+        counted = start
+        yield line
 
 
 # messages in JSON -----------------------------------------------------------------------------------------
@@ -249,7 +218,7 @@ _NAMES_OF_A_SESSION = ("session_id", "conversation_id", "id")
 
 def values(path: Path, labels: Labels, what: str) -> Iterator[Found | Fault]:
     """The values of a JSON list, each with its line and as the `what` of its number; or the one value."""
-    top = _parsed(path, lambda content: Document(content).read())
+    top = _parsed(path, with_lines)
     if isinstance(top, Fault):
         yield top
     elif isinstance(top, tuple):

@@ -4,7 +4,9 @@ Pages are plain functions, which Starlette runs in threads. What they keep betwe
 session (sessions.py), and the pasts of the few sessions that were looked at last.
 """
 
+import codecs
 import contextlib
+import itertools
 import json
 import threading
 from collections import OrderedDict
@@ -22,7 +24,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from scroll_context import __version__
-from scroll_context.errors import IndexUnavailable, PayloadDamaged, PayloadMissing
+from scroll_context.errors import IndexUnavailable
 from scroll_context.events import EVERYTHING, Event, Grant, Kind
 from scroll_context.session.explain import Past, departures
 from scroll_context.store.store import Store
@@ -361,17 +363,12 @@ class Inspector:
             return self.page("text.html", event=event, text=event.content, next=None, start=0)
         if not event.payload.is_text:
             raise HTTPException(404, "This payload is not text.")
-        try:
-            data = self.store.payloads.piece(event.payload.digest, start, PIECE)
-        except (PayloadMissing, PayloadDamaged) as error:
-            raise HTTPException(404, str(error)) from error
-        while data and start + len(data) < event.payload.size and data[-1] & 0xC0 == 0x80:
-            data = data[:-1]  # to the beginning of a character
-        if data and start + len(data) < event.payload.size and data[-1] >= 0xC0:
-            data = data[:-1]
-        end = start + len(data)
-        following = end if data and end < event.payload.size else None
-        return self.page("text.html", event=event, text=data.decode("utf-8", "replace"), next=following, start=start)
+        data = self.store.payloads.piece(event.payload.digest, start, PIECE)
+        is_last = not data or start + len(data) >= event.payload.size
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        text = decoder.decode(data, final=is_last)
+        following = None if is_last else start + len(data) - len(decoder.getstate()[0])  # at a whole character
+        return self.page("text.html", event=event, text=text, next=following, start=start)
 
     def download(self, request: Request) -> Response:
         """The bytes of an event: its payload, or its text."""
@@ -386,26 +383,16 @@ class Inspector:
         if event.payload is None:
             return Response(event.content.encode(), media_type="application/octet-stream", headers=headers)
         pieces = self.store.payloads.chunks(event.payload.digest)
-        try:
-            first = next(pieces, b"")
-        except (PayloadMissing, PayloadDamaged) as error:
-            raise HTTPException(404, str(error)) from error
-
-        def body() -> Iterator[bytes]:
-            yield first
-            yield from pieces
-
-        return StreamingResponse(body(), media_type="application/octet-stream", headers=headers)
+        first = next(pieces, b"")  # before the answer begins: it may be missing
+        body = itertools.chain([first], pieces)
+        return StreamingResponse(body, media_type="application/octet-stream", headers=headers)
 
     def image(self, request: Request) -> Response:
         """A picture. What it is, its first bytes say, not what was recorded with it."""
         event = self.event_at(request.path_params["seq"])
         if event.payload is None or not self.is_image(event):
             raise HTTPException(404, "This event is no picture.")
-        try:
-            data = self.store.payloads.read(event.payload.digest)
-        except (PayloadMissing, PayloadDamaged) as error:
-            raise HTTPException(404, str(error)) from error
+        data = self.store.payloads.read(event.payload.digest)
         media = next((kind for magic, kind in IMAGES.items() if data.startswith(magic)), None)
         if media is None:
             raise HTTPException(404, "This payload is not the picture that it claims to be.")

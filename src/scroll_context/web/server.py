@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from scroll_context.errors import ScrollError, StoreError
+from scroll_context.errors import PayloadDamaged, PayloadMissing, ScrollError, StoreError
 from scroll_context.web.app import Inspector
 
 POLICY = (
@@ -99,10 +99,13 @@ def application(inspector: Inspector, *, token: str, hosts: list[str], cookie: s
     """The site behind its guard."""
 
     def refused(_: Request, error: Exception) -> Response:
-        status = (
-            error.status_code if isinstance(error, HTTPException) else 503 if isinstance(error, StoreError) else 400
-        )
-        said = error.detail if isinstance(error, HTTPException) else str(error)
+        status, said = 400, str(error)
+        if isinstance(error, HTTPException):
+            status, said = error.status_code, error.detail
+        elif isinstance(error, PayloadMissing | PayloadDamaged):
+            status = 404
+        elif isinstance(error, StoreError):
+            status = 503
         return inspector.page("error.html", status, status_code=status, said=said)
 
     guard = Middleware(Guard, token=token, hosts=hosts, cookie=cookie)
