@@ -172,3 +172,9 @@ def test_requests_are_rebuilt_by_the_rules_of_their_time(store: Store) -> None:
         assert found.verified and canonical(found.messages) == canonical(sent.messages)
     assert "intended: counted all" not in canonical(old.requests[-1].messages).decode()
     assert "intended: counted all" in canonical(new.requests[0].messages).decode()
+
+
+def test_what_an_import_says_of_its_cost_is_not_counted(store: Store) -> None:
+    said = {"usage": ["many"], "cost": "much"}
+    store.append(Draft(role="assistant", content="hello", source_key="import:x", metadata=said))
+    assert (sums := accounts(store.log.iterate())).events == 1 and (sums.input_tokens, sums.dollars) == (0, 0.0)

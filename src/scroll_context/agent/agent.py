@@ -20,7 +20,7 @@ from scroll_context.errors import BadInput, ContextOverflow, ModelCancelled
 from scroll_context.events import Event, Kind
 from scroll_context.messages import ToolCall, ToolSpec
 from scroll_context.models import Model, Reply, Settings, Usage
-from scroll_context.models.protocol import Stoppable
+from scroll_context.models.protocol import Spent, Stoppable
 from scroll_context.session.session import Session
 from scroll_context.view.headline import without_headline
 
@@ -52,21 +52,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     dollars: float | None = None
 
 
-class Totals(msgspec.Struct, kw_only=True):
+class Totals(Spent, kw_only=True):
     """What a run has used so far."""
 
     steps: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_read_tokens: int = 0
-    dollars: float = 0.0
     seconds: float = 0.0
-
-    def add(self, usage: Usage, cost: float | None) -> None:
-        self.input_tokens += usage.input_tokens
-        self.output_tokens += usage.output_tokens
-        self.cache_read_tokens += usage.cache_read_tokens
-        self.dollars += cost or 0.0
 
 
 class Run(msgspec.Struct, Generic[T], frozen=True):

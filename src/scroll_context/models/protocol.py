@@ -74,6 +74,21 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.input_tokens > 0
 
 
+class Spent(msgspec.Struct, kw_only=True):
+    """What replies have cost so far. Tokens are the provider's own count, so a request without a reply adds none."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    dollars: float = 0.0
+
+    def add(self, usage: Usage, cost: float | None) -> None:
+        self.input_tokens += usage.input_tokens
+        self.output_tokens += usage.output_tokens
+        self.cache_read_tokens += usage.cache_read_tokens
+        self.dollars += cost or 0.0
+
+
 class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a model answered."""
 

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
 from scroll_context.messages import Message
+from scroll_context.models.protocol import Spent, Usage
 from scroll_context.session.context import WindowedContext, context_class
 from scroll_context.session.history import Segment, segments
 from scroll_context.store.merge import as_recorded
@@ -293,16 +294,12 @@ def _departures(context: WindowedContext | None, before: list[Event]) -> tuple[D
 # the session as a whole ---------------------------------------------------------------------------------
 
 
-class Accounts(msgspec.Struct, kw_only=True):
-    """A session in numbers. Tokens are the provider's own count, so a request that got no reply adds none."""
+class Accounts(Spent, kw_only=True):
+    """A session in numbers."""
 
     events: int = 0
     requests: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_read_tokens: int = 0
     largest: int = 0  # input tokens of one request
-    dollars: float = 0.0
     evictions: int = 0  # plans carried out
     folded: int = 0
     clipped: int = 0
@@ -321,13 +318,11 @@ def accounts(events: Iterable[Event]) -> Accounts:
         sums.events += 1
         if event.kind == Kind.REQUEST:
             sums.requests += 1
-        if event.kind == Kind.EVICTION or (event.kind == Kind.CONVERSATION and event.role == "assistant"):
-            usage = event.metadata.get("usage", {})  # a plan has one when it came with a summary by the model
-            sums.input_tokens += usage.get("input_tokens", 0)
-            sums.output_tokens += usage.get("output_tokens", 0)
-            sums.cache_read_tokens += usage.get("cache_read_tokens", 0)
-            sums.largest = max(sums.largest, usage.get("input_tokens", 0))
-            sums.dollars += event.metadata.get("cost") or 0.0
+        is_reply = event.kind == Kind.CONVERSATION and event.role == "assistant" and not event.is_foreign
+        if is_reply or event.kind == Kind.EVICTION:  # a plan has a usage when it came with a summary by the model
+            usage = msgspec.convert(event.metadata.get("usage", {}), Usage)
+            sums.add(usage, event.metadata.get("cost"))
+            sums.largest = max(sums.largest, usage.input_tokens)
         if event.kind == Kind.EVICTION:
             _add_plan(sums, event)
     return sums

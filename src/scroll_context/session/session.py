@@ -27,13 +27,7 @@ from scroll_context.messages import Message, ToolCall, ToolSpec
 from scroll_context.models import DEFAULT_WINDOW, Model, Reply, Request
 from scroll_context.session.context import WindowedContext, make_context
 from scroll_context.session.environment import Environment, recalls
-from scroll_context.session.history import (
-    bound_since,
-    close_open_work,
-    lineage,
-    recorded_settings,
-    snapshots_of,
-)
+from scroll_context.session.history import bound_since, close_open_work, lineage, recorded_settings, snapshots_of
 from scroll_context.session.observe import HostRecord, fields_of, source_key
 from scroll_context.store.copies import inherited_payloads
 from scroll_context.store.journal import Journal, Observer, Quota

@@ -19,14 +19,7 @@ from typing import IO, Any
 
 import msgspec
 
-from scroll_context.errors import (
-    NotAStore,
-    PayloadDamaged,
-    PayloadMissing,
-    StoreDamaged,
-    StoreError,
-    StoreFull,
-)
+from scroll_context.errors import NotAStore, PayloadDamaged, PayloadMissing, StoreDamaged, StoreError, StoreFull
 from scroll_context.events import Kind, Progress
 from scroll_context.store import schema
 from scroll_context.store.chain import GENESIS, expected

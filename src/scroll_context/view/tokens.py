@@ -47,10 +47,6 @@ class Gauge(msgspec.Struct, frozen=True):
         """The gauge for a view whose beginning changed: the ratio stays, the anchor goes."""
         return Gauge(self.ratio, learned=self.learned)
 
-    def tokens(self, raw: int) -> int:
-        """The provider's tokens to expect for a request of `raw`."""
-        return max(0, math.ceil(self.reported + (raw - self.raw) * self.ratio))
-
     def raw_for(self, tokens: int) -> int:
         """The largest raw count that stays within `tokens`."""
         return max(0, math.floor(self.raw + (tokens - self.reported) / self.ratio))

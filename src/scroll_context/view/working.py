@@ -47,18 +47,7 @@ from msgspec.structs import replace
 from scroll_context.errors import BadInput
 from scroll_context.events import BOOKKEEPING, Event, Kind, Payload
 from scroll_context.messages import Message, canonical
-from scroll_context.view.entries import (
-    MARK,
-    Entry,
-    Form,
-    Notice,
-    Step,
-    UserTurn,
-    passage,
-    spare_id,
-    step,
-    succeeded,
-)
+from scroll_context.view.entries import MARK, Entry, Form, Notice, Step, UserTurn, passage, spare_id, step, succeeded
 from scroll_context.view.headline import TASK_CHARS, cut
 from scroll_context.view.index import SEAM, EarlierWork, EntryTerms, EvictionIndex, IndexLine, Standing, line_for
 from scroll_context.view.tokens import MESSAGE_TOKENS, Gauge, estimate
