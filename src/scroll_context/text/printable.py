@@ -9,22 +9,16 @@ _ESCAPES = re.compile(
 )
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control codes, except tab and newline
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # marks that turn the direction of text around
-    "\u200b\u2028\u2029\u2060-\u2065\ufeff"  # separators without width
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u206f"  # marks that turn the direction of text around
+    "\u180e\u200b\u2028\u2029\u2060-\u2065\ufeff\ufff9-\ufffb"  # separators and marks without width
     "\U000e0000-\U000e007f"  # tags, which spell text that is not shown
-    "\ud800-\udfff]"
+    "\ud800-\udfff]"  # halves of characters
 )
-
-_HIDDEN = (  # control characters; marks of direction; what takes no room; separators of lines; tags
-    *range(0x20), *range(0x7F, 0xA0), 0x61C, 0x180E, 0x200B, 0x200E, 0x200F, *range(0x2028, 0x202F),
-    *range(0x2060, 0x2070), 0xFEFF, 0xFFF9, 0xFFFA, 0xFFFB, *range(0xE0000, 0xE0080),
-)  # fmt: skip
-_VISIBLE = {code: ascii(chr(code))[1:-1] for code in _HIDDEN if chr(code) not in "\n\t"}
 
 
 def visible(text: str) -> str:
     """Text that does nothing to a terminal or a page but appear on it. Line ends and tabs stay."""
-    return text.translate(_VISIBLE)
+    return _UNSEEN.sub(lambda hidden: ascii(hidden[0])[1:-1], text)
 
 
 def printable(text: str) -> str:
