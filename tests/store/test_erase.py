@@ -292,7 +292,7 @@ def test_others_go_on_reading_writing_and_searching_meanwhile(store: Store, fold
                     elif what == "read":
                         assert len(list(other.log.iterate(until=41))) == 41
                     else:
-                        other.index.search("behind", k=50)
+                        other.index.search("behind", k=50, patience=1.0)
         except Exception as error:
             failures.append((what, error))
 
