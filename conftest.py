@@ -10,7 +10,7 @@ import hashlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,11 @@ import hypothesis
 import pytest
 
 from forms import LONG, form
+from scroll_context.session.session import Session
 from scroll_context.store import store as opening
 from scroll_context.store.log import EventLog
 from scroll_context.store.search import SearchIndex
+from scroll_context.store.store import Store
 from scroll_context.store.writer import is_replica
 
 FUZZ_SECONDS = 60 * float(os.environ.get("FUZZ_MINUTES") or 0)
@@ -71,6 +73,35 @@ def log(folder: Path) -> Iterator[EventLog]:
     log = opening.open_log(folder, create=True)
     yield log
     log.close()
+
+
+@pytest.fixture
+def store(folder: Path) -> Iterator[Store]:
+    """An empty store."""
+    with Store(folder, create=True) as store:
+        yield store
+
+
+@pytest.fixture
+def opened(store: Store) -> Iterator[Callable[..., Session]]:
+    """Opens sessions that are closed when the test ends."""
+    sessions: list[Session] = []
+
+    def open_session(session_id: str = "s", **options: object) -> Session:
+        sessions.append(Session.open(store, session_id=session_id, **options))
+        return sessions[-1]
+
+    yield open_session
+    for session in sessions:
+        session.close()
+
+
+@pytest.fixture
+def key_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The secret that keys hashes, outside the store and outside the home of the person who runs the tests."""
+    path = tmp_path / "elsewhere" / "key"
+    monkeypatch.setenv("SCROLL_KEY_FILE", str(path))
+    return path
 
 
 # both logs ----------------------------------------------------------------------------------------------

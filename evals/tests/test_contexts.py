@@ -1,9 +1,7 @@
 """Every context behind the same agent: within its window, valid for providers, and rebuilt from the log alone."""
 
 import re
-from collections.abc import Iterator
 from importlib.metadata import entry_points
-from pathlib import Path
 
 import pytest
 from context_runs import TASK, code, counted, of_kind, open_session, reader, record, resume, run
@@ -21,12 +19,6 @@ from scroll_evals.contexts import CONTEXTS
 ALL = list(CONTEXTS)
 EXEC = {"scroll", "scroll-no-index", "scroll-lossy", "codeact"}
 RECOVERABLE = {"scroll", "scroll-no-index", "scroll-no-repl"}
-
-
-@pytest.fixture
-def store(folder: Path) -> Iterator[Store]:
-    with Store(folder, create=True) as store:
-        yield store
 
 
 def test_the_contexts_are_those_of_the_comparison() -> None:

@@ -1,8 +1,6 @@
 """What a model can get back once it has left the view: by native memory tools, by a summary, or not at all."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from context_runs import SUMMARY, Script, call, code, of_kind, open_session, reader, record, resume, run
@@ -11,12 +9,6 @@ from scroll_context.errors import ContextOverflow, ModelUnavailable
 from scroll_context.events import Kind
 from scroll_context.models import Reply, Request, answer, exec_cell
 from scroll_context.store.store import Store
-
-
-@pytest.fixture
-def store(folder: Path) -> Iterator[Store]:
-    with Store(folder, create=True) as store:
-        yield store
 
 
 def then(first: Script, *later: Reply) -> Script:

@@ -4,8 +4,6 @@ The same shapes as in benchmarks/agent.py, shorter; what is asserted are ratios 
 """
 
 import random
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from context_runs import TASK, counted, of_kind, open_session, reader, record, run
@@ -13,12 +11,6 @@ from context_runs import TASK, counted, of_kind, open_session, reader, record, r
 from scroll_context.events import Kind
 from scroll_context.session.session import Session
 from scroll_context.store.store import Store
-
-
-@pytest.fixture
-def store(folder: Path) -> Iterator[Store]:
-    with Store(folder, create=True) as store:
-        yield store
 
 
 def size_of(number: int) -> int:

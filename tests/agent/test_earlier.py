@@ -1,9 +1,6 @@
 """A session starts from the sessions before it: only those within its reach, recorded once, the same on replay."""
 
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from scroll_context.agent.agent import Agent
 from scroll_context.events import EVERYTHING, Draft, Kind
@@ -18,12 +15,6 @@ from scroll_context.view.index import EarlierWork
 
 SUBJECTS = ("the heat equation", "sourdough starters", "a ferry to Naxos", "tax on dividends")
 BUDGET = Budget(window=32_000)
-
-
-@pytest.fixture
-def store(folder: Path) -> Iterator[Store]:
-    with Store(folder, create=True) as store:
-        yield store
 
 
 def talk(store: Store, session: str, subject: str, turns: int = 12, agent: str = "", extra: str = "") -> None:

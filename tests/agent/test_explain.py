@@ -1,8 +1,5 @@
 """Explaining a request rebuilds it from the log to the byte, and says where everything else is."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from scroll_context.agent.agent import Agent
@@ -18,12 +15,6 @@ from scroll_context.store.store import Store
 from scroll_context.view.working import RENDERER_VERSION
 
 WINDOW = 5_000
-
-
-@pytest.fixture
-def store(folder: Path) -> Iterator[Store]:
-    with Store(folder, create=True) as store:
-        yield store
 
 
 def counting(steps: int) -> list[Entry]:

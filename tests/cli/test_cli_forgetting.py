@@ -14,10 +14,7 @@ from scroll_context.store.store import Store
 
 AWS = "AKIA" + "IOSFODNN7EXAMPLE"
 
-
-@pytest.fixture(autouse=True)
-def key_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SCROLL_KEY_FILE", str(tmp_path / "key"))
+pytestmark = pytest.mark.usefixtures("key_file")
 
 
 def test_erase_shows_asks_and_erases(filled: Any, folder: Path) -> None:

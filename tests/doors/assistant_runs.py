@@ -1,4 +1,4 @@
-"""What the runs of real assistants share: where their programs are, no network but loopback, waiting for the store."""
+"""What the runs of real assistants share: their programs, no network but loopback, a project, waiting for the store."""
 
 import fcntl
 import importlib.util
@@ -14,8 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from scroll_context.events import Draft
+from scroll_context.project import project_task
 from scroll_context.store.store import Store
 
 SCROLL = [sys.executable, "-c", "from scroll_context.cli.main import main; main()"]
@@ -55,6 +58,39 @@ def loopback_up() -> None:
         request = struct.pack("16sh14x", b"lo", 0)
         (flags,) = struct.unpack("16xh14x", fcntl.ioctl(any_socket, 0x8913, request))  # SIOCGIFFLAGS
         fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh14x", b"lo", flags | 1))  # SIOCSIFFLAGS, IFF_UP
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where an assistant works: a home, a project, and a store that knows something of an earlier session."""
+
+    home: Path
+    project: Path
+    store: Path
+
+    @classmethod
+    def made(cls, folder: Path, told: str = "The kingfisher nests by the weir.") -> "Place":
+        loopback_up()
+        place = cls(folder / "home", folder / "project", folder / "store")
+        place.home.mkdir()
+        place.project.mkdir()
+        with Store(place.store, create=True) as opened:
+            opened.append(Draft(role="user", session_id="old", task_id=project_task(place.project), content=told))
+        return place
+
+    def file(self, *names: str) -> Path:
+        """A file in the home, whose folder is made."""
+        path = self.home.joinpath(*names)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def ask(self, command: list[str], environment: dict[str, str], answered: Callable[[], str]) -> None:
+        """Run an assistant once in the project, and wait until its answer is captured."""
+        subprocess.run(
+            command, cwd=self.project, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=True,
+            timeout=2 * PATIENCE,
+        )  # fmt: skip
+        answer = answered()
+        wait_for(lambda: answer in recorded(self.store))
 
 
 def recorded(store: Path) -> str:

@@ -16,12 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from anthropic_server import streamed
-from assistant_runs import PATIENCE, events, faults, loopback_up, recorded, scroll, wait_for
+from assistant_runs import PATIENCE, Place, events, faults, recorded, scroll, wait_for
 from provider_server import Exchange, ProviderServer
-
-from scroll_context.events import Draft
-from scroll_context.project import project_task
-from scroll_context.store.store import Store
 
 ASKED = "Always indent with tabs. Please write notes.txt about the heron, we decided to keep it short."
 SEARCHED = "What do we know of the kingfisher?"
@@ -104,16 +100,11 @@ def talk(claude: str, project: Path, environment: dict[str, str], prompts: list[
 
 
 def main(claude: str, folder: Path) -> dict[str, Any]:
-    loopback_up()
-    home, project, store = folder / "home", folder / "project", folder / "store"
-    settings, servers = home / ".claude" / "settings.json", home / ".claude.json"
-    settings.parent.mkdir(parents=True)
-    project.mkdir()
+    place = Place.made(folder, "The kingfisher nests by the weir; its other name is halcyon.")
+    home, project, store = place.home, place.project, place.store
+    settings, servers = place.file(".claude", "settings.json"), home / ".claude.json"
     original = '{\n    "includeCoAuthoredBy": false,\n    "hooks": {}\n}\n'
     settings.write_text(original)
-    with Store(store, create=True) as opened:
-        told = "The kingfisher nests by the weir; its other name is halcyon."
-        opened.append(Draft(role="user", session_id="old", task_id=project_task(project), content=told))
     environment = {
         "HOME": str(home), "PATH": os.environ["PATH"], "ANTHROPIC_API_KEY": "sk-ant-none", "DISABLE_TELEMETRY": "1",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1",

@@ -8,17 +8,12 @@ are offered. Its first answer says that the window is full, so Codex compacts th
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from assistant_runs import PATIENCE, events, faults, loopback_up, recorded, scroll, wait_for
+from assistant_runs import Place, events, faults, recorded, scroll, wait_for
 from provider_server import Exchange, ProviderServer
-
-from scroll_context.events import Draft
-from scroll_context.project import project_task
-from scroll_context.store.store import Store
 
 ASKED = "Always measure twice. What do we know of the kingfisher?"
 SECOND = "And the otter?"
@@ -67,39 +62,28 @@ class Api:
 
 
 def main(codex: str, folder: Path) -> dict[str, Any]:
-    loopback_up()
-    home, project, store = folder / "home", folder / "project", folder / "store"
-    config = home / ".codex" / "config.toml"
-    config.parent.mkdir(parents=True)
-    project.mkdir()
-    with Store(store, create=True) as opened:
-        told = "The kingfisher nests by the weir."
-        opened.append(Draft(role="user", session_id="old", task_id=project_task(project), content=told))
-    environment = {"HOME": str(home), "PATH": os.environ["PATH"]}
-    api = Api(store)
+    place = Place.made(folder)
+    config = place.file(".codex", "config.toml")
+    environment = {"HOME": str(place.home), "PATH": os.environ["PATH"]}
+    bypass = ["--dangerously-bypass-hook-trust", "--dangerously-bypass-approvals-and-sandbox"]
+    api = Api(place.store)
     report: dict[str, Any] = {}
     with ProviderServer(api.play) as server:
         original = CONFIG.replace("URL", f"{server.url}/v1")
         config.write_text(original)
-        report["diff"] = scroll(environment, "install", "codex", "--yes", "--store", str(store))
+        report["diff"] = scroll(environment, "install", "codex", "--yes", "--store", str(place.store))
         for prompt in (ASKED, SECOND):
-            subprocess.run(
-                [codex, "exec", "--skip-git-repo-check", "--dangerously-bypass-hook-trust",
-                 "--dangerously-bypass-approvals-and-sandbox", prompt],
-                cwd=project, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=True,
-                timeout=2 * PATIENCE,
-            )  # fmt: skip
-            answer = f"Answer {len(api.requests)}."
-            wait_for(lambda answer=answer: answer in recorded(store))  # type: ignore[misc]
+            command = [codex, "exec", "--skip-git-repo-check", *bypass, prompt]
+            place.ask(command, environment, lambda: f"Answer {len(api.requests)}.")
     report["requests"] = [request["input"] for request in api.requests]
-    report["events"] = events(store)
-    report["log"] = faults(home)
+    report["events"] = events(place.store)
+    report["log"] = faults(place.home)
     (report["doctor"],) = [
         one for one in json.loads(scroll(environment, "doctor", "--json"))["assistants"] if one["assistant"] == "codex"
     ]
     scroll(environment, "uninstall", "codex", "--yes")
     report["config_untouched"] = config.read_text() == original
-    report["hooks_gone"] = not (home / ".codex" / "hooks.json").exists()
+    report["hooks_gone"] = not config.with_name("hooks.json").exists()
     return report
 
 

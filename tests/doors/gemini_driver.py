@@ -5,17 +5,12 @@ unshare -n python gemini_driver.py GEMINI FOLDER
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from assistant_runs import PATIENCE, events, faults, loopback_up, recorded, scroll, wait_for
+from assistant_runs import Place, events, faults, scroll
 from provider_server import Exchange, ProviderServer
-
-from scroll_context.events import Draft
-from scroll_context.project import project_task
-from scroll_context.store.store import Store
 
 ASKED = "Always measure twice. What do we know of the kingfisher?"
 SECOND = "And the otter?"
@@ -37,31 +32,20 @@ class Api:
 
 
 def main(gemini: str, folder: Path) -> dict[str, Any]:
-    loopback_up()
-    home, project, store = folder / "home", folder / "project", folder / "store"
-    settings = home / ".gemini" / "settings.json"
-    settings.parent.mkdir(parents=True)
+    place = Place.made(folder)
+    settings = place.file(".gemini", "settings.json")
     settings.write_text(SETTINGS)
-    project.mkdir()
-    with Store(store, create=True) as opened:
-        told = "The kingfisher nests by the weir."
-        opened.append(Draft(role="user", session_id="old", task_id=project_task(project), content=told))
-    environment = {"HOME": str(home), "PATH": os.environ["PATH"], "GEMINI_API_KEY": "none"}
-    report: dict[str, Any] = {"diff": scroll(environment, "install", "gemini", "--yes", "--store", str(store))}
+    environment = {"HOME": str(place.home), "PATH": os.environ["PATH"], "GEMINI_API_KEY": "none"}
+    report: dict[str, Any] = {"diff": scroll(environment, "install", "gemini", "--yes", "--store", str(place.store))}
     api = Api()
     with ProviderServer(api.play) as server:
         environment["GOOGLE_GEMINI_BASE_URL"] = server.url
         for prompt in (ASKED, SECOND):
-            subprocess.run(
-                [gemini, "--model", "gemini-2.5-flash", "--skip-trust", "--approval-mode", "yolo", "-p", prompt],
-                cwd=project, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=True,
-                timeout=2 * PATIENCE,
-            )  # fmt: skip
-            answer = f"Answer {len(api.requests)}."
-            wait_for(lambda answer=answer: answer in recorded(store))  # type: ignore[misc]
+            command = [gemini, "--model", "gemini-2.5-flash", "--skip-trust", "--approval-mode", "yolo", "-p", prompt]
+            place.ask(command, environment, lambda: f"Answer {len(api.requests)}.")
     report["requests"] = [request["contents"] for request in api.requests]
-    report["events"] = events(store)
-    report["log"] = faults(home)
+    report["events"] = events(place.store)
+    report["log"] = faults(place.home)
     scroll(environment, "uninstall", "gemini", "--yes")
     report["settings"] = settings.read_text()
     return report

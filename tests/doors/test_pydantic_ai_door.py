@@ -3,8 +3,7 @@
 import asyncio
 import itertools
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -32,12 +31,6 @@ from scroll_context.store.store import Store
 
 WINDOW = 7_000
 Play = Callable[[list[ModelMessage], AgentInfo], ModelResponse]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store(tmp_path / "store", create=True) as store:
-        yield store
 
 
 def call(name: str, **arguments: Any) -> ModelResponse:

@@ -4,7 +4,6 @@ import gzip
 import json
 import tempfile
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,12 +12,6 @@ from samples import SAMPLES, claude_code, markdown, messages, table, whatsapp
 from scroll_context.errors import BadInput, UnreadableMessages
 from scroll_context.importers import import_file, sources
 from scroll_context.store.store import Store
-
-
-@pytest.fixture
-def store(folder: Path) -> Iterator[Store]:
-    with Store(folder, create=True) as store:
-        yield store
 
 
 def packed(path: Path, files: dict[str, bytes | Path]) -> Path:

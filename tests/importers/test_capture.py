@@ -6,11 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from scroll_context.importers import ImportReport, capture, import_file
 from scroll_context.importers.capture import BATCH_EVENTS
@@ -18,12 +15,6 @@ from scroll_context.store.integrity import verify
 from scroll_context.store.store import Store
 
 SECRET = "sk-ant-" + "a1B2" * 10
-
-
-@pytest.fixture
-def store(folder: Path) -> Iterator[Store]:
-    with Store(folder, create=True) as store:
-        yield store
 
 
 def line(number: int, kind: str, content: Any, **more: Any) -> str:

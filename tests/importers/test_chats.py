@@ -1,7 +1,6 @@
 """Exports of Slack and WhatsApp, texts and tables: every oddity of them that is known."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,12 +9,6 @@ from samples import slack, whatsapp
 from scroll_context.errors import BadInput, UnreadableMessages
 from scroll_context.importers import import_file
 from scroll_context.store.store import Store
-
-
-@pytest.fixture
-def store(folder: Path) -> Iterator[Store]:
-    with Store(folder, create=True) as store:
-        yield store
 
 
 def shown(store: Store) -> list[tuple[str, str, str, str]]:

@@ -4,7 +4,6 @@ import contextlib
 import json
 import shutil
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,6 @@ from scroll_context.store.store import Store
 
 TASK = project_task(Path(CWD))
 PIXEL = "iVBORw0KGgo="
-
-
-@pytest.fixture
-def store(folder: Path) -> Iterator[Store]:
-    with Store(folder, create=True) as store:
-        yield store
 
 
 def shown(store: Store, after: int = 0) -> list[tuple[str, str, str, str]]:

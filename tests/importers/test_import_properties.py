@@ -232,6 +232,7 @@ HISTORIES: dict[Format, list[Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize("layout", HISTORIES)
 def test_any_value_in_a_history(place: Path, layout: Format) -> None:
     spots = [(number, at) for number, line in enumerate(HISTORIES[layout]) for at in positions(line)]
@@ -272,6 +273,7 @@ COLUMNS: list[tuple[Format, str, Any]] = [
 ]
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize("number", range(len(COLUMNS)))
 def test_any_value_in_a_database(place: Path, number: int) -> None:
     layout, column, original = COLUMNS[number]

@@ -3,7 +3,6 @@
 import gzip
 import io
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,6 @@ from scroll_context.store.transfer import export
 
 USER = {"role": "user", "content": "hi"}
 REPLY = {"role": "assistant", "content": "hello"}
-
-
-@pytest.fixture
-def store(folder: Path) -> Iterator[Store]:
-    with Store(folder, create=True) as store:
-        yield store
 
 
 def write(path: Path, *messages: Any) -> Path:

@@ -5,7 +5,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,12 +24,6 @@ LINUX = {
     ".qwenpaw/workspaces/default": "qwenpaw",
 }
 ELSEWHERE = {"darwin": "Library/Application Support", "win32": "AppData/Roaming", "linux": ".config"}
-
-
-@pytest.fixture
-def store(folder: Path) -> Iterator[Store]:
-    with Store(folder, create=True) as store:
-        yield store
 
 
 def machine(home: Path, turns: int, platform: str = "linux") -> list[Path]:

@@ -4,7 +4,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,12 +20,6 @@ from scroll_context.store.store import Store
 with Store(sys.argv[1]) as store:
     import_file(store, sys.argv[2])
 """
-
-
-@pytest.fixture
-def store(folder: Path) -> Iterator[Store]:
-    with Store(folder, create=True) as store:
-        yield store
 
 
 def said(store: Store) -> list[str]:

@@ -1,7 +1,6 @@
 """Dumps of LangChain and OpenAI: every way in which they write messages and conversations."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +9,6 @@ import pytest
 from scroll_context.errors import UnreadableMessages
 from scroll_context.importers import import_file
 from scroll_context.store.store import Store
-
-
-@pytest.fixture
-def store(folder: Path) -> Iterator[Store]:
-    with Store(folder, create=True) as store:
-        yield store
 
 
 def imported(store: Store, path: Path, value: Any) -> list[tuple[str, str, str, str]]:

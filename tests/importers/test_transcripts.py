@@ -1,7 +1,6 @@
 """Transcripts of assistants: recognised, named, read whole, once however often they are imported, no secrets."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,6 @@ from scroll_context.store.store import Store
 SECRET = "sk-ant-" + "a1B2" * 10
 PIXEL = "iVBORw0KGgo="
 CWD = "/home/ada/api"
-
-
-@pytest.fixture
-def store(folder: Path) -> Iterator[Store]:
-    with Store(folder, create=True) as store:
-        yield store
 
 
 def write(path: Path, lines: list[Any], torn: str = "") -> Path:

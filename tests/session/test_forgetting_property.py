@@ -9,8 +9,6 @@ addresses stand, the log verifies, no erased word is in any file, and sessions t
 import contextlib
 import io
 import signal
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from forms import form
+from killed_at import run_killed
 from scroll_context.agent.agent import Agent
 from scroll_context.events import STORE_SESSION, Kind
 from scroll_context.importers import import_file
@@ -34,19 +33,14 @@ from scroll_context.store.transfer import export
 WORDS = ["alpha-one-bird", "beta-two-fish", "gamma-three-frog"]
 KEY = bytes(range(32))
 
-KILLED = """
-import os, sys
+FOUND = """
+import sys
 from scroll_context.store.store import Store
-folder, key, word, at = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+folder, key, word = sys.argv[1:4]
 store = Store(folder, key=bytes.fromhex(key) or None)
 seqs = [event.seq for event in store.log.iterate() if word in event.content]
-calls = 0
-def count(frame, event, arg):
-    global calls
-    calls += 1
-    if calls == at:
-        os.kill(os.getpid(), 9)
-sys.setprofile(count)
+"""
+ERASED = """
 if seqs:
     store.erase(seqs=seqs, words=[word], copies=True)
 """
@@ -65,10 +59,7 @@ steps = st.one_of(
     st.tuples(st.just("move")),
 )
 
-
-@pytest.fixture(autouse=True)
-def key_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SCROLL_KEY_FILE", str(tmp_path / "elsewhere" / "key"))
+pytestmark = pytest.mark.usefixtures("key_file")
 
 
 class World:
@@ -129,8 +120,7 @@ class World:
 
     def kill(self, word: str, at: int) -> None:
         """Another process erases the word and is killed; then it is erased here."""
-        args = [str(self.folder), (self.key or b"").hex(), word, str(at)]
-        done = subprocess.run([sys.executable, "-c", KILLED, *args], capture_output=True, text=True)
+        done = run_killed(FOUND, ERASED, str(self.folder), (self.key or b"").hex(), word, at=at)
         assert done.returncode in (0, -signal.SIGKILL), done.stderr
         event("killed" if done.returncode else "not killed")
         assert verify(self.store.log).ok

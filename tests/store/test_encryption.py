@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forms import form
+from killed_at import run_killed
 
 pytest.importorskip("cryptography")
 
@@ -252,28 +253,18 @@ def test_a_store_that_is_not_whole_is_not_encrypted(folder: Path) -> None:
         assert not store.log.is_encrypted and store.log.get(7).payload is not None
 
 
-KILLED = """
-import os, sys
+OPENED = """
+import sys
 from pathlib import Path
 from scroll_context.store.encryption import encrypt_store
 from scroll_context.store.store import Store
 with Store(Path(sys.argv[1])):
     pass
-at, calls = int(sys.argv[2]), 0
-def count(frame, event, arg):
-    global calls
-    calls += 1
-    if calls == at:
-        os.kill(os.getpid(), 9)
-sys.setprofile(count)
-encrypt_store(Path(sys.argv[1]), bytes(range(32)))
-sys.setprofile(None)
-print(calls)
 """
 
 
-def run_killed(folder: Path, at: int) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([sys.executable, "-c", KILLED, str(folder), str(at)], capture_output=True, text=True)
+def encrypt_killed(folder: Path, at: int) -> "subprocess.CompletedProcess[str]":
+    return run_killed(OPENED, "encrypt_store(Path(sys.argv[1]), bytes(range(32)))", str(folder), at=at)
 
 
 def test_a_kill_while_encrypting_leaves_a_plain_store_or_an_encrypted_one(tmp_path: Path) -> None:
@@ -283,12 +274,12 @@ def test_a_kill_while_encrypting_leaves_a_plain_store_or_an_encrypted_one(tmp_pa
     for number in range(copies := form(5, 40)):
         with Store(tmp_path / "first") as store:
             backup(store.log, tmp_path / str(number))
-    done = run_killed(tmp_path / "first", 0)
+    done = encrypt_killed(tmp_path / "first", 0)
     assert done.returncode == 0, done.stderr
     outcomes = set()
     for number in range(copies):
         folder = tmp_path / str(number)
-        ended = run_killed(folder, int(done.stdout) * (2 * number + 1) // (2 * copies))
+        ended = encrypt_killed(folder, int(done.stdout) * (2 * number + 1) // (2 * copies))
         assert ended.returncode in (-signal.SIGKILL, 0), ended.stderr  # how many calls it takes varies a little
         log = EventLog(folder, PayloadStore(folder / "payloads"))
         is_new = log.is_encrypted

@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,19 +31,7 @@ from scroll_context.store.transfer import backup, export
 
 SECRET = "heron-4711-zebra"
 
-
-@pytest.fixture(autouse=True)
-def key_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The secret that keys hashes lies outside the store, and outside the home of whoever runs the tests."""
-    path = tmp_path / "elsewhere" / "key"
-    monkeypatch.setenv("SCROLL_KEY_FILE", str(path))
-    return path
-
-
-@pytest.fixture
-def store(folder: Path) -> Iterator[Store]:
-    with Store(folder, create=True) as store:
-        yield store
+pytestmark = pytest.mark.usefixtures("key_file")
 
 
 def holding(folder: Path, *words: str) -> list[str]:

@@ -1,6 +1,5 @@
 """Sessions after an erasure: they resume and go on, and nothing that is derived from the log brings the words back."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,16 +14,7 @@ from scroll_context.store.store import Store
 
 SECRET = "heron-4711-zebra"
 
-
-@pytest.fixture(autouse=True)
-def key_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SCROLL_KEY_FILE", str(tmp_path / "key"))
-
-
-@pytest.fixture
-def store(folder: Path) -> Iterator[Store]:
-    with Store(folder, create=True) as store:
-        yield store
+pytestmark = pytest.mark.usefixtures("key_file")
 
 
 def cell(session: Session, source: str) -> str:

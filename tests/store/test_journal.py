@@ -21,12 +21,6 @@ DRIVER = Path(__file__).with_name("lease_driver.py")
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store(tmp_path / "store", create=True) as store:
-        yield store
-
-
-@pytest.fixture
 def journal(store: Store) -> Iterator[Journal]:
     journal = Journal(store.log, Scope("s", "me", "task"))
     yield journal

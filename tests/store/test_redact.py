@@ -2,7 +2,6 @@
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,18 +20,7 @@ JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_X
 BLOCK = "-----BEGIN RSA PRIVATE KEY-----\n" + "MIIEowIBAAKCAQEA0Z3VS5JJcds3xfn\n" * 20 + "-----END RSA PRIVATE KEY-----"
 SECRETS = {"aws": AWS, "github": GITHUB, "openai": OPENAI, "jwt": JWT, "block": BLOCK}
 
-
-@pytest.fixture(autouse=True)
-def key_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    path = tmp_path / "elsewhere" / "key"
-    monkeypatch.setenv("SCROLL_KEY_FILE", str(path))
-    return path
-
-
-@pytest.fixture
-def store(folder: Path) -> Iterator[Store]:
-    with Store(folder, create=True) as store:
-        yield store
+pytestmark = pytest.mark.usefixtures("key_file")
 
 
 def held(folder: Path, word: str) -> list[str]:

@@ -3,7 +3,6 @@
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,12 +15,6 @@ from scroll_context.events import BOOKKEEPING, Draft, Grant, Kind
 from scroll_context.store.ranking import LENT_NEAR, NEAR
 from scroll_context.store.rows import LONGEST_ID
 from scroll_context.store.store import Store
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store(tmp_path / "store", create=True) as opened:
-        yield opened
 
 
 def say(store: Store, *texts: str, role: str = "assistant", **fields: object) -> list[int]:

@@ -1,8 +1,7 @@
 """Questions to a second model: recorded, answered from the log when asked again, within the budget of the session."""
 
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from open_journals import journal_of
@@ -14,12 +13,6 @@ from scroll_context.surface.ask import CONTEXT_LIMIT, Ask, AskBudget, AskModel, 
 from scroll_context.surface.toolbox import unfinished
 
 SCOPE = Scope("s", "me")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store(tmp_path / "store", create=True) as store:
-        yield store
 
 
 def model(answer: Callable[[str, str], AskReply], name: str = "small") -> AskModel:

@@ -2,8 +2,7 @@
 
 import datetime as dt
 import math
-from collections.abc import Collection, Iterator
-from pathlib import Path
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -13,12 +12,6 @@ from scroll_context.events import Draft, Kind, Scope
 from scroll_context.store.store import Store
 from scroll_context.surface.memory import EXPAND_BYTES, REMEMBERED, MemorySurface, NoSession
 from scroll_context.surface.memory_tools import memory_tools
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store(tmp_path / "store", create=True) as store:
-        yield store
 
 
 def surface(store: Store, reach: str = "all") -> MemorySurface:

@@ -1,8 +1,7 @@
 """The methods of `ms` that cover rather than rank: they find everything within the grant, and nothing else."""
 
 import datetime as dt
-from collections.abc import Callable, Collection, Iterator
-from pathlib import Path
+from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
@@ -20,12 +19,6 @@ from scroll_context.surface.memory_tools import memory_tools
 SENTENCES = (
     "I moved the {} meeting to {}.", "ok cool, but how do I plan {} for {}?", "Can you help me with {}, Priya and {}?",
 )  # fmt: skip
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store(tmp_path / "store", create=True) as store:
-        yield store
 
 
 class Shown(NoSession):
