@@ -18,6 +18,7 @@ outputs and blobs, which the receiver counts. A message that does not fit its sc
 import datetime as dt
 import socket
 import struct
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -140,9 +141,12 @@ def _portable(value: Any) -> Any:
     if kind is int:
         return value if _INT_MIN <= value <= _INT_MAX else msgspec.msgpack.Ext(_BIG_INTEGER, b"%d" % value)
     if kind is list or kind is tuple:
-        return _portable_list(value)
+        return _portable_items(value, enumerate(value), list)
     if kind is dict:
-        return _portable_dict(value)
+        for key in value:
+            if type(key) is not str and type(key) is not int:
+                raise TypeError(f"a dict key of type {type(key).__name__} cannot be sent: use text or integers as keys")
+        return _portable_items(value, value.items(), dict)
     if kind is dt.datetime:
         return msgspec.msgpack.Ext(_DATETIME, value.isoformat().encode())
     if kind is dt.date:
@@ -150,33 +154,18 @@ def _portable(value: Any) -> Any:
     return _portable_subclass(value, kind)
 
 
-def _portable_list(value: list[Any] | tuple[Any, ...]) -> Any:
-    changed: list[Any] | None = None
-    for position, item in enumerate(value):
+def _portable_items(value: Any, items: Iterable[tuple[Any, Any]], copy: Callable[[Any], Any]) -> Any:
+    """A container itself, unless one of its items must change; then a copy with the changed ones in place."""
+    changed: Any = None
+    for place, item in items:
         kind = type(item)
         if kind in _ATOMS or (kind is int and _INT_MIN <= item <= _INT_MAX):
             continue
         sent = _portable(item)
         if sent is not item:
             if changed is None:
-                changed = list(value)
-            changed[position] = sent
-    return value if changed is None else changed
-
-
-def _portable_dict(value: dict[Any, Any]) -> Any:
-    changed: dict[Any, Any] | None = None
-    for key, item in value.items():
-        if type(key) is not str and type(key) is not int:
-            raise TypeError(f"a dict key of type {type(key).__name__} cannot be sent: use text or integers as keys")
-        kind = type(item)
-        if kind in _ATOMS or (kind is int and _INT_MIN <= item <= _INT_MAX):
-            continue
-        sent = _portable(item)
-        if sent is not item:
-            if changed is None:
-                changed = dict(value)
-            changed[key] = sent
+                changed = copy(value)
+            changed[place] = sent
     return value if changed is None else changed
 
 

@@ -94,7 +94,7 @@ def reply(response: foreign.ModelResponse, *, cost: float | None = None) -> Repl
     thinking.extend(Thinking(text=block, provider=provider, opaque={"id": IN_TAGS}) for block in tags.thinking)
     if thinking and item_ids:
         thinking[-1] = msgspec.structs.replace(thinking[-1], opaque={**thinking[-1].opaque, "items": item_ids})
-    usage = response.usage
+    usage, said = response.usage, str((response.provider_details or {}).get("finish_reason") or "")
     return Reply(
         text=text,
         tool_calls=tuple(calls),
@@ -105,16 +105,11 @@ def reply(response: foreign.ModelResponse, *, cost: float | None = None) -> Repl
             cache_read_tokens=usage.cache_read_tokens,
             cache_write_tokens=usage.cache_write_tokens,
         ),
-        finish_reason=response.finish_reason or _finish_reason(response.provider_details),
+        # a server may have words of its own for it, and a reply that was cut must not look whole
+        finish_reason=response.finish_reason or FINISH_REASONS.get(said.lower(), said),
         model=response.model_name or "",
         cost=cost,
     )
-
-
-def _finish_reason(details: dict[str, Any] | None) -> str:
-    """Why a reply ended, where the server has words of its own for it. A reply that was cut must not look whole."""
-    said = str((details or {}).get("finish_reason") or "")
-    return FINISH_REASONS.get(said.lower(), said)
 
 
 def _leading_system(messages: Sequence[Message]) -> list[Message]:
