@@ -1,8 +1,8 @@
 """A host of its own: opens a session in a shared store and works in it until it is told otherwise.
 
-session_driver.py URL stuck       bind a variable, then wait inside a tool that has effects; print "inside"
-session_driver.py URL again       the same; when the tool returns, try another call, and print how that ends
-session_driver.py URL hold NAME   have a session open until standard input closes; print "held"
+session_driver.py URL stuck [NAME]  bind a variable, then wait inside a tool that has effects; print "inside"
+session_driver.py URL again [NAME]  the same; when the tool returns, try another call, and print how that ends
+session_driver.py URL hold NAME     have a session open until standard input closes; print "held"
 """
 
 import os
@@ -16,7 +16,7 @@ from scroll_context.session.session import Session
 from scroll_context.store.journal import Journal
 
 
-def main(url: str, what: str, name: str = "") -> None:
+def main(url: str, what: str, name: str = "work") -> None:
     with Store(url) as store:
         if what == "hold":
             journal = Journal(store.log, Scope(name))
@@ -36,7 +36,7 @@ def main(url: str, what: str, name: str = "") -> None:
                 sys.stdin.readline()
             return "done"
 
-        session = Session.open(store, session_id="work", tools=[launch])
+        session = Session.open(store, session_id=name, tools=[launch])
         session.say("launch it")
         session.run("found = {'answer': 42}", "c1")
         session.environment.settle()

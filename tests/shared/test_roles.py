@@ -145,6 +145,22 @@ def test_a_member_reads_and_appends_in_its_own_store_only(site: Site) -> None:
         assert refused.value.sqlstate == "SC001", statement
 
 
+def test_no_login_can_hold_appends_up(site: Site) -> None:
+    held = "SELECT pg_advisory_lock(1396920908, n) FROM generate_series(0, 9) n"
+    with site.connect("outsider") as outsider, site.connect("writer") as writer:
+        outsider.execute(held.encode())
+        for statement in (
+            "SELECT FROM scroll.head FOR UPDATE",
+            "SELECT FROM scroll.head FOR KEY SHARE",
+            "DO $$ BEGIN LOCK TABLE scroll.head IN SHARE MODE; END $$",
+            "DO $$ BEGIN LOCK TABLE scroll.event IN SHARE UPDATE EXCLUSIVE MODE; END $$",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                writer.execute(statement.encode())
+        with Store(site.url("main")) as store:
+            assert store.append(Draft(content="goes on")) == 2
+
+
 def test_a_reader_reads_and_does_nothing_else(site: Site) -> None:
     with Store(site.url("main", "reader")) as store:
         assert store.log.get(1).content == "ours"

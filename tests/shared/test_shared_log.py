@@ -1,5 +1,7 @@
 """The shared log: what is appended on one host is on all, byte for byte, in one order and one chain."""
 
+import contextlib
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +11,7 @@ import pytest
 from stores import Hosts, hosts_of
 
 from scroll_context import Draft, Store
-from scroll_context.errors import BadInput, NotAStore, StoreDamaged, StoreReadOnly
+from scroll_context.errors import BadInput, NotAStore, StoreDamaged, StoreError, StoreReadOnly
 from scroll_context.events import Kind, Scope
 from scroll_context.store.integrity import verify
 from scroll_context.store.journal import Journal
@@ -57,6 +59,27 @@ def test_a_look_that_asks_for_less_than_the_copy_has_finds_nothing_wrong(hosts: 
     reach(second, 5)
     assert second.log.follower.catch_up(60, upto=3)  # type: ignore[attr-defined]
     assert second.append(Draft(content="goes on")) == 6
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # newer versions of Python warn of every fork
+def test_a_forked_process_must_open_the_store_itself(hosts: Hosts) -> None:
+    store = hosts.open("a")
+    assert store.append(Draft(content="before")) == 1
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            store.append(Draft(content="over the connection of another process"))
+        except StoreError as error:
+            os.write(writing, str(error).encode())
+        finally:
+            with contextlib.suppress(BaseException):
+                store.log.server.close()  # type: ignore[attr-defined]
+            os._exit(0)
+    os.close(writing)
+    os.waitpid(child, 0)
+    with open(reading) as told:
+        assert "Open the store in this process" in told.read()
+    assert store.append(Draft(content="after")) == 2
 
 
 def test_what_a_process_appends_it_reads_at_once_whatever_others_append(hosts: Hosts) -> None:

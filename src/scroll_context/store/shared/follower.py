@@ -28,7 +28,8 @@ from scroll_context.store.shared.server import Server
 
 PAGE_ROWS = 2_000
 PAGE_BYTES = 32 << 20
-_REST = 0.02  # seconds between two looks while nobody waits
+_REST = 0.03  # seconds between two looks while nobody waits, at most,
+_WORK_SHARE = 4  # and otherwise so many times what the last look took
 _ONE_MORE_LOOK = 0.03  # seconds after a page: longer than the server's pause between notifications
 _IDLE = 1.0  # seconds between two looks without a notification
 _ELECTION = 0.5  # seconds between two attempts to be the elected one
@@ -61,7 +62,7 @@ class Follower:
         self._bell.setblocking(False)
         self._ringer.setblocking(False)
         self._listening = -1  # the connection that listens
-        self._looked = 0.0  # when the last look began
+        self._rested = 0.0  # the moment until which the thread rests
         self._is_idle = False  # the thread waits for a reason to look
         self._is_wanted = False  # such a reason,
         self._is_urgent = False  # and one that allows no rest
@@ -160,13 +161,15 @@ class Follower:
                 self._wait(pause, elected)
                 if self._stopped.is_set():
                     return
+                begun = time.monotonic()
                 pause = self._look(elected) if elected or self._replica.has_own else _ELECTION
+                ended = time.monotonic()
+                self._rested = ended + min(_REST, _WORK_SHARE * (ended - begun))
         finally:
             os.close(lock)
 
     def _look(self, elected: bool) -> float:
         """Read what is new; how long to wait afterwards."""
-        self._looked = time.monotonic()
         before, durable = self._replica.head()[0], self._replica.durable
         if not elected:
             self._replica.forget_own(before)
@@ -205,7 +208,7 @@ class Follower:
 
     def _wait(self, seconds: float, elected: bool) -> None:
         """Rest, then wait for a reason to look: the bell, something that the server sends, or the time."""
-        self._sleep(self._looked + _REST - time.monotonic(), [self._bell])
+        self._sleep(self._rested - time.monotonic(), [self._bell])
         if not (self._is_urgent or self._is_wanted):
             handle = self.server.fileno() if elected else None
             self._is_idle = True

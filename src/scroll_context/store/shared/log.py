@@ -15,6 +15,7 @@ from scroll_context.errors import NotAStore, StoreUnreachable
 from scroll_context.store.lease import AnyLease, Holder
 from scroll_context.store.log import EventLog, Values
 from scroll_context.store.payloads import PayloadStore
+from scroll_context.store.rows import Row
 from scroll_context.store.schema import utc_now
 from scroll_context.store.shared import admin
 from scroll_context.store.shared.address import Address
@@ -26,6 +27,7 @@ from scroll_context.store.shared.replica import Replica, StoreFacts, make_replic
 from scroll_context.store.shared.server import Server, require_version
 from scroll_context.store.shared.snapshots import begin_from_snapshot
 from scroll_context.store.shared.writer import ServerWriter
+from scroll_context.store.writer import Written
 
 
 class SharedLog(EventLog):
@@ -59,6 +61,10 @@ class SharedLog(EventLog):
             self.follower.catch_up(self.address.timeout)
         except StoreUnreachable as error:
             self.follower.trouble = str(error)
+
+    def write(self, rows: list[Row], epoch: int | None = None) -> list[Written]:
+        self.server.check_process()  # before any lock, which a thread of the other process may have held at the fork
+        return super().write(rows, epoch)
 
     def query(self, sql: str, values: Values = ()) -> list[tuple[Any, ...]]:
         return self.replica.query(sql, values) if self.replica.has_own else super().query(sql, values)

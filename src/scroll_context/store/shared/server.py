@@ -8,6 +8,7 @@ the server itself refuses is raised at once. No text of an error has a password 
 
 import contextlib
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -58,6 +59,7 @@ class Server:
     def __init__(self, address: Address, purpose: str = "scroll") -> None:
         self.address = address
         self._purpose = purpose
+        self._process = os.getpid()
         self._lock = threading.RLock()
         self._connection: psycopg.Connection[Any] | None = None
         self._deadline = math.inf
@@ -79,6 +81,7 @@ class Server:
 
     def once(self, statement: str, values: Sequence[Any] = (), *, deadline: float) -> Rows:
         """Run one statement, in binary. A connection that failed is closed, and the next call opens another."""
+        self.check_process()
         if not self._lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
             raise self.unreachable("other calls wait for it too")
         try:
@@ -99,6 +102,14 @@ class Server:
         finally:
             self._deadline = math.inf
             self._lock.release()
+
+    def check_process(self) -> None:
+        """Refuse a process that was forked after this was made: two processes cannot use one connection."""
+        if os.getpid() != self._process:
+            raise StoreError(
+                f"{self.address} was opened by process {self._process}, from which this one was forked. A connection "
+                "cannot be shared: nothing was written. Open the store in this process."
+            )
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Callable[..., Rows]]:
@@ -154,8 +165,9 @@ class Server:
             connection.close()
 
     def close(self) -> None:
-        with self._lock:
-            self.drop()
+        if os.getpid() == self._process:  # a connection that was there before a fork is still used by the other process
+            with self._lock:
+                self.drop()
 
     def unreachable(self, why: str) -> StoreUnreachable:
         return StoreUnreachable(
