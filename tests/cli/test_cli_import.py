@@ -271,7 +271,7 @@ def test_fault_24_hints_work_as_printed(scroll: Any, folder: Path, tmp_path: Pat
 
 def test_the_command_line_knows_every_format() -> None:
     from scroll_context.cli.importing import FORMATS
-    from scroll_context.importers.messages import Format
+    from scroll_context.importers.records import Format
 
     assert tuple(Format) == FORMATS
 

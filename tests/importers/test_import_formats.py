@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scroll_context.importers.formats import detect, read
-from scroll_context.importers.messages import Fault, Format, Imported, Labels
+from scroll_context.importers.records import Fault, Format, Imported, Labels
 
 USER = {"role": "user", "content": "hi"}
 REPLY = {"role": "assistant", "content": "hello"}

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scroll_context.importers.formats import read
-from scroll_context.importers.messages import Format, Imported, Labels, SourceKeys
+from scroll_context.importers.messages import SourceKeys
+from scroll_context.importers.records import Format, Imported, Labels
 
 
 def keys(messages: list[dict[str, Any]], session: str = "s") -> list[str]:

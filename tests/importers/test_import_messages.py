@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from scroll_context.importers.messages import METADATA_LIMIT, Found, Labels, Piece
+from scroll_context.importers.messages import METADATA_LIMIT
 from scroll_context.importers.messages import pieces as pieces_of
+from scroll_context.importers.records import Found, Labels, Piece
 from scroll_context.store import rows
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))

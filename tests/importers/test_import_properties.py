@@ -14,7 +14,7 @@ from samples import OPENCODE, QWENPAW, QWENPAW_ROW, database
 from forms import form
 from scroll_context.errors import BadInput
 from scroll_context.importers.formats import detect, read
-from scroll_context.importers.messages import Fault, Format, Imported, Labels
+from scroll_context.importers.records import Fault, Format, Imported, Labels
 from scroll_context.store.log import EventLog
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.rows import prepare

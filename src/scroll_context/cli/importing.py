@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 LISTED = 20  # faults of an assistant's files that are shown
 
-FORMATS = tuple(  # the values of importers.messages.Format, which a start of the command line must not import
+FORMATS = tuple(  # the values of importers.records.Format, which a start of the command line must not import
     """jsonl json export claude-code codex gemini opencode cursor cursor-agent qwenpaw chatgpt slack whatsapp markdown
     text csv""".split()
 )
@@ -104,7 +104,7 @@ def import_(
         raise click.BadParameter("name the session with one of --session and --into", param_hint="--into")
     if redact and keep_secrets:
         raise click.BadParameter("give one of --redact and --keep-secrets", param_hint="--keep-secrets")
-    from scroll_context.importers.messages import Format
+    from scroll_context.importers.records import Format
     from scroll_context.importers.run import ImportOptions
 
     options = ImportOptions(

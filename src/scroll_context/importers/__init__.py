@@ -7,12 +7,12 @@
     capture(store, transcript)  # what a transcript has had added since the last time
 
 `sources` finds the files that a path stands for, `formats` names the format of each and holds the table of readers
-(`transcripts`, `databases`, `chats`, `text_files`), `shapes` and `messages` turn one message into drafts, `run` appends
-them, and `capture` follows histories that grow.
+(`transcripts`, `databases`, `chats`, `text_files`), `records` has the values that these give, `messages` turns a
+message of any shape into drafts, `run` appends them, and `capture` follows histories that grow.
 """
 
 from scroll_context.importers.capture import capture
-from scroll_context.importers.messages import Fault, Format
+from scroll_context.importers.records import Fault, Format
 from scroll_context.importers.run import ImportFile, ImportOptions, ImportReport, import_file
 
 __all__ = ["Fault", "Format", "ImportFile", "ImportOptions", "ImportReport", "capture", "import_file"]

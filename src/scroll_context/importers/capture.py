@@ -28,7 +28,7 @@ from scroll_context.errors import BadInput, ScrollError, SessionBusy, StoreLocke
 from scroll_context.events import IMPORTED, Progress
 from scroll_context.importers.databases import READERS as DATABASES
 from scroll_context.importers.formats import Renamed, detect, is_one_value, read
-from scroll_context.importers.messages import Fault, Format, Imported, Labels
+from scroll_context.importers.records import Fault, Format, Imported, Labels
 from scroll_context.importers.run import BATCH_EVENTS as IMPORT_BATCH
 from scroll_context.importers.run import (
     LISTED,

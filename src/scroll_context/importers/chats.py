@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from scroll_context.errors import BadInput
-from scroll_context.importers import fields
-from scroll_context.importers.messages import (
+from scroll_context.importers import records
+from scroll_context.importers.messages import call
+from scroll_context.importers.records import (
     BRANCH,
     DOCUMENT,
     META,
@@ -34,7 +35,6 @@ from scroll_context.importers.messages import (
     fingerprint,
     placed,
 )
-from scroll_context.importers.shapes import call
 from scroll_context.importers.text_files import not_json, text_lines, whole_text
 
 # ChatGPT -------------------------------------------------------------------------------------------------
@@ -44,11 +44,11 @@ def chatgpt(found: Found) -> Iterator[Found]:
     """The messages of a conversation: the current turns, each followed by the branches that were left there."""
     talk = found.value
     nodes = talk.get("mapping")
-    session = fields.text(talk, "conversation_id") or fields.text(talk, "id")
+    session = records.text(talk, "conversation_id") or records.text(talk, "id")
     if not isinstance(nodes, dict) or not session:
         raise BadInput("a conversation of ChatGPT needs an id and a mapping")
-    title = fields.text(talk, "title")
-    prefix = fields.identifier(session)
+    title = records.text(talk, "title")
+    prefix = records.identifier(session)
     for name, branch in _in_order(nodes, talk.get("current_node")):
         node = nodes[name]
         message = node.get("message") if isinstance(node, dict) else None
@@ -60,9 +60,9 @@ def chatgpt(found: Found) -> Iterator[Found]:
         extra = message.get("metadata")
         about = {field: value for field, value in about.items() if value}
         yield placed(
-            found, Format.CHATGPT, said, session=session, key=f"{prefix}:{fields.identifier(name)}",
+            found, Format.CHATGPT, said, session=session, key=f"{prefix}:{records.identifier(name)}",
             time=message.get("create_time") or talk.get("create_time"),
-            about=about | (fields.kept(extra, model="model_slug") if isinstance(extra, dict) else {}),
+            about=about | (records.kept(extra, model="model_slug") if isinstance(extra, dict) else {}),
         )  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def _subtrees(tops: list[str], children: dict[str, list[str]], seen: set[str]) -
 def _chatgpt_message(message: dict[str, Any]) -> dict[str, Any] | None:
     """The role, content and kind of a message; None for one that says nothing."""
     author, content = message.get("author"), message.get("content")
-    role = fields.text(author, "role") if isinstance(author, dict) else ""
+    role = records.text(author, "role") if isinstance(author, dict) else ""
     if not role or not isinstance(author, dict):
         raise BadInput("a message of ChatGPT needs an author with a role")
     if not isinstance(content, dict):
@@ -111,12 +111,12 @@ def _chatgpt_message(message: dict[str, Any]) -> dict[str, Any] | None:
     said = "\n".join(text for part in parts if (text := _part_text(part)))
     if not said.strip():
         return None
-    recipient = fields.text(message, "recipient")
+    recipient = records.text(message, "recipient")
     if role == "assistant" and recipient not in ("", "all"):
         return call(recipient, said, "")
     found: dict[str, Any] = {"role": role, "content": said}
     if role == "tool":
-        found["name"] = fields.text(author, "name")
+        found["name"] = records.text(author, "name")
     kind = content.get("content_type")
     if kind in ("thoughts", "reasoning_recap"):
         found["kind"] = THINKING
@@ -163,7 +163,7 @@ def slack(path: Path, labels: Labels) -> Iterator[Found | Fault]:
         yield from _slack_day(path, path.stem, path.stem, {}, labels)
         return
     names = dict(_slack_names(path))
-    ids = {fields.text(one, "name"): fields.text(one, "id") for one in _slack_list(path / "channels.json")}
+    ids = {records.text(one, "name"): records.text(one, "id") for one in _slack_list(path / "channels.json")}
     for folder in sorted(one for one in path.iterdir() if one.is_dir()):
         for file in sorted(one for one in folder.iterdir() if _DAY.fullmatch(one.name)):
             yield from _slack_day(file, folder.name, ids.get(folder.name) or folder.name, names, labels)
@@ -181,7 +181,7 @@ def _slack_names(path: Path) -> Iterator[tuple[str, str]]:
     for user in _slack_list(path / "users.json"):
         profile = user["profile"] if isinstance(user.get("profile"), dict) else {}
         named = (profile.get("display_name"), profile.get("real_name"), user.get("real_name"), user.get("name"))
-        yield fields.text(user, "id"), next((one for one in named if isinstance(one, str) and one), "")
+        yield records.text(user, "id"), next((one for one in named if isinstance(one, str) and one), "")
 
 
 def _slack_day(
@@ -203,11 +203,11 @@ def _slack_day(
     for number, message in enumerate(messages, 1):
         found = Found(number, message, labels, f"{where}, message {number}")
         try:
-            if not isinstance(message, dict) or not (time := fields.text(message, "ts")):
+            if not isinstance(message, dict) or not (time := records.text(message, "ts")):
                 raise BadInput("a message of Slack needs a ts")
             said = _slack_message(message, names)
-            key = f"{fields.identifier(channel_id)}:{fields.identifier(time)}"
-            about = fields.kept(message, thread="thread_ts", user="user", subtype="subtype")
+            key = f"{records.identifier(channel_id)}:{records.identifier(time)}"
+            about = records.kept(message, thread="thread_ts", user="user", subtype="subtype")
             yield placed(found, Format.SLACK, said, session=f"slack/{channel}", key=key, time=time, about=about)
         except (BadInput, RecursionError) as error:
             yield Fault(number, f"{found.where}: {error}")
@@ -217,15 +217,15 @@ def _slack_message(message: dict[str, Any], names: dict[str, str]) -> dict[str, 
     def mention(match: re.Match[str]) -> str:
         return f"{match[1]}{match[3] or names.get(match[2], match[2])}"
 
-    texts = [html.unescape(_MENTION.sub(mention, fields.text(message, "text")))]
-    for file in fields.objects(message, "files"):
-        texts.append(f"[file: {fields.text(file, 'name') or fields.text(file, 'id')}]")
-    for one in fields.objects(message, "attachments"):
-        texts.append(html.unescape(fields.text(one, "text") or fields.text(one, "fallback")))
-    user = fields.text(message, "user")
+    texts = [html.unescape(_MENTION.sub(mention, records.text(message, "text")))]
+    for file in records.objects(message, "files"):
+        texts.append(f"[file: {records.text(file, 'name') or records.text(file, 'id')}]")
+    for one in records.objects(message, "attachments"):
+        texts.append(html.unescape(records.text(one, "text") or records.text(one, "fallback")))
+    user = records.text(message, "user")
     said: dict[str, Any] = {"role": "user", "content": "\n".join(text for text in texts if text)}
-    said["name"] = names.get(user) or fields.text(message, "username") or user
-    subtype = fields.text(message, "subtype")
+    said["name"] = names.get(user) or records.text(message, "username") or user
+    subtype = records.text(message, "subtype")
     if subtype == "bot_message" or (message.get("bot_id") and not user):
         said["role"] = "assistant"
     elif subtype and subtype not in ("thread_broadcast", "file_share", "me_message", "file_comment"):

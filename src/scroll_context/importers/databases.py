@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from scroll_context.errors import BadInput
-from scroll_context.importers import fields
-from scroll_context.importers.messages import (
+from scroll_context.importers import records
+from scroll_context.importers.messages import RESERVED, call, result
+from scroll_context.importers.records import (
     COMPACTION,
     META,
-    RESERVED,
     THINKING,
     Fault,
     Format,
@@ -29,7 +29,6 @@ from scroll_context.importers.messages import (
     fingerprint,
     placed,
 )
-from scroll_context.importers.shapes import call, result
 from scroll_context.project import task_of
 
 MAGIC = b"SQLite format 3\x00"
@@ -169,19 +168,19 @@ def _opencode(database: sqlite3.Connection, state: Row, _: Path) -> Rows:
 
 def _opencode_said(about: Row, said: Iterator[tuple[str, Row, Any, Row]]) -> Iterator[_Said]:
     """Messages of a session, each with its key, its time and what is kept of it."""
-    task = task_of(fields.text(about, "directory"))
-    named = fields.kept(about, title="title", parent="parent_id")
+    task = task_of(records.text(about, "directory"))
+    named = records.kept(about, title="title", parent="parent_id")
     for key, message, time, kept in said:
-        yield _Said(str(about["id"]), fields.identifier(key), message, time, task, kept | named)
+        yield _Said(str(about["id"]), records.identifier(key), message, time, task, kept | named)
 
 
 def _opencode_message(row: Row, parts: list[Row], *, is_last: bool) -> Iterator[tuple[str, Row, Any, Row]]:
     info = _object(row["data"])
-    role = fields.text(info, "role")
+    role = records.text(info, "role")
     time = _times(info)
     if is_last and role == "assistant" and not time.get("completed") and not info.get("error"):
         return
-    kept = fields.kept(info, model="modelID", mode="mode")
+    kept = records.kept(info, model="modelID", mode="mode")
     for part_row in parts:
         part = _object(part_row["data"])
         when = _times(part).get("start") or time.get("created") or row.get("time_created")
@@ -191,24 +190,24 @@ def _opencode_message(row: Row, parts: list[Row], *, is_last: bool) -> Iterator[
 
 def _opencode_entry(row: Row, *, is_last: bool) -> Iterator[tuple[str, Row, Any, Row]]:
     """A row of the newer table. The parts of a reply have no rows of their own."""
-    data, kind, name = _object(row["data"]), fields.text(row, "type"), str(row["id"])
+    data, kind, name = _object(row["data"]), records.text(row, "type"), str(row["id"])
     time = _times(data)
     said: list[Keyed] = []
     if kind == "assistant":
         if is_last and not time.get("completed") and not data.get("error"):
             return
-        for number, part in enumerate(fields.objects(data, "content")):
+        for number, part in enumerate(records.objects(data, "content")):
             said += _opencode_part(f"{name}.{number}", part, "assistant", is_summary=False)
     elif kind == "shell":
-        shell = fields.text(data, "callID") or fields.text(data, "shellID") or name
+        shell = records.text(data, "callID") or records.text(data, "shellID") or name
         said.append((f"{name}.call", call("shell", {"command": data.get("command")}, shell)))
         said.append((f"{name}.result", result(shell, data.get("output"), False)))
     elif kind == "compaction":
-        said.append((name, {"role": "system", "content": fields.text(data, "summary"), "kind": COMPACTION}))
+        said.append((name, {"role": "system", "content": records.text(data, "summary"), "kind": COMPACTION}))
     elif kind in ("user", "synthetic", "system"):
         about = {"role": "user"} if kind == "user" else {"role": "system", "kind": META}
-        said.append((name, {**about, "content": fields.text(data, "text")}))
-        for number, file in enumerate(fields.objects(data, "files")):
+        said.append((name, {**about, "content": records.text(data, "text")}))
+        for number, file in enumerate(records.objects(data, "files")):
             said.append((f"{name}.file.{number}", _file(file, "user")))
     for key, message in said:
         yield key, message, time.get("created") or row.get("time_created"), {}
@@ -219,29 +218,29 @@ def _times(value: Row) -> Row:
 
 
 def _opencode_part(name: str, part: Row, role: str, *, is_summary: bool) -> Iterator[Keyed]:
-    kind = fields.text(part, "type")
-    if kind == "text" and fields.text(part, "text"):
+    kind = records.text(part, "type")
+    if kind == "text" and records.text(part, "text"):
         message: Row = {"role": role, "content": part["text"]}
         if is_summary or part.get("synthetic") or part.get("ignored"):
             message["kind"] = COMPACTION if is_summary else META
         yield name, message
-    elif kind == "reasoning" and fields.text(part, "text"):
+    elif kind == "reasoning" and records.text(part, "text"):
         yield name, {"role": "assistant", "content": part["text"], "kind": THINKING}
     elif kind == "tool":
         yield from _opencode_tool(name, part)
     elif kind == "file":
         yield name, _file(part, role)
     elif kind in ("subtask", "retry"):
-        yield name, {"role": "system", "kind": META, "content": fields.text(part, "prompt") or fields.json_text(part)}
+        yield name, {"role": "system", "kind": META, "content": records.text(part, "prompt") or records.json_text(part)}
 
 
 def _opencode_tool(name: str, part: Row) -> Iterator[Keyed]:
     state = part["state"] if isinstance(part.get("state"), dict) else {}
-    status = fields.text(state, "status")
+    status = records.text(state, "status")
     if status in ("pending", "streaming"):
         return
-    tool = fields.text(part, "tool") or fields.text(part, "name")
-    call_id = fields.text(part, "callID") or fields.text(part, "id") or name
+    tool = records.text(part, "tool") or records.text(part, "name")
+    call_id = records.text(part, "callID") or records.text(part, "id") or name
     yield f"{name}.call", call(tool, state.get("input") or {}, call_id)
     if status in ("completed", "error"):
         output = state.get("output") or state.get("error") if status == "completed" else state.get("error")
@@ -252,10 +251,10 @@ def _opencode_tool(name: str, part: Row) -> Iterator[Keyed]:
 
 def _file(file: Row, role: str) -> Row:
     """A file that was given with a message: its body when that is there, else its name."""
-    url = fields.text(file, "url") or fields.text(file, "uri")
+    url = records.text(file, "url") or records.text(file, "uri")
     if url.startswith("data:"):
         return {"role": role, "content": [{"type": "image_url", "image_url": {"url": url}}]}
-    return {"role": role, "content": f"[file: {fields.text(file, 'filename') or fields.text(file, 'name') or url}]"}
+    return {"role": role, "content": f"[file: {records.text(file, 'filename') or records.text(file, 'name') or url}]"}
 
 
 # Cursor --------------------------------------------------------------------------------------------------
@@ -292,40 +291,40 @@ def _updated(value: Any) -> Any:
 
 def _cursor_talk(name: str, value: Any, stored: Row) -> Iterator[_Said]:
     talk = _object(value)
-    listed = [fields.text(one, "bubbleId") for one in fields.objects(talk, "fullConversationHeadersOnly")]
-    bubbles = {fields.text(one, "bubbleId"): one for one in fields.objects(talk, "conversation")}
+    listed = [records.text(one, "bubbleId") for one in records.objects(talk, "fullConversationHeadersOnly")]
+    bubbles = {records.text(one, "bubbleId"): one for one in records.objects(talk, "conversation")}
     bubbles |= {one: _object(stored[one]) for one in [*listed, *stored] if stored.get(one) is not None}
     order = [*dict.fromkeys([*listed, *bubbles])]
-    if fields.text(talk, "status") == "generating" and order:
+    if records.text(talk, "status") == "generating" and order:
         order.pop()
     folder = next((found for one in bubbles.values() if (found := _folder(one))), "") or _folder(talk)
-    task, about = task_of(folder), fields.kept(talk, title="name")
+    task, about = task_of(folder), records.kept(talk, title="name")
     for one in order:
         if one in bubbles:
             yield from _bubble(name, one, bubbles[one], talk.get("createdAt"), task, about)
 
 
 def _cursor_tabs(value: Any) -> Iterator[_Said]:
-    for tab in fields.objects(_object(value), "tabs"):
-        name = fields.text(tab, "tabId")
-        for number, bubble in enumerate(fields.objects(tab, "bubbles") if name else ()):
-            own = fields.text(bubble, "id") or str(number)
-            yield from _bubble(name, own, bubble, tab.get("lastSendTime"), "", fields.kept(tab, title="chatTitle"))
+    for tab in records.objects(_object(value), "tabs"):
+        name = records.text(tab, "tabId")
+        for number, bubble in enumerate(records.objects(tab, "bubbles") if name else ()):
+            own = records.text(bubble, "id") or str(number)
+            yield from _bubble(name, own, bubble, tab.get("lastSendTime"), "", records.kept(tab, title="chatTitle"))
 
 
 def _bubble(talk: str, name: str, bubble: Row, begun: Any, task: str, about: Row) -> Iterator[_Said]:
     time = bubble.get("createdAt") or bubble.get("timestamp") or begun
-    key = f"{fields.identifier(talk)}:{fields.identifier(name)}"
+    key = f"{records.identifier(talk)}:{records.identifier(name)}"
     role = "user" if bubble.get("type") in (1, "user") else "assistant"
     found: list[Keyed] = []
     thinking = bubble.get("thinking")
-    if isinstance(thinking, dict) and (thought := fields.text(thinking, "text")):
+    if isinstance(thinking, dict) and (thought := records.text(thinking, "text")):
         found.append((".thinking", {"role": "assistant", "content": thought, "kind": THINKING}))
-    if text := fields.text(bubble, "text") or fields.text(bubble, "rawText"):
+    if text := records.text(bubble, "text") or records.text(bubble, "rawText"):
         found.append(("", {"role": role, "content": text}))
     tool = bubble.get("toolFormerData")
-    if isinstance(tool, dict) and (called := fields.text(tool, "name")):
-        call_id = fields.text(tool, "toolCallId") or name
+    if isinstance(tool, dict) and (called := records.text(tool, "name")):
+        call_id = records.text(tool, "toolCallId") or name
         found.append((".call", call(called, tool.get("rawArgs") or tool.get("params") or {}, call_id)))
         if tool.get("result") is not None:
             found.append((".result", result(call_id, tool["result"], tool.get("status") == "error")))
@@ -335,11 +334,11 @@ def _bubble(talk: str, name: str, bubble: Row, begun: Any, task: str, about: Row
 
 def _folder(value: Row) -> str:
     """The folder of a project that a chat or a message names."""
-    if folder := fields.text(value, "workspaceProjectDir"):
+    if folder := records.text(value, "workspaceProjectDir"):
         return folder
     workspace = value.get("workspaceIdentifier")
     address = workspace.get("uri") if isinstance(workspace, dict) else None
-    return fields.text(address, "fsPath") if isinstance(address, dict) else ""
+    return records.text(address, "fsPath") if isinstance(address, dict) else ""
 
 
 # QwenPaw -------------------------------------------------------------------------------------------------
@@ -356,20 +355,20 @@ def _qwenpaw(database: sqlite3.Connection, state: Row, path: Path) -> Rows:
 
 
 def _qwenpaw_row(row: Row, task: str) -> Iterator[_Said]:
-    session = fields.text(row, "session_id")
+    session = records.text(row, "session_id")
     own = row.get("dedup_key") or row.get("seq")
     # Every workspace has a history of its own, and sessions of the same name: the words are part of the key.
     identity = fingerprint([session, own, row.get("created_at"), row.get("kind"), row.get("content")]).hex()[:32]
-    kind = fields.text(row, "kind")
-    about = fields.kept(row, agent="agent_id")
+    kind = records.text(row, "kind")
+    about = records.kept(row, agent="agent_id")
     with contextlib.suppress(BadInput):
         about |= {"metadata": _object(row.get("metadata"))}
     content = row.get("content") or ""
     if kind == "tool_result":
-        failed = fields.text(row, "tool_state") in ("error", "failed")
+        failed = records.text(row, "tool_state") in ("error", "failed")
         message = result(row.get("tool_call_id") or "", content, failed) | {"name": row.get("name")}
     else:
-        message = {"role": fields.text(row, "role") or "system", "content": content}
+        message = {"role": records.text(row, "role") or "system", "content": content}
         message["tool_calls"] = [
             {"id": block.get("id"), "function": {"name": block.get("name"), "arguments": block.get("input") or {}}}
             for block in _blocks(row.get("blocks"))

@@ -18,18 +18,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from scroll_context.errors import BadInput
-from scroll_context.importers import chats, databases, fields, text_files, transcripts
-from scroll_context.importers.messages import (
-    Fault,
-    Format,
-    Found,
-    Imported,
-    Labels,
-    Piece,
-    SourceKeys,
-    pieces,
-)
-from scroll_context.importers.shapes import as_message
+from scroll_context.importers import chats, databases, records, text_files, transcripts
+from scroll_context.importers.messages import SourceKeys, as_message, pieces
+from scroll_context.importers.records import Fault, Format, Found, Imported, Labels, Piece
 from scroll_context.importers.text_files import Position, items, json_lines, text_lines, whole_text
 from scroll_context.project import CLOSING, OPENING, task_of
 
@@ -203,7 +194,7 @@ def _message(found: Found, keys: SourceKeys, tools: dict[str, dict[str, str]], r
             raise BadInput(f"expected a message (a JSON object), found {type(found.value).__name__}")
         message, shape = (found.value, "") if found.key else as_message(found.value)
         found = replace(found, value=message) if shape else found
-        session = fields.text(message, "session_id") or found.labels.session_id
+        session = records.text(message, "session_id") or found.labels.session_id
         key = found.key or keys.key(session, message)
         called = tools.setdefault(session, {})
         if (number := renamed(session)) is None:

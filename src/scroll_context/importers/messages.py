@@ -16,20 +16,31 @@ prompt. So
 
 No key depends on a line number or on a position in a list. This module only parses: it reads no file, and an
 attachment travels beside its draft until it can be stored.
+
+At its end are the shapes that are turned into the common one first: LangChain's three ways to write a message, items
+and answers of OpenAI's Responses, answers of its chat completions, pairs of a prompt and a completion, threads of its
+assistants, and parts of Gemini. A value of another shape is returned as it came.
 """
 
 import collections
-import enum
 import hashlib
-import json
 from collections.abc import MutableMapping
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
 from scroll_context.errors import BadInput
 from scroll_context.events import IMPORTED, STORE_SESSION, Draft, Kind
-from scroll_context.importers import fields
+from scroll_context.importers import records
+from scroll_context.importers.records import (
+    META,
+    THINKING,
+    Attachment,
+    Found,
+    Labels,
+    Piece,
+    fingerprint,
+)
 
 METADATA_LIMIT = 8 << 20  # bytes of JSON: what the log accepts
 RESERVED = frozenset(Kind) - {Kind.CONVERSATION, Kind.TOOL_CALL, Kind.TOOL_RESULT}
@@ -44,151 +55,6 @@ _THINKING = ("thinking", "redacted_thinking")
 
 ToolNames = MutableMapping[str, str]
 """Names of the tools that were called, by call id, so that a result can say whose it is."""
-
-_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
-
-
-THINKING, META, COMPACTION, BRANCH, DOCUMENT = "thinking", "meta", "compaction", "branch", "document"
-"""Kinds of messages that are no part of the conversation: a model's reasoning, what a program told a model, a summary
-that replaced the past, turns that were taken back, and pieces of a text that is no conversation."""
-
-
-class Format(enum.StrEnum):
-    """How a file is laid out: its name, what a reader calls it, and what it holds.
-
-    `data` is written by programs for programs; `text` is written at work and has no ids; the messages of a `history`
-    have ids of their own; a `transcript` is a history that grows line by line. The shape of a message (OpenAI,
-    Anthropic, LangChain) is told message by message.
-    """
-
-    JSONL = "jsonl", "JSON Lines", "data"  # one JSON value a line: a message, or a conversation
-    JSON = "json", "JSON", "data"  # the whole file is one JSON value
-    EXPORT = "export", "export of Scroll", "data"
-    CLAUDE_CODE = "claude-code", "Claude Code transcript", "transcript"
-    CODEX = "codex", "Codex rollout", "transcript"
-    GEMINI = "gemini", "Gemini CLI session", "transcript"
-    OPENCODE = "opencode", "opencode database", "history"
-    CURSOR = "cursor", "Cursor database", "history"
-    CURSOR_AGENT = "cursor-agent", "Cursor agent transcript", "text"  # of its command line
-    QWENPAW = "qwenpaw", "QwenPaw history", "history"
-    CHATGPT = "chatgpt", "ChatGPT export", "history"
-    SLACK = "slack", "Slack export", "history"
-    WHATSAPP = "whatsapp", "WhatsApp chat", "text"
-    MARKDOWN = "markdown", "Markdown", "text"
-    TEXT = "text", "plain text", "text"
-    CSV = "csv", "CSV", "text"
-
-    described: str
-    holds: str
-
-    def __new__(cls, value: str, described: str = "", holds: str = "data") -> Self:
-        made = str.__new__(cls, value)
-        made._value_, made.described, made.holds = value, described, holds
-        return made
-
-    @property
-    def is_redacted(self) -> bool:
-        """Whether secrets are replaced unless that is declined: people and programs write them down at their work."""
-        return self.holds != "data"
-
-    @property
-    def has_ids(self) -> bool:
-        """Whether any file of this kind may add to a session, since its messages have ids of their own."""
-        return self.holds in ("history", "transcript")
-
-
-class Labels(msgspec.Struct, frozen=True):
-    """Where messages belong that do not say so themselves. An empty session is named after the file."""
-
-    session_id: str = ""
-    agent_id: str = ""
-    task_id: str = ""
-    kind: str = "conversation"
-    created_at: str = ""
-
-
-class Attachment(msgspec.Struct, frozen=True):
-    """A body in bytes, not yet stored."""
-
-    body: bytes
-    media_type: str
-
-
-class Piece(msgspec.Struct, frozen=True):
-    """One event to be, with the body that becomes its payload, if it has one."""
-
-    draft: Draft
-    attachment: Attachment | None = None
-
-    @property
-    def size(self) -> int:
-        return len(self.draft.content) + (len(self.attachment.body) if self.attachment else 0)
-
-
-class Fault(msgspec.Struct, frozen=True):
-    """Why a line, or one message in it, cannot be imported."""
-
-    line: int
-    reason: str
-    offset: int = 0  # how far into the file, in bytes, for progress
-    is_whole: bool = True  # whether a line break ends the line
-
-
-class Imported(msgspec.Struct, frozen=True):
-    """One message, as the events it stands for, in order."""
-
-    line: int
-    session_id: str  # as the file names it
-    key: str  # the source key, without the number of the piece
-    pieces: tuple[Piece, ...]
-    offset: int = 0
-    shape: str = ""  # whose shape the message had, where that was not the common one
-    is_last: bool = True  # of the messages in its line
-
-
-class Found(msgspec.Struct, frozen=True):
-    """A value in the place of a message, not checked yet."""
-
-    line: int
-    value: Any
-    labels: Labels
-    where: str = ""  # "message 3", when one line holds several
-    shared: dict[str, Any] = {}  # what the conversation says of itself; kept with its first message
-    offset: int = 0
-    key: str = ""  # made of ids that the source gave out; empty: to be made of the message itself
-    is_last: bool = True  # of the messages in its line
-
-    def fault(self, error: Exception) -> Fault:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        return Fault(self.line, f"{self.where}: {reason}" if self.where else reason, self.offset)
-
-
-def placed(
-    found: Found,
-    layout: Format,
-    message: dict[str, Any],
-    *,
-    session: str,
-    key: str,
-    task: str = "",
-    time: Any = None,
-    about: dict[str, Any] | None = None,
-) -> Found:
-    """A message of an assistant in its session, under a source key made of ids that the assistant gave out."""
-    message |= {
-        "session_id": session or found.labels.session_id,
-        "agent_id": found.labels.agent_id or layout.removesuffix("-agent"),
-        "task_id": found.labels.task_id or task,
-        "timestamp": time,
-    }
-    if about:
-        message["metadata"] = {layout.replace("-", "_"): about}
-    return msgspec.structs.replace(found, value=message, key=f"{IMPORTED}{layout}:{key}")
-
-
-def fingerprint(message: Any) -> bytes:
-    """The hash of a message, the same for any order of its keys."""
-    return hashlib.sha256(_encode(message).encode()).digest()
 
 
 def is_prompt(message: dict[str, Any]) -> bool:
@@ -217,7 +83,7 @@ class SourceKeys:
 def pieces(found: Found, key: str, tools: ToolNames) -> tuple[Piece, ...]:
     """The events that a message stands for; BadInput when it is not one."""
     message = found.value
-    if not fields.text(message, "role"):
+    if not records.text(message, "role"):
         raise BadInput("a message needs a role")
     if "content" not in message and message.get("tool_calls") is None and message.get("function_call") is None:
         raise BadInput("a message needs content or tool calls")
@@ -231,18 +97,18 @@ class _Message:
         self.message = message
         self.key = key
         self.tools = tools
-        self.role = fields.text(message, "role")
-        self.call_id = fields.text(message, "tool_call_id")
+        self.role = records.text(message, "role")
+        self.call_id = records.text(message, "tool_call_id")
         self.is_result = self.role in _TOOL_ROLES
         self.common: dict[str, Any] = {
-            "session_id": fields.text(message, "session_id") or labels.session_id,
-            "agent_id": fields.text(message, "agent_id") or labels.agent_id,
-            "task_id": fields.text(message, "task_id") or labels.task_id,
-            "created_at": fields.time(message) or labels.created_at,
-            "step_index": fields.number(message, "step_index"),
-            "msg_index": fields.number(message, "msg_index"),
+            "session_id": records.text(message, "session_id") or labels.session_id,
+            "agent_id": records.text(message, "agent_id") or labels.agent_id,
+            "task_id": records.text(message, "task_id") or labels.task_id,
+            "created_at": records.time(message) or labels.created_at,
+            "step_index": records.number(message, "step_index"),
+            "msg_index": records.number(message, "msg_index"),
         }
-        self.kind = fields.text(message, "kind") or (str(Kind.TOOL_RESULT) if self.is_result else labels.kind)
+        self.kind = records.text(message, "kind") or (str(Kind.TOOL_RESULT) if self.is_result else labels.kind)
         if self.kind in RESERVED:
             raise BadInput(
                 f"kind {self.kind!r} is reserved for what Scroll records itself; leave it out or choose another"
@@ -260,7 +126,7 @@ class _Message:
         self._calls()
         if not self.found:
             self._say("")
-        metadata, headline = self._metadata(shared), fields.text(self.message, "headline")
+        metadata, headline = self._metadata(shared), records.text(self.message, "headline")
         if metadata or headline:
             first = self.found[0]
             draft = msgspec.structs.replace(first.draft, metadata=metadata, headline=headline)
@@ -274,7 +140,7 @@ class _Message:
             for part in content:
                 self._part(part)
         elif self.is_result and content is not None:
-            self.texts.append(fields.json_text(content))
+            self.texts.append(records.json_text(content))
         elif content is not None:
             raise BadInput(f"content must be text or a list of parts, not {type(content).__name__}")
 
@@ -282,7 +148,7 @@ class _Message:
         if isinstance(part, str):
             self.texts.append(part)
             return
-        kind = fields.text(part, "type") if isinstance(part, dict) else ""
+        kind = records.text(part, "type") if isinstance(part, dict) else ""
         if not kind:
             raise BadInput("a content part must be text or an object with a type")
         if (said := _text_of(part)) is not None:
@@ -290,15 +156,15 @@ class _Message:
         elif kind in _THINKING:
             self.thinking.append(part)
         elif kind.endswith("tool_use"):
-            self._call(fields.text(part, "id"), fields.text(part, "name"), part.get("input", {}))
+            self._call(records.text(part, "id"), records.text(part, "name"), part.get("input", {}))
         elif kind.endswith("tool_result"):
             self._result(part)
         elif (media := _media(part)) is not None:
-            self._attach(media, self.kind, self.role, fields.text(self.message, "name"), self.call_id)
+            self._attach(media, self.kind, self.role, records.text(self.message, "name"), self.call_id)
         elif (address := _address(part)) is not None:
             self.texts.append(f"[{kind}: {address}]")
         elif self.is_result:
-            self.texts.append(fields.json_text(part))
+            self.texts.append(records.json_text(part))
         else:
             self.others.append(part)
 
@@ -309,10 +175,10 @@ class _Message:
         self.texts.clear()
 
     def _say(self, content: str) -> None:
-        name = fields.text(self.message, "name") or (self.tools.get(self.call_id, "") if self.is_result else "")
+        name = records.text(self.message, "name") or (self.tools.get(self.call_id, "") if self.is_result else "")
         self._add(
             kind=self.kind, role=self.role, name=name, content=content,
-            tool_call_id=self.call_id, tool_state=fields.text(self.message, "tool_state"),
+            tool_call_id=self.call_id, tool_state=records.text(self.message, "tool_state"),
         )  # fmt: skip
 
     def _calls(self) -> None:
@@ -327,7 +193,7 @@ class _Message:
             if not isinstance(function, dict):
                 raise BadInput("a tool call must be an object with a function")
             arguments = function.get("arguments", function.get("input", ""))
-            self._call(fields.text(call, "id"), fields.text(function, "name"), arguments)
+            self._call(records.text(call, "id"), records.text(function, "name"), arguments)
 
     def _call(self, call_id: str, name: str, arguments: Any) -> None:
         self._flush()
@@ -335,13 +201,13 @@ class _Message:
             raise BadInput("a tool call needs the name of its tool")
         if call_id:
             self.tools[call_id] = name
-        content = arguments if isinstance(arguments, str) else fields.json_text(arguments)
+        content = arguments if isinstance(arguments, str) else records.json_text(arguments)
         self._add(kind=str(Kind.TOOL_CALL), role="assistant", name=name, content=content, tool_call_id=call_id)
 
     def _result(self, part: dict[str, Any]) -> None:
         """A result inside a message of the user, as Anthropic sends it."""
         self._flush()
-        call_id = fields.text(part, "tool_use_id")
+        call_id = records.text(part, "tool_use_id")
         name = self.tools.get(call_id, "")
         content = part.get("content")
         texts: list[str] = []
@@ -352,7 +218,7 @@ class _Message:
             elif (said := item if isinstance(item, str) else _text_of(item)) is not None:
                 texts.append(said)
             else:
-                texts.append(fields.json_text(item))
+                texts.append(records.json_text(item))
         if texts or not media:
             self._add(
                 kind=str(Kind.TOOL_RESULT), role="tool", name=name, content="\n".join(texts),
@@ -405,11 +271,11 @@ def _media(part: dict[str, Any]) -> Attachment | None:
     """The body of a part that carries one in base64, in any of the shapes in use."""
     source = part.get("source")  # Anthropic: image, document
     if isinstance(source, dict) and source.get("type") == "base64":
-        return Attachment(fields.body(source.get("data")), fields.media_type(source.get("media_type")))
+        return Attachment(records.body(source.get("data")), records.media_type(source.get("media_type")))
     audio = part.get("input_audio")
     if isinstance(audio, dict):
-        return Attachment(fields.body(audio.get("data")), fields.media_type(f"audio/{audio.get('format', 'wav')}"))
-    if (url := _url(part)) and (found := fields.data_url(url)):
+        return Attachment(records.body(audio.get("data")), records.media_type(f"audio/{audio.get('format', 'wav')}"))
+    if (url := _url(part)) and (found := records.data_url(url)):
         return Attachment(found[1], found[0])
     return None
 
@@ -429,3 +295,159 @@ def _url(part: dict[str, Any]) -> str | None:
     if isinstance(holder, dict):
         holder = holder.get("url") or holder.get("file_data") or holder.get("file_id")
     return holder if isinstance(holder, str) else None
+
+
+# shapes of other programs ---------------------------------------------------------------------------------
+
+_LANGCHAIN = {
+    "human": "user", "ai": "assistant", "system": "system", "tool": "tool", "function": "tool", "chat": "",
+    "remove": "system",
+}  # fmt: skip
+_ITEMS = ("function_call", "custom_tool_call", "reasoning", "web_search_call", "local_shell_call")
+
+
+def call(name: str, arguments: Any, call_id: str) -> dict[str, Any]:
+    """A message of the assistant that is one tool call."""
+    return {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": call_id, "function": {"name": name, "arguments": arguments}}],
+    }
+
+
+def result(call_id: str, content: Any, is_error: bool) -> dict[str, Any]:
+    """A message that is the result of a tool call."""
+    return {"role": "tool", "content": content, "tool_call_id": call_id, "tool_state": "error" if is_error else ""}
+
+
+def response_item(item: dict[str, Any]) -> dict[str, Any] | None:
+    """The message of an item of OpenAI's Responses, which Codex writes too; None for one that says nothing."""
+    kind = records.text(item, "type")
+    call_id = records.text(item, "call_id") or records.text(item, "id")
+    if kind == "message":
+        return {"role": records.text(item, "role"), "content": item.get("content")}
+    if kind == "reasoning":
+        parts = [*records.objects(item, "summary"), *records.objects(item, "content")]
+        said = [text for part in parts if isinstance(text := part.get("text"), str)]
+        return {"role": "assistant", "content": "\n".join(said), "kind": THINKING} if said else None
+    if kind in ("function_call", "custom_tool_call"):
+        arguments = item.get("arguments") if kind == "function_call" else item.get("input")
+        name, space = records.text(item, "name"), records.text(item, "namespace")
+        return call(f"{space.removesuffix('__')}__{name}" if space else name, arguments or "", call_id)
+    if kind.endswith("_output"):
+        output = item.get("output")
+        failed = isinstance(output, dict) and output.get("success") is False
+        return result(call_id, output.get("content", output) if isinstance(output, dict) else output, failed)
+    if kind.endswith("_call"):  # local_shell_call, web_search_call
+        return call(kind.removesuffix("_call"), item.get("action") or {}, call_id)
+    return None
+
+
+def gemini_parts(content: Any) -> str | list[Any]:
+    """The content of a message of Gemini: text, or parts of which the media stay media."""
+    parts = content if isinstance(content, list) else [] if content is None else [content]
+    found: list[Any] = []
+    for part in parts:
+        if isinstance(part, str):
+            found.append(part)
+        elif not isinstance(part, dict):
+            raise BadInput("a part of Gemini must be text or an object")
+        elif isinstance(part.get("text"), str):
+            found.append(part["text"])
+        elif isinstance(media := part.get("inlineData"), dict):
+            source = {"type": "base64", "media_type": media.get("mimeType"), "data": media.get("data")}
+            found.append({"type": "image", "source": source})
+        elif isinstance(answer := part.get("functionResponse"), dict):
+            response = answer.get("response")
+            output = response.get("output", response) if isinstance(response, dict) else response
+            found.append(output if isinstance(output, str) else records.json_text(output))
+        elif part:
+            found.append(records.json_text(part))
+    return "\n".join(found) if all(isinstance(one, str) for one in found) else found
+
+
+def as_message(value: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """A message in the common shape, and the name of the shape that it had, "" when it was the common one."""
+    if value.get("lc") and isinstance(inner := value.get("kwargs"), dict):
+        name = value.get("id")
+        return _langchain(str(name[-1]) if name and isinstance(name, list) else "", inner), "LangChain"
+    kind = value["type"] if isinstance(value.get("type"), str) else ""
+    if _langchain_kind(kind) in _LANGCHAIN and "role" not in value:
+        if isinstance(inner := value.get("data"), dict):
+            return _langchain(kind, inner), "LangChain"
+        if "content" in value:
+            return _langchain(kind, value), "LangChain"
+    if (kind in _ITEMS or kind.endswith("_call_output")) and "role" not in value:
+        return response_item(value) or {"role": "assistant", "content": "", "kind": THINKING}, "OpenAI Responses"
+    if value.get("object") == "thread.message":
+        return value | {"content": [_thread_part(part) for part in records.objects(value, "content")]}, "OpenAI thread"
+    if "role" in value and "content" not in value and isinstance(inner := value.get("message"), dict):
+        return {"role": value["role"], "content": inner.get("content") or ""}, "Cursor"
+    return value, ""
+
+
+def _langchain_kind(name: str) -> str:
+    """What a class or type of LangChain says: `ai` for `ai`, `AIMessage` and `AIMessageChunk`."""
+    return name.removesuffix("Chunk").removesuffix("Message").lower()
+
+
+def _langchain(name: str, value: dict[str, Any]) -> dict[str, Any]:
+    kind = _langchain_kind(name)
+    if kind == "remove":
+        return {"role": "system", "kind": META, "content": f"[the message {records.text(value, 'id')} was removed]"}
+    message = {field: one for field, one in value.items() if field not in ("type", "tool_calls", "lc") and one}
+    message["role"] = _LANGCHAIN.get(kind) or records.text(value, "role") or kind
+    content = value.get("content")
+    extra = value.get("additional_kwargs")
+    calls = value.get("tool_calls") or (extra.get("tool_calls") if isinstance(extra, dict) else None) or []
+    if not isinstance(calls, list) or not all(isinstance(one, dict) for one in calls):
+        raise BadInput("tool_calls must be a list of objects")
+    if calls:
+        message["tool_calls"] = [
+            one if "function" in one else {"id": one.get("id"), "function": {"name": one.get("name"),
+            "arguments": one.get("args", {})}} for one in calls
+        ]  # fmt: skip
+        message.pop("additional_kwargs", None)
+        if isinstance(content, list):  # Anthropic's calls stand in the content too
+            content = [part for part in content if not (isinstance(part, dict) and part.get("type") == "tool_use")]
+    message["content"] = "" if content is None else content
+    if value.get("status") == "error":
+        message["tool_state"] = "error"
+    return message
+
+
+def _thread_part(part: dict[str, Any]) -> dict[str, Any]:
+    text = part.get("text")
+    return {"type": "text", "text": text.get("value", "")} if isinstance(text, dict) else part
+
+
+def messages_in(value: Any) -> tuple[dict[str, Any], list[Any]] | None:
+    """What a conversation says of itself, and its messages; None when a value is a single message."""
+    if isinstance(value, list):
+        return {}, value
+    if not isinstance(value, dict) or "role" in value:
+        return None
+    about = dict(value)
+    if isinstance(inner := about.pop("messages", None), list):
+        return about, inner
+    if isinstance(inner := value.get("values"), dict) and isinstance(inner.get("messages"), list):  # of LangGraph
+        return {}, inner["messages"]
+    if isinstance(answer := value.get("response"), dict):  # a line of a batch, or a call with its answer
+        answered = messages_in(answer["body"] if isinstance(answer.get("body"), dict) else answer)
+        request = value.get("request") or value.get("body")
+        asked = request.get("messages") if isinstance(request, dict) else None
+        if answered is not None:
+            name = {"id": value["custom_id"]} if value.get("custom_id") else {}
+            return name, [*(asked if isinstance(asked, list) else ()), *answered[1]]
+    if isinstance(choices := value.get("choices"), list):
+        found = [one["message"] for one in choices if isinstance(one, dict) and isinstance(one.get("message"), dict)]
+        return records.kept(value, id="id", model="model", created_at="created"), found
+    if value.get("object") == "response" and isinstance(output := value.get("output"), list):
+        return records.kept(value, id="id", model="model", created_at="created_at"), output
+    if value.get("object") == "list" and isinstance(data := value.get("data"), list):
+        ordered = sorted(data, key=lambda one: one.get("created_at") or 0 if isinstance(one, dict) else 0)
+        return records.kept(ordered[0], id="thread_id") if ordered and isinstance(ordered[0], dict) else {}, ordered
+    if isinstance(value.get("prompt"), str) and isinstance(value.get("completion"), str):
+        asked_and_said = [("user", value["prompt"]), ("assistant", value["completion"])]
+        return {}, [{"role": role, "content": text} for role, text in asked_and_said]
+    return None

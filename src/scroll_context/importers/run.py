@@ -21,7 +21,8 @@ import msgspec
 from scroll_context.errors import BadInput, UnreadableMessages
 from scroll_context.events import IMPORTED, Draft, Payload, Progress
 from scroll_context.importers.formats import read
-from scroll_context.importers.messages import RESERVED, Fault, Format, Imported, Labels, Piece
+from scroll_context.importers.messages import RESERVED
+from scroll_context.importers.records import Fault, Format, Imported, Labels, Piece
 from scroll_context.importers.sources import Part, open_source, utf8
 from scroll_context.store.journal import require_idle
 from scroll_context.store.log import EventLog

@@ -24,7 +24,7 @@ import msgspec
 from scroll_context.errors import BadInput
 from scroll_context.importers.chats import slack_root
 from scroll_context.importers.formats import detect
-from scroll_context.importers.messages import Format
+from scroll_context.importers.records import Format
 
 STDIN = Path("-")
 _READ = frozenset(".jsonl .ndjson .json .md .markdown .mdx .txt .text .csv .tsv .db .vscdb .sqlite".split())

@@ -22,9 +22,9 @@ import msgspec
 from msgspec.structs import replace
 
 from scroll_context.errors import BadInput
-from scroll_context.importers import fields
-from scroll_context.importers.messages import Fault, Found, Labels, fingerprint, is_prompt
-from scroll_context.importers.shapes import messages_in
+from scroll_context.importers import records
+from scroll_context.importers.messages import is_prompt, messages_in
+from scroll_context.importers.records import Fault, Found, Labels, fingerprint
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -286,13 +286,13 @@ def _conversation(
     if (system := about.pop("system", None)) is not None:
         messages = [(found.line, {"role": "system", "content": system}), *messages]
     try:
-        own = next((name for field in _NAMES_OF_A_SESSION if (name := fields.text(about, field))), "")
+        own = next((name for field in _NAMES_OF_A_SESSION if (name := records.text(about, field))), "")
         labels = Labels(
             session_id=own or (labels.session_id if named is None else _name(messages, labels.session_id, named)),
-            agent_id=fields.text(about, "agent_id") or labels.agent_id,
-            task_id=fields.text(about, "task_id") or labels.task_id,
-            kind=fields.text(about, "kind") or labels.kind,
-            created_at=fields.time(about) or labels.created_at,
+            agent_id=records.text(about, "agent_id") or labels.agent_id,
+            task_id=records.text(about, "task_id") or labels.task_id,
+            kind=records.text(about, "kind") or labels.kind,
+            created_at=records.time(about) or labels.created_at,
         )
     except (BadInput, RecursionError) as error:
         yield replace(found, where="").fault(error)

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from scroll_context.errors import BadInput
-from scroll_context.importers import fields
-from scroll_context.importers.messages import COMPACTION, META, THINKING, Format, Found, fingerprint, placed
-from scroll_context.importers.shapes import call, gemini_parts, response_item, result
+from scroll_context.importers import records
+from scroll_context.importers.messages import call, gemini_parts, response_item, result
+from scroll_context.importers.records import COMPACTION, META, THINKING, Format, Found, fingerprint, placed
 from scroll_context.project import task_of
 
 State = dict[str, Any]
@@ -57,7 +57,7 @@ def recognise(value: Any) -> Format | None:
 def _claude_code(found: Found, state: State, _: Path) -> Iterator[Found]:
     """A line of a transcript. The first folder that a session names is its project, whichever it names later."""
     line = found.value
-    kind = fields.text(line, "type")
+    kind = records.text(line, "type")
     if kind in ("user", "assistant"):
         if not isinstance(line.get("message"), dict):
             raise BadInput(f"a line of type {kind} needs a message")
@@ -69,17 +69,17 @@ def _claude_code(found: Found, state: State, _: Path) -> Iterator[Found]:
         return
     if message is None:
         return
-    if not (uuid := fields.identifier(fields.text(line, "uuid"))):
+    if not (uuid := records.identifier(records.text(line, "uuid"))):
         raise BadInput(f"a line of type {kind} needs a uuid")
-    session = fields.text(line, "sessionId") or found.labels.session_id
+    session = records.text(line, "sessionId") or found.labels.session_id
     tasks: dict[str, str] = state.setdefault("tasks", {})
     if session not in tasks:
-        tasks[session] = task_of(fields.text(line, "cwd"))
-    agent = fields.text(line, "agentId")
-    about = fields.kept(
+        tasks[session] = task_of(records.text(line, "cwd"))
+    agent = records.text(line, "agentId")
+    about = records.kept(
         line, uuid="uuid", parent="parentUuid", logical_parent="logicalParentUuid", git_branch="gitBranch",
         version="version", compaction="compactMetadata", subagent="agentId", sidechain="isSidechain",
-    ) | fields.kept(line.get("message") or {}, message_id="id", model="model")  # fmt: skip
+    ) | records.kept(line.get("message") or {}, message_id="id", model="model")  # fmt: skip
     yield placed(
         found, Format.CLAUDE_CODE, message, session=f"{session}/{agent}" if agent else session, key=uuid,
         task=tasks[session], time=line.get("timestamp"), about=about,
@@ -124,7 +124,7 @@ def _codex(found: Found, state: State, _: Path) -> Iterator[Found]:
     The hash covers the item's time, so only items of the same time are counted.
     """
     line, item = found.value, found.value.get("payload")
-    kind = fields.text(line, "type")
+    kind = records.text(line, "type")
     if kind not in _CODEX_LINES:
         return
     if not isinstance(item, dict):
@@ -149,7 +149,7 @@ def _codex(found: Found, state: State, _: Path) -> Iterator[Found]:
     yield placed(
         found, Format.CODEX, message, session=session, task=state.get("task", ""),
         time=line.get("timestamp"), about=state.get("about"),
-        key=f"{fields.identifier(session)}:{identity}.{seen[identity]}",
+        key=f"{records.identifier(session)}:{identity}.{seen[identity]}",
     )  # fmt: skip
 
 
@@ -159,10 +159,10 @@ def _begin_rollout(meta: dict[str, Any], state: State) -> None:
         return
     git = meta.get("git")
     state |= {
-        "session": fields.text(meta, "id"),
-        "task": task_of(fields.text(meta, "cwd")),
-        "about": fields.kept(meta, version="cli_version", originator="originator")
-        | (fields.kept(git, git_branch="branch") if isinstance(git, dict) else {}),
+        "session": records.text(meta, "id"),
+        "task": task_of(records.text(meta, "cwd")),
+        "about": records.kept(meta, version="cli_version", originator="originator")
+        | (records.kept(git, git_branch="branch") if isinstance(git, dict) else {}),
     }
 
 
@@ -184,12 +184,12 @@ def _gemini(found: Found, state: State, path: Path) -> Iterator[Found]:
     said: Iterable[GeminiPart] = ()
     if "sessionId" in line or isinstance(line.get("$set"), dict):
         about: dict[str, Any] = line if "sessionId" in line else line["$set"]
-        if session := fields.text(about, "sessionId"):
+        if session := records.text(about, "sessionId"):
             state["session"] = session
             state.setdefault("task", _gemini_task(about, path))
-        said = itertools.chain.from_iterable(map(_gemini_said, fields.objects(about, "messages")))
+        said = itertools.chain.from_iterable(map(_gemini_said, records.objects(about, "messages")))
     elif "$rewindTo" in line:
-        back = fields.identifier(fields.text(line, "$rewindTo"))
+        back = records.identifier(records.text(line, "$rewindTo"))
         text = f"[the user went back to the message {back}: what came after it was taken back]"
         number = state["rewinds"] = state.get("rewinds", 0) + 1
         said = [(f"{back}.rewound.{number}", {"role": "system", "content": text, "kind": META}, None, {})]
@@ -198,7 +198,7 @@ def _gemini(found: Found, state: State, path: Path) -> Iterator[Found]:
     for key, message, time, kept in said:
         session = state.get("session") or found.labels.session_id
         yield placed(
-            found, Format.GEMINI, message, session=session, key=f"{fields.identifier(session)}:{key}",
+            found, Format.GEMINI, message, session=session, key=f"{records.identifier(session)}:{key}",
             task=state.get("task", ""), time=time, about=kept,
         )  # fmt: skip
 
@@ -210,20 +210,20 @@ def _gemini_task(about: dict[str, Any], path: Path) -> str:
             return task_of((parent / ".project_root").read_text().strip())
         except (OSError, ValueError):
             continue
-    project = fields.text(about, "projectHash")
+    project = records.text(about, "projectHash")
     return f"project-{project[:8]}" if project else ""
 
 
 def _gemini_said(record: dict[str, Any]) -> Iterator[GeminiPart]:
-    kind, time = fields.text(record, "type"), record.get("timestamp")
-    if not (name := fields.identifier(fields.text(record, "id"))):
+    kind, time = records.text(record, "type"), record.get("timestamp")
+    if not (name := records.identifier(records.text(record, "id"))):
         raise BadInput("a message of Gemini needs an id")
     if kind not in ("user", "gemini", "model"):
         yield name, {"role": "system", "content": gemini_parts(record.get("content")), "kind": META}, time, {}
         return
-    for thought in fields.objects(record, "thoughts"):
-        if said := fields.text(thought, "description"):
-            text = f"{subject}: {said}" if (subject := fields.text(thought, "subject")) else said
+    for thought in records.objects(record, "thoughts"):
+        if said := records.text(thought, "description"):
+            text = f"{subject}: {said}" if (subject := records.text(thought, "subject")) else said
             key = f"{name}.{fingerprint(text).hex()[:12]}"
             yield key, {"role": "assistant", "content": text, "kind": THINKING}, time, {}
     role = "user" if kind == "user" else "assistant"
@@ -234,12 +234,12 @@ def _gemini_said(record: dict[str, Any]) -> Iterator[GeminiPart]:
         message: dict[str, Any] = {"role": role, "content": content}
         if role == "user" and isinstance(content, str) and content.startswith("<session_context>"):
             message["kind"] = META
-        yield f"{name}.{fingerprint(content).hex()[:12]}", message, time, fields.kept(record, model="model")
-    for one in fields.objects(record, "toolCalls"):
-        if not (tool := fields.text(one, "name")):
+        yield f"{name}.{fingerprint(content).hex()[:12]}", message, time, records.kept(record, model="model")
+    for one in records.objects(record, "toolCalls"):
+        if not (tool := records.text(one, "name")):
             raise BadInput("a tool call of Gemini needs a name")
-        call_id = fields.text(one, "id") or f"{name}.{tool}"
-        key = f"{name}.{fields.identifier(call_id)}"
+        call_id = records.text(one, "id") or f"{name}.{tool}"
+        key = f"{name}.{records.identifier(call_id)}"
         yield f"{key}.call", call(tool, one.get("args") or {}, call_id), time, {}
         if one.get("result") is not None:
             brought = result(call_id, gemini_parts(one["result"]), one.get("status") == "error")
