@@ -9,7 +9,7 @@ from scroll_context.messages import canonical
 from scroll_context.models import Request, ScriptedModel, exec_cell
 from scroll_context.models.scripted import Answer, Entry
 from scroll_context.session.context import WindowedContext, make_context
-from scroll_context.session.explain import accounts, explain
+from scroll_context.session.explain import accounts, explain, trajectory
 from scroll_context.session.session import Session
 from scroll_context.store.store import Store
 from scroll_context.view.working import RENDERER_VERSION
@@ -165,7 +165,10 @@ def test_requests_are_rebuilt_by_the_rules_of_their_time(store: Store) -> None:
     assert "intended: counted all" in canonical(new.requests[0].messages).decode()
 
 
-def test_what_an_import_says_of_its_cost_is_not_counted(store: Store) -> None:
-    said = {"usage": ["many"], "cost": "much"}
+def test_an_import_that_says_nonsense_of_its_calls_and_costs_adds_nothing_to_them(store: Store) -> None:
+    said = {"usage": ["many"], "cost": "much", "tool_calls": [7, {"arguments": 3}], "thinking": "deep"}
     store.append(Draft(role="assistant", content="hello", source_key="import:x", metadata=said))
     assert (sums := accounts(store.log.iterate())).events == 1 and (sums.input_tokens, sums.dollars) == (0, 0.0)
+    made = trajectory(store.log.iterate(), store.log.text)
+    assert made["metrics"]["tokens_in"] == 0
+    assert made["steps"][0]["action"] == {"tool": "", "args": 3}

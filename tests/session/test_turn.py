@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from scroll_context.errors import BadInput, ContextOverflow, SessionBusy
-from scroll_context.events import Kind
+from scroll_context.events import Draft, Kind
 from scroll_context.messages import Message, ToolCall
 from scroll_context.models import Reply
 from scroll_context.session.explain import explain
+from scroll_context.session.observe import HostRecord
 from scroll_context.session.session import Session, SessionOptions
 from scroll_context.store.journal import Quota
 from scroll_context.store.store import Store
@@ -243,3 +244,11 @@ def test_cells_import_the_packages_that_a_session_is_given(store: Store, tmp_pat
         assert session.run("import ourlib\nprint(ourlib.ANSWER)").content == "42"
     with Session.open(store, session_id="other") as session:
         assert "No module named 'ourlib'" in session.run("import ourlib").content
+
+
+def test_an_import_with_calls_of_another_shape_can_be_compared_with_a_hosts_history(store: Store) -> None:
+    record = HostRecord()
+    for calls in ([7], 7, [{"id": 1}]):
+        made = Draft(role="assistant", source_key=f"import:{calls}", content="hello", metadata={"tool_calls": calls})
+        record.add(store.log.get(store.append(made)))
+    assert record.missing([Message(role="user", text="hello")]) == [0]

@@ -23,7 +23,7 @@ from scroll_context.session.context import WindowedContext, context_class
 from scroll_context.session.history import Segment, segments
 from scroll_context.store.merge import as_recorded
 from scroll_context.store.store import Store
-from scroll_context.view.entries import Form, Step, passages
+from scroll_context.view.entries import Form, Step, decoded, passages, step
 from scroll_context.view.working import RENDERER_VERSION, EvictionPlan, Rendered, WorkingView
 
 INDEX = "index: "
@@ -345,15 +345,14 @@ def _add_plan(sums: Accounts, event: Event) -> None:
 def trajectory(events: Iterable[Event], text: Callable[[Event], str], task_id: str = "") -> dict[str, Any]:
     """The steps of a session, one for each reply. `text` gives the whole text of an event."""
     steps: list[dict[str, Any]] = []
-    tokens_in = tokens_out = 0
+    spent = Spent()
     first = last = ""
     observed: dict[str, list[str]] = {}
     for event in events:
         first, last = first or event.recorded_at, event.recorded_at
         if event.kind == Kind.CONVERSATION and event.role == "assistant":
-            usage = event.metadata.get("usage", {})
-            tokens_in += usage.get("input_tokens", 0)
-            tokens_out += usage.get("output_tokens", 0)
+            if not event.is_foreign:
+                spent.add(msgspec.convert(event.metadata.get("usage", {}), Usage), None)
             steps.append(_step(len(steps), event, text(event)))
             observed = {}
         elif event.kind in (Kind.OBSERVATION, Kind.TOOL_RESULT) and steps and "inside_cell" not in event.metadata:
@@ -362,8 +361,8 @@ def trajectory(events: Iterable[Event], text: Callable[[Event], str], task_id: s
     return {
         "task_id": task_id,
         "metrics": {
-            "tokens_in": tokens_in,
-            "tokens_out": tokens_out,
+            "tokens_in": spent.input_tokens,
+            "tokens_out": spent.output_tokens,
             "wall_time_s": round(_seconds(first, last), 2),
             "step_count": len(steps),
         },
@@ -372,16 +371,13 @@ def trajectory(events: Iterable[Event], text: Callable[[Event], str], task_id: s
 
 
 def _step(index: int, event: Event, said: str) -> dict[str, Any]:
-    thinking = " ".join(block.get("text", "") for block in event.metadata.get("thinking", ()))
-    calls = event.metadata.get("tool_calls", ())
-    actions = [{"tool": call["name"], "args": call.get("arguments", {})} for call in calls]
-    if not actions:
-        actions = [{"tool": "answer", "args": {"answer": said}}]
-    step: dict[str, Any] = {"step_index": index, "seq": event.seq, "reasoning": thinking or (said if calls else "")}
-    step["action"] = actions[0]
-    if len(actions) > 1:
-        step["further_actions"] = actions[1:]
-    return step
+    reply = step(event, 0, "").reply  # which reads what imports bring without raising
+    thinking = " ".join(str(block.get("text", "")) for block in reply.thinking)
+    actions = [{"tool": call.name, "args": decoded(call.arguments)} for call in reply.calls]
+    reasoning = thinking or (said if actions else "")
+    first, *more = actions or [{"tool": "answer", "args": {"answer": said}}]
+    made = {"step_index": index, "seq": event.seq, "reasoning": reasoning, "action": first}
+    return made | ({"further_actions": more} if more else {})
 
 
 def _seconds(first: str, last: str) -> float:

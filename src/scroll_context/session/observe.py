@@ -16,6 +16,7 @@ import msgspec
 
 from scroll_context.events import Event, Kind
 from scroll_context.messages import Message, canonical
+from scroll_context.view.entries import step
 
 
 def source_key(session_id: str, host_id: str) -> str:
@@ -104,8 +105,8 @@ def _mark_of_event(event: Event) -> str:
     if event.kind in (Kind.TOOL_RESULT, Kind.OBSERVATION):
         return _digest("tool", event.tool_call_id)
     if event.kind == Kind.CONVERSATION and event.role in ("user", "assistant"):
-        calls = [(str(call.get("id", "")), str(call.get("name", ""))) for call in event.metadata.get("tool_calls", ())]
-        return _digest(event.role, event.content, calls)
+        calls = step(event, 0, "").reply.calls  # which reads what imports bring without raising
+        return _digest(event.role, event.content, [(call.id, call.name) for call in calls])
     return ""
 
 
