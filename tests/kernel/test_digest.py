@@ -239,6 +239,9 @@ def test_a_value_changed_through_another_name_derives_from_what_that_name_was_gi
     names.record_cell(2, (), (), ["row"], (8,))
     assert names.record_save(["rows", "row"], ["rows", "row"], 2) == ("rows", "row")
     assert [one.seqs for one in names.variables()] == [(3, 8), (3, 8)]
+    names.record_cell(3, ["row"], (), ["row"], (9,))  # changes the rows, and then gives the name to another value
+    assert names.record_save(["rows", "row"], ["rows", "row"], 3) == ("rows",)
+    assert [one.seqs for one in names.variables()] == [(3, 8, 9), (3, 8, 9)]
 
 
 def test_modules_and_what_loops_leave_are_not_told_and_functions_share_a_line(kernel: Kernel) -> None:

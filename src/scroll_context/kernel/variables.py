@@ -49,28 +49,33 @@ _ENDED_RESTORING = "the kernel process ended while it was being restored"
 _UNREADABLE = "its saved bytes cannot be read"
 
 
+class _Known(msgspec.Struct):
+    """What the host knows of one variable."""
+
+    variable: Variable
+    behind: tuple[int, ...] = ()  # cells whose events went into it
+    touched: set[int] | None = None  # if a cell read it since the last save: cells whose events may have gone in
+    bound: int = 0  # the cell that bound it, if that was since the last save
+    by_loop: bool = False
+
+
 class Namespace:
     """The variables of one kernel, by name, in the order in which they were bound."""
 
     def __init__(self) -> None:
-        self._variables: dict[str, Variable] = {}
-        self._behind: dict[str, tuple[int, ...]] = {}  # name -> cells whose events went into it
+        self._known: dict[str, _Known] = {}
         self._given: dict[int, tuple[int, ...]] = {}  # cell -> events that it was given
-        self._touched: dict[str, set[int]] = {}  # read since the last save, with the cells that may have gone in
-        self._unsaved: dict[str, int] = {}  # bound since the last save, with the cell
-        self._loops: set[str] = set()  # bound by a loop
         self._finished = 0  # the last cell that ran to an end
         self._saved_cell = 0
 
     def variables(self) -> tuple[Variable, ...]:
         seqs: dict[tuple[int, ...], tuple[int, ...]] = {}
         found = []
-        for one in list(self._variables.values()):
-            behind = self._behind.get(one.name, ())
-            if behind not in seqs:
-                events = {seq for cell in behind for seq in self._given.get(cell, ())}
-                seqs[behind] = tuple(sorted(events)[:MAX_SEQS])
-            found.append(msgspec.structs.replace(one, seqs=seqs[behind]) if behind else one)
+        for one in list(self._known.values()):
+            if one.behind not in seqs:
+                events = {seq for cell in one.behind for seq in self._given.get(cell, ())}
+                seqs[one.behind] = tuple(sorted(events)[:MAX_SEQS])
+            found.append(msgspec.structs.replace(one.variable, seqs=seqs[one.behind]) if one.behind else one.variable)
         return tuple(found)
 
     def record_cell(
@@ -87,51 +92,52 @@ class Namespace:
         if not (written or deleted or read):
             return
         behind: set[int] = {cell} if seqs else set()
-        known = [name for name in read if name in self._variables]
-        for name in known:
-            behind.update(self._behind.get(name, ()))
+        seen = [self._known[name] for name in read if name in self._known]
+        for one in seen:
+            behind.update(one.behind)
+        for one in seen:
+            one.variable = msgspec.structs.replace(one.variable, used=cell)
+            one.touched = behind | (one.touched or set())
         for name in deleted:
-            self._forget(name)
-        for name in known:
-            if name in self._variables:
-                self._variables[name] = msgspec.structs.replace(self._variables[name], used=cell)
-                self._touched.setdefault(name, set()).update(behind)
+            self._known.pop(name, None)
         derived = tuple(sorted(behind)[-_CELLS_BEHIND:])
-        if seqs and (written or known):
+        if seqs and (written or seen):
             self._given[cell] = seqs[:MAX_SEQS]
-        loops = _loop_names(source)
+        found = _LOOP.findall(source, 0, _SOURCE_CHARS) if "for" in source else ()
+        loops = {name for targets in found for name in re.findall(r"\w+", targets)}
         for name in written:
-            self._variables[name] = Variable(name=name, cell=cell, used=cell)
-            self._behind[name] = derived
-            self._unsaved[name] = cell
-            (self._loops.add if name in loops else self._loops.discard)(name)
-        for name in list(self._variables)[:-_MOST] if len(self._variables) > _MOST else ():
-            self._forget(name)
+            fresh = Variable(name=name, cell=cell, used=cell)
+            touched = self._known[name].touched if name in self._known else None  # its old value may have other names
+            self._known[name] = _Known(fresh, derived, touched, cell, name in loops)
+        for name in list(self._known)[:-_MOST] if len(self._known) > _MOST else ():
+            del self._known[name]
 
     def record_description(self, found: Iterable[Variable]) -> None:
         """A look at the worker's namespace: what is there now is what there is."""
-        seen: dict[str, Variable] = {}
+        seen: dict[str, _Known] = {}
         for one in found:
             check_names((one.name,))
-            known = self._variables.get(one.name) or Variable(name=one.name)
-            seen[one.name] = msgspec.structs.replace(
-                known, type=one.type, detail=one.detail, inline=one.inline, size=one.size or known.size
+            known = seen[one.name] = self._known.get(one.name) or _Known(Variable(name=one.name))
+            size = one.size or known.variable.size
+            known.variable = msgspec.structs.replace(
+                known.variable, type=one.type, detail=one.detail, inline=one.inline, size=size
             )
-        self._variables = seen
+        self._known = seen
 
     def record_save(self, names: Sequence[str], changed: Iterable[str], cell: int) -> tuple[str, ...]:
         """A save found these names, and these with another pickle than before. Returns those changed in place."""
-        mutated = tuple(name for name in changed if name not in self._unsaved and name in self._variables)
-        anything = {cell for cells in self._touched.values() for cell in cells}  # it was reached by another name
+        mutated = tuple(name for name in changed if name in self._known and not self._known[name].bound)
+        anything = {cell for one in self._known.values() for cell in one.touched or ()}  # reached by another name
         for name in mutated:
-            behind = {*self._behind.get(name, ()), *self._touched.get(name, anything)}
-            self._behind[name] = tuple(sorted(behind)[-_CELLS_BEHIND:])
+            known = self._known[name]
+            behind = {*known.behind, *(anything if known.touched is None else known.touched)}
+            known.behind = tuple(sorted(behind)[-_CELLS_BEHIND:])
         present = set(names)
-        for name in [name for name in self._variables if name not in present]:
-            self._forget(name)
+        self._known = {name: known for name, known in self._known.items() if name in present}
+        for known in self._known.values():
+            known.touched, known.bound = None, 0
         self._saved_cell = cell
-        self._forget_changes()
-        needed = {cell for cells in self._behind.values() for cell in cells}
+        needed = {cell for known in self._known.values() for cell in known.behind}
         self._given = {cell: seqs for cell, seqs in self._given.items() if cell in needed}
         return mutated
 
@@ -141,15 +147,10 @@ class Namespace:
         variables: list[SavedVariable] = []
         for name in names:
             entry = entries.get(name) or SavedVariable(name=name, group=0, reason="unsent")
-            known = self._variables.get(name)
+            known = self._known.get(name) or _Known(Variable(name=name))
+            is_stale = name in stale and not (entry.module or entry.reason)
             variables.append(
-                msgspec.structs.replace(
-                    entry,
-                    cell=known.cell if known else 0,
-                    cells=self._behind.get(name, ()),
-                    seqs=(),
-                    stale=name in stale and not (entry.module or entry.reason),
-                )
+                msgspec.structs.replace(entry, cell=known.variable.cell, cells=known.behind, seqs=(), stale=is_stale)
             )
         return Manifest(variables=tuple(variables), sources=dict(self._given))
 
@@ -158,35 +159,27 @@ class Namespace:
         saved = {variable.name: variable for variable in manifest.variables}
         back = tuple(name for name in restored if name in saved)
         losses = {loss.name: loss for loss in lost}
-        for name in self._variables:
+        for name, known in self._known.items():
             if name not in saved:
-                cell = self._unsaved.get(name)
-                losses.setdefault(
-                    name, Loss(name, f"bound by cell {cell}, after the last save" if cell else "not in the last save")
-                )
+                bound = f"bound by cell {known.bound}, after the last save"
+                losses.setdefault(name, Loss(name, bound if known.bound else "not in the last save"))
         went_on = self._finished > max(self._saved_cell, manifest.cell)  # a cell has run that was not saved
         stale: list[Loss] = []
         for name in back:
-            if name in self._unsaved:
+            if name in self._known and self._known[name].bound:
                 stale.append(Loss(name, f"as it was after cell {manifest.cell}; later changes are lost"))
             elif (saved[name].stale or went_on) and not saved[name].module:
                 stale.append(Loss(name, "as it was when it was last saved; it may have changed since"))
-        self._variables = {
-            name: Variable(
-                name=name, type=saved[name].type, size=saved[name].size, cell=saved[name].cell, used=saved[name].cell
-            )
-            for name in back
-        }
         self._given = {cell: seqs[:MAX_SEQS] for cell, seqs in manifest.sources.items()}
-        self._behind = {}
+        self._known = {}
         for name in back:
             one = saved[name]
-            self._behind[name] = one.cells[-_CELLS_BEHIND:]
+            behind = one.cells[-_CELLS_BEHIND:]
             if one.seqs:  # of an older version: one tuple for each variable
                 self._given.setdefault(one.cell, one.seqs[:MAX_SEQS])
-                self._behind[name] = (one.cell,)
-        self._forget_changes()
-        self._loops.clear()
+                behind = (one.cell,)
+            variable = Variable(name=name, type=one.type, size=one.size, cell=one.cell, used=one.cell)
+            self._known[name] = _Known(variable, behind)
         old = {loss.name for loss in stale}
         return RestoreReport(tuple(name for name in back if name not in old), tuple(stale), tuple(losses.values()))
 
@@ -201,7 +194,7 @@ class Namespace:
         for one in self.variables():
             if one.type in ("function", "class"):
                 callables.append(one)
-            elif one.type != "module" and not (one.name in self._loops and one.size <= _LOOP_BYTES):
+            elif one.type != "module" and not (self._known[one.name].by_loop and one.size <= _LOOP_BYTES):
                 data.append(one)
         data.sort(key=lambda one: (-(one.used + log2(one.size + 1) / 2), -one.cell, one.name))
         callables.sort(key=lambda one: (-one.used, one.name))
@@ -222,28 +215,12 @@ class Namespace:
             room -= len(line) + 1
         return "\n".join([*lines, functions] if functions else lines)
 
-    def _forget(self, name: str) -> None:
-        self._variables.pop(name, None)
-        self._behind.pop(name, None)
-        self._touched.pop(name, None)
-        self._unsaved.pop(name, None)
-        self._loops.discard(name)
-
-    def _forget_changes(self) -> None:
-        self._touched.clear()
-        self._unsaved.clear()
-
 
 def check_names(*lists: Sequence[str]) -> None:
     """Raise KernelDied on a name that no variable can have: such a message is a forgery."""
     for names in lists:
         if not all(map(is_variable_name, names)):
             raise KernelDied("the kernel process named a variable that cannot be one")
-
-
-def _loop_names(source: str) -> set[str]:
-    found = _LOOP.findall(source, 0, _SOURCE_CHARS) if "for" in source else ()
-    return {name for targets in found for name in re.findall(r"\w+", targets)}
 
 
 def describe_line(variable: Variable, common: tuple[int, ...] = ()) -> str:
