@@ -4,7 +4,6 @@ import contextlib
 import functools
 import shlex
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -206,12 +205,11 @@ def _import_all(store: Place, lock_timeout: float, *, redact: bool, dry_run: boo
 
 def _sums(reports: "list[ImportReport]") -> dict[str, Any]:
     """What came of the files of one assistant."""
-    found: dict[str, Any] = {
-        name: sum(getattr(report, name) for report in reports) for name in ("messages", "added", "known", "bad")
-    }
-    found["redacted"] = dict(sum((Counter(report.redacted) for report in reports), Counter[str]()))
-    found["errors"] = [f"{one.file}: {trouble}" for one in reports if (trouble := one.error or one.left)]
-    return found
+    from scroll_context.importers.run import ImportReport
+
+    total = functools.reduce(ImportReport.plus, reports, ImportReport(file=""))
+    found = {name: getattr(total, name) for name in ("messages", "added", "known", "bad", "redacted")}
+    return found | {"errors": [f"{one.file}: {trouble}" for one in reports if (trouble := one.error or one.left)]}
 
 
 def _replaced(redacted: dict[str, int]) -> str:

@@ -18,7 +18,6 @@ import os
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -31,10 +30,10 @@ from scroll_context.importers.formats import Renamed, detect, is_one_value, read
 from scroll_context.importers.records import Fault, Format, Imported, Labels
 from scroll_context.importers.run import BATCH_EVENTS as IMPORT_BATCH
 from scroll_context.importers.run import (
-    LISTED,
     ImportFile,
     ImportOptions,
     ImportReport,
+    append_new,
     batches,
     drafts_of,
     first_number,
@@ -109,11 +108,9 @@ class _Run:
         self._batch = IMPORT_BATCH if budget is None else BATCH_EVENTS
         self._redact = redact
         self._redactor = Redactor() if redact else None
-        self._replaced: Counter[str] = Counter()
         self._held: set[str] = set()
-        self.parts: list[Part] = []
-        self._messages = self._added = self._known = self._bad = 0
-        self._faults: list[Fault] = []
+        self._parts: list[Part] = []
+        self._total = ImportReport(file="")
 
     def file(self, path: Path) -> None:
         kept = self.store.folder / FOLDER / f"{hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:32]}.json"
@@ -127,7 +124,7 @@ class _Run:
             raise BadInput(f"{path}: {error.strerror}") from error
         if not cursor.layout.is_redacted:  # no line of it says yet which assistant wrote it
             return
-        self.parts.append(Part(path, path.stem, cursor.layout))
+        self._parts.append(Part(path, path.stem, cursor.layout))
         if cursor.layout.holds == "transcript" and not (cursor.layout is Format.GEMINI and is_one_value(path)):
             if size > cursor.position.offset:
                 self._rest(path, kept, cursor)
@@ -159,32 +156,21 @@ class _Run:
                 if file.messages:
                     raise
             else:
-                self._add(file.write(self.store))
-
-    def _add(self, report: ImportReport) -> None:
-        self._messages += report.messages
-        self._added, self._known = self._added + report.added, self._known + report.known
-        self._bad += report.bad
-        self._faults += report.faults[: LISTED - len(self._faults)]
-        self._replaced.update(report.redacted)
+                self._total = self._total.plus(file.write(self.store))
 
     def report(self, file: str) -> ImportReport:
-        return ImportReport(
-            file=file, format=Source(file, self.parts).described(set()) if self.parts else "", messages=self._messages,
-            added=self._added, known=self._known, bad=self._bad, faults=tuple(self._faults), left=self.left,
-            redacted=dict(self._replaced + (self._redactor.replaced if self._redactor else Counter())),
-        )  # fmt: skip
+        described = Source(file, self._parts).described(set()) if self._parts else ""
+        replaced = dict(self._redactor.replaced) if self._redactor else {}
+        return ImportReport(file=file, format=described, left=self.left, redacted=replaced).plus(self._total)
 
     def _messages_behind(self, path: Path, cursor: _Cursor) -> Iterator[Imported]:
         labels = Labels(session_id=path.stem)
         renamed = self._renaming(cursor)
         for item in read(path, cursor.layout, labels, position=cursor.position, renamed=renamed):
-            if not isinstance(item, Fault):
+            if isinstance(item, Fault):
+                self._total = self._total.plus(ImportReport(file="", bad=1, faults=(item,)))
+            else:
                 yield item
-                continue
-            self._bad += 1
-            if len(self._faults) < LISTED:
-                self._faults.append(item)
 
     def _append(self, batch: list[Imported]) -> None:
         drafts = drafts_of(batch, self.store, self._redactor)
@@ -192,11 +178,8 @@ class _Run:
             taken = self.store.log.take_lease(session, self._wait)
             self.leases.callback(taken.release)
             self._held.add(session)
-        last = self.store.log.last_seq()
-        seqs = self.store.log.append_many(drafts)
-        new = sum(seq > last for seq in seqs)
-        self._messages += len(batch)
-        self._added, self._known = self._added + new, self._known + len(seqs) - new
+        added, known = append_new(self.store, drafts)
+        self._total = self._total.plus(ImportReport(file="", messages=len(batch), added=added, known=known))
 
     def _renaming(self, cursor: _Cursor) -> Renamed:
         """The numbers of sessions whose names another source has taken: asked of the log once for each session."""

@@ -11,6 +11,7 @@ unless the caller asks to join.
 
 import contextlib
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -69,6 +70,13 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     missing: tuple[str, ...] = ()  # payloads that an export names and does not hold
     left: str = ""  # why a capture left the rest to the next one
     error: str = ""  # why nothing of it was imported; the command line reports files one by one
+
+    def plus(self, other: "ImportReport") -> "ImportReport":
+        """The numbers and faults of both, as a report of this file."""
+        numbers = {name: getattr(self, name) + getattr(other, name) for name in ("messages", "added", "known", "bad")}
+        faults = (*self.faults, *other.faults)[:LISTED]
+        redacted = dict(Counter(self.redacted) + Counter(other.redacted))
+        return msgspec.structs.replace(self, **numbers, faults=faults, redacted=redacted)
 
 
 def import_file(
@@ -187,10 +195,8 @@ class ImportFile:
                 require_idle(store.log, numbered(name, renamed.get(name)))
         added = known = 0
         for batch in batches(self._good(progress, renamed), BATCH_EVENTS, BATCH_BYTES):
-            last = store.log.last_seq()
-            seqs = store.log.append_many(drafts_of(batch, store, self._redactor))
-            new = sum(seq > last for seq in seqs)
-            added, known = added + new, known + len(seqs) - new
+            new, old = append_new(store, drafts_of(batch, store, self._redactor))
+            added, known = added + new, known + old
         return ImportReport(
             file=self.label, format=self._source.described(self._shapes), messages=self.messages, added=added,
             known=known, skipped=tuple(part.inside for part in self._skipped),
@@ -278,6 +284,14 @@ def batches(
 
 def drafts_of(batch: list[Imported], store: Store, redactor: Redactor | None) -> list[Draft]:
     return [_with_payload(piece, store, redactor) for message in batch for piece in message.pieces]
+
+
+def append_new(store: Store, drafts: list[Draft]) -> tuple[int, int]:
+    """Append drafts; how many were new, and how many were there already."""
+    last = store.log.last_seq()
+    seqs = store.log.append_many(drafts)
+    new = sum(seq > last for seq in seqs)
+    return new, len(seqs) - new
 
 
 def _with_payload(piece: Piece, store: Store, redactor: Redactor | None) -> Draft:
