@@ -47,12 +47,12 @@ def test_every_assistant_is_found_and_imported(store: Store, tmp_path: Path, pla
     assert sorted(files) == sorted(map(str, written))
     assert sum(history.bytes for history in histories) == sum(file.stat().st_size for file in written)
     reports: list[ImportReport] = []
-    capture_all(store, files, told=reports.append)
+    capture_all(store, files, on_report=reports.append)
     assert [report.added for report in reports] == [6] * 7 and not any(report.error for report in reports)
     agents = {event.agent_id for event in store.log.iterate()}
     assert agents == {"claude-code", "codex", "gemini", "opencode", "cursor", "qwenpaw"}
     machine(tmp_path, 4, platform)
-    capture_all(store, files, told=reports.append)
+    capture_all(store, files, on_report=reports.append)
     assert [report.added for report in reports[7:]] == [2] * 7
 
 
@@ -63,7 +63,7 @@ def test_folders_that_variables_name_and_files_that_cannot_be_read(store: Store,
     (history,) = installed(tmp_path, {"CLAUDE_CONFIG_DIR": str(tmp_path / "elsewhere")})
     assert history.files == (str(path),) and history.first == history.last
     reports: list[ImportReport] = []
-    capture_all(store, [str(tmp_path / "gone.jsonl"), str(path)], told=reports.append)
+    capture_all(store, [str(tmp_path / "gone.jsonl"), str(path)], on_report=reports.append)
     assert "No such file" in reports[0].error and reports[1].added == 2
 
 
@@ -82,7 +82,9 @@ def test_what_is_added_is_recorded_until_it_is_stopped(store: Store, tmp_path: P
     every = 600.0 if reported else 0.05  # where changes are reported, nothing waits for the next look
     listing = lambda: [str(path)]  # noqa: E731
     thread = threading.Thread(
-        target=watch, args=(store, listing), kwargs={"stop": stop, "told": told, "folders": folders, "every": every}
+        target=watch,
+        args=(store, listing),
+        kwargs={"stop": stop, "on_report": told, "folders": folders, "every": every},
     )
     thread.start()
     try:
@@ -138,6 +140,6 @@ def test_what_could_not_be_recorded_is_tried_again(store: Store, tmp_path: Path)
         if report.added:
             stop.set()
 
-    watch(store, lambda: [str(path), str(tmp_path / "young.jsonl")], stop=stop, told=told, every=0.05)
+    watch(store, lambda: [str(path), str(tmp_path / "young.jsonl")], stop=stop, on_report=told, every=0.05)
     assert [(bool(one.left), one.added) for one in reports if one.format] == [(True, 0), (False, 2)]
     assert sum(one.file.endswith("young.jsonl") for one in reports) == 1  # and is not looked at until it changes

@@ -238,7 +238,7 @@ class Chat:
         )
 
     def _search(self, words: str) -> None:
-        with _told():
+        with _faults_noted():
             hits = self.session.store.index.search(words, k=5)
             for hit in hits:
                 found = f"{hit.seq}  {hit.event.role}  {one_line(hit.event.session_id)}"
@@ -248,7 +248,7 @@ class Chat:
                 self._tell(f"nothing found for {words!r}")
 
     def _show(self, seq: int) -> None:
-        with _told():
+        with _faults_noted():
             log = self.session.store.log
             event = log.get(seq)
             text = log.text(event)
@@ -260,7 +260,7 @@ class Chat:
                 self.screen.print(more, "dim", copy=True)
 
     def _change_model(self, spec: str) -> None:
-        with _told():
+        with _faults_noted():
             if spec:
                 model, _ = msgspec.structs.replace(self.options, model=spec, ask=None).connect(self.watch.again)
                 self.agent = self._agent(model)
@@ -305,7 +305,7 @@ class Chat:
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
+def _faults_noted() -> Iterator[None]:
     """A fault of something that was asked with a slash ends nothing."""
     try:
         yield

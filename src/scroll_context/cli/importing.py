@@ -183,7 +183,7 @@ def _import_all(store: Place, lock_timeout: float, *, redact: bool, dry_run: boo
             for one in histories:
                 reports: list[ImportReport] = []
                 with progress(f"importing {one.assistant}") as bar:
-                    capture_all(target(), one.files, redact=redact, wait=5.0, progress=bar, told=reports.append)
+                    capture_all(target(), one.files, redact=redact, wait=5.0, progress=bar, on_report=reports.append)
                 for report in reports:
                     _list_faults(report.file, tuple((fault.line, fault.reason) for fault in report.faults), report.bad)
                 sums[one.assistant] = _sums(reports)
@@ -313,4 +313,4 @@ def watch(files: tuple[Path, ...], every: float, once: bool, keep_secrets: bool,
             stop.set()
         else:
             note(f"following {len(listing()):,} files into {store}; Ctrl-C ends it")
-        follow(opened, listing, stop=stop, told=tell, folders=folders, every=every, redact=not keep_secrets)
+        follow(opened, listing, stop=stop, on_report=tell, folders=folders, every=every, redact=not keep_secrets)

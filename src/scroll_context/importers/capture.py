@@ -311,7 +311,7 @@ def capture_all(
     redact: bool = True,
     wait: float = 0.1,
     progress: Progress | None = None,
-    told: Callable[[ImportReport], None] | None = None,
+    on_report: Callable[[ImportReport], None] | None = None,
 ) -> None:
     """Capture each file, and tell of it. What is wrong with one file does not keep the others from being read."""
     sizes = [(path, Path(path).stat().st_size if Path(path).exists() else 0) for path in files]
@@ -323,8 +323,8 @@ def capture_all(
             report = capture(store, path, wait=wait, redact=redact)
         except ScrollError as error:
             report = ImportReport(file=path, error=str(error))
-        if told:
-            told(report)
+        if on_report:
+            on_report(report)
         done += size
 
 
@@ -340,7 +340,7 @@ def watch(
     listing: Listing,
     *,
     stop: threading.Event,
-    told: Callable[[ImportReport], None],
+    on_report: Callable[[ImportReport], None],
     folders: list[Path] | None = None,
     every: float = EVERY,
     redact: bool = True,
@@ -353,10 +353,10 @@ def watch(
     """
     seen: dict[str, str] = {}
 
-    def tell(report: ImportReport) -> None:
+    def reported(report: ImportReport) -> None:
         if report.left or report.error:
             seen.pop(report.file, None)  # look again
-        told(report)
+        on_report(report)
 
     for _ in _moments(folders or [], every, stop):
         changed = []
@@ -365,7 +365,7 @@ def watch(
             if seen.get(path) != stamp:
                 seen[path] = stamp
                 changed.append(path)
-        capture_all(store, changed, redact=redact, told=tell)
+        capture_all(store, changed, redact=redact, on_report=reported)
 
 
 def _moments(folders: list[Path], every: float, stop: threading.Event) -> Iterator[None]:

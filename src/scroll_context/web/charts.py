@@ -211,10 +211,10 @@ def pressure_chart(chart: Chart, session_id: str, *, linked: bool = True) -> Mar
         if one.evictions:
             drawn += f'<path class="evicted" d="M{x + wide / 2:.1f} {base + 4} l5 9 h-10 z"/>'
         drawn += _rect("hit", x, TOP, wide, cost_base - TOP)
-        told = _told(one)
+        summary = _summary(one)
         where = f"/request/{one.first}" if one.count == 1 else f"{here}?from={one.first}&amp;to={one.last}"
-        tag = f'a href="{where}" tabindex="-1" aria-label="{told}"' if linked else "g"
-        pieces.append(f"<{tag}><title>{told}</title>{drawn}</{tag[0]}>")
+        tag = f'a href="{where}" tabindex="-1" aria-label="{summary}"' if linked else "g"
+        pieces.append(f"<{tag}><title>{summary}</title>{drawn}</{tag[0]}>")
     for share, name in ((1.0, "window"), (chart.high, "high mark"), (chart.low, "low mark")):
         y = base - TALL * share * window / top
         pieces += [_line("mark", LEFT, y, WIDTH, y), _label(WIDTH - 4, y - 4, name, "end")]
@@ -237,7 +237,7 @@ def _grid(top: float, base: float) -> list[str]:
     return lines
 
 
-def _told(one: Column) -> str:
+def _summary(one: Column) -> str:
     several = f"{one.count} requests, {one.first} to {one.last}, the largest"
     which = f"request {one.first}" if one.count == 1 else several
     cached = f", {100 * one.cached // one.tokens} % from the cache" if one.tokens and one.cached else ""
