@@ -11,6 +11,7 @@ from large_store import build
 from rich.console import Console
 from served import Serve, Site
 
+from forms import form
 from scroll_context.demo.story import Stage, Story
 from scroll_context.events import EVERYTHING, Grant
 from scroll_context.session.explain import Past
@@ -57,8 +58,9 @@ def demo_store(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path
 
 @pytest.fixture(scope="session")
 def large_store(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """A store of 100,000 events."""
-    return _made_once(tmp_path_factory, worker_id, "inspector-large", lambda folder: build(folder / "store"))
+    """A store of 40,000 events, or of 100,000 in `make test-long`."""
+    events = form(40_000, 100_000)
+    return _made_once(tmp_path_factory, worker_id, "inspector-large", lambda folder: build(folder / "store", events))
 
 
 @pytest.fixture
