@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from scroll_context.errors import BadInput
 from scroll_evals.judge import JudgeVerdict, compare_orders, kendall_tau_b
-from scroll_evals.scoring import summarize
+from scroll_evals.memory import summarize
 from scroll_evals.tasks import Question
 
 

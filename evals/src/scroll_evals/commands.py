@@ -1,6 +1,6 @@
-"""Commands under `scroll eval`, and the options that those that run a benchmark share.
+"""The commands under `scroll eval`, and the options that all commands share which run a benchmark.
 
-What the commands do is in the modules that they import when they run.
+A command imports the module that does its work when it runs, so that `scroll --help` stays quick.
 """
 
 import functools
@@ -24,13 +24,14 @@ JUDGE_KEY = "SCROLL_JUDGE_API_KEY"
 """The variable with the key for a server at --judge-url."""
 
 Function = Callable[..., None]
+Option = Callable[[Function], Function]
 
 
 # options ----------------------------------------------------------------------------------------------------
 
 
 class EvalOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user asked for on the command line, of the options in OPTIONS."""
+    """What the user asked for on the command line of a run."""
 
     model: str = ""
     judge: str = ""
@@ -95,11 +96,8 @@ _POSITIVE = click.IntRange(min=1)
 _AMOUNT = click.FloatRange(min=0)
 
 
-def options_of_a_run(
-    *, without: tuple[str, ...] = (), jobs: int = 4, steps: int = 100, seconds: float = 3600.0
-) -> Callable[[Function], Function]:
-    """Give a command the options of a run, as one argument `options`."""
-    offered = {
+def _what_is_run(jobs: int) -> dict[str, Option]:
+    return {
         "model": AGENT_OPTIONS["model"],
         "judge": click.option(
             "--judge", envvar="SCROLL_JUDGE", metavar="SPEC", default="",
@@ -125,6 +123,11 @@ def options_of_a_run(
         "compat": click.option(
             "--compat", type=click.Choice(["official"]), show_default="no", help="Score as the reference code does."
         ),
+    }  # fmt: skip
+
+
+def _how_models_are_asked() -> dict[str, Option]:
+    return {
         "base_url": AGENT_OPTIONS["base_url"],
         "judge_url": click.option(
             "--judge-url", metavar="URL", show_default="that of its provider", help="The judge's server."
@@ -138,6 +141,11 @@ def options_of_a_run(
             "--temperature", type=click.FloatRange(0, 2), metavar="N", show_default="its provider's",
             help="Of the agent's model.",
         ),
+    }  # fmt: skip
+
+
+def _what_a_task_may_take(steps: int, seconds: float) -> dict[str, Option]:
+    return {
         "steps": click.option(
             "--steps", type=_POSITIVE, metavar="N", default=steps, show_default=True,
             help="Replies that a task may take.",
@@ -152,10 +160,17 @@ def options_of_a_run(
         "dollars": click.option(
             "--dollars", type=_AMOUNT, metavar="N", show_default="no limit", help="What a task may cost."
         ),
-        "keep_stores": click.option(
-            "--keep-stores", is_flag=True, help="Keep the store of every task, for looking into it."
-        ),
-        "as_json": json_option,
+    }  # fmt: skip
+
+
+def options_of_a_run(
+    *, without: tuple[str, ...] = (), jobs: int = 4, steps: int = 100, seconds: float = 3600.0
+) -> Callable[[Function], Function]:
+    """Give a command the options of a run, as one argument `options`."""
+    keep_stores = click.option("--keep-stores", is_flag=True, help="Keep the store of every task, for looking into it.")
+    offered: dict[str, Option] = {
+        **_what_is_run(jobs), **_how_models_are_asked(), **_what_a_task_may_take(steps, seconds),
+        "keep_stores": keep_stores, "as_json": json_option,
     }  # fmt: skip
     names = [name for name in offered if name not in without]
 
@@ -403,7 +418,7 @@ def export_sft(runs: tuple[Path, ...], out: Path, threshold: float, as_json: boo
 @runs_argument
 @json_option
 def rescore(runs: tuple[Path, ...], as_json: bool) -> None:
-    """Score runs anew from what the judge said; asks no model.
+    """Score runs again from stored replies, without a model.
 
     \b
     Examples:
@@ -422,7 +437,7 @@ def rescore(runs: tuple[Path, ...], as_json: bool) -> None:
 def explain(seq: int, full: bool, store: Path, as_json: bool) -> None:
     """Show what a model saw at a request of a trial.
 
-    For the stores that --keep-stores keeps. `scroll explain` does not know the history that a trial began with.
+    It reads a store that --keep-stores has kept. `scroll explain` does not know the history that a trial began with.
 
     \b
     Examples:

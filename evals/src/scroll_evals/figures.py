@@ -1,7 +1,7 @@
 """The paper's figures, from the folders of runs: bars per ability, and box plots of what a trial costs.
 
-Drawn with matplotlib without a display, as SVG and PNG. Colours are told apart by colour-blind readers, and variants of
-Scroll are hatched besides.
+matplotlib draws them without a display, as SVG and PNG. Colour-blind readers can tell the colours apart, and the
+bars of Scroll's variants are hatched as well.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""Asking the judge, and keeping what it said: each raw reply is on disk before anything is made of it.
+"""Asks the judge, and keeps its replies: each raw reply is written to disk before it is interpreted.
 
-A reply is found again by its key, so judging goes on after a crash where it stopped, and scores can be computed anew
-from what was said, without a call. What a reply means is the business of judge.py.
+Every reply has a key. After a crash, judging therefore goes on where it stopped, and scores can be computed again from
+the stored replies without a call. judge.py decides what a reply means.
 """
 
 import threading

@@ -1,9 +1,10 @@
 """LOCA-bench as a suite: tasks in an environment that is generated in a given size, scored by the benchmark's rules.
 
 The agent gets the benchmark's own instructions, unmodified, and metadata of the environment: its APIs, its workspace.
-A trial starts a server, has its environment generated, lets the agent work until it claims to be done, has the state
-verified, and takes everything down again. An environment lives as long as its server, so a trial that was interrupted
-begins anew. Only a claimed task can score; what the verifier says of another is kept beside it.
+A trial starts a server, which generates the environment. The agent then works until it claims to be done, the server
+verifies the state, and the trial stops the server. An environment lives as long as its server, so an interrupted trial
+starts again from the beginning. A task scores only if the agent claimed it; otherwise the verifier's result is recorded
+without a score.
 """
 
 import contextlib
@@ -207,7 +208,7 @@ class LocaTrial:
         return self._attempt(outcome, detail, score=score, verifier=msgspec.to_builtins(verdict), **fields)
 
     def _metadata(self, sandbox: Sandbox, in_cells: bool) -> str:
-        """What the agent is told besides the task: APIs and paths."""
+        """The text that the agent gets beside the task: the APIs and paths of the environment."""
         told = rubric("loca").format(
             servers=", ".join(f"`{one}`" for one in self._config.servers),
             workspace=sandbox.workspace,

@@ -1,8 +1,8 @@
 """The five requests that LOCA-bench's sandbox server answers, and its answers as values.
 
-The client speaks to 127.0.0.1 and nowhere else, through no proxy. Whatever keeps an answer from arriving whole (no
-connection, no answer in time, a refusal, bytes that are not the JSON expected) is a `ToolFailed` that repeats the
-server's own words; a request is never sent twice. It does not know what the answers mean for a trial.
+The client connects only to 127.0.0.1, and uses no proxy. If an answer does not arrive whole (no connection, no answer
+in time, a refusal, bytes that are not the expected JSON), it raises `ToolFailed` with the server's own words. It never
+sends a request twice, and it does not know what an answer means for a trial.
 """
 
 import http.client

@@ -1,15 +1,21 @@
 """Memory benchmarks as suites: a history is ingested once, and each question about it is a trial on its own copy.
 
-A copy of its own, because whatever an agent says is recorded too: in a shared store one question's search would find
-another's answer. A trial's store outlives the process, so an interrupted trial goes on where it stopped.
+Each trial has its own copy because the agent's words are recorded too: in a shared store, the search of one question
+would find the answer to another. A trial's store outlives the process, so an interrupted trial goes on where it
+stopped.
+
+Scores: for BEAM, an ability is the mean of its questions, and the overall score is the mean of the abilities. For
+LongMemEval, the overall score is the share of questions answered correctly (micro); macro is the mean over the types of
+questions. Abstention questions count in their type, and once more by themselves. A question without a verdict counts 0.
 """
 
 import shutil
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import msgspec
@@ -22,7 +28,7 @@ from scroll_context.session.context import Actions, WindowedContext
 from scroll_context.session.history import lineage
 from scroll_context.session.session import SessionOptions
 from scroll_context.store.store import Store
-from scroll_evals import judge, scoring
+from scroll_evals import judge
 from scroll_evals.ingested_view import (
     PROBE,
     ProbeSession,
@@ -49,6 +55,7 @@ from scroll_evals.protocols import (
 from scroll_evals.replay import SUBMIT, DeadlineModel, given_answer, limits_left, metrics_and_steps, requests_seen
 from scroll_evals.tasks import Benchmark, DataFault, History, Question
 
+Scored = tuple[Question, JudgeVerdict | None]
 _READY = "ingested"  # a file in the folder of a history whose ingestion is complete
 
 
@@ -68,7 +75,47 @@ class MemoryScoring:
             (_question(one.attempt), msgspec.convert(one.judged.verdict, JudgeVerdict) if one.judged else None)
             for one in results
         ]
-        return scoring.summarize(self._name, pairs, official=self._official)
+        return summarize(self._name, pairs, official=self._official)
+
+
+def summarize(benchmark: str, results: Sequence[Scored], *, official: bool = False) -> Scores:
+    """The figures of a run. `official` adds to BEAM's what its published report calls the overall score."""
+    if benchmark not in ("beam", "longmemeval"):
+        raise BadInput(f"there is no scoring for {benchmark!r}; there are beam and longmemeval")
+    scores: dict[str, list[float]] = {}
+    for question, verdict in results:
+        scores.setdefault(question.ability, []).append(verdict.score if verdict else 0.0)
+    by_ability = {ability: fmean(values) for ability, values in sorted(scores.items())}
+    counts = {ability: len(values) for ability, values in sorted(scores.items())}
+    macro = _mean(by_ability.values())
+    extra = {"unreadable": float(sum(bool(v and v.outcome == "judge-unreadable") for _, v in results))}
+    if benchmark == "beam":
+        extra |= _ordering(results)
+        if official and (norms := [_tau_norm(v) for q, v in results if q.ability == "event_ordering"]):
+            extra["overall_with_tau_norm"] = _mean((by_ability | {"event_ordering": _mean(norms)}).values())
+        return Scores(overall=macro, by_ability=by_ability, counts=counts, extra=extra)
+    micro = _mean(value for values in scores.values() for value in values)
+    extra |= {"micro": micro, "macro": macro}
+    if abstained := [v.score if v else 0.0 for q, v in results if q.metadata.get("abstention")]:
+        extra["abstention"] = _mean(abstained)
+    return Scores(overall=micro, by_ability=by_ability, counts=counts, extra=extra)
+
+
+def _ordering(results: Sequence[Scored]) -> dict[str, float]:
+    """Means of what was measured of event ordering, over the questions for which it could be."""
+    found = [verdict.extra for question, verdict in results if verdict and question.ability == "event_ordering"]
+    names = dict.fromkeys(name for extra in found for name in extra)
+    return {name: _mean(extra[name] for extra in found if name in extra) for name in names}
+
+
+def _tau_norm(verdict: JudgeVerdict | None) -> float:
+    """The published report scores event ordering by this."""
+    return verdict.extra.get("tau_norm", 0.0) if verdict else 0.0
+
+
+def _mean(values: Iterable[float]) -> float:
+    listed = list(values)
+    return fmean(listed) if listed else 0.0
 
 
 class MemorySuite:

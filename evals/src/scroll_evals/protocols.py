@@ -1,8 +1,8 @@
 """The unit of an evaluation: a trial is one task given to one agent, and ends in an attempt with a named outcome.
 
-A suite is a benchmark ready to be run: it lists its trials and knows how they are scored. The runner
-knows nothing else of a benchmark, so memory benchmarks (a history and a question) and acting ones (an environment and
-a verifier) run the same way. Values and protocols only.
+A suite is a benchmark that is ready to run: it lists its trials and knows how they are scored. The runner knows nothing
+else of a benchmark, so memory benchmarks (a history and a question) and acting ones (an environment and a verifier) run
+the same way. This module holds values and protocols only.
 """
 
 import contextlib
@@ -135,17 +135,17 @@ class Trial(Protocol):
 
     @property
     def group(self) -> str:
-        """Trials of one group share what is prepared for them, and run next to one another."""
+        """The trials of a group share one preparation, such as an ingested history, and run one after another."""
 
     def run(self, setup: Setup, work: Path, stop: "Stop") -> Attempt:
-        """Carry it out in a folder that survives a crash, going on where an earlier process stopped.
+        """Carry out the task in a folder that survives a crash, and go on where an earlier process stopped.
 
-        Ends with an attempt, whatever the model does; raises `Stopped` when asked to stop. Faults of model and machine
-        may be raised: the runner names them.
+        It returns an attempt for every behaviour of the model, and raises `Stopped` when the run is to stop. It may
+        raise faults of the model or the machine, to which the runner gives a name.
         """
 
     def requests(self, work: Path) -> list[dict[str, Any]]:
-        """What the model saw at each step, after `run`; empty where that is not kept."""
+        """The messages that the model saw at each step, after `run`; empty if the trial does not keep them."""
 
     def discard(self, work: Path) -> None:
         """Remove what `run` left in the folder."""

@@ -1,9 +1,9 @@
 """How much of the evidence search finds by the words of a question, without any model, and comparisons of that.
 
-Recall@k is the part of a question's evidence turns among the first k hits within its history; session coverage@k is the
-part of the evidence's sessions that have any turn among those hits, which matters most for questions about the course
-of things. Questions without evidence (abstention) are not counted. Histories lie in one log side by side and each
-question searches its own; the log is temporary, and begun anew when it has grown large. The weights of words therefore
+Recall@k is the part of a question's evidence turns among the first k hits within its history. Session coverage@k is the
+part of the evidence's sessions that have any turn among those hits; it matters most for questions about how something
+developed over time. Questions without evidence (abstention) are not counted. Many histories share one temporary log,
+which is replaced when it has grown large, and each question searches its own history. The weights of words therefore
 come from all of them. An agent under evaluation has a log with one history, where the same search finds as much: on 39
 chats of BEAM, recall@10 is 0.549 there and 0.550 here.
 

@@ -1,8 +1,8 @@
-"""Runs a suite: trials side by side, each judged as soon as it ends, everything on disk before it counts.
+"""Runs a suite: several trials at once, each judged as soon as it ends, every result on disk before it counts.
 
-Whatever happens to a trial has a name in the results and stops no other. A run can be stopped or killed at any point;
-started again on the same folder, it takes up trials where they were, asks the judge only what it was not asked yet, and
-tries again what failed for reasons that are not the model's. Waiting for a provider that is busy is `with_retries`'s.
+Each trial ends with a named outcome, and a failed trial does not stop the others. A run can be stopped or killed at any
+point. Started again on the same folder, it goes on with unfinished trials, asks the judge only new questions, and
+repeats trials that failed for reasons outside the model. `with_retries` waits for a provider that is busy.
 """
 
 import threading

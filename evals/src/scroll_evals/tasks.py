@@ -1,8 +1,8 @@
-"""What a benchmark is made of, whatever its files look like: histories, and questions about them.
+"""The parts of every memory benchmark, independent of its file format: histories, and questions about them.
 
-A history is ingested once and asked many questions. Questions name their evidence by the source's own ids, which every
-turn carries in `metadata.source_id`, so that retrieval can be scored without a model. Reading a benchmark's files is
-the business of its own module; here are only the values, and the way to the texts and samples in the package.
+A history is ingested once, and many questions are asked about it. A question names its evidence by the source's own
+ids, which every turn has in `metadata.source_id`, so that retrieval can be scored without a model. Each benchmark has a
+module that reads its files. This one holds the values, and finds the texts and samples in the package.
 """
 
 from collections.abc import Iterable, Iterator
@@ -68,7 +68,7 @@ class Benchmark(Protocol):
         """Every history, in a stable order; what cannot be read comes as a DataFault."""
 
     def rubric_prompt(self) -> str:
-        """What the agent is told about this benchmark: layout of the data, conventions, form of the answer."""
+        """The instructions for the agent: how the data is laid out, its conventions, the form of an answer."""
 
 
 def turn_draft(
