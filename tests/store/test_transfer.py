@@ -215,3 +215,17 @@ def test_a_spoiled_export_restores_nothing(busy: EventLog, tmp_path: Path, how: 
         merged(data, other)
     assert other.last_seq() == 0
     other.close()
+
+
+def test_an_export_with_nonsense_in_its_metadata_is_merged_as_it_is(log: EventLog, tmp_path: Path) -> None:
+    nonsense = {"plan": 7, "earlier": [1], "seqs": [None, []], "named_there": True, "inside_cell": "x", "at_seq": {}}
+    kinds = (Kind.CONVERSATION, Kind.EVICTION, Kind.SESSION, Kind.SNAPSHOT, Kind.FORK)
+    odd = {"plan": {"evicted": [1], "standing": [1]}, "earlier": {"topics": [{}]}}
+    log.append_many(Draft(kind=kind, content="[]", metadata=one) for kind in kinds for one in (nonsense, odd))
+    for trust in (False, True):
+        copy = EventLog(tmp_path / str(trust), PayloadStore(tmp_path / str(trust) / "payloads"), create=True)
+        copy.append(Draft(content="there already", session_id="mine"))
+        report = merge_export(io.BytesIO(exported(log)), copy, trust=trust)
+        kept = [event.metadata["plan"] for event in copy.get_many(report.seqs)]
+        assert kept == [7, odd["plan"]] * len(kinds) and verify(copy).ok
+        copy.close()

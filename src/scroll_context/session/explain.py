@@ -316,10 +316,12 @@ def accounts(events: Iterable[Event]) -> Accounts:
     sums = Accounts()
     for event in events:
         sums.events += 1
+        if event.is_foreign:
+            continue  # its plans have no effect here, and its replies were paid for elsewhere
         if event.kind == Kind.REQUEST:
             sums.requests += 1
-        is_reply = event.kind == Kind.CONVERSATION and event.role == "assistant" and not event.is_foreign
-        if is_reply or event.kind == Kind.EVICTION:  # a plan has a usage when it came with a summary by the model
+        if event.kind == Kind.EVICTION or (event.kind == Kind.CONVERSATION and event.role == "assistant"):
+            # a plan has a usage when it came with a summary by the model
             usage = msgspec.convert(event.metadata.get("usage", {}), Usage)
             sums.add(usage, event.metadata.get("cost"))
             sums.largest = max(sums.largest, usage.input_tokens)

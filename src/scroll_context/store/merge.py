@@ -193,6 +193,10 @@ NAMED_THERE = "named_there"
 Address = Callable[[int], int | None]
 """From an address to another; None for one that is not known."""
 AnyEvent = TypeVar("AnyEvent", Draft, Event)
+_OTHER_SHAPE = (
+    msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError, PayloadMissing, PayloadDamaged,
+)  # fmt: skip
+"""What reading an event raises whose plan or snapshot is none. It has no effect anywhere, and stays as it is."""
 
 
 def renumbered(event: AnyEvent, addresses: Mapping[int, int], text: Callable[[AnyEvent], str]) -> AnyEvent:
@@ -201,8 +205,8 @@ def renumbered(event: AnyEvent, addresses: Mapping[int, int], text: Callable[[An
     An address that is not known is left out. `text` gives the whole text of a snapshot.
     """
     changed = _readdressed(event, addresses.get, text)
-    named = {"earlier": event.metadata.get("earlier"), "standing": (event.metadata.get("plan") or {}).get("standing")}
-    kept = {name: value for name, value in named.items() if value} | event.metadata.get(NAMED_THERE, {})
+    named = {"earlier": event.metadata.get("earlier"), "standing": _dict(event.metadata.get("plan")).get("standing")}
+    kept = {name: value for name, value in named.items() if value} | _dict(event.metadata.get(NAMED_THERE))
     if kept:
         changed = replace(changed, metadata={**changed.metadata, NAMED_THERE: kept})
     upto = event.metadata.get("upto")
@@ -215,14 +219,15 @@ def renumbered(event: AnyEvent, addresses: Mapping[int, int], text: Callable[[An
 
 def as_recorded(events: list[Event], text: Callable[[Event], str]) -> list[Event]:
     """Events of a merged export with the addresses that they had in the store where they were recorded."""
-    there = {event.seq: int(event.metadata.get("moved_from", event.seq)) for event in events}
+    moved = ((event.seq, event.metadata.get("moved_from")) for event in events)
+    there = {here: old if isinstance(old, int) else here for here, old in moved}
     found = []
     for event in events:
         old = replace(renumbered(event, there, text), seq=there[event.seq])
-        kept = event.metadata.get(NAMED_THERE, {})
+        kept = _dict(event.metadata.get(NAMED_THERE))
         metadata = {**old.metadata, **{name: value for name, value in kept.items() if name == "earlier"}}
         if "standing" in kept:
-            metadata["plan"] = {**metadata["plan"], "standing": kept["standing"]}
+            metadata["plan"] = {**_dict(metadata.get("plan")), "standing": kept["standing"]}
         found.append(replace(old, metadata=metadata))
     return found
 
@@ -232,7 +237,7 @@ def with_payloads(event: AnyEvent, digests: Mapping[str, str], text: Callable[[A
     if event.payload is not None and event.payload.digest in digests:
         event = replace(event, payload=replace(event.payload, digest=digests[event.payload.digest]))
     if digests and event.kind == Kind.SNAPSHOT:
-        with contextlib.suppress(msgspec.MsgspecError, TypeError, AttributeError, PayloadMissing, PayloadDamaged):
+        with contextlib.suppress(*_OTHER_SHAPE):
             change = msgspec.json.decode(text(event), type=dict[str, Any])
             for variable in change.get("saved", ()):
                 variable["digest"] = digests.get(variable.get("digest", ""), variable.get("digest", ""))
@@ -261,34 +266,33 @@ def _readdressed(event: AnyEvent, address: Address, text: Callable[[AnyEvent], s
             metadata[field] = address(metadata[field])
     if isinstance(metadata.get("seqs"), list):
         metadata["seqs"] = _known(address(seq) for seq in metadata["seqs"] if isinstance(seq, int))
-    if event.kind == Kind.EVICTION and isinstance(plan := metadata.get("plan"), dict):
-        metadata["plan"] = {
-            **plan,
-            "folded": _known(map(address, plan.get("folded", ()))),
-            "clipped": [[new, kept] for old, kept in plan.get("clipped", ()) if (new := address(old)) is not None],
-            "evicted": [
-                [address(lo), address(hi) or address(lo)]
-                for lo, hi in plan.get("evicted", ())
-                if address(lo) is not None
-            ],
-            "about": [[new, *told] for old, *told in plan.get("about", ()) if (new := address(old)) is not None],
-        }
-        if plan.get("standing"):
-            metadata["plan"]["standing"] = _standing(plan["standing"], address)
-    if event.kind == Kind.SESSION and isinstance(earlier := metadata.get("earlier"), dict):
-        spans = ({**one, "spans": _spans(one["spans"], address)} for one in earlier.get("topics", ()))
-        metadata["earlier"] = {
-            **earlier,
-            "topics": [one for one in spans if one["spans"]],
-            "standing": _standing(earlier.get("standing", ()), address),
-        }
+    with contextlib.suppress(*_OTHER_SHAPE):
+        if event.kind == Kind.EVICTION and isinstance(plan := metadata.get("plan"), dict):
+            metadata["plan"] = _plan(plan, address)
+        elif event.kind == Kind.SESSION and isinstance(earlier := metadata.get("earlier"), dict):
+            spans = ({**one, "spans": _spans(one["spans"], address)} for one in earlier.get("topics", ()))
+            topics = [one for one in spans if one["spans"]]
+            standing = _standing(earlier.get("standing", ()), address)
+            metadata["earlier"] = {**earlier, "topics": topics, "standing": standing}
+        elif event.kind == Kind.SNAPSHOT:
+            values |= {"content": _snapshot(msgspec.json.decode(text(event)), address), "payload": None}
     if metadata != event.metadata:
         values["metadata"] = {name: value for name, value in metadata.items() if value is not None}
-    if event.kind == Kind.SNAPSHOT:
-        # what is no snapshot stays as it is: it cannot be restored
-        with contextlib.suppress(msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError, PayloadMissing):
-            values |= {"content": _snapshot(msgspec.json.decode(text(event)), address), "payload": None}
     return replace(event, **values)
+
+
+def _plan(plan: dict[str, Any], address: Address) -> dict[str, Any]:
+    """An eviction plan, with the events that it names."""
+    evicted = ((address(lo), address(hi)) for lo, hi in plan.get("evicted", ()))
+    moved = {
+        "folded": _known(map(address, plan.get("folded", ()))),
+        "clipped": [[new, kept] for old, kept in plan.get("clipped", ()) if (new := address(old)) is not None],
+        "evicted": [[lo, hi or lo] for lo, hi in evicted if lo is not None],
+        "about": [[new, *told] for old, *told in plan.get("about", ()) if (new := address(old)) is not None],
+    }
+    if plan.get("standing"):
+        moved["standing"] = _standing(plan["standing"], address)
+    return plan | moved
 
 
 def _snapshot(change: dict[str, Any], address: Address) -> str:
@@ -311,6 +315,10 @@ def _standing(standing: Iterable[dict[str, Any]], address: Address) -> list[dict
 def _spans(spans: Iterable[Sequence[int]], address: Address) -> list[list[int]]:
     moved = ((address(lo), address(hi)) for lo, hi in spans)
     return [[lo, hi] for lo, hi in moved if lo is not None and hi is not None]
+
+
+def _dict(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _known(seqs: Iterable[int | None]) -> list[int]:
