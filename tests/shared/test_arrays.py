@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from servers import Postgres
 
-from scroll_context.store.shared.arrays import Bytes, Numbers, Texts, dumpers
+from scroll_context.store.shared.server import Bytes, Numbers, Texts, dumpers
 
 
 def test_every_array_arrives_as_it_was(postgres: Postgres) -> None:

@@ -222,7 +222,7 @@ class EventLog:
         """Write the rows of all who wait, and wake them. One that is woken without an answer was interrupted."""
         batch: list[_Ticket] = []
         if self._was_shared:
-            time.sleep(0)  # those whom the last commit woke are on their way back: let them in
+            time.sleep(self._writer.linger)  # those whom the last commit woke are on their way back: let them in
         try:
             with self._write_lock, schema.Translated(self.path):
                 with self._queue_lock:

@@ -46,6 +46,8 @@ class Written(NamedTuple):
 class Writer(Protocol):
     """Writes batches of rows. It is called by one thread at a time."""
 
+    linger: float  # seconds to wait for callers whom the last commit has woken, so that they share the next one
+
     def write(self, rows: Sequence[tuple[Row, int | None]]) -> Sequence[Written | ScrollError]:
         """Record rows, each with the epoch of its session's lease if it has one; durable when this returns.
 
@@ -66,6 +68,8 @@ class StoreLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 class FileWriter:
     """Writes to the SQLite file of a log."""
+
+    linger = 0.0
 
     def __init__(self, path: Path, payloads: PayloadStore, lock_timeout: float, limits: StoreLimits) -> None:
         self.path = path

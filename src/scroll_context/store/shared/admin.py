@@ -50,9 +50,8 @@ def newest() -> int:
 
 def migrate(address: Address, steps: list[Migration] | None = None) -> list[int]:
     """Apply the steps that the database has not seen; their numbers."""
-    server = Server(address, "scroll admin")
     applied: list[int] = []
-    try:
+    with Server(address, "scroll admin") as server:
         with server.transaction() as run:
             run(_LOCK)
             run("CREATE SCHEMA IF NOT EXISTS scroll")
@@ -76,8 +75,6 @@ def migrate(address: Address, steps: list[Migration] | None = None) -> list[int]
             roles = server.call("SELECT role, bool_or(can_append), bool_or(can_erase) FROM scroll.member GROUP BY role")
             for role, can_append, can_erase in roles:
                 _give_rights(server, role, can_append, can_erase)
-    finally:
-        server.close()
     return applied
 
 
@@ -89,8 +86,7 @@ def init(address: Address, *, max_bytes: int | None = None) -> bool:
             "mounts under the same name"
         )
     migrate(address)
-    server = Server(address, "scroll admin")
-    try:
+    with Server(address, "scroll admin") as server:
         made = server.call(
             """WITH made AS (INSERT INTO scroll.store (name, payloads, max_bytes) VALUES (%s, %s, %s)
             ON CONFLICT (name) DO NOTHING RETURNING store_id)
@@ -98,16 +94,13 @@ def init(address: Address, *, max_bytes: int | None = None) -> bool:
             [address.store, address.payloads, max_bytes],
         )
         user = server.call("SELECT session_user::text")[0][0]
-    finally:
-        server.close()
     grant(address, user, can_append=True, can_erase=True)
     return bool(made)
 
 
 def grant(address: Address, role: str, *, can_append: bool = True, can_erase: bool = False) -> None:
     """Let a role read the store, and perhaps append to it or erase in it; what it could before is replaced."""
-    server = Server(address, "scroll admin")
-    try:
+    with Server(address, "scroll admin") as server:
         if not server.call("SELECT 1 FROM pg_roles WHERE rolname = %s", [role]):
             raise BadInput(f"the server has no role {role!r:.80}; CREATE ROLE makes one. Nothing was changed.")
         found = server.call(
@@ -120,14 +113,11 @@ def grant(address: Address, role: str, *, can_append: bool = True, can_erase: bo
         if not found:
             raise BadInput(f"there is no store {address.store!r:.80} there; `scroll admin init URL` makes one")
         _give_rights(server, role, can_append, can_erase)
-    finally:
-        server.close()
 
 
 def revoke(address: Address, role: str) -> bool:
     """Take a role out of the store; False when it was no member. Its copies on hosts stay where they are."""
-    server = Server(address, "scroll admin")
-    try:
+    with Server(address, "scroll admin") as server:
         return bool(
             server.call(
                 """DELETE FROM scroll.member m USING scroll.store s
@@ -135,8 +125,6 @@ def revoke(address: Address, role: str) -> bool:
                 [address.store, role],
             )
         )
-    finally:
-        server.close()
 
 
 def _give_rights(server: Server, role: str, can_append: bool, can_erase: bool) -> None:

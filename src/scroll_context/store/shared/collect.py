@@ -72,16 +72,13 @@ def collect(
 def collect_at(url: str, *, grace: float = GRACE, dry_run: bool = False) -> CollectionReport:
     """Collect the garbage of the store at an address."""
     address = parse(url)
-    server = Server(address, "scroll collect")
-    try:
+    with Server(address, "scroll collect") as server:
         rows = server.call("SELECT store_id, uid::text, payloads FROM scroll.store WHERE name = %s", [address.store])
         if not rows:
             raise NotAStore(f"there is no store {address.store!r:.80} at {address}, or this login is no member of it")
         ((store_id, uid, payloads),) = rows
         place = ObjectPlace(Bucket(address.payloads or payloads, uid), address.folder / "payloads")
         return collect(server, store_id, place, grace=grace, dry_run=dry_run)
-    finally:
-        server.close()
 
 
 def _named(server: Server, store_id: int) -> tuple[int, set[str]]:

@@ -25,11 +25,10 @@ from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.rows import prepare, whole
 from scroll_context.store.schema import utc_now
 from scroll_context.store.shared.address import Address
-from scroll_context.store.shared.arrays import Bytes, Texts
 from scroll_context.store.shared.log import open_shared
 from scroll_context.store.shared.objects import SharedPayloads
 from scroll_context.store.shared.replica import columns
-from scroll_context.store.shared.server import Server
+from scroll_context.store.shared.server import Bytes, Server, Texts
 from scroll_context.store.transfer import BackupReport, backup
 from scroll_context.store.writer import ERASED_KEY, INSERT, head_of
 

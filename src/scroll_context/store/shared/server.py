@@ -9,10 +9,11 @@ the server itself refuses is raised at once. No text of an error has a password 
 import contextlib
 import math
 import os
+import struct
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scroll_context.errors import (
@@ -26,7 +27,6 @@ from scroll_context.errors import (
     StoreTooNew,
     StoreUnreachable,
 )
-from scroll_context.store.shared import arrays
 from scroll_context.store.shared.address import Address
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class Server:
                 tcp_user_timeout=round(1000 * self.address.timeout),
             )
             connection.remaining = lambda: -1.0 if self._interrupted else self._deadline - time.monotonic()
-            for kind, dumper in arrays.dumpers():
+            for kind, dumper in dumpers():
                 connection.adapters.register_dumper(kind, dumper)
             self._connection = connection
             self._connected += 1
@@ -163,6 +163,12 @@ class Server:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+    def __enter__(self) -> "Server":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         if os.getpid() == self._process:  # a connection that was there before a fork is still used by the other process
@@ -259,3 +265,79 @@ def _limited(gen: Generator[Any, Any, T], remaining: Any) -> Generator[Any, Any,
     except StopIteration as done:
         value: T = done.value
         return value
+
+
+# arrays, packed in one pass -------------------------------------------------------------------------------
+#
+# A batch of rows goes to the server as one array for each column. The driver's own lists are walked several times in
+# Python to find out what is in them, which took a quarter of the processor time of an append.
+
+_header = struct.Struct(">5i").pack
+_length = struct.Struct(">i").pack
+_int8 = struct.Struct(">q").pack
+_NULL = _length(-1)
+_EIGHT = _length(8)
+
+
+class Array:
+    """An array of one type, packed."""
+
+    __slots__ = ("data",)
+    oid = 0  # of the array
+    element = 0  # of its elements
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        parts = [_header(1, None in values, self.element, len(values), 1)]
+        self._pack(values, parts)
+        self.data = b"".join(parts) if values else _header(0, 0, self.element, 0, 0)[:12]
+
+    def _pack(self, values: Sequence[Any], parts: list[bytes]) -> None:
+        raise NotImplementedError
+
+
+class Bytes(Array):
+    """bytea[]"""
+
+    __slots__ = ()
+    oid, element = 1001, 17
+
+    def _pack(self, values: Sequence[bytes | None], parts: list[bytes]) -> None:
+        for value in values:
+            parts += (_NULL,) if value is None else (_length(len(value)), value)
+
+
+class Texts(Bytes):
+    """text[], of texts that are encoded already"""
+
+    __slots__ = ()
+    oid, element = 1009, 25
+
+
+class Numbers(Array):
+    """bigint[]"""
+
+    __slots__ = ()
+    oid, element = 1016, 20
+
+    def _pack(self, values: Sequence[int | None], parts: list[bytes]) -> None:
+        for value in values:
+            parts += (_NULL,) if value is None else (_EIGHT, _int8(value))
+
+
+@cache
+def dumpers() -> tuple[tuple[type[Array], Any], ...]:
+    """What the driver needs to know of each kind of array. The driver is imported only when it is used."""
+    from psycopg.adapt import Dumper
+    from psycopg.pq import Format
+
+    def dumper(kind: type[Array]) -> Any:
+        class Packed(Dumper):
+            format = Format.BINARY
+            oid = kind.oid
+
+            def dump(self, obj: Array) -> bytes:
+                return obj.data
+
+        return Packed
+
+    return tuple((kind, dumper(kind)) for kind in (Bytes, Texts, Numbers))

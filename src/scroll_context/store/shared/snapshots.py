@@ -153,11 +153,8 @@ def begin_from_snapshot(address: Address, store_id: int, payloads: PayloadStore)
     """Fill the empty folder of a new replica from the newest usable snapshot; False when there is none."""
     if not isinstance(payloads, SharedPayloads):
         return False
-    server = Server(address, "scroll snapshot")
-    try:
+    with Server(address, "scroll snapshot") as server:
         listed = snapshots(server, store_id)
-    finally:
-        server.close()
     if not listed:
         return False
     lock = os.open(

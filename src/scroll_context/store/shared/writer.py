@@ -14,10 +14,9 @@ from scroll_context.errors import ScrollError, SessionFenced, StoreError, StoreU
 from scroll_context.store.chain import body_of, link
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.rows import Row
-from scroll_context.store.shared.arrays import Bytes, Numbers, Texts
 from scroll_context.store.shared.objects import SharedPayloads
 from scroll_context.store.shared.replica import Replica, TableRow, columns
-from scroll_context.store.shared.server import Server
+from scroll_context.store.shared.server import Bytes, Numbers, Server, Texts
 from scroll_context.store.writer import Written
 
 _RECORD = "CALL scroll.record(%s, %s, %s, %s, %b, %s, %s, %s, %s, %s, %s, %s, %s, %s, NULL, NULL, NULL, NULL)"
@@ -30,6 +29,8 @@ Batch = Sequence[tuple[Row, int | None]]
 
 class ServerWriter:
     """The writer of a shared log."""
+
+    linger = 0.0003  # a batch costs far more than this, however few rows it has
 
     def __init__(
         self,
