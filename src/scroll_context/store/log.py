@@ -34,6 +34,7 @@ NEWEST_ERASURE = (
 EraseRows = Callable[[list[int], list[str], Mapping[str, Any]], tuple[int, str]]
 """Erases seqs and payloads, with facts for the record; the seq that records it, and what is left to do."""
 
+_COLUMNS = ", ".join(schema.COLUMNS)
 LEASES = "leases"  # the folder of a store that holds them
 PAGE = 500  # rows fetched per read transaction when iterating
 
@@ -410,7 +411,7 @@ class EventLog:
             told()
 
     def _select(self, condition: str, values: Sequence[Any]) -> list[Event]:
-        return [event_from_row(row) for row in self.query(f"SELECT * FROM event WHERE {condition}", values)]
+        return [event_from_row(row) for row in self.query(f"SELECT {_COLUMNS} FROM event WHERE {condition}", values)]
 
     def _new_reader(self) -> _Reader:
         reader = _Reader(self.path)

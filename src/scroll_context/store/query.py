@@ -67,6 +67,11 @@ class Term(msgspec.Struct, frozen=True):
         """Whether other grammatical forms of the word will do as well."""
         return self.field is Field.TEXT and len(self.tokens) == 1 and not self.prefix and not self.quoted
 
+    @property
+    def stem(self) -> str:
+        """What the grammatical forms of the word share; empty for what has no other forms."""
+        return tokenize.stem(self.tokens[0]) if self.is_word else ""
+
 
 class All(msgspec.Struct, frozen=True):
     """Every part, and none of `without`. `loose` parts stood side by side: without more, some of them will do."""
@@ -288,8 +293,7 @@ class Needle(msgspec.Struct, frozen=True):
             return cls(first + "".join(pair[1:] for pair in term.tokens[1:]), ends_open=True)
         if len(term.tokens) > 1:
             return cls(pattern=re.compile(r"[\W_]{1,9}".join(map(re.escape, term.tokens))))
-        if term.is_word and tokenize.has_forms(first):
-            stem = tokenize.stem(first)
+        if stem := term.stem:
             return cls(stem[: max(3, len(stem) - 1)], stem)  # study and studies share "stud", not the stem "studi"
         return cls(first, ends_open=term.prefix)
 
@@ -313,7 +317,8 @@ class Needle(msgspec.Struct, frozen=True):
             return False
         end = start + len(self.text)
         if self.stem:
-            return tokenize.stem(_word_at(low, start)) == self.stem
+            word = _word_at(low, start)
+            return (tokenize.stem(word) or word) == self.stem
         return self.ends_open or not low[end : end + 1].isalnum()
 
 

@@ -224,21 +224,16 @@ class _Run:
         missing: list[str] = []
         only_excluded: list[str] = []
         for term in language.terms_of(query):
-            is_found = (  # at a glance, as nearly always
-                term.is_word
-                and tokenize.has_forms(word := term.tokens[0])
-                and self._holding("stems", tokenize.stem(word)) > len(self._ranking.exclude)
-            )
-            if is_found:
-                continue
+            if term.stem and self._holding("stems", term.stem) > len(self._ranking.exclude):
+                continue  # as nearly always
             if term.field is not Field.PAIRS and (holders := self._holders(term)) is not None:
                 (only_excluded if holders else missing).append(" ".join(term.tokens) + "*" * term.prefix)
         return tuple(missing), tuple(only_excluded)
 
     def _holders(self, term: Term) -> set[int] | None:
         """The events that have a term, when these are none or only excluded ones; else None."""
-        if term.is_word and tokenize.has_forms(term.tokens[0]):
-            term = Term((tokenize.stem(term.tokens[0]),), Field.STEMS)
+        if term.stem:
+            term = Term((term.stem,), Field.STEMS)
         if not term.prefix:
             fewest = min(self._holding(term.field, word) for word in term.tokens)
             if fewest == 0:
@@ -318,15 +313,15 @@ class _Run:
         """What finds a term, and what only makes it count more."""
         if term.prefix:
             return [self._prefix(term)]
-        if not term.is_word or not tokenize.has_forms(word := term.tokens[0]):
+        stem = term.stem
+        if not stem:
             units = tokenize.quantities(term.tokens[0])[0] if term.is_word else ()
             if units:  # 16gb also finds 16 gb
                 apart = self._exactly(Term(tuple(units[0].split()), term.field))
                 return [Query.boolean_query([(Occur.Should, self._exactly(term)), (Occur.Should, apart)])]
             return [self._exactly(term)]
-        stem = tokenize.stem(word)
         any_form = self._weighed(Query.term_query(SCHEMA, "stems", stem, "freq"), "stems", [stem])
-        if in_question and stem == word:
+        if in_question and stem == term.tokens[0]:
             return [any_form]
         return [any_form, Query.boost_query(self._exactly(term), AS_WRITTEN if in_question else AS_KEYWORD)]
 
@@ -404,10 +399,16 @@ def ranked(
             own[seq] = score
         else:
             lent[turn] = score
-    turns = sorted(own)
-    flow, weight, by_replies = ranking.flow, ranking.user_weight, lent.get
-    final = {turn: (own[turn] + flow * by_replies(turn, 0.0)) * weight for turn in turns}
-    final |= _with_neighbours(turns, final)
+    final = {turn: score * ranking.user_weight for turn, score in own.items()}
+    for turn in own.keys() & lent.keys():
+        final[turn] = (own[turn] + ranking.flow * lent[turn]) * ranking.user_weight
+    near: dict[int, float] = {}  # the better score of the user turns just before and after
+    for before, after in pairwise(sorted(own)):
+        if after - before <= NEAR:
+            near[before] = max(final[after], near.get(before, 0.0))
+            near[after] = final[before]
+    for turn, score in near.items():
+        final[turn] += LENT_NEAR * score
     for turn, stance in stances.items():
         final[turn] *= STANCE[stance]
     for seq in ranking.exclude:
@@ -420,13 +421,3 @@ def ranked(
             final.setdefault(seq, score)
     best = sorted([(-score, seq) for seq, score in final.items() if not enough or score >= enough[0]])
     return [(seq, -score) for score, seq in best[: ranking.k]]
-
-
-def _with_neighbours(turns: Sequence[int], scores: Mapping[int, float]) -> dict[int, float]:
-    """The scores of those user turns that have another just before or after them, with what that lends."""
-    lent: dict[int, float] = {}
-    for before, after in pairwise(turns):
-        if after - before <= NEAR:
-            lent[before] = max(scores[after], lent.get(before, 0.0))
-            lent[after] = scores[before]
-    return {turn: scores[turn] + LENT_NEAR * score for turn, score in lent.items()}

@@ -200,21 +200,23 @@ class SearchIndex:
     def _freshen(self, grant: Grant, exclude: Collection[int], patience: float) -> int:
         """Wait for what this search may see; the number of events that are still missing."""
         last = self._log.awaited_seq(patience)
-        if self._is_current(last, grant, exclude) or self._indexer.wait_for(last, patience):
-            behind = self._log.unread(max(last, self._indexer.current_until()))
-            if behind:
-                self._indexer.start()  # for the next search; this one does not wait for other hosts
-            return behind
         until = self._indexer.current_until()
-        if until == 0 and self._indexer.trouble:
-            raise IndexUnavailable(self._indexer.trouble)
-        if grant == EVERYTHING:
-            return last - until + self._log.unread(last)
-        return sum(1 for _ in self._log.iterate(after=until, until=last, grant=grant)) + self._log.unread(last)
+        if not self._is_current(until, last, grant, exclude):
+            is_reached = self._indexer.wait_for(last, patience)
+            until = self._indexer.current_until()
+            if not is_reached:
+                if until == 0 and self._indexer.trouble:
+                    raise IndexUnavailable(self._indexer.trouble)
+                if grant == EVERYTHING:
+                    return last - until + self._log.unread(last)
+                return sum(1 for _ in self._log.iterate(after=until, until=last, grant=grant)) + self._log.unread(last)
+        behind = self._log.unread(max(last, until))
+        if behind:
+            self._indexer.start()  # for the next search; this one does not wait for other hosts
+        return behind
 
-    def _is_current(self, last: int, grant: Grant, exclude: Collection[int]) -> bool:
+    def _is_current(self, known: int, last: int, grant: Grant, exclude: Collection[int]) -> bool:
         """Whether everything new is nothing that this search could return, so that it need not wait for a commit."""
-        known = self._indexer.current_until()
         if last <= known:
             return True
         if known == 0 or last - known > GLANCE:

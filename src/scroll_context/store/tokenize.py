@@ -187,12 +187,9 @@ def _has_digit(text: str) -> bool:
 
 @lru_cache(maxsize=1 << 16)
 def stem(word: str) -> str:
-    """What the grammatical forms of an English word share; an id, a number or a short word has no other forms."""
-    return _STEMMER.analyze(word)[0] if has_forms(word) else word
-
-
-def has_forms(word: str) -> bool:
-    return len(word) >= SHORTEST_STEMMED and word.isascii() and word.isalpha()
+    """What the grammatical forms of an English word share; empty for an id, a number or a short word, without forms."""
+    has_forms = len(word) >= SHORTEST_STEMMED and word.isascii() and word.isalpha()
+    return _STEMMER.analyze(word)[0] if has_forms else ""
 
 
 # values -------------------------------------------------------------------------------------------------
