@@ -109,7 +109,10 @@ class Side:
             yield timed(lambda: self.load(store, count), PROCESS) * 1_000 / count
 
     def verify(self) -> Iterator[float]:
-        from scroll_context.store.integrity import verify
+        try:
+            from scroll_context.store.integrity import verify
+        except ImportError:  # where it was a module of its own
+            from scroll_context.store.verify import verify
 
         yield timed(lambda: verify(self.store.log), THREAD) * 1_000 / self.store.log.last_seq()
 

@@ -153,9 +153,13 @@ def test_fault_09_closing_kills_a_running_query_and_does_not_wait(history: Event
         except BaseException as error:
             told.append(error)
 
+    def used() -> int:
+        return int(Path(f"/proc/{worker._process.pid}/schedstat").read_text().split()[0])
+
+    before = used()
     thread = threading.Thread(target=run)
     thread.start()
-    while not (worker.accepted and window._turn.locked()):  # the worker has begun
+    while used() < before + 50_000_000:  # nanoseconds: the worker is at the query
         thread.join(0.01)
     window.close()
     thread.join(30)

@@ -19,6 +19,7 @@ import contextlib
 import itertools
 import math
 import re
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -185,14 +186,15 @@ class GuardedSql:
 
     def _ask(self, statement: str, values: Any, hidden: tuple[int, ...]) -> _Answer:
         """The worker's answer. One that ended while it was idle is replaced; one that missed the deadline is killed."""
-        fresh = False
+        seconds = self.limits.seconds + GRACE
         while True:
             worker, fresh = self._running()
             try:
                 worker.ask(statement, values, hidden)
-                answer = worker.read(time.monotonic() + START_SECONDS)
+                says_ready = fresh or self.grant != EVERYTHING  # when it has rows to bring up to date first
+                answer = worker.read(time.monotonic() + (START_SECONDS if says_ready else seconds))
                 if answer.ready:
-                    answer = worker.read(time.monotonic() + self.limits.seconds + GRACE)
+                    answer = worker.read(time.monotonic() + seconds)
                 if answer.error in ("memory", "open"):
                     self._drop(worker)
                 return answer
@@ -203,7 +205,7 @@ class GuardedSql:
                 self._drop(worker)
                 if self._closed:
                     raise schema.closed(self._path, "read") from None
-                if fresh or worker.accepted:
+                if fresh or worker.broke_down:
                     return _Answer(error="killed", text=str(gone))
 
     def _running(self) -> tuple["_Worker", bool]:
@@ -322,8 +324,8 @@ class _Worker:
     def __init__(self, config: Mapping[str, Any], most_bytes: int) -> None:
         self._most_bytes = most_bytes  # of an answer
         ours, theirs = socket.socketpair()
-        self.accepted = False  # whether it has answered anything to the request under way
         self._channel = ours
+        self._received = bytearray()  # the beginning of the next frame
         self._hidden: tuple[int, ...] = ()
         with theirs:
             self._process = subprocess.Popen(
@@ -339,8 +341,12 @@ class _Worker:
         with contextlib.suppress(OSError):  # it ended already: the first answer says so
             self._send(config)
 
+    @property
+    def broke_down(self) -> bool:
+        """Whether it ended otherwise than for want of work or by a kill, which may both have come before a query."""
+        return self._process.returncode not in (0, -signal.SIGKILL)
+
     def ask(self, sql: str, params: Any, hidden: tuple[int, ...]) -> None:
-        self.accepted = False
         request: dict[str, Any] = {"sql": sql, "params": params}
         if hidden != self._hidden:
             request["hidden"] = hidden
@@ -352,11 +358,12 @@ class _Worker:
 
     def read(self, deadline: float) -> _Answer:
         """The next frame; TimeoutError when there is none in time."""
-        length = int.from_bytes(self._exactly(4, deadline), "big")
-        if length > self._most_bytes:
+        self._receive(4, deadline)
+        end = 4 + int.from_bytes(self._received[:4], "big")
+        if end > self._most_bytes:
             raise _Gone("it sent too much")
-        body = self._exactly(length, deadline)
-        self.accepted = True
+        self._receive(end, deadline)
+        body, self._received = self._received[4:end], self._received[end:]
         try:
             return _decode(body)
         except msgspec.MsgspecError:
@@ -379,23 +386,22 @@ class _Worker:
         self._channel.settimeout(START_SECONDS)
         self._channel.sendall(len(body).to_bytes(4, "big") + body)
 
-    def _exactly(self, size: int, deadline: float) -> bytes:
-        pieces = bytearray()
-        while len(pieces) < size:
+    def _receive(self, size: int, deadline: float) -> None:
+        """Have at least so many bytes of the next frame."""
+        while len(self._received) < size:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError
             self._channel.settimeout(left)
             try:
-                piece = self._channel.recv(min(size - len(pieces), 1 << 20))
+                piece = self._channel.recv(1 << 16)
             except TimeoutError:
                 raise
             except OSError:
                 raise _Gone("the connection to it failed") from None
             if not piece:
                 raise _Gone("it ended")
-            pieces += piece
-        return bytes(pieces)
+            self._received += piece
 
 
 # queries --------------------------------------------------------------------------------------------------

@@ -21,9 +21,10 @@ import socket
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from functools import lru_cache
+from typing import IO, Any
 
 SYNC_SECONDS = 120.0  # for copying the rows of a grant
 COUNT_SECONDS = 0.5  # spent on counting the rows beyond the limit
@@ -46,6 +47,7 @@ class Window:
         self._copied_to = 0  # the seq up to which granted rows were copied
         self._erasure = 0  # the newest erasure that the copy knows of
         self._checked_to = 0  # the seq up to which the log has no other rows
+        self.size = 0  # bytes of the private database
         self._in_place = True
         # no cache of statements: one of our own must never be run again on behalf of a query
         self._database = sqlite3.connect("", uri=True, isolation_level=None, cached_statements=0)
@@ -148,6 +150,9 @@ class Window:
             self._copied_to = last
         finally:
             self._database.execute("DETACH DATABASE log")
+        (pages,) = self._database.execute("PRAGMA main.page_count").fetchone()
+        (page,) = self._database.execute("PRAGMA main.page_size").fetchone()
+        self.size = pages * page
 
     # running --------------------------------------------------------------------------------------------
 
@@ -206,19 +211,14 @@ class Window:
     def _authorize(self, action: int, one: str | None, two: str | None, base: str | None, _view: str | None) -> int:
         allowed = (
             self._trusted
+            or (action == sqlite3.SQLITE_READ and _is_readable(one, two, base))
             or action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_RECURSIVE)
             or (action == sqlite3.SQLITE_FUNCTION and (two or "").lower() in self._functions)
-            or (action == sqlite3.SQLITE_READ and _is_readable(one, two, base))
         )
         return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
-    def size(self) -> int:
-        """Bytes of the private database."""
-        (pages,) = self._database.execute("PRAGMA main.page_count").fetchone()
-        (page,) = self._database.execute("PRAGMA main.page_size").fetchone()
-        return int(pages * page)
 
-
+@lru_cache(maxsize=1_000)
 def _is_readable(table: str | None, column: str | None, base: str | None) -> bool:
     """The two views, the granted rows that they show, and what the query itself makes; never SQLite's own tables."""
     if base == "temp" and table in VIEWS:
@@ -288,34 +288,23 @@ def _value(value: Any) -> Any:
     return value
 
 
-def _receive(channel: socket.socket, seconds: float) -> dict[str, Any] | None:
-    """The next request; None when the host is gone or nothing came for so long."""
-    channel.settimeout(seconds)
+def _receive(frames: IO[bytes]) -> dict[str, Any] | None:
+    """The next request; None when the host is gone, or nothing came for as long as the channel waits."""
     try:
-        request: dict[str, Any] = json.loads(_exactly(channel, int.from_bytes(_exactly(channel, 4), "big")))
-    except (OSError, EOFError):
+        length = int.from_bytes(frames.read(4), "big")
+        body = frames.read(length)
+    except OSError:
         return None
-    return request
-
-
-def _exactly(channel: socket.socket, size: int) -> bytes:
-    pieces = bytearray()
-    while len(pieces) < size:
-        piece = channel.recv(min(size - len(pieces), 1 << 20))
-        if not piece:
-            raise EOFError
-        pieces += piece
-    return bytes(pieces)
+    return json.loads(body) if length and len(body) == length else None
 
 
 def _send(channel: socket.socket, answer: Mapping[str, Any]) -> None:
     body = json.dumps(answer, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(errors="replace")
-    channel.settimeout(None)
     channel.sendall(len(body).to_bytes(4, "big") + body)
 
 
-def answer(window: Window, request: Mapping[str, Any], config: Mapping[str, Any], told: Callable[[], None]) -> Any:
-    """Bring the rows up to date, say so with `told`, and run the query; an error becomes its name, code and text."""
+def answer(window: Window, request: Mapping[str, Any], config: Mapping[str, Any], told: socket.socket | None) -> Any:
+    """Bring the rows up to date, say so to `told`, and run the query; an error becomes its name, code and text."""
     params = request["params"]
     params = (
         {name: _value(one) for name, one in params.items()}
@@ -327,8 +316,9 @@ def answer(window: Window, request: Mapping[str, Any], config: Mapping[str, Any]
     try:
         signal.setitimer(signal.ITIMER_REAL, SYNC_SECONDS)
         with window.current(request.get("hidden")):
-            told()
-            with bounded(limits["seconds"], window.size() + limits["file_bytes"]):
+            if told is not None:
+                _send(told, {"ready": True})
+            with bounded(limits["seconds"], window.size + limits["file_bytes"]):
                 found = window.run(sql, params, time.monotonic() + limits["seconds"])
         found["rows"] = [[_plain(value) for value in row] for row in found["rows"]]
         return found
@@ -344,19 +334,23 @@ def answer(window: Window, request: Mapping[str, Any], config: Mapping[str, Any]
 
 def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
-    config = _receive(channel, SYNC_SECONDS)
+    channel.settimeout(SYNC_SECONDS)
+    frames = channel.makefile("rb")
+    config = _receive(frames)
     if config is None:
         return
+    channel.settimeout(config["limits"]["idle"])
     limit_process(config["limits"]["memory_bytes"])
     window: Window | None = None
-    while (request := _receive(channel, config["limits"]["idle"])) is not None:
+    while (request := _receive(frames)) is not None:
+        told = channel if window is None or config["granted"] else None  # the whole log is always up to date
         try:
             if window is None:
                 window = Window(config)
         except sqlite3.Error as error:
             _send(channel, {"error": "open", "code": getattr(error, "sqlite_errorcode", 0) or 0, "text": str(error)})
             return
-        found = answer(window, request, config, lambda: _send(channel, {"ready": True}))
+        found = answer(window, request, config, told)
         try:
             _send(channel, found)
         except MemoryError:
