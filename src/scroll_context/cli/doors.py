@@ -24,6 +24,7 @@ from scroll_context.cli.options import (
     store_option,
     task_option,
     user_store_option,
+    yes_option,
 )
 from scroll_context.cli.output import Command, echo, new_file, note, print_document
 from scroll_context.doors.hooks import ASSISTANTS, TOKENS, main
@@ -52,7 +53,6 @@ tokens_option = click.option(
     "--tokens", type=click.IntRange(200, 20_000), default=TOKENS, show_default=True,
     help="The most that a session is told at its start.",
 )  # fmt: skip
-yes_option = click.option("--yes", is_flag=True, help="Do it without asking.")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 
 

@@ -14,15 +14,15 @@ import click
 from scroll_context.cli.options import (
     FILE,
     Place,
-    agent_option,
+    by_option,
     json_option,
     open_log,
     open_store,
     parse_age,
     parse_spans,
-    session_option,
+    scope_options,
     store_option,
-    task_option,
+    yes_option,
 )
 from scroll_context.cli.output import Command, echo, note, one_line, print_document, print_result, progress, utf8
 from scroll_context.errors import BadInput
@@ -41,9 +41,7 @@ MOST_HITS = 1_000
 
 @click.command(cls=Command)
 @click.argument("spans", metavar="[SEQ|LO-HI]...", nargs=-1, callback=parse_spans)
-@session_option
-@agent_option
-@task_option
+@scope_options
 @click.option(
     "--source", metavar="KEY", help="Only what came from here: a source key's beginning, or an import's name."
 )
@@ -51,9 +49,9 @@ MOST_HITS = 1_000
 @click.option("--word", "words", metavar="TEXT", multiple=True, help="Text that must not remain; may be repeated.")
 @click.option("--copies", is_flag=True, help="Erase events that repeat the words too.")
 @click.option("--reason", type=click.Choice(REASONS), default="request", show_default=True, help="Kept in the log.")
-@click.option("--by", metavar="NAME", default="", help="Who asked for it; kept in the log.", show_default="you")
+@by_option
 @click.option("--dry-run", is_flag=True, help="Show what would go, and change nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @store_option
 @json_option
 def erase(
@@ -150,11 +148,9 @@ def _listed(seqs: tuple[int, ...]) -> str:
     help="As 90d, 12h or 4w, since it was recorded.",
 )  # fmt: skip
 @click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Only this kind; may be repeated.")
-@session_option
-@agent_option
-@task_option
+@scope_options
 @click.option("--apply", is_flag=True, help="Erase it; without this, it is only shown.")
-@click.option("--by", metavar="NAME", default="", help="Who asked for it; kept in the log.", show_default="you")
+@by_option
 @store_option
 @json_option
 def retention(
@@ -186,7 +182,7 @@ def retention(
 
 @click.command(cls=Command)
 @click.option("--erase", "erasing", is_flag=True, help="Erase the events that hold them, and copies.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @store_option
 @json_option
 def scan(erasing: bool, yes: bool, store: Place, as_json: bool) -> None:
@@ -265,7 +261,7 @@ def encrypt(store: Place, as_json: bool) -> None:
 @click.option(
     "--by", metavar="NAME", default="", help="destroy: who asked for it; kept in the log.", show_default="you"
 )
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @store_option
 @json_option
 def key(

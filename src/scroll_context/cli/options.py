@@ -4,6 +4,7 @@ import contextlib
 import datetime as dt
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -108,6 +109,17 @@ session_option = click.option("--session", metavar="ID", shell_complete=complete
 session_argument = click.argument("session", metavar="SESSION", shell_complete=complete_session)
 agent_option = click.option("--agent", metavar="ID", help="Only this agent.")
 task_option = click.option("--task", metavar="ID", help="Only this task.")
+
+
+def scope_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Which events: of a session, an agent, a task."""
+    return session_option(agent_option(task_option(command)))
+
+
+yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+by_option = click.option(
+    "--by", metavar="NAME", default="", help="Who asked for it; kept in the log.", show_default="you"
+)
 lock_timeout_option = click.option(
     "--lock-timeout", envvar="SCROLL_LOCK_TIMEOUT", type=click.FloatRange(min=0), metavar="SECONDS", default=30.0,
     show_default=True, help="How long to wait for another writer.",

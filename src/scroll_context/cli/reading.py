@@ -10,15 +10,14 @@ import click
 from scroll_context.cli.options import (
     FILE,
     Place,
-    agent_option,
     json_option,
     open_log,
     open_store,
     parse_span,
     parse_time,
+    scope_options,
     session_option,
     store_option,
-    task_option,
 )
 from scroll_context.cli.output import (
     Command,
@@ -51,9 +50,7 @@ CELL = 200  # characters of a value in a table of `sql`
 @click.command(cls=Command)
 @click.argument("query")
 @click.option("-k", type=click.IntRange(1, 1000), metavar="N", default=10, show_default=True, help="How many hits.")
-@session_option
-@agent_option
-@task_option
+@scope_options
 @click.option("--kind", multiple=True, metavar="KIND", help="Only this kind; may be repeated.")
 @click.option("--role", multiple=True, metavar="ROLE", help="Only this role; may be repeated.")
 @click.option("--from", "since", metavar="TIME", callback=parse_time, help="From this date or time on.")
@@ -281,9 +278,7 @@ def stats(store: Place, as_json: bool) -> None:
 
 @click.command(cls=Command)
 @click.argument("query")
-@session_option
-@agent_option
-@task_option
+@scope_options
 @store_option
 @json_option
 def sql(query: str, session: str | None, agent: str | None, task: str | None, store: Place, as_json: bool) -> None:
