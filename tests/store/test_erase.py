@@ -156,6 +156,22 @@ def has_words(folder: Path) -> bool:
     return bool(holding(folder, SECRET))
 
 
+def test_an_import_with_nonsense_in_its_metadata_does_not_stop_an_erasure(store: Store, folder: Path) -> None:
+    seq = fill(store)
+    nonsense = {
+        "inside_cell": {},
+        "seqs": [[], {}],
+        "plan": 7,
+        "earlier": {"topics": [1]},
+        "session_id": [],
+        "at_seq": [],
+    }
+    for number, kind in enumerate((Kind.TOOL_RESULT, Kind.EVICTION, Kind.FORK, Kind.SNAPSHOT)):
+        store.append(Draft(kind=kind, content="[]", metadata=nonsense, source_key=f"import:{number}"))
+    store.erase(seqs=[seq], words=[SECRET], copies=True)
+    assert holding(folder, SECRET) == []
+
+
 def test_a_payload_that_another_event_needs_stays(store: Store) -> None:
     body = "shared words " * 9_000
     one, two = store.append(Draft(content=body)), store.append(Draft(content=body))

@@ -71,7 +71,8 @@ class ErasurePlan:
         seqs = event.metadata.get("seqs")
         if isinstance(seqs, list) and not made_from.isdisjoint(seq for seq in seqs if isinstance(seq, int)):
             return True
-        if event.metadata.get("inside_cell") in made_from:
+        cell = event.metadata.get("inside_cell")
+        if isinstance(cell, int) and cell in made_from:
             return True
         if event.reply_to in made_from and (event.name == "ask" or event.kind in (Kind.OBSERVATION, Kind.TOOL_RESULT)):
             return True
@@ -203,7 +204,7 @@ def inherited_payloads(log: EventLog, session_id: str) -> set[str]:
     seen = {session_id}
     while origin := next(log.iterate(session_id=session_id, kind=Kind.FORK), None):
         session_id, at = origin.metadata.get("session_id", ""), origin.metadata.get("at_seq", 0)
-        if session_id in seen or origin.is_foreign:
+        if origin.is_foreign or session_id in seen:
             break
         seen.add(session_id)
         upto = "session_id = ? AND (seq <= ? OR (kind = 'snapshot' AND reply_to <= ?))"  # variables are saved later
