@@ -88,37 +88,31 @@ class Output:
 
 
 class _Sink(io.BufferedIOBase):
-    """The binary end under a text stream; `sys.stdout.buffer.write` lands here as well."""
+    """The binary end under a text stream; `sys.stdout.buffer.write` lands here as well.
 
-    def __init__(self, output: Output) -> None:
+    With a mark, as for standard error, each line starts with it, and only whole lines are passed on before `finish`.
+    """
+
+    def __init__(self, output: Output, mark: bytes = b"") -> None:
         self._output = output
+        self._mark = mark
+        self._rest = b""
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any) -> int:
-        self._output.write(bytes(data))
-        return len(data)
-
-
-class _MarkedSink(_Sink):
-    """Standard error: each line starts with a mark, and only whole lines are passed on."""
-
-    def __init__(self, output: Output) -> None:
-        super().__init__(output)
-        self._rest = b""
-
-    def write(self, data: Any) -> int:
-        *lines, rest = (self._rest + bytes(data)).split(b"\n")
-        self._rest = rest
+        if not self._mark:
+            self._output.write(bytes(data))
+            return len(data)
+        *lines, self._rest = (self._rest + bytes(data)).split(b"\n")
         if lines:
-            self._output.write(b"".join(_MARK + line + b"\n" for line in lines))
+            self._output.write(b"".join(self._mark + line + b"\n" for line in lines))
         return len(data)
 
     def finish(self) -> None:
         if self._rest:
-            rest, self._rest = self._rest, b""
-            self._output.write(_MARK + rest + b"\n")
+            self.write(b"\n")
 
 
 class NoInput(io.TextIOBase):
@@ -144,7 +138,7 @@ class Streams:
 
     def __init__(self, output: Output) -> None:
         self._output = output
-        self._errors = _MarkedSink(output)
+        self._errors = _Sink(output, _MARK)
         self.stdin = NoInput()
         self.stdout = _text_stream(_Sink(output))
         self.stderr = _text_stream(self._errors)

@@ -65,7 +65,8 @@ class ConnectedModel:
         self._settings = settings
         self._stream = stream
         self._priced = priced
-        self._secret = _key_of(foreign_model)
+        key = getattr(getattr(foreign_model, "client", None), "api_key", None)
+        self._secret = key if isinstance(key, str) else ""
 
     def reply(
         self,
@@ -248,11 +249,6 @@ def _provider(name: str, base_url: str | None, api_key: str | None) -> Provider[
         raise BadInput(
             f"the provider {name} does not take a base URL or a key here; use its environment variables"
         ) from None
-
-
-def _key_of(model: ForeignModel) -> str:
-    key = getattr(getattr(model, "client", None), "api_key", None)
-    return key if isinstance(key, str) else ""
 
 
 def _text_in(event: foreign.ModelResponseStreamEvent) -> str:

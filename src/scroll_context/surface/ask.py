@@ -114,17 +114,17 @@ class Ask:
         if asked is not mine:
             return asked.result()
         try:
-            mine.set_result(self._known(key) or self._asked(key, prompt, context, cell_seq))
+            known = self._journal.log.find_source(key)
+            if known is not None:
+                mine.set_result(CapabilityResult(self._journal.log.text(known), (known.seq,)))
+            else:
+                mine.set_result(self._asked(key, prompt, context, cell_seq))
         except BaseException as error:  # noqa: BLE001 - for those who wait for the same answer; raised below
             mine.set_exception(error)
         finally:
             with self._lock:
                 del self._on_its_way[key]
         return mine.result()
-
-    def _known(self, key: str) -> CapabilityResult | None:
-        known = self._journal.log.find_source(key)
-        return CapabilityResult(self._journal.log.text(known), (known.seq,)) if known is not None else None
 
     def _asked(self, key: str, prompt: str, context: str, cell_seq: int) -> CapabilityResult:
         self._spend()

@@ -107,7 +107,7 @@ class MemorySurface:
         if by == "meaning":
             hits, said = self.recall.with_meaning(query, count, found, wanted)
             notes.append(said)
-        rows = [_row_of_hit(hit) for hit in hits]
+        rows = [_common(hit.event) | {"score": hit.score, "snippet": hit.snippet} for hit in hits]
         if "created_from" in wanted or "created_to" in wanted:
             notes.append(self._misdated())
         if not rows and found.excluded:
@@ -159,7 +159,10 @@ class MemorySurface:
         rows: list[dict[str, Any]] = []
         left = EXPAND_BYTES
         for event in events:
-            row = self._row_of_event(event)
+            row = _common(event) | {
+                "content": self.whole_text(event), "name": event.name, "tool_call_id": event.tool_call_id,
+                "reply_to": event.reply_to,
+            }  # fmt: skip
             left -= len(row["content"])
             if left < 0 and rows:
                 notes.append(
@@ -254,12 +257,6 @@ class MemorySurface:
             return ""
         return f"this is call {times} of the same search in this session; other words will find other rows."
 
-    def _row_of_event(self, event: Event) -> dict[str, Any]:
-        row = _common(event)
-        row |= {"name": event.name, "tool_call_id": event.tool_call_id, "reply_to": event.reply_to}
-        row["content"] = self.whole_text(event)
-        return row
-
     def whole_text(self, event: Event) -> str:
         """The text of an event; of a body that is larger than `WHOLE_TEXT`, or no text, what stands in the log."""
         if event.payload is not None and event.payload.is_text and event.payload.size <= WHOLE_TEXT:
@@ -319,13 +316,6 @@ def _common(event: Event) -> dict[str, Any]:
     }  # fmt: skip
     if (body := ref_of(event)) is not None:
         row["payload"] = msgspec.to_builtins(body)
-    return row
-
-
-def _row_of_hit(hit: Hit) -> dict[str, Any]:
-    row = _common(hit.event)
-    row["score"] = hit.score
-    row["snippet"] = hit.snippet
     return row
 
 

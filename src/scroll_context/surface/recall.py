@@ -86,7 +86,12 @@ class Recall:
                 break
             total += 1
             if is_first:
-                rows.append(_row_of_match(found))
+                excerpt = _CUT_TAG.sub("", body(found.excerpt))
+                row: dict[str, Any] = {
+                    "seq": found.seq, "session_id": found.session_id, "role": found.role, "kind": found.kind,
+                    "created_at": found.created_at, "text": excerpt, "count": found.count,
+                }  # fmt: skip
+                rows.append(row | ({"name": found.name} if found.name else {}))
             else:
                 folded += 1
                 row = rows[group]
@@ -152,7 +157,11 @@ class Recall:
             about = told.get(info.session_id) or self._unspoken(info)
             if about is None:
                 continue
-            row = _row_of_session(number + 1, info, *about)
+            turns, terms, name = about
+            row: dict[str, Any] = {
+                "n": number + 1, "session_id": info.session_id, "from": info.first_at[:10], "to": info.last_at[:10],
+                "seqs": [info.first_seq, info.last_seq], "turns": turns, "terms": list(terms), "title": name,
+            }  # fmt: skip
             if query is not None:
                 row["hits"] = hits[info.session_id]
             if number in suspect:
@@ -491,25 +500,10 @@ class _Notes:
 # rows and notes ---------------------------------------------------------------------------------------------
 
 
-def _row_of_match(found: GrepMatch) -> dict[str, Any]:
-    row = {
-        "seq": found.seq, "session_id": found.session_id, "role": found.role, "kind": found.kind,
-        "created_at": found.created_at, "text": _CUT_TAG.sub("", body(found.excerpt)), "count": found.count,
-    }  # fmt: skip
-    return row | ({"name": found.name} if found.name else {})
-
-
 def _row_of_turn(event: Event, text: str) -> dict[str, Any]:
     return {
         "seq": event.seq, "session_id": event.session_id, "role": event.role, "created_at": event.created_at,
         "text": text,
-    }  # fmt: skip
-
-
-def _row_of_session(number: int, info: SessionInfo, turns: int, terms: tuple[str, ...], name: str) -> dict[str, Any]:
-    return {
-        "n": number, "session_id": info.session_id, "from": info.first_at[:10], "to": info.last_at[:10],
-        "seqs": [info.first_seq, info.last_seq], "turns": turns, "terms": list(terms), "title": name,
     }  # fmt: skip
 
 
