@@ -41,16 +41,28 @@ def fill(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True)
 
 
+def prepared(folder: Path) -> Path:
+    (folder / "results.json").write_text(json.dumps(RESULTS))
+    (folder / "README.md").write_text(f"# Title\n\n{BEGIN}\nold numbers\n{END}\n\n## After\n")
+    return folder
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "results.json").write_text(json.dumps(RESULTS))
-    (tmp_path / "README.md").write_text(f"# Title\n\n{BEGIN}\nold numbers\n{END}\n\n## After\n")
-    return tmp_path
+    return prepared(tmp_path)
 
 
-def test_the_section_is_filled_from_the_results(folder: Path) -> None:
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder after a fill, which no test changes, and what was printed."""
+    folder = prepared(tmp_path_factory.mktemp("filled"))
     done = fill(folder)
     assert done.returncode == 0, done.stderr
+    return folder, done.stdout
+
+
+def test_the_section_is_filled_from_the_results(filled: tuple[Path, str]) -> None:
+    folder, _ = filled
     text = (folder / "README.md").read_text()
     assert text.startswith(f"# Title\n\n{BEGIN}\n")
     assert text.endswith(f"\n{END}\n\n## After\n")
@@ -68,8 +80,8 @@ def test_the_section_is_filled_from_the_results(folder: Path) -> None:
     ]  # fmt: skip
 
 
-def test_the_table_says_which_targets_are_met(folder: Path) -> None:
-    rows = {line[:18].strip(): " ".join(line.split()) for line in fill(folder).stdout.splitlines()}
+def test_the_table_says_which_targets_are_met(filled: tuple[Path, str]) -> None:
+    rows = {line[:18].strip(): " ".join(line.split()) for line in filled[1].splitlines()}
     assert rows["durable append"].endswith("0.9× ≤ 0.5 ms (1.25× raw SQLite) met")
     assert rows["bulk import"].endswith("2.0× ≥ 8,000/s missed")
     assert rows["repeated prefix"].endswith("95.7 % ≥ 90 % met")
@@ -83,8 +95,8 @@ def test_a_target_that_builds_on_a_floor_moves_with_it(folder: Path) -> None:
     assert "≤ 1 ms" in rows[1] and rows[1].endswith("met")
 
 
-def test_the_plots_are_svg_and_linked(folder: Path) -> None:
-    fill(folder)
+def test_the_plots_are_svg_and_linked(filled: tuple[Path, str]) -> None:
+    folder, _ = filled
     text = (folder / "README.md").read_text()
     for name in ("search", "tokens", "index"):
         root = ElementTree.parse(folder / "img" / f"{name}.svg").getroot()

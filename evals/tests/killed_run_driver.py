@@ -1,6 +1,7 @@
 """Run by test_killed_runs.py in a process of its own: a run whose models note every call, and kill it at one of them.
 
-`kill at N after S`: S seconds after the Nth call of this process was answered, wherever the run is by then.
+`kill at N after S`: S seconds after the Nth call of this process was answered, wherever the run is by then. With 0
+seconds it is killed before the answer arrives, so that a busy machine cannot let it finish.
 """
 
 import itertools
@@ -24,6 +25,8 @@ def main(run: Path, ledger: Path, last: int, after: float) -> None:
             with ledger.open("ab", buffering=0) as out:
                 out.write(f"{os.getpid()} {who} {about(request)}\n".encode())
             if next(calls) == last:
+                if not after:
+                    os.kill(os.getpid(), signal.SIGKILL)
                 threading.Timer(after, os.kill, (os.getpid(), signal.SIGKILL)).start()
             return reply
 
