@@ -28,9 +28,9 @@ from scroll_context.store.shared.server import Server
 
 PAGE_ROWS = 2_000
 PAGE_BYTES = 32 << 20
-_REST = 0.03  # seconds between two looks while nobody waits, at most,
+_REST = 0.02  # seconds between two looks while nobody waits, at most,
 _WORK_SHARE = 4  # and otherwise so many times what the last look took
-_ONE_MORE_LOOK = 0.03  # seconds after a page: longer than the server's pause between notifications
+_ONE_MORE_LOOK = 0.022  # seconds after a look: longer than the server's pause between notifications
 _IDLE = 1.0  # seconds between two looks without a notification
 _ELECTION = 0.5  # seconds between two attempts to be the elected one
 _REPORT = 5.0  # seconds between two reports of how far this copy is
@@ -62,7 +62,8 @@ class Follower:
         self._bell.setblocking(False)
         self._ringer.setblocking(False)
         self._listening = -1  # the connection that listens
-        self._rested = 0.0  # the moment until which the thread rests
+        self._rested = 0.0  # the moment until which the thread rests,
+        self._next_look = 0.0  # and the moment of the next look, if there is no reason for an earlier one
         self._is_idle = False  # the thread waits for a reason to look
         self._is_wanted = False  # such a reason,
         self._is_urgent = False  # and one that allows no rest
@@ -155,22 +156,23 @@ class Follower:
     def _follow(self) -> None:
         lock = os.open(self._replica.folder / "follow.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            elected, pause = False, 0.0
+            elected = False
             while not self._stopped.is_set():
                 elected = elected or schema.try_lock(lock)
-                self._wait(pause, elected)
+                self._wait(elected)
                 if self._stopped.is_set():
                     return
                 begun = time.monotonic()
                 pause = self._look(elected) if elected or self._replica.has_own else _ELECTION
                 ended = time.monotonic()
                 self._rested = ended + min(_REST, _WORK_SHARE * (ended - begun))
+                self._next_look = begun + pause
         finally:
             os.close(lock)
 
     def _look(self, elected: bool) -> float:
         """Read what is new; how long to wait afterwards."""
-        before, durable = self._replica.head()[0], self._replica.durable
+        before, durable, notified = self._replica.head()[0], self._replica.durable, self.server.notified
         if not elected:
             self._replica.forget_own(before)
             if not self._replica.has_own:
@@ -189,7 +191,9 @@ class Follower:
             if not self._stopped.is_set():
                 self._note(error)
             return _IDLE / 4
-        return _ONE_MORE_LOOK if self._replica.head()[0] > before else _IDLE if elected else _ELECTION
+        if self._replica.head()[0] > before or self.server.notified > notified:  # perhaps of rows behind the page
+            return _ONE_MORE_LOOK
+        return _IDLE if elected else _ELECTION
 
     def _note(self, error: ScrollError) -> None:
         if str(error) != self.trouble:
@@ -206,14 +210,15 @@ class Follower:
         )
         self._reported = time.monotonic()
 
-    def _wait(self, seconds: float, elected: bool) -> None:
+    def _wait(self, elected: bool) -> None:
         """Rest, then wait for a reason to look: the bell, something that the server sends, or the time."""
         self._sleep(self._rested - time.monotonic(), [self._bell])
         if not (self._is_urgent or self._is_wanted):
             handle = self.server.fileno() if elected else None
             self._is_idle = True
             if not self._is_wanted:
-                self._sleep(seconds, [self._bell] if handle is None else [self._bell, handle])
+                watched = [self._bell] if handle is None else [self._bell, handle]
+                self._sleep(self._next_look - time.monotonic(), watched)
             self._is_idle = False
             if not (elected or self._is_urgent):
                 self._sleep(_REST, [self._bell])  # the elected process may bring the rows meanwhile

@@ -65,6 +65,7 @@ class Server:
         self._deadline = math.inf
         self._connected = 0  # times
         self._interrupted = False
+        self.notified = 0  # times; the driver keeps what no handler takes, for ever
 
     def call(self, statement: str, values: Sequence[Any] = (), *, timeout: float | None = None) -> Rows:
         """Run one statement, again and again until the deadline as long as the server is away."""
@@ -138,11 +139,15 @@ class Server:
                 tcp_user_timeout=round(1000 * self.address.timeout),
             )
             connection.remaining = lambda: -1.0 if self._interrupted else self._deadline - time.monotonic()
+            connection.add_notify_handler(self._count)
             for kind, dumper in dumpers():
                 connection.adapters.register_dumper(kind, dumper)
             self._connection = connection
             self._connected += 1
         return self._connection
+
+    def _count(self, _: object) -> None:
+        self.notified += 1
 
     def fileno(self) -> int | None:
         """What becomes readable when the server sends something by itself."""
