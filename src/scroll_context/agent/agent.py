@@ -41,6 +41,7 @@ FINISHED = "taken as the answer; the task is over"
 TOO_LATE = "not run: the answer had been given before this call"
 
 State = Literal["answered", "stopped", "steps", "tokens", "time", "money", "silent", "cut"]
+"""How a run ended. "silent": the model said nothing, or never gave the answer through the tool it was asked to use."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,6 +118,7 @@ class Agent(Generic[T]):
         return self._run(message)
 
     def _run(self, message: str | None) -> Run[T]:
+        """As `run`; the stop flag was cleared before, in the thread of the caller, so that no stop is missed."""
         actions, toolbox = self.session.context.actions, self.session.environment.toolbox
         specs = tuple(exec_spec(name) for name in self.tool_names) if actions.exec else toolbox.specs()
         self._specs = (*specs, self.finish_tool) if self.finish_tool is not None else specs
@@ -317,6 +319,7 @@ class Agent(Generic[T]):
             return self._run(message)
         finally:
             self.on_text = on_text
+            self.session.journal.tell_all()
             unsubscribe()
             happenings.put(None)
 
@@ -337,7 +340,8 @@ class _Pieces:
     def add(self, piece: str) -> str:
         self._text += piece
         fence = self._text.rfind("⟦")
-        upto = len(self._text) if fence < 0 else fence
+        may_be_headline = fence >= 0 and "\n" not in self._text[fence:].rstrip()
+        upto = fence if may_be_headline else len(self._text)
         given, self._given = self._text[self._given : upto], max(upto, self._given)
         return given
 

@@ -134,7 +134,7 @@ class Broker:
         self._dispatch = dispatch
         self._connection = connection
         self._process = process
-        self._seconds = seconds
+        self.seconds = seconds
         self._queue: queue.SimpleQueue[tuple[int, CapabilityCall] | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._taken = 0  # calls that threads work on or will; one whose time is up keeps its thread busy
@@ -167,7 +167,7 @@ class Broker:
         except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
             # Not its text: that may repeat words of the model.
             raise KernelDied(f"the kernel process sent a malformed call ({type(error).__name__})") from error
-        deadline = time.monotonic() + self._seconds
+        deadline = time.monotonic() + self.seconds
         with self._lock:
             if message.id in self._open:
                 raise KernelDied(f"the kernel process used the id {message.id} of a call for another one")
@@ -193,7 +193,7 @@ class Broker:
         now = time.monotonic()
         for ident in [ident for ident, (deadline, _) in list(self._open.items()) if deadline <= now]:
             if self._finish(ident, ()):
-                text = f"no answer within {self._seconds:g} s; what it started may still be running"
+                text = f"no answer within {self.seconds:g} s; what it started may still be running"
                 self._refusals.append(CallRefusal(ident, "TimeoutError", text))
         while self._refusals and self._connection.try_send(self._refusals[0]):
             self._refusals.popleft()

@@ -200,12 +200,17 @@ class Kernel:
             self._cell = max(self._cell, manifest.cell)
             return self._restore_saved()
 
-    def replace_preludes(self, preludes: tuple[Prelude, ...]) -> None:
-        """Run these preludes in the place of those that the kernel was made with: now, and in every new process."""
+    def replace_preludes(self, preludes: tuple[Prelude, ...], call_seconds: float) -> None:
+        """Run these preludes in the place of those that the kernel was made with: now, and in every new process.
+
+        What they call may take `call_seconds`.
+        """
         with self._turn:
             self._preludes = preludes
             self._host_names.update(name for prelude in preludes for name in prelude.exports)
+            self._options = msgspec.structs.replace(self._options, call_seconds=call_seconds)
             if self._worker is not None:
+                self._worker.broker.seconds = call_seconds
                 self._worker.prepare(Prepare(preludes, self._options.output_bytes), _SETUP_SECONDS)
 
     def close(self) -> None:

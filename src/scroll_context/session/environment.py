@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import msgspec
 from msgspec.structs import replace
 
-from scroll_context.errors import KernelError, StoreError
+from scroll_context.errors import ScrollError
 from scroll_context.events import Event, Kind
 from scroll_context.kernel.jail.spec import JailSpec
 from scroll_context.kernel.kernel import Kernel, KernelOptions
@@ -45,7 +45,7 @@ class NamespaceChange(msgspec.Struct, frozen=True, omit_defaults=True):
     python: str
     saved: tuple[SavedVariable, ...] = ()
     gone: tuple[str, ...] = ()
-    sources: dict[int, tuple[int, ...]] = {}  # of cells that were not among those before
+    sources: dict[int, tuple[int, ...]] = {}  # of cells whose sources are new, or other than before
 
     @staticmethod
     def between(before: Manifest, after: Manifest) -> "NamespaceChange":
@@ -104,14 +104,14 @@ class Environment:
         self._after_cell = ThreadPoolExecutor(1, thread_name_prefix="scroll-save")  # digest first, then save
         self._digest: Future[str] | None = None  # None is unknown
         self._saving: Future[None] | None = None
-        longest = max([60.0, *(one.limits.timeout or 0.0 for one in toolbox.tools.values())])
-        options = options or KernelOptions(call_seconds=longest + 5)
+        options = options or KernelOptions()
+        self._call_seconds = options.call_seconds
         self.kernel = Kernel(
             self._dispatch,
             preludes=self._preludes(),
             blobs=self._blobs,
             spec=jail,
-            options=replace(options, packages=(*options.packages, *packages)),
+            options=replace(options, packages=(*options.packages, *packages), call_seconds=self._longest_call()),
         )
 
     def start(self) -> None:
@@ -155,9 +155,9 @@ class Environment:
 
     def settle(self) -> None:
         """Wait for a save that is under way."""
-        if self._saving is not None:
-            self._saving.result()
-            self._saving = None
+        saving, self._saving = self._saving, None
+        if saving is not None:
+            saving.result()
 
     def restore(self, snapshots: Iterable[Event]) -> RestoreReport:
         """Bring back the namespace that these snapshots lead to."""
@@ -168,7 +168,7 @@ class Environment:
 
     def tools_changed(self) -> None:
         """Let the cells have the tools that the toolbox has now."""
-        self.kernel.replace_preludes(self._preludes())
+        self.kernel.replace_preludes(self._preludes(), self._longest_call())
         self._digest = None
 
     def close(self) -> None:
@@ -198,8 +198,14 @@ class Environment:
                 )
                 self._saved = report.manifest
             self.save_trouble = ""
-        except (KernelError, StoreError) as error:
+        except ScrollError as error:
             self.save_trouble = str(error)
+
+    def _longest_call(self) -> float:
+        """Seconds that a call of a cell may take: a little more than the tool that may take the longest."""
+        return max(
+            [self._call_seconds, *(one.limits.timeout + 5 for one in self.toolbox.tools.values() if one.limits.timeout)]
+        )
 
     def _preludes(self) -> tuple[Prelude, ...]:
         preludes = [handles_prelude(), self.toolbox.prelude()]

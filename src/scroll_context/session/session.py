@@ -9,6 +9,7 @@ another session up to a seq. The session knows nothing of loops or providers.
 
 import contextlib
 import logging
+import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -18,7 +19,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from scroll_context.background import in_background, in_thread
-from scroll_context.errors import BadInput, ContextOverflow, QuotaReached, UnknownSeq
+from scroll_context.errors import BadInput, ContextOverflow, QuotaReached, SessionBusy, UnknownSeq
 from scroll_context.events import STORE_SESSION, Event, Kind, Scope
 from scroll_context.kernel.jail.spec import JailSpec
 from scroll_context.kernel.kernel import KernelOptions
@@ -99,12 +100,19 @@ class Session:
         self.reach: Reach = options.reach or ("agent" if self.scope.agent_id else "session")
         self.options = replace(options, reach=self.reach, context=options.context or "scroll")
         self.budget = options.budget or ViewBudget()
-        self.cell_timeout = options.cell_timeout or 120.0
+        self.cell_timeout = 120.0 if options.cell_timeout is None else options.cell_timeout
+        if not self.cell_timeout > 0:
+            raise BadInput(f"cell_timeout is the seconds that a cell may run, so more than 0, not {self.cell_timeout}")
+        if self.reach == "task" and not self.scope.task_id:
+            raise BadInput(
+                "reach 'task' needs a task_id: without one it would be every event of any user without a task"
+            )
         journal.quota = options.quota or Quota()
         self.context: WindowedContext = make_context(str(self.options.context), store.log.text)
         self._erasure = store.log.newest_erasure()  # that the view knows of
         self._host: HostRecord | None = None  # made when a host first hands over its history
         self._cells: set[object] = set()  # those under way, or about to begin
+        self._cell_turn = threading.Lock()  # threads run their cells one after the other
         self._setup: tuple[object, ...] = ()  # what the newest `session` event of a run says
         self._schema: tuple[tuple[ToolSpec, ...], int] = ((), 0)  # the tools of the last request, and their tokens
         memory = MemorySurface(store, self.scope, self.reach, self)
@@ -145,10 +153,10 @@ class Session:
 
     @classmethod
     def resume(cls, store: Store, session_id: str, *, wait: float = 0.0, **given: Unpack[SessionParts]) -> "Session":
-        """Go on with a session where it stopped, whatever stopped it, with the settings that it was opened with.
+        """Go on with a session where it stopped, whatever stopped it, with the settings that it last worked under.
 
-        Options that are given win over the recorded ones; that is how a session is given a wider reach. A session
-        that is open elsewhere raises SessionBusy, after waiting `wait` seconds for it.
+        Options that are given win over the recorded ones, and hold from now on; that is how a session is given a wider
+        reach. A session that is open elsewhere raises SessionBusy, after waiting `wait` seconds for it.
         """
         if not _exists(store, session_id):
             raise UnknownSeq(f"there is no session {session_id!r} in this store; Store.log.sessions() lists them")
@@ -182,9 +190,15 @@ class Session:
         **given: Unpack[SessionParts],
     ) -> "Session":
         """The session of this name: where it stopped, or a new one. A known session keeps its agent and task."""
-        if _exists(store, session_id):
-            return cls.resume(store, session_id, wait=wait, **given)
-        return cls.open(store, session_id=session_id, agent_id=agent_id, task_id=task_id, **given)
+        while not _exists(store, session_id):
+            try:
+                return cls.open(store, session_id=session_id, agent_id=agent_id, task_id=task_id, **given)
+            except SessionBusy:  # another process is just beginning it
+                Journal(store.log, Scope(session_id), wait=wait).close()
+            except BadInput:
+                if not _exists(store, session_id):
+                    raise
+        return cls.resume(store, session_id, wait=wait, **given)
 
     def fork(self, at_seq: int, *, session_id: str = "", **given: Unpack[SessionParts]) -> "Session":
         """A new session with this one's options and past up to a seq. Tools, `confirm` and `ask` are given again."""
@@ -223,9 +237,10 @@ class Session:
         """
         if self._host is None:
             with self.journal.hold():
-                self._host = HostRecord()
+                record = HostRecord()
                 for event in self.events():
-                    self._host.add(event)
+                    record.add(event)
+                self._host = record
         missing = self._host.missing(messages, ids)
         for place in missing:
             self.journal.require_room()
@@ -303,7 +318,7 @@ class Session:
         cell so, for sessions that do nothing but recall.
         """
         source = str(source)
-        with self.cell_under_way():
+        with self.cell_under_way(), self._cell_turn:
             try:
                 self.journal.require_room()
             except QuotaReached as error:
@@ -348,7 +363,7 @@ class Session:
             return self.answer(call, f"not run: {error}", "refused")
 
     def answer(self, call: ToolCall, text: str, state: str = "error") -> Event:
-        """Record a result for a call that is not run, most often because that is not possible."""
+        """Record a result for a call that neither the kernel nor the toolbox carries out."""
         return self.record(
             Kind.TOOL_RESULT, role="tool", name=call.name, tool_call_id=call.id, content=text, tool_state=state
         )
@@ -384,7 +399,7 @@ class Session:
 
     def record(self, kind: str, **fields: Any) -> Event:
         """Append an event of this session."""
-        return self.journal.append(self.scope.draft(kind, **fields))
+        return self.journal.append(self.journal.draft(kind, **fields))
 
     def subscribe(self, observer: Observer) -> Callable[[], None]:
         """Tell `observer` of each event, calls inside cells too; returns a function that unsubscribes."""

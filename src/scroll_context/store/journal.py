@@ -13,6 +13,7 @@ still be recorded in a reserve.
 """
 
 import logging
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -55,7 +56,7 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
             events=self.events + 2_000,
             row_bytes=self.row_bytes + (64 << 20),
             payload_bytes=self.payload_bytes + (512 << 20),
-            snapshot_bytes=self.snapshot_bytes,
+            snapshot_bytes=sys.maxsize,  # a save beyond the quota is not begun (session/environment.py)
         )
 
 
@@ -256,11 +257,16 @@ class Journal:
 
         return unsubscribe
 
-    def _tell(self) -> None:
-        """Tell the observers. One thread tells at a time, so that the order holds."""
-        while self._untold:
-            if not self._telling.acquire(blocking=False):
+    def tell_all(self) -> None:
+        """Return when the observers have been told of every event so far. An observer must not call this."""
+        self._tell(wait=True)
+
+    def _tell(self, wait: bool = False) -> None:
+        """Tell the observers. One thread tells at a time, so that the order holds; `wait` waits for that thread."""
+        while self._untold or wait:
+            if not self._telling.acquire(blocking=wait):
                 return  # the thread that is telling sees these events too
+            wait = False
             try:
                 while self._untold:
                     event = self._untold.popleft()

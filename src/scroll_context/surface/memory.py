@@ -102,10 +102,10 @@ class MemorySurface:
             per_session=most,
             **wanted,
         )
-        notes = [found.note, self._repeated(query, count, filters)]
+        notes = [found.note, self._repeated(query, count, most, by, sorted(filters.items(), key=lambda item: item[0]))]
         hits: Sequence[Hit] = found
         if by == "meaning":
-            hits, said = self.recall.with_meaning(query, count, found, wanted)
+            hits, said = self.recall.with_meaning(query, count, found, most, wanted)
             notes.append(said)
         rows = [_common(hit.event) | {"score": hit.score, "snippet": hit.snippet} for hit in hits]
         if "created_from" in wanted or "created_to" in wanted:
@@ -249,8 +249,8 @@ class MemorySurface:
             if len(self.notes) < MAX_NOTES and where + note not in self.notes:
                 self.notes.append(where + note)
 
-    def _repeated(self, query: str, count: int, filters: dict[str, Any]) -> str:
-        key = hash(repr((query, count, sorted(filters.items(), key=lambda item: item[0]))))
+    def _repeated(self, *search: object) -> str:
+        key = hash(repr(search))
         times = self._asked.pop(key, 0) + 1
         _remember(self._asked, key, times)
         if times == 1:
@@ -268,7 +268,7 @@ def _remember(known: dict[Any, Any], key: Any, value: Any) -> None:
     """Add to a dict that forgets its oldest entry when it is full."""
     known[key] = value
     if len(known) > REMEMBERED:
-        del known[next(iter(known))]
+        known.pop(next(iter(known)), None)  # another thread may have done it
 
 
 class NoSession:

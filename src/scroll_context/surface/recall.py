@@ -283,7 +283,7 @@ class Recall:
     # other words ----------------------------------------------------------------------------------------
 
     def with_meaning(
-        self, query: str, count: int, by_words: Sequence[Hit], filters: dict[str, Any]
+        self, query: str, count: int, by_words: Sequence[Hit], per_session: int | None, filters: dict[str, Any]
     ) -> tuple[list[Hit], str]:
         """The hits of a search by words, joined with the turns that are near in meaning; and what to say about them."""
         meaning = self._memory.store.meaning
@@ -299,9 +299,14 @@ class Recall:
         hits = {hit.seq: hit for hit in by_words}
         events = self._log.get_many([seq for seq in near.seqs if seq not in hits], self._grant)
         hits |= {event.seq: Hit(event, 0.0, clip(body(event.content), 300)) for event in events}
-        order = [seq for seq in fused([hit.seq for hit in by_words], near.seqs) if seq in hits]
+        taken: Counter[str] = Counter()
+        order = []
+        for hit in (hits[seq] for seq in fused([hit.seq for hit in by_words], near.seqs) if seq in hits):
+            if per_session is None or taken[hit.event.session_id] < per_session:
+                taken[hit.event.session_id] += 1
+                order.append(hit)
         note = f"{near.missing:,} turns of the user have no vector yet" if near.missing else ""
-        return [hits[seq] for seq in order[:count]], note
+        return order[:count], note
 
     # shared ---------------------------------------------------------------------------------------------
 

@@ -14,6 +14,8 @@ fold; unread texts are clipped; user messages of the running turn are clipped to
 steps that were read move to the index; past user messages too; the index rolls up further; every text is clipped to an
 equal share, calls of the newest step included.
 
+Sizes are raw estimates (tokens.py); the window and its shares are tokens of the provider, and the gauge converts them.
+
 What was not read is never folded or evicted, only clipped. A user message of the running turn never leaves. Planning
 works on a copy of the view and changes nothing; it needs no model, no disk and no clock.
 
@@ -59,6 +61,23 @@ class ViewBudget(msgspec.Struct, frozen=True, kw_only=True):
     keep_steps: int = 4  # the newest steps, which leave only when they do not fit
     index_share: float = 0.1  # of the window, for the index
 
+    def __post_init__(self) -> None:
+        high = self.high if _share(self.high) else 1
+        self._require(
+            ("high", "a number above 0, at most 1", _share(self.high) and self.high > 0),
+            ("low", "a number above 0, below high", _share(self.low) and 0 < self.low < high),
+            ("keep_steps", "a whole number above 0", _whole(self.keep_steps, 1)),
+            ("index_share", "a number from 0, below high", _share(self.index_share) and self.index_share < high),
+        )
+
+    def _require(self, *rules: tuple[str, str, bool]) -> None:
+        """Raise BadInput, naming every field that is not what it must be."""
+        wrong = [
+            f"{name} must be {wanted}, and is {getattr(self, name)!r}" for name, wanted, right in rules if not right
+        ]
+        if wrong:
+            raise BadInput("a budget does not fit together: " + "; ".join(wrong))
+
 
 class Budget(ViewBudget, frozen=True):
     """The room that a view has for one request."""
@@ -67,21 +86,11 @@ class Budget(ViewBudget, frozen=True):
     overhead: int = 0  # raw estimate of system prompt, tool schemas and digest
 
     def __post_init__(self) -> None:
-        high = self.high if _share(self.high) else 1
-        wrong = [
-            f"{name} must be {wanted}, and is {getattr(self, name)!r}"
-            for name, wanted, right in (
-                ("window", "a whole number above 0", _whole(self.window, 1)),
-                ("overhead", "a whole number, 0 or more", _whole(self.overhead, 0)),
-                ("high", "a number above 0, at most 1", _share(self.high) and self.high > 0),
-                ("low", "a number above 0, below high", _share(self.low) and 0 < self.low < high),
-                ("keep_steps", "a whole number above 0", _whole(self.keep_steps, 1)),
-                ("index_share", "a number from 0, below high", _share(self.index_share) and self.index_share < high),
-            )
-            if not right
-        ]
-        if wrong:
-            raise BadInput("a budget does not fit together: " + "; ".join(wrong))
+        super().__post_init__()
+        self._require(
+            ("window", "a whole number above 0", _whole(self.window, 1)),
+            ("overhead", "a whole number, 0 or more", _whole(self.overhead, 0)),
+        )
 
 
 def _whole(value: object, least: int) -> bool:
@@ -110,7 +119,7 @@ def plan_eviction(view: WorkingView, budget: Budget, *, overflowed: bool = False
 
 
 class _Planner:
-    """The last_resorts, carried out on a copy of the view."""
+    """Carries out the measures of the module's list on a copy of the view, and writes down which."""
 
     def __init__(self, view: WorkingView, budget: Budget, high: int, low: int, gauge: Gauge) -> None:
         self._before = view.tokens + budget.overhead
@@ -142,7 +151,9 @@ class _Planner:
             self._fold(0, before=everything, since=self._tail)
             self._clip(self._unread(), self._protected() - middle, self._high // 4)
             protected = self._protected()
-        low = max(self._low, protected + (self._high - protected) // 4)  # what is protected must not empty the rest
+        low = max(
+            self._low, protected + (self._high - protected) // 4
+        )  # if much is protected, the rest must not all leave
         self._fold(low, before=self._tail)
         self._evict_steps(low, before=self._tail)
         self._retire_user_messages(low)
@@ -278,9 +289,7 @@ class _Planner:
         return self._stated[text]
 
     def _roll_index(self, target: int) -> None:
-        excess = self._exact_size() - target
-        current = self._view.index.extended(self._lines, self._index_limit).tokens
-        self._index_limit = max(0, current - excess)
+        self._index_limit = max(0, target - self._view.entry_tokens)
 
     def _texts(self) -> list[Passage | StepReply]:
         """Everything still shown that could be clipped."""
