@@ -129,7 +129,8 @@ def database_of_both() -> Iterator[str]:
     servers = pytest.importorskip("servers")
     with servers.server_folder() as folder:
         try:
-            server = servers.Postgres(folder / "both", programs=servers.programs()).create().start()
+            settings = form({"fsync": "off"}, {})
+            server = servers.Postgres(folder / "both", programs=servers.programs(), settings=settings).create().start()
         except servers.CannotStart as error:
             pytest.skip(str(error))
         yield server.database()

@@ -238,6 +238,39 @@ class Postgres:
                 time.sleep(0.02)
 
 
+class Pooler:
+    """Debian's pgbouncer in front of a server, in session mode: a client has a connection until it leaves."""
+
+    def __init__(self, folder: Path, server: Postgres) -> None:
+        program = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+        if program is None:
+            raise CannotStart("no pgbouncer here: install Debian's package")
+        self.port = free_port()
+        folder.mkdir()
+        (folder / "pgbouncer.ini").write_text(
+            f"""[databases]
+* = host=127.0.0.1 port={server.port} user=postgres password={server.password}
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {self.port}
+unix_socket_dir =
+auth_type = any
+pool_mode = session
+pidfile = {folder}/pooler.pid
+"""
+        )
+        _give(folder)
+        _give(folder / "pgbouncer.ini")
+        with (folder / "log").open("wb") as log:
+            command = [program, "-q", folder / "pgbouncer.ini"]
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, **_other_user())
+        wait_for_port(self.port, self._process)
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait(WAIT)
+
+
 class ObjectServer:
     """Moto's S3: real HTTP, create-only put and compare-and-swap; objects are in the memory of its process."""
 

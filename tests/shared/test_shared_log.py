@@ -8,10 +8,11 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from servers import CannotStart, Pooler, Postgres
 from stores import Hosts, hosts_of
 
 from scroll_context import Draft, Store
-from scroll_context.errors import BadInput, NotAStore, StoreDamaged, StoreError, StoreReadOnly
+from scroll_context.errors import BadInput, NotAStore, SessionBusy, StoreDamaged, StoreError, StoreReadOnly
 from scroll_context.events import Kind, Scope
 from scroll_context.store.integrity import verify
 from scroll_context.store.journal import Journal
@@ -136,6 +137,29 @@ def test_a_search_finds_what_its_own_host_wrote_and_later_what_others_did(hosts:
     assert [hit.event.seq for hit in second.index.search("kingfisher")] == [2]
     assert [hit.event.seq for hit in second.index.search("heron")] == [1]
     assert second.sql().query("SELECT max(seq) AS n FROM hist.events").rows == [{"n": 2}]
+
+
+def test_hosts_behind_a_pooler_append_follow_and_take_turns(
+    postgres: Postgres, database: str, servers: Path, tmp_path: Path
+) -> None:
+    try:
+        pooler = Pooler(servers / "pooler", postgres)
+    except CannotStart as error:
+        pytest.skip(str(error))
+    try:
+        with hosts_of(database.replace(f":{postgres.port}/", f":{pooler.port}/"), tmp_path) as hosts:
+            first, second = hosts.open("a", create=True), hosts.open("b")
+            journal = Journal(first.log, Scope("s"))
+            for n in range(1, 21):  # more often than it takes for a statement to be prepared
+                assert journal.append(journal.draft(Kind.NOTICE, content=f"event {n}")).seq == n
+            with pytest.raises(SessionBusy):
+                Journal(second.log, Scope("s"))
+            journal.close()
+            reach(second, 20)
+            assert second.append(Draft(content="by the other host")) == 21
+            assert verify(first.log).bad == verify(second.log).bad == ()
+    finally:
+        pooler.stop()
 
 
 def test_a_copy_is_opened_again_and_refuses_appends_as_a_folder(hosts: Hosts) -> None:
