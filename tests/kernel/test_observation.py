@@ -67,7 +67,7 @@ def test_provenance_is_the_union_of_what_was_given_and_what_was_read() -> None:
     names.record_cell(3, ["c"], ["a"], ["b", "unknown"], ())
     found = {one.name: one for one in names.variables()}
     assert found["b"].seqs == found["c"].seqs == (5, 10, 11)
-    assert "a" not in names
+    assert "a" not in found
     assert (found["b"].cell, found["b"].used) == (2, 3)
 
 

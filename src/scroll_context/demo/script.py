@@ -33,7 +33,7 @@ class NotShown(LookupError):
 
 
 def model(entries: Sequence[Entry]) -> ScriptedModel:
-    """A model that says these things, with the demonstration's window."""
+    """A model that says this, with the demonstration's window."""
     return ScriptedModel(entries, name="scripted:demo", window=WINDOW)
 
 

@@ -124,7 +124,7 @@ def _rating(luck: random.Random) -> float:
 
 
 class Office:
-    """Books things, once each time it is told to. `slow_at` is the number of the booking whose answer never comes."""
+    """Books what it is told to, once each time. `slow_at` is the number of the booking whose answer never comes."""
 
     def __init__(self, book: Path, slow_at: int = 0, on_slow: Callable[[], None] = lambda: None) -> None:
         self._book = book

@@ -116,7 +116,7 @@ class _Sink(io.BufferedIOBase):
 
 
 class NoInput(io.TextIOBase):
-    """Standard input of a cell: nobody can answer, and the error says so."""
+    """Standard input of a cell: there is no one to answer, and the error says so."""
 
     def _refuse(self, *_: Any) -> NoReturn:
         raise RuntimeError(

@@ -254,7 +254,7 @@ class Broker:
             self._connection.send(CallRefusal(ident, "ValueError", f"the result cannot be sent: {explain(error)}"))
 
     def _finish(self, ident: int, seqs: tuple[int, ...]) -> bool:
-        """Close a call; False when somebody else did."""
+        """Close a call; False when it was closed already."""
         with self._lock:
             held = self._open.pop(ident, None)
             if held is None:

@@ -49,7 +49,7 @@ class Process:
         self._signalling = threading.Lock()  # a pidfd that was closed may be another one's by now
 
     def signal(self, number: int) -> None:
-        """Send a signal; a process that has ended already is none the worse. Any thread may."""
+        """Send a signal, from any thread; without effect on a process that has ended."""
         with self._signalling:
             if self.pid == 0:
                 return
@@ -81,7 +81,7 @@ class Process:
         self.signal(signal.SIGKILL)
 
     def end(self) -> None:
-        """Kill it, wait until it is gone, and let go of it."""
+        """Kill it, wait until it is gone, and close its descriptor."""
         if self.pid == 0:
             return
         self.kill()
@@ -103,7 +103,7 @@ def receive_process(sock: socket.socket, within: float) -> Process | None:
 
 
 def report_process(sock: socket.socket, pid: int) -> None:
-    """Send the other end a worker's number, and a pidfd where there is such a thing. Runs in its parent."""
+    """Send the other end a worker's number, and a pidfd where the system has those. Runs in its parent."""
     message = str(pid).ljust(_REPORT_BYTES).encode()
     if hasattr(os, "pidfd_open"):
         pidfd = os.pidfd_open(pid)

@@ -15,7 +15,7 @@ from msgspec import Meta
 Ended = Literal["ok", "error", "interrupted", "timeout", "killed", "output-limit", "memory"]
 
 MAX_SEQS = 1_000
-"""How many events are remembered for one cell, and told of one variable."""
+"""How many events are remembered for one cell, and listed for one variable."""
 
 Name = Annotated[str, Meta(max_length=256)]
 Line = Annotated[str, Meta(max_length=512)]

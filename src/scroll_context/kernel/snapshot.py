@@ -8,7 +8,7 @@ read through the descriptors of C types and from instance dicts.
 `Snapshots` pickles; the host never unpickles anything. A value can change without being named: through `globals()`,
 through another name for one of its parts, by a thread. So a save looks at every value that is small, by pickling it or
 by a mark that tells it is the same, and at each larger one that a cell has named (through the functions that it called
-as well). The rest is reported as not looked at, and the host tells of it as possibly stale; a full save looks at
+as well). The rest is reported as not looked at, and the host reports it as possibly stale; a full save looks at
 everything. A value is sent only when the hash of its pickle changed. Names bound to one object are saved once and
 restored as one object. Plain pickle does the work; cloudpickle takes over for functions and classes that cells defined,
 which are restored with the live namespace as their globals. What cannot be pickled is reported with the reason.

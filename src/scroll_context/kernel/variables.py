@@ -186,8 +186,8 @@ class Namespace:
     def digest(self, limit: int, heading: str = "") -> str:
         """The namespace in at most about `limit` characters: data by use and size, then functions on one line.
 
-        Modules and small values that a loop left behind are not told of. The events behind a variable are told where
-        they differ from those behind most others, which are told once.
+        Modules and small values that a loop left behind are not listed. The events behind a variable are named where
+        they differ from those behind most others, which are named once.
         """
         data: list[Variable] = []
         callables: list[Variable] = []

@@ -194,7 +194,7 @@ class WorkerProcess:
         elif take is not None:
             take(message)
         else:
-            raise KernelDied(f"the kernel process sent a message that nobody asked for: {type(message).__name__}")
+            raise KernelDied(f"the kernel process sent a message that it was not asked for: {type(message).__name__}")
 
     def close(self) -> None:
         """End the process and everything that waits for it."""

@@ -228,7 +228,7 @@ class McpMount:
         return ToolFailed(f"{self._where} was closed; mount it again to call its tools", kind="ConnectionError")
 
     def _drop(self, link: "_Link") -> None:
-        """Close a lost connection without making anybody wait for it."""
+        """Close a lost connection without making a caller wait for it."""
         if self._link is link:
             self._link = None
         task = asyncio.create_task(link.close())

@@ -367,7 +367,7 @@ class Recall:
         return sorted((hit.event for hit in hits if hit.event.content), key=lambda event: event.seq), hits.note
 
     def _unspoken(self, info: SessionInfo) -> tuple[int, tuple[str, ...], str] | None:
-        """What there is to tell of a session in which no user spoke; None when nobody did."""
+        """What a session was about in which no user spoke; None when there is nothing to show."""
         some = self._log.iterate(grant=self._grant, session_id=info.session_id)
         texts = [
             event.headline or event.content for _, event in zip(range(40), some, strict=False) if event.is_searchable

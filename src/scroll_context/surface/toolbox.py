@@ -471,7 +471,7 @@ def _result(found: Tool[..., Any], future: Future[Plain], until: float) -> Plain
 def _message(error: BaseException) -> str:
     try:
         return str(error) or type(error).__name__
-    except Exception:  # noqa: BLE001 - an exception of foreign code may not even know its text
+    except Exception:  # noqa: BLE001 - an exception of foreign code may fail to give its text
         return type(error).__name__
 
 

@@ -57,7 +57,7 @@ def test_the_exit_is_mirrored(tier: str, ending: str, status: int, tmp_path: Pat
     assert jailed.run(f"enter_jail()\n{ending}", tmp_path, tier).returncode == status
 
 
-def test_the_jailed_process_dies_with_its_sentinel(tier: str, tmp_path: Path) -> None:
+def test_the_jailed_process_dies_with_its_supervisor(tier: str, tmp_path: Path) -> None:
     process, pid = started(_WAIT, tmp_path, tier)
     assert pid != process.pid
     process.kill()
@@ -78,7 +78,7 @@ os.wait()
     process.communicate()
 
 
-def test_the_sentinel_ends_when_the_jailed_process_is_killed(tier: str, tmp_path: Path) -> None:
+def test_the_supervisor_ends_when_the_jailed_process_is_killed(tier: str, tmp_path: Path) -> None:
     process, pid = started(_WAIT, tmp_path, tier)
     os.kill(pid, signal.SIGKILL)
     assert process.wait(timeout=60) == -signal.SIGKILL
@@ -100,7 +100,7 @@ print(int(pid) == enforcement.pid, opened, int(reporter) == outside)
     assert result.stdout.split() == ["True", "True", "True"], result.stderr
 
 
-def test_the_sentinel_holds_no_socket_of_the_host(tier: str, tmp_path: Path) -> None:
+def test_the_supervisor_holds_no_socket_of_the_host(tier: str, tmp_path: Path) -> None:
     """So the host sees the end of the stream as soon as the jailed process is gone, and not a moment later."""
     ours, theirs = socket.socketpair()
     process, pid = None, 0

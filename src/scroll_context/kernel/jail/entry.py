@@ -220,7 +220,7 @@ def _enter_seatbelt(spec: JailSpec, keep: Set[int], report_pid: Callable[[int], 
 
 
 def _run_seatbelt_probes() -> tuple[str, ...]:
-    """Try the three things that matter most; each must be refused."""
+    """Try the three acts that matter most; each must be refused."""
 
     def connect() -> None:
         with socket.socket(socket.AF_INET) as probe:

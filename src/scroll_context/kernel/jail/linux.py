@@ -108,7 +108,7 @@ def drop_capabilities() -> None:
     for capability in range(64):
         try:
             prctl(PR_CAPBSET_DROP, capability)
-        except OSError:  # past the last one; or no right to shrink the bounding set, which then is of no use
+        except OSError:  # past the last one, or without the right to shrink the bounding set, which grants nothing then
             break
     prctl(PR_CAP_AMBIENT, _CAP_AMBIENT_CLEAR_ALL)
     syscall("capset", _CAPABILITY_HEADER, _NO_CAPABILITIES)

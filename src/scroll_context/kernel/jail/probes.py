@@ -1,4 +1,4 @@
-"""Probes: from inside the finished jail, try what must not work, and the few things that must.
+"""Probes: from inside the finished jail, try what must not work, and the few acts that must.
 
 The layers are believed by their effect only. A forbidden act that succeeds, or fails for another reason than
 a refusal, ends the start of the kernel before any model code runs. Targets are chosen before the jail closes,

@@ -33,10 +33,10 @@ _CPU_GRACE = max(2.0, float(os.cpu_count() or 1))  # seconds past the budget in 
 _NOTIFICATION_BYTES = 80  # struct seccomp_notif: it begins with the id of the request
 _ANSWER = struct.Struct("=QqiI")  # struct seccomp_notif_resp: id, value, error, flags
 _RECEIVE, _SEND, _CONTINUE = 0xC0502100, 0xC0182101, 1
-_BIRTH_SECONDS = 0.01
+_START_SECONDS = 0.01
 _OVERFLOW = 2
 _LOCKS = 5_000
-_STATUS_OF_A_BROKEN_SENTINEL = 70
+_STATUS_OF_A_BROKEN_SUPERVISOR = 70
 
 
 class Link(NamedTuple):
@@ -66,7 +66,7 @@ def split(spec: JailSpec, watch_scratch: bool, report_pid: Callable[[int], None]
     die_with_parent()
     message = inner.recv(32)
     if not message:  # the supervisor died already; if it dies later, `hand_over` fails
-        os._exit(_STATUS_OF_A_BROKEN_SENTINEL)
+        os._exit(_STATUS_OF_A_BROKEN_SUPERVISOR)
     return Link(int(message), inner)
 
 
@@ -93,7 +93,7 @@ def _guard(
     finally:
         if status is None:
             os.kill(child, signal.SIGKILL)
-            os._exit(_STATUS_OF_A_BROKEN_SENTINEL)
+            os._exit(_STATUS_OF_A_BROKEN_SUPERVISOR)
     _mirror(status)
 
 
@@ -134,7 +134,7 @@ class _Watch:
                 if time.monotonic() >= next_look:
                     self._look()
                     next_look = time.monotonic() + _LOOK_SECONDS
-            except OSError:  # it may have ended under our eyes; anything else is a fault
+            except OSError:  # it may have ended meanwhile; anything else is a fault
                 if not select.select([ended], [], [], 0)[0]:
                     raise
 
@@ -150,8 +150,8 @@ class _Watch:
             fcntl.ioctl(listener, _SEND, _ANSWER.pack(identity, 0, error, flags))
         except FileNotFoundError:  # a signal took the thread out of the call meanwhile
             return
-        if granted:  # see it born before the next is counted
-            deadline = time.monotonic() + _BIRTH_SECONDS
+        if granted:  # wait until it is there before the next is counted
+            deadline = time.monotonic() + _START_SECONDS
             while self._threads() <= threads and time.monotonic() < deadline:
                 time.sleep(0)
 
@@ -162,7 +162,7 @@ class _Watch:
             return
         self._cpu_seen = used
         if used > cpu_budget(self._child) + _CPU_GRACE:
-            os.kill(self._child, signal.SIGKILL)  # SIGXCPU has been sent meanwhile, and was of no use
+            os.kill(self._child, signal.SIGKILL)  # SIGXCPU has been sent meanwhile, and did not stop it
         memory = self._memory()
         if memory is None or memory > self._limits.memory_bytes + _MEMORY_SLACK:
             os.kill(self._child, signal.SIGKILL)
