@@ -20,7 +20,7 @@ def evicted(*states: str | None, headline: str = SENT, version: int = 2) -> tupl
         if state is not None:
             scribe.cell(reply, f"c{n}", "printed", state=state)
     line = scribe.view.evict(reply.seq)
-    scribe.view.file([line], 10**6)
+    scribe.view.add_to_index([line], 10**6)
     entry = scribe.view.get(request.seq)
     assert entry is not None
     assert line.text in render(scribe.view).messages[0].text
@@ -81,7 +81,7 @@ def test_fault_26_of_several_steps_the_marker_tells_which_are_done() -> None:
     for n, state in enumerate(("ok", "error", "ok")):
         reply = scribe.reply("", [(f"c{n}", "exec", {})], SENT)
         scribe.cell(reply, f"c{n}", "", state=state)
-        scribe.view.file([scribe.view.evict(reply.seq)], 10**6)
+        scribe.view.add_to_index([scribe.view.evict(reply.seq)], 10**6)
     entry = scribe.view.get(request.seq)
     assert entry is not None and entry.messages[0].text.endswith(
         "seq 2-10, moved to the index; 1 did not succeed, the others are not to be done again]"

@@ -59,7 +59,7 @@ def test_a_late_result_of_a_step_that_left_is_not_given_to_another() -> None:
     early = scribe.reply("", [("same", "read", {})])
     call = scribe.write(Kind.TOOL_CALL, "{}", tool_call_id="same", reply_to=early.seq)
     scribe.reply("", [("same", "read", {})])
-    scribe.view.file([scribe.view.evict(early.seq)], 1000)
+    scribe.view.add_to_index([scribe.view.evict(early.seq)], 1000)
     scribe.write(Kind.TOOL_RESULT, "too late", tool_call_id="same", reply_to=call.seq)
     assert only_step(scribe).results == (None,)
     scribe.write(Kind.TOOL_RESULT, "in time", tool_call_id="same")
@@ -156,7 +156,7 @@ def test_a_copy_is_a_view_of_its_own() -> None:
     before = render(scribe.view)
     twin = scribe.view.copy()
     twin.add(Event(seq=10**6, recorded_at="", role="user", content="elsewhere"))
-    twin.file([twin.evict(next(entry.seq for entry in twin.entries if isinstance(entry, Step)))], 1000)
+    twin.add_to_index([twin.evict(next(entry.seq for entry in twin.entries if isinstance(entry, Step)))], 1000)
     assert render(scribe.view) == before != render(twin)
 
 

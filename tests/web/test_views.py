@@ -18,7 +18,7 @@ from served import TOKEN, Serve, Site
 
 from scroll_context.cli.app import app
 from scroll_context.events import Draft, Kind, Scope
-from scroll_context.session.environment import NamespaceChange, folded
+from scroll_context.session.environment import NamespaceChange, namespace_after
 from scroll_context.session.explain import Past, explain
 from scroll_context.store.journal import Journal
 from scroll_context.store.store import Store
@@ -84,7 +84,7 @@ def test_variables_are_those_of_the_snapshots_and_name_their_cells(demo: Site, p
     for request in [*past.requests, past.requests[5]]:
         before = [one.seq for one in past.snapshots if (one.reply_to or 0) < request.seq]
         changes = [msgspec.json.decode(log.text(one), type=NamespaceChange) for one in log.get_many(before)]
-        manifest = folded(changes)
+        manifest = namespace_after(changes)
         found = {one.name: one for one in namespaces.at(past, request)}
         assert {name for name, one in found.items() if one.type} == {one.name for one in manifest.variables}
         for saved in manifest.variables:

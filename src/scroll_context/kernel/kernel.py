@@ -3,7 +3,8 @@
 `Kernel` owns the lifetime: it starts a worker, runs cells in it, saves and restores its namespace, and replaces it
 when it had to be killed. It knows nothing of stores or models; what cells may reach arrives as `dispatch`, and
 where pickles are kept as `blobs`. All methods may be called from any thread; they take turns, except `interrupt`,
-which acts on the turn that is under way. No method waits without a deadline, whatever the model's code does.
+which acts on the turn that is under way, and `known_variables`. No method waits without a deadline, whatever the
+model's code does.
 """
 
 import threading

@@ -60,7 +60,7 @@ class NamespaceChange(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
 
-def folded(changes: Iterable[NamespaceChange]) -> Manifest:
+def namespace_after(changes: Iterable[NamespaceChange]) -> Manifest:
     """The namespace that a series of changes leads to."""
     variables: dict[str, SavedVariable] = {}
     sources: dict[int, tuple[int, ...]] = {}
@@ -162,7 +162,7 @@ class Environment:
     def restore(self, snapshots: Iterable[Event]) -> RestoreReport:
         """Bring back the namespace that these snapshots lead to."""
         text = self.journal.log.text
-        self._saved = folded(msgspec.json.decode(text(one), type=NamespaceChange) for one in snapshots)
+        self._saved = namespace_after(msgspec.json.decode(text(one), type=NamespaceChange) for one in snapshots)
         self._digest = None
         return self.kernel.restore(self._saved)
 

@@ -152,8 +152,8 @@ class Journal:
         row = prepare(replace(draft, source_key=source_key), utc_now(), self.log.payloads)
         recorded = self._record([row])[0]
         put_again(row, draft, self.log.payloads)
-        if row.before[7] is not None and not recorded[1]:
-            self.log.remove_erased({recorded[0].seq: str(row.before[7])})
+        if row.digest is not None and not recorded[1]:
+            self.log.remove_erased({recorded[0].seq: row.digest})
         return recorded
 
     def _redacted(self, draft: Draft) -> Draft:

@@ -1,7 +1,7 @@
 """The Event Log: one append-only SQLite file, the ground truth of every session.
 
 An append that returned is on disk (WAL, synchronous FULL). Appends come from any number of threads and processes:
-threads of one process share a commit (the first to get the write lock writes what all have queued), processes take
+threads of one process share a commit (the first in the queue writes what all have queued), processes take
 SQLite's write lock up front, and only the taking of the lock is ever retried. Reads never hold a transaction open
 across a yield. Nothing here updates or deletes, and the file itself refuses both (see schema.py). The events of an
 open session come through its journal (journal.py). Imports and merges append here directly; erase, merge and salvage
@@ -126,7 +126,7 @@ class EventLog:
         self._closed = False
         self._readers: list[_Reader] = []  # as many as there ever were queries at once
         self._idle: list[_Reader] = []  # those that nobody uses; the last one has the freshest cache
-        self._queue_lock = threading.Lock()  # guards the lists of readers, the queue and the leader
+        self._queue_lock = threading.Lock()  # guards the list of all readers, the queue and the leader
         self._write_lock = threading.Lock()  # held during a commit
         self._queue: list[_Ticket] = []
         self._leader: _Ticket | None = None  # whose caller writes, now or next
@@ -153,11 +153,11 @@ class EventLog:
         now, drafts = utc_now(), list(drafts)
         rows = [prepare(draft, now, self.payloads) for draft in drafts]
         written = self.write(rows)
-        if large := [number for number, row in enumerate(rows) if row.before[7] is not None]:
+        if large := {number: row.digest for number, row in enumerate(rows) if row.digest is not None}:
             for number in large:
                 put_again(rows[number], drafts[number], self.payloads)
             self.remove_erased(
-                {written[number].seq: str(rows[number].before[7]) for number in large if not written[number].is_new}
+                {written[number].seq: digest for number, digest in large.items() if not written[number].is_new}
             )
         return [one.seq for one in written]
 
@@ -204,7 +204,7 @@ class EventLog:
             if self._leader is None:
                 self._leader = ticket
                 return
-        ticket.turn.acquire()  # also by one that is the leader by now: whoever left the lead to it released this
+        ticket.turn.acquire()  # released by the leader that wrote our rows, or that made us the leader
 
     def _leave(self, ticket: _Ticket) -> None:
         """Hand the lead to the next caller. Nobody waits for a caller that an interrupt has taken away.

@@ -44,6 +44,19 @@ class Row(msgspec.Struct, frozen=True):
     nonce: builtins.bytes
     leaf: builtins.bytes
 
+    @property
+    def kind(self) -> str:
+        return str(self.before[3])
+
+    @property
+    def content(self) -> str:
+        return str(self.before[6])
+
+    @property
+    def digest(self) -> str | None:
+        """The hash of its payload, if it has one."""
+        return None if self.before[7] is None else str(self.before[7])
+
     def placed(self, seq: int, previous: builtins.bytes) -> tuple[Any, ...]:
         """The row of the table at an address, behind a row with this chain value."""
         return (seq, *self.before, link(previous, seq, self.leaf), self.nonce, None)
@@ -102,7 +115,7 @@ def put_again(
 
     That erasure found no event that named it. From now on one does, so no later erasure removes it by mistake.
     """
-    digest = row.before[7]
+    digest = row.digest
     if digest is not None and payloads.lacks(str(digest)):
         prepare(draft, "", payloads, body, media_type)
 

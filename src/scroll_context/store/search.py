@@ -238,6 +238,7 @@ class SearchIndex:
             needles = [Needle.of(term) for term in language.terms_of(parsed)]
             matches = found.matches if per_session is None else self._spread_out(found.matches, per_session)
             for event, match in self._without_repeats(matches, filters.grant, ranking.enough):
+                # BM25 depends on texts outside a grant, so a reader who is restricted gets the rank
                 score = match.score if filters.grant == EVERYTHING else 1 / (len(hits) + 1)
                 hits.append(_hit(event, score, match, commit, needles))
         hits.excluded, hits.spread = found.excluded, _spread(found, len(hits))

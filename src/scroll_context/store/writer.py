@@ -139,7 +139,7 @@ class FileWriter:
             time.sleep(random.uniform(0.0002, 0.003))
 
     def _insert(self, database: sqlite3.Connection, rows: list[Row]) -> list[Written]:
-        if any(row.before[7] or row.before[3] == Kind.SNAPSHOT for row in rows):  # it names bodies, plain or encrypted
+        if any(row.digest or row.kind == Kind.SNAPSHOT for row in rows):  # it names bodies, plain or encrypted
             schema.require_same(database, self.path, self.payloads.is_encrypted)
         known = _known_sources(database, rows)
         seq, chain = head_of(database, self.path)

@@ -29,11 +29,11 @@ MAX_HITS = 200
 MAX_NOTES = 5
 WHOLE_TEXT = 1 << 20  # bytes; a larger body stays behind its handle
 PIECE = 4 << 20  # bytes of a body sent to the kernel at once
-EXPAND_BYTES = 16 << 20  # text that one expand returns
+EXPAND_CHARS = 16 << 20  # text that one expand returns
 FUSED = 50  # hits by words and by meaning that are joined
 REMEMBERED = 1_000  # searches and verified bodies that a session remembers
-_RANKED = ("search", "expand", "sql_query", "sessions", "index", "provenance")
-_COVERED = ("grep", "outline", "timeline", "turns", "similar", "gist", "standing")  # methods of Recall
+_OWN_METHODS = ("search", "expand", "sql_query", "sessions", "index", "provenance")
+_RECALL_METHODS = ("grep", "outline", "timeline", "turns", "similar", "gist", "standing")  # methods of Recall
 _OWN_WORDS = ", ".join(f"'{kind}'" for kind in (Kind.CONVERSATION, Kind.TOOL_CALL, Kind.CELL, Kind.OBSERVATION))
 
 
@@ -66,7 +66,7 @@ class MemorySurface:
         self.recall = Recall(self)
         self._methods: dict[str, Callable[..., CapabilityResult]] = {
             f"ms.{name}": getattr(owner, name)
-            for owner, names in ((self, _RANKED), (self.recall, _COVERED))
+            for owner, names in ((self, _OWN_METHODS), (self.recall, _RECALL_METHODS))
             for name in names
         }
 
@@ -98,7 +98,7 @@ class MemorySurface:
             query,
             k=count if by == "words" else max(count, FUSED),
             grant=self.grant,
-            exclude=self.running().union(self.facts.visible_seqs()),
+            exclude=self.running_seqs().union(self.facts.visible_seqs()),
             per_session=most,
             **wanted,
         )
@@ -125,7 +125,7 @@ class MemorySurface:
             {"rows": rows, "note": " ".join(filter(None, notes))}, tuple(row["seq"] for row in rows)
         )
 
-    def running(self) -> frozenset[int]:
+    def running_seqs(self) -> frozenset[int]:
         """The events of the running task that the view shows, or will show next: no evidence about the past.
 
         These are the newest request of the user, the replies to it, and their calls and cells. What was folded or
@@ -157,7 +157,7 @@ class MemorySurface:
         missing = sorted(set(seqs) - {event.seq for event in events}) if len(seqs) < 100 else []
         notes = [f"not within reach: {missing}"] if missing else []
         rows: list[dict[str, Any]] = []
-        left = EXPAND_BYTES
+        left = EXPAND_CHARS
         for event in events:
             row = _common(event) | {
                 "content": self.whole_text(event), "name": event.name, "tool_call_id": event.tool_call_id,
@@ -183,7 +183,7 @@ class MemorySurface:
         if self._sql is None:
             self._sql = self.store.sql(self.grant)
         bound = params if isinstance(params, Mapping | list | tuple) else (params,)
-        result = self._sql.query(sql, bindable(bound), hidden=self.running())
+        result = self._sql.query(sql, bindable(bound), hidden=self.running_seqs())
         self.note("ms.sql_query: ", result.note)
         answer = {"rows": result.rows, "note": result.note, "truncated": result.truncated}
         return CapabilityResult(answer, result.seqs or (), unknown=result.seqs is None)
@@ -343,7 +343,10 @@ FILTERS = ("scope", "kind", "role", "session_id", "agent_id", "all_agents", "seq
 
 
 def filters_of(method: str, given: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
-    """The filters that a caller named, as the store takes them. A scope can only narrow the grant."""
+    """The filters that a caller named, as the store takes them. A scope can only narrow the grant.
+
+    `all_agents=True` takes the narrowing of `scope` away; the grant holds in any case.
+    """
     if unknown := sorted(set(given) - set(FILTERS)):
         raise BadInput(f"{method} has no argument {unknown[0]!r}; it filters by {', '.join(sorted(FILTERS))}")
     wanted: dict[str, Any] = {
@@ -392,7 +395,7 @@ def bounds(pair: Any) -> tuple[tuple[int, int], str]:
 
 
 def places_of(places: tuple[Any, ...]) -> tuple[list[int], str]:
-    """The seqs meant by expand(7), expand([7, 9]), expand(7, 9) and, since models write it, expand((7, 9))."""
+    """The seqs meant by expand(7), expand([7, 9]) and expand(7, 9), which is a range; expand((7, 9)) is the list."""
     if len(places) == 2 and not any(isinstance(place, list | tuple) for place in places):
         (lo, hi), asked = bounds(places)
         if hi - lo >= MAX_EXPAND:

@@ -77,7 +77,7 @@ class Recall:
         folder = Folder()
         rows: Rows = []
         total = folded = upto = 0
-        running = self._memory.running()
+        running = self._memory.running_seqs()
         for found in scan.rows([sought], grant=self._grant, exclude=running, **wanted):
             group, is_first = folder.add(found.excerpt)
             if is_first and len(rows) == most:
@@ -344,7 +344,7 @@ class Recall:
 
     def _before_running(self) -> int:
         """The last seq before the running task."""
-        running = self._memory.running()
+        running = self._memory.running_seqs()
         return min(running) - 1 if running else self._log.last_seq()
 
     def _user_turns(self, after: int, until: int) -> Iterator[Event]:
@@ -352,7 +352,7 @@ class Recall:
 
     def _said(self, role: Any, **wanted: Any) -> Iterator[Event]:
         """What was said by these roles, the running task left out."""
-        running = self._memory.running()
+        running = self._memory.running_seqs()
         for event in self._log.iterate(grant=self._grant, role=role, **wanted):
             if event.is_searchable and event.content and event.seq not in running and event.kind not in _NOT_SAID:
                 yield event
@@ -362,7 +362,7 @@ class Recall:
         if not isinstance(query, str):
             raise BadInput(f"a query is a text, not {type(query).__name__}")
         hits = self._memory.store.index.search(
-            query, k=max(1, count), grant=self._grant, exclude=self._memory.running(), **filters
+            query, k=max(1, count), grant=self._grant, exclude=self._memory.running_seqs(), **filters
         )
         return sorted((hit.event for hit in hits if hit.event.content), key=lambda event: event.seq), hits.note
 
@@ -381,7 +381,7 @@ class Recall:
             raise BadInput(f"a query is a text, not {type(query).__name__}")
         rows: dict[int, GrepMatch] = {}
         told = []
-        running = self._memory.running()
+        running = self._memory.running_seqs()
         for part in re.split(r"\s+OR\s+", query):
             wanted, unwanted = query_patterns(part)
             if not wanted:

@@ -278,7 +278,7 @@ class _Planner:
         found = [(seq, words) for seq, words in newest(stated) if seq not in shown or seq == request.seq]
         kept = [Standing(seq, words, seq in listed and listed[seq].imported) for seq, words in found]
         fitting, dropped = newest_standing(kept, self._standing_limit)
-        self._view.stand(fitting, index.unlisted + dropped)
+        self._view.set_standing(fitting, index.unlisted + dropped)
         self._standing = fitting
         self._index_tokens += self._view.index.tokens - index.tokens
 

@@ -173,7 +173,7 @@ class WorkingView:
         if event.seq <= self.last_seq:
             raise BadInput(
                 f"event {event.seq} came after event {self.last_seq}: a view takes events in the order of their seqs. "
-                "Nothing was changed; rebuild the view with WorkingView.replay(log)."
+                "Nothing was changed; rebuild the view with WorkingView.replay(log.iterate(session_id=...))."
             )
         if event.is_erased and event.kind in BOOKKEEPING:  # a plan or a setting that cannot be read any more
             self.last_seq = event.seq
@@ -208,9 +208,9 @@ class WorkingView:
             self.clip(seq, chars)
         about = {one.seq: one for one in plan.about} if self.version >= 2 else {}
         if plan.standing is not None and self.version >= 2:
-            self.stand(plan.standing, plan.unlisted)
+            self.set_standing(plan.standing, plan.unlisted)
         leaving = [self.evict(lo, about.get(lo)) for lo, _ in plan.evicted if lo in self._entries]
-        self.file(leaving, plan.index_tokens)
+        self.add_to_index(leaving, plan.index_tokens)
         self.gauge = replace(self.gauge.unanchored(), ratio=plan.ratio)
 
     def copy(self) -> "WorkingView":
@@ -248,11 +248,11 @@ class WorkingView:
             self._put(request.losing(entry, undone))
         return line_for(entry, outcomes, about)
 
-    def file(self, lines: list[IndexLine], limit: int) -> None:
+    def add_to_index(self, lines: list[IndexLine], limit: int) -> None:
         """Enter evicted lines into the index and keep it within `limit` tokens."""
         self.index = self.index.extended(lines, limit)
 
-    def stand(self, standing: tuple[Standing, ...], unlisted: int) -> None:
+    def set_standing(self, standing: tuple[Standing, ...], unlisted: int) -> None:
         """Show these standing instructions from now on."""
         self.index = replace(self.index, standing=standing, unlisted=unlisted)
 
@@ -267,7 +267,7 @@ class WorkingView:
         with contextlib.suppress(msgspec.ValidationError):
             work = msgspec.convert(earlier, EarlierWork)
             self.index = replace(self.index, topics=work.topics)
-            self.stand(work.standing, work.unlisted)
+            self.set_standing(work.standing, work.unlisted)
         self.begun = True
 
     def _add_user_message(self, event: Event) -> None:

@@ -137,8 +137,7 @@ class ServerWriter:
 
     def _digests(self, row: Row) -> list[str]:
         """The payloads that a row needs."""
-        kind, content, digest = row.before[3], row.before[6], row.before[7]
-        return list(dict.fromkeys(self._payloads.named_by(str(kind), str(content), str(digest) if digest else None)))
+        return list(dict.fromkeys(self._payloads.named_by(row.kind, row.content, row.digest)))
 
     def close(self) -> None:
         self._server.close()
