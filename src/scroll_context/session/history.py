@@ -214,7 +214,7 @@ class _Told:
         erased = log.newest_erasure()
         name = f"earlier-{hashlib.sha256(repr(grant).encode()).hexdigest()[:16]}"
         kept = _read_notes(index.notes(name) if index else None, erased)
-        chains = log.chains_of([info.last_seq for info in sessions])
+        chains = log.column("chain", [info.last_seq for info in sessions])
         self._notes: dict[str, _Notes] = {}
         new = []
         for info in sessions:

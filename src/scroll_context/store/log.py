@@ -302,15 +302,8 @@ class EventLog:
             return [found[seq] for seq in seqs if seq in found]
         return [event for seq in seqs if (event := found.get(seq)) is not None and grant.permits(event)]
 
-    def sessions_of(self, seqs: Sequence[int]) -> dict[int, str]:
-        """The session of each of these events."""
-        return self._column("session_id", seqs)
-
-    def chains_of(self, seqs: Sequence[int]) -> dict[int, bytes]:
-        """The chain value at each of these addresses, which stands for everything up to there."""
-        return self._column("chain", seqs)
-
-    def _column(self, name: str, seqs: Sequence[int]) -> dict[int, Any]:
+    def column(self, name: str, seqs: Sequence[int]) -> dict[int, Any]:
+        """One column of these events. The chain value at an address stands for everything up to there."""
         found: dict[int, Any] = {}
         for at in range(0, len(seqs), PAGE):
             part = seqs[at : at + PAGE]

@@ -21,7 +21,7 @@ import msgspec
 from scroll_context.errors import BadInput, ScrollError
 from scroll_context.events import EVERYTHING, Event, Grant
 from scroll_context.store.log import EventLog, conditions
-from scroll_context.store.schema import private_folder, try_lock
+from scroll_context.store.schema import private_folder, size_of, try_lock
 from scroll_context.text.words import body
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class MeaningIndex:
                 f"the embedder {self.embedder.name!r} gives {vectors.shape[1]} dimensions and gave {about.dimensions}; "
                 "give another model another name"
             )
-        count = self._count()
+        count = about.count if about is not None else 0  # rows that were written whole
         for name, values in (("vectors", vectors.astype("<f4")), ("seqs", np.array([e.seq for e in events], "<i8"))):
             with open(self._folder / name, "ab") as file:
                 os.fchmod(file.fileno(), 0o600)
@@ -159,13 +159,13 @@ class MeaningIndex:
 
     def _load(self) -> "tuple[np.ndarray, np.ndarray]":
         np = _numpy()
-        about, count = self._about(), self._count()
-        if about is None or not count:
+        about = self._about()
+        if about is None or not about.count:
             return np.empty(0, np.int64), np.empty((0, 1), np.float32)
         if self._loaded is None or self._loaded[0] != about:
-            seqs = np.fromfile(self._folder / "seqs", "<i8", count)
-            vectors = np.fromfile(self._folder / "vectors", "<f4", count * about.dimensions)
-            self._loaded = about, seqs, vectors.reshape(count, about.dimensions)
+            seqs = np.fromfile(self._folder / "seqs", "<i8", about.count)
+            vectors = np.fromfile(self._folder / "vectors", "<f4", about.count * about.dimensions)
+            self._loaded = about, seqs, vectors.reshape(about.count, about.dimensions)
         return self._loaded[1], self._loaded[2]
 
     def _about(self) -> _About | None:
@@ -174,17 +174,12 @@ class MeaningIndex:
         except (OSError, msgspec.DecodeError):
             return None
 
-    def _count(self) -> int:
-        """The rows that were written whole."""
-        about = self._about()
-        return about.count if about is not None else 0
-
     def _is_of_this_log(self) -> bool:
         about = self._about()
         if about is None or about.embedder != self.embedder.name:
             return False
         is_whole = all(
-            _size(self._folder / name) >= about.count * row
+            size_of(self._folder / name) >= about.count * row
             for name, row in (("vectors", 4 * about.dimensions), ("seqs", 8))
         )
         last = self._log.get_many([about.last_seq])
@@ -219,10 +214,6 @@ def fused(*rankings: Sequence[int]) -> list[int]:
         for place, seq in enumerate(ranking, 1):
             scores[seq] = scores.get(seq, 0.0) + 1 / (RANK + place)
     return sorted(scores, key=lambda seq: (-scores[seq], seq))
-
-
-def _size(file: Path) -> int:
-    return file.stat().st_size if file.is_file() else 0
 
 
 def _numpy() -> Any:

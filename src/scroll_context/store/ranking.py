@@ -15,9 +15,9 @@ went from .548 to .584 and at 50 from .699 to .726. Keywords as written weigh as
 
 What a search within a grant returns does not tell what lies outside. The engine's statistics are of the whole index,
 so each word is weighed anew by how many granted documents hold it; the words of a prefix are those of granted
-documents; and the score of a hit within a grant is made from its rank alone. Two things remain of the whole index: the
-mean length of a document, which moves the order a little, and time: a common word takes longer than a rare one. A
-grant that permits every document is searched without this work.
+documents; and search.py makes the score of a hit within a grant from its rank alone. Two things remain of the whole
+index: the mean length of a document, which moves the order a little, and time: a common word takes longer than a rare
+one. A grant that permits every document is searched without this work.
 """
 
 import math
@@ -156,12 +156,7 @@ Counts = dict[tuple[object, ...], int]
 _Scored = list[tuple[float, tantivy.DocAddress]]
 
 
-def find(searcher: tantivy.Searcher, counts: Counts, query: Words | Node, filters: Filters, ranking: Ranking) -> Ranked:
-    """The best matches. Events with all of the words come first, or weigh more; when they are few, any word will do."""
-    return _Run(searcher, counts, filters, ranking).find(query)
-
-
-class _Run:
+class RankedSearch:
     """One search on one committed state of the index."""
 
     def __init__(self, searcher: tantivy.Searcher, counts: Counts, filters: Filters, ranking: Ranking) -> None:
@@ -176,6 +171,7 @@ class _Run:
             self._granted = []
 
     def find(self, query: Words | Node) -> Ranked:
+        """The best matches. Events with all words come first, or weigh more; when they are few, any word will do."""
         found = self._find_words(query) if isinstance(query, Words) else self._find_expression(query)
         missing, only_excluded = self._without_rows(query)
         return msgspec.structs.replace(found, missing=missing, only_excluded=only_excluded)
@@ -202,7 +198,7 @@ class _Run:
         more = self._found(some)
         have = {match.seq for match in found.matches}
         matches = [*found.matches, *(match for match in more.matches if match.seq not in have)][: self._ranking.k]
-        return self._counted(Ranked(self._by_rank(matches), more.excluded), strict, some)
+        return self._counted(Ranked(matches, more.excluded), strict, some)
 
     def _counted(self, found: Ranked, strict: _Scored, some: _Scored) -> Ranked:
         """With the numbers that tell a reader how few events have all words, when they are few."""
@@ -263,13 +259,7 @@ class _Run:
         best = [Match(*one, documents) for one in ranked(seqs, turns, scores, stances, self._ranking)]
         exclude = self._ranking.exclude
         excluded = tuple(dict.fromkeys(seq for seq in seqs if seq in exclude)) if exclude else ()
-        return Ranked(self._by_rank(best), excluded)
-
-    def _by_rank(self, matches: list[Match]) -> list[Match]:
-        """Within a grant a score tells the rank and nothing else."""
-        if self._grant == EVERYTHING:
-            return matches
-        return [Match(one.seq, 1 / rank, one.documents) for rank, one in enumerate(matches, 1)]
+        return Ranked(best, excluded)
 
     def _column(self, field: str, addresses: list[tantivy.DocAddress]) -> list[int]:
         return cast(list[int], self.searcher.fast_field_values(field, addresses))

@@ -366,6 +366,14 @@ def make_private(path: Path) -> bool:
     return False
 
 
+def size_of(file: Path) -> int:
+    """The bytes of a file; 0 for a folder, and for what is not there or has just gone."""
+    try:
+        return file.stat().st_size if file.is_file() else 0
+    except FileNotFoundError:
+        return 0
+
+
 def sync_folder(folder: Path) -> None:
     """Make a rename or link in `folder` durable."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

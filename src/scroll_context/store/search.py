@@ -20,7 +20,7 @@ from scroll_context.store.indexer import Commit, EngineFaults, Indexer, Progress
 from scroll_context.store.log import EventLog
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.query import Needle, Node, Words, snippet
-from scroll_context.store.ranking import Filters, Match, Ranked, Ranking, find
+from scroll_context.store.ranking import Filters, Match, Ranked, RankedSearch, Ranking
 from scroll_context.text.similar import Repeats
 
 PATIENCE = 2.0  # seconds that a search waits for the index to catch up
@@ -234,7 +234,7 @@ class SearchIndex:
         if commit is None:
             return
         with EngineFaults("searching the index"):
-            found = find(commit.searcher, commit.counts, parsed, filters, ranking)
+            found = RankedSearch(commit.searcher, commit.counts, filters, ranking).find(parsed)
             needles = [Needle.of(term) for term in language.terms_of(parsed)]
             matches = found.matches if per_session is None else self._spread_out(found.matches, per_session)
             for event, match in self._without_repeats(matches, filters.grant, ranking.enough):
@@ -247,7 +247,7 @@ class SearchIndex:
     def _spread_out(self, matches: Sequence[Match], most: int) -> list[Match]:
         """The best matches of each session."""
         taken: Counter[str] = Counter()
-        sessions = self._log.sessions_of([match.seq for match in matches])
+        sessions = self._log.column("session_id", [match.seq for match in matches])
         kept = []
         for match in matches:
             if (session := sessions.get(match.seq)) is not None and taken[session] < most:

@@ -179,15 +179,17 @@ class Store:
             FROM event GROUP BY kind ORDER BY n DESC"""
         )
         unused = bodies.keys() - named_payloads(self.log)
-        leftovers = sum(map(_size, self.folder.glob("log.db.damaged-*"))) + sum(bodies[digest] for digest in unused)
+        leftovers = sum(map(schema.size_of, self.folder.glob("log.db.damaged-*"))) + sum(
+            bodies[digest] for digest in unused
+        )
         return Stats(
             events=sum(kinds.values()),
             sessions=int(self.log.query("SELECT count(DISTINCT session_id) FROM event")[0][0]),
             head=head[0][0].hex() if head else "",
-            log_bytes=_size(self.log.path) + _size(self.log.path.with_name("log.db-wal")),
+            log_bytes=schema.size_of(self.log.path) + schema.size_of(self.log.path.with_name("log.db-wal")),
             payloads=len(bodies),
             payload_bytes=sum(bodies.values()),
-            index_bytes=sum(_size(file) for file in (self.folder / "index").rglob("*")),
+            index_bytes=sum(map(schema.size_of, (self.folder / "index").rglob("*"))),
             indexed_seq=self.index.indexed_seq,
             kinds=kinds,
             kind_bytes=dict(sizes),
@@ -226,10 +228,3 @@ def open_log(
     from scroll_context.store.shared.log import open_shared
 
     return open_shared(parse(str(folder)), create=create)
-
-
-def _size(file: Path) -> int:
-    try:
-        return file.stat().st_size if file.is_file() else 0
-    except FileNotFoundError:  # the index merges its files away while we look
-        return 0

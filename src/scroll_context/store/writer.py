@@ -111,7 +111,7 @@ class FileWriter:
                 raise self._full(f"only {free:,} bytes are free on the device of {self.path}")
             self._roomy_until = now + ROOMY_FOR if free > ROOMY * self._limits.min_free else 0.0
         if self._limits.max_bytes is not None:
-            log = sum(_size(self.path.with_name(self.path.name + suffix)) for suffix in ("", "-wal"))
+            log = sum(schema.size_of(self.path.with_name(self.path.name + suffix)) for suffix in ("", "-wal"))
             used = log + self.payloads.bytes_used()
             if used >= self._limits.max_bytes:
                 raise self._full(f"{self.path.parent} holds {used:,} bytes and may hold {self._limits.max_bytes:,}")
@@ -168,13 +168,6 @@ class FileWriter:
 def is_replica(folder: Path) -> bool:
     """Whether a folder is the local copy of a shared store."""
     return (folder / REPLICA).exists()
-
-
-def _size(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except FileNotFoundError:
-        return 0
 
 
 def head_of(database: sqlite3.Connection, path: Path) -> tuple[int, bytes]:
