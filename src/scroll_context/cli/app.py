@@ -16,7 +16,7 @@ import click
 
 from scroll_context import __version__
 from scroll_context.cli.main import commands, overview
-from scroll_context.cli.options import FILE, PLACE, Place
+from scroll_context.cli.options import FILE, Place, parse_place
 from scroll_context.cli.output import Command, echo, faults_in_one_line, note, one_line
 from scroll_context.errors import BadInput
 from scroll_context.store.shared.address import is_address
@@ -184,7 +184,7 @@ class Commands(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "color": False if PLAIN else None},
 )
 @click.version_option(__version__, prog_name="scroll", message="%(prog)s %(version)s")
-@click.option("--store", type=PLACE, metavar="DIR", help="The folder of the store; may also follow the command.")
+@click.option("--store", type=parse_place, metavar="DIR", help="The folder of the store; may also follow the command.")
 def app(store: Place | None) -> None:
     """The command `scroll`; its help is the overview of main.py."""
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -26,14 +26,9 @@ Place = Path | str
 """Where a store is: a folder, or the address of one that hosts share."""
 
 
-class _Place(click.ParamType[Place]):
-    name = "store"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Place:  # noqa: ARG002
-        return value if is_address(value) else Path(value)
-
-
-PLACE = _Place()
+def parse_place(value: Place) -> Place:
+    """The type of an option that names a store."""
+    return value if is_address(value) else Path(value)
 
 
 def parse_span(_: click.Context, __: click.Parameter, text: str | None) -> tuple[int, int] | None:
@@ -89,18 +84,18 @@ def complete_session(ctx: click.Context, _: click.Parameter, typed: str) -> list
     """The sessions of the store that begin with what was typed, for the completion of a shell."""
     folder = ctx.find_root().params.get("store") or ctx.params.get("store") or os.environ.get("SCROLL_STORE", ".scroll")
     try:
-        with contextlib.closing(open_log(PLACE.convert(folder, None, None))) as log:
+        with contextlib.closing(open_log(parse_place(folder))) as log:
             return [one.session_id for one in log.sessions() if one.session_id.startswith(typed)]
     except (ScrollError, OSError):
         return []
 
 
 store_option = click.option(
-    "--store", envvar="SCROLL_STORE", metavar="DIR", type=PLACE, default=Path(".scroll"), show_default=True,
+    "--store", envvar="SCROLL_STORE", metavar="DIR", type=parse_place, default=Path(".scroll"), show_default=True,
     callback=_store_before_the_command, help="The folder of the store, or its postgresql:// address.",
 )  # fmt: skip
 user_store_option = click.option(
-    "--store", envvar="SCROLL_STORE", metavar="DIR", type=PLACE, default=lambda: Path.home() / ".scroll",
+    "--store", envvar="SCROLL_STORE", metavar="DIR", type=parse_place, default=lambda: Path.home() / ".scroll",
     show_default="~/.scroll", callback=_store_before_the_command,
     help="The folder of the store, or its postgresql:// address.",
 )  # fmt: skip
