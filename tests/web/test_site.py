@@ -246,3 +246,17 @@ def test_no_event_is_ever_written(serve: Serve, hostile_store: Path) -> None:
         with pytest.raises(StoreReadOnly):
             site.inspector.store.append(Draft(content="no"))
     assert (hostile_store / "log.db").read_bytes() == before
+
+
+def test_an_import_with_nonsense_in_its_metadata_is_shown(serve: Serve, tmp_path: Path) -> None:
+    names = ("inside_cell", "bound", "thinking", "tool_calls", "tokens", "tools", "session_id", "at_seq", "usage")
+    with Store(tmp_path, create=True) as store:
+        for kind in (Kind.CONVERSATION, Kind.CELL, Kind.OBSERVATION, Kind.REQUEST, Kind.SESSION, Kind.FORK):
+            for value in ({"a": 1}, 2.5, [7], "x"):
+                said, key = dict.fromkeys(names, value), f"import:{kind}:{value}"
+                store.append(
+                    Draft(kind=kind, session_id="s", role="assistant", content="hi", metadata=said, source_key=key)
+                )
+    with serve(tmp_path) as site:
+        for path in ("/", "/session/s", "/steps/s"):
+            assert site.get(path).status == 200, path

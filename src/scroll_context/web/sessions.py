@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from scroll_context.events import EVERYTHING, IMPORTED, STORE_SESSION, Event, Grant, Kind
 from scroll_context.store.log import EventLog, conditions
@@ -118,7 +119,8 @@ class Catalogue:
                 between,
             )
             for session_id, parent, at in forks:
-                self._forks.setdefault(str(parent), []).append((session_id, int(at or 0)))
+                if isinstance(at, int):
+                    self._forks.setdefault(str(parent), []).append((session_id, at))
             self._upto = until
 
     def continued_by(self, session_id: str, seq: int) -> list[str]:
@@ -261,13 +263,36 @@ def earlier(log: EventLog, session_id: str, before: int) -> int | None:
     return beginning(log, session_id, int(rows[-1][0])) if rows else None
 
 
+class ShownMetadata(msgspec.Struct):
+    """The metadata that pages show, and the shape that they need it in."""
+
+    inside_cell: int | None = None
+    bound: list[str] = []
+    thinking: list[dict[str, Any]] = []
+    tool_calls: list[dict[str, Any]] = []
+    tools: list[dict[str, Any]] = []
+    tokens: int = 0
+    window: int = 0
+    session_id: str = ""
+    at_seq: int = 0
+
+
+def showable(event: Event) -> Event:
+    """The event as a page can show it: an import may bring metadata of any shape, which is then left out."""
+    try:
+        msgspec.convert(event.metadata, ShownMetadata)
+    except msgspec.ValidationError:
+        return replace(event, metadata={"imported": True} if event.is_foreign else {})
+    return event
+
+
 def items_of(events: Iterable[Event]) -> list[Item]:
     """The events in groups, in the order in which the first of each was recorded."""
     items: list[Item] = []
     calls: dict[int, Call] = {}  # by the seq of the call
     step: Item | None = None
     request: Event | None = None
-    for event in events:
+    for event in map(showable, events):
         inside = event.metadata.get("inside_cell")
         match event.kind:
             case Kind.REQUEST:
