@@ -1,7 +1,7 @@
 """What commands print and write: lines and tables for people, JSON for programs, bars, files that are whole.
 
 Data goes to stdout, progress and notes to stderr. Stored text is foreign text, and so is every name in it: `echo`,
-`note`, `print_table` and the `Screen` of watch.py are the only ways to a terminal, and each makes visible what could
+`note`, `print_table` and the `Screen` of screen.py are the only ways to a terminal, and each makes visible what could
 steer one (control characters, or characters that reverse the direction of writing) with `visible` before it prints.
 """
 
