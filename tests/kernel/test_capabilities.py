@@ -236,7 +236,7 @@ def test_names_of_the_host_come_back_at_the_next_cell(make_kernel) -> None:
 
 def test_names_that_were_added_later_come_back_as_well(make_kernel) -> None:
     kernel = make_kernel({"echo": echo, "more": echo}, preludes=functions("echo"))
-    kernel.replace_preludes(functions("echo", "more"))
+    kernel.replace_preludes(functions("echo", "more"), call_seconds=60.0)
     kernel.execute("more = 3")
     assert kernel.execute("print(more(4))").stdout == "4\n"
 
