@@ -1,14 +1,13 @@
 """A shared store of a test: its database, and hosts that open it, each with a copy of its own."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from forms import form
 from scroll_context import Store
 
-LONG = bool(os.environ.get("SCROLL_LONG"))  # make test-long: the long form of a test
-FSYNC = {} if LONG else {"fsync": "off"}  # a killed process loses what it had not written; only a power cut loses more
+FSYNC = form({"fsync": "off"}, {})  # a killed process loses what it had not written; only a power cut loses more
 
 
 class Hosts:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from stores import LONG
 
+from forms import form
 from scroll_context import Draft, Store
 from scroll_context.errors import PayloadMissing, StoreReadOnly
 from scroll_context.store.shared.address import parse
@@ -26,7 +26,7 @@ from scroll_context.store.shared.collect import collect, collect_at
 from scroll_context.store.shared.objects import Bucket, ObjectPlace, SharedPayloads, key_of
 from scroll_context.store.shared.server import Server
 
-SECONDS = 60 if LONG else 2
+SECONDS = form(2, 60)
 _APPEND = """SELECT o_seqs, o_states FROM scroll.append(%s, %s, %s, 0, '', %s, %s, %s, %s, %s, %s, %s, %s, %s)"""
 
 

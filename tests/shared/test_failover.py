@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 from servers import Postgres
-from stores import LONG, Hosts
+from stores import Hosts
 
+from forms import form
 from scroll_context import Draft, Store
 from scroll_context.errors import StoreDamaged, StoreReadOnly, StoreUnreachable
 from scroll_context.store.integrity import verify
@@ -71,10 +72,10 @@ def test_nothing_is_lost_when_a_synchronous_standby_is_promoted(
         hosts = Hosts(f"{either}&target_session_attrs=read-write", tmp_path, timeout=3)
         stores = [hosts.open("a", create=True), hosts.open("b")]
         writers = Writers(stores)
-        writers.wait_for(200 if LONG else 40)
+        writers.wait_for(form(40, 200))
         first.kill()
         second.promote()
-        writers.wait_for(200 if LONG else 40)
+        writers.wait_for(form(40, 200))
         writers.stop()
         fresh = hosts.open("c")
         recorded = {event.seq: event.content for event in fresh.log.iterate()}

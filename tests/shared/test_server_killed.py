@@ -14,8 +14,9 @@ from pathlib import Path
 
 import psycopg
 from servers import Postgres
-from stores import LONG, Hosts, hosts_of
+from stores import Hosts, hosts_of
 
+from forms import form
 from scroll_context.store.shared.admin import migrations
 
 DRIVER = Path(__file__).with_name("append_driver.py")
@@ -97,10 +98,10 @@ def run_kills(server: Postgres, tmp_path: Path, kills: int, count: int, threads:
         writers = Writers(hosts, count, threads)
         try:
             for _ in range(kills):
-                writers.read(60 if LONG else 20)
+                writers.read(form(20, 60))
                 server.kill()
                 server.start()
-            writers.read(60 if LONG else 20)
+            writers.read(form(20, 60))
             writers.stop()
         finally:
             writers.kill()
@@ -113,7 +114,7 @@ def run_kills(server: Postgres, tmp_path: Path, kills: int, count: int, threads:
 
 
 def test_nothing_acknowledged_is_lost_when_the_server_is_killed(killed_postgres: Postgres, tmp_path: Path) -> None:
-    kills, count, threads = (20, 3, 4) if LONG else (1, 2, 3)
+    kills, count, threads = form((1, 2, 3), (20, 3, 4))
     run_kills(killed_postgres, tmp_path, kills, count, threads)
 
 

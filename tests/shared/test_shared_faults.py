@@ -1,5 +1,6 @@
 """A network that cuts, swallows answers, keeps silent or refuses: no call outlives its deadline, nothing is doubled."""
 
+import socket
 import threading
 import time
 from collections import Counter
@@ -11,12 +12,15 @@ import psycopg
 import pytest
 from proxy import Mode, Proxy
 from servers import Postgres
-from stores import LONG, Hosts, hosts_of
+from stores import Hosts, hosts_of
 
+from forms import form
 from scroll_context import Draft, Store
 from scroll_context.errors import SessionBusy, StoreUnreachable
 from scroll_context.events import Kind, Scope
 from scroll_context.store.journal import Journal
+from scroll_context.store.shared.address import parse
+from scroll_context.store.shared.server import Server
 
 TIMEOUT = 2.0
 SLACK = 20.0  # seconds that a busy machine may add
@@ -43,7 +47,7 @@ def contents(hosts: Hosts) -> Counter[str]:
     return Counter(event.content for event in hosts.open("reader").log.iterate())
 
 
-@pytest.mark.parametrize("mode", ["swallow", "blackhole", "refuse"] if LONG else ["swallow", "refuse"])
+@pytest.mark.parametrize("mode", form(["swallow", "refuse"], ["swallow", "blackhole", "refuse"]))
 def test_without_the_server_appends_fail_in_time_and_reading_goes_on(hosts: Hosts, proxy: Proxy, mode: Mode) -> None:
     store = hosts.open("a")
     store.append(Draft(content="the otter sleeps", role="user"))
@@ -73,6 +77,18 @@ def test_without_the_server_appends_fail_in_time_and_reading_goes_on(hosts: Host
     assert found["back again"] == 1 and found["lost in the net"] in (0, 1)
     assert store.log.last_seq() == seq  # what became of the lost one is known by now
     assert found["lost in the net"] == seq - 2
+
+
+def test_a_name_that_is_never_resolved_ends_no_later_than_the_deadline(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answered.wait(60))  # a resolver that keeps silent
+    server = Server(parse(f"{database.replace('127.0.0.1', 'database.example')}&store=main&timeout=0.5"))
+    with pytest.raises(StoreUnreachable, match="no connection in time"):
+        server.call("SELECT 1")
+    assert not answered.is_set()
+    answered.set()
 
 
 def test_an_answer_that_is_lost_is_asked_for_again(hosts: Hosts, proxy: Proxy, database: str) -> None:
@@ -118,7 +134,7 @@ def test_nothing_is_doubled_while_the_network_fails_in_turns(hosts: Hosts, proxy
     threads = [threading.Thread(target=work, args=(name,)) for name in "xyz"]
     for thread in threads:
         thread.start()
-    for n in range(40 if LONG else 6):
+    for n in range(form(6, 40)):
         before = len(known)
         deadline = time.monotonic() + 60
         while len(known) < before + 5:

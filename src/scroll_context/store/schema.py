@@ -34,7 +34,7 @@ from scroll_context.errors import (
 
 APPLICATION_ID = 0x5343524C  # "SCRL"
 LOG_NAME = "log.db"
-_UNFINISHED = ".creating-"  # prefix of logs that are being created
+UNFINISHED = ".creating-"  # prefix of files that are being created
 
 _logger = logging.getLogger("scroll_context.store")
 
@@ -179,7 +179,7 @@ def create(folder: Path, fill: Callable[[sqlite3.Connection], None] | None = Non
     path = folder / LOG_NAME
     try:
         private_folder(folder)
-        handle, name = tempfile.mkstemp(prefix=_UNFINISHED, dir=folder)
+        handle, name = tempfile.mkstemp(prefix=UNFINISHED, dir=folder)
         os.fchmod(handle, 0o600)  # SQLite gives its WAL files the mode of the log
     except OSError as error:
         raise StoreReadOnly(f"cannot create a store in {folder}: {error.strerror}. Nothing was changed.") from error
@@ -206,7 +206,7 @@ def is_vacant(folder: Path) -> bool:
     """Whether a store may be created here: nothing is there but files of others who create one now."""
     if not folder.exists():
         return True
-    return folder.is_dir() and all(file.name.startswith(_UNFINISHED) for file in folder.iterdir())
+    return folder.is_dir() and all(file.name.startswith(UNFINISHED) for file in folder.iterdir())
 
 
 def migrate(database: sqlite3.Connection, migrations: tuple[str, ...] = MIGRATIONS) -> None:

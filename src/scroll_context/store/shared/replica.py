@@ -63,11 +63,13 @@ def make_replica(folder: Path, facts: StoreFacts, fill: Callable[[], object] = l
     `fill` may put a log there that others have made. Otherwise it begins empty, and the follower reads all rows.
     """
     found = read_facts(folder)
-    if found is None:
-        if not schema.is_vacant(folder):
+    if found is None and not schema.is_vacant(folder):
+        found = read_facts(folder)  # another process may have made it one meanwhile
+        if found is None:
             raise StoreDamaged(
                 f"{folder} holds something else than a copy of {facts.address}; name another with replica="
             )
+    if found is None:
         schema.private_folder(folder)
         _write(folder / REPLICA, msgspec.json.encode(facts))
         found = read_facts(folder) or facts
@@ -223,7 +225,7 @@ class Replica:
 
 def _write(path: Path, content: bytes) -> None:
     """Write a small file whole or not at all; the first of several writers wins."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    temporary = path.with_name(f"{schema.UNFINISHED}{path.name}.{os.getpid()}.{threading.get_ident()}")
     temporary.write_bytes(content)
     temporary.chmod(0o600)
     with contextlib.suppress(FileExistsError):

@@ -13,6 +13,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -130,14 +131,7 @@ class Server:
         if self._interrupted:
             raise self.unreachable("it is being closed here")
         if self._connection is None:
-            seconds = max(2, math.ceil(min(self._deadline - time.monotonic(), 60)))
-            connection = _connection_class().connect(
-                self.address.conninfo,
-                autocommit=True,
-                connect_timeout=seconds,
-                application_name=self._purpose,
-                tcp_user_timeout=round(1000 * self.address.timeout),
-            )
+            connection = self._connect()
             connection.remaining = lambda: -1.0 if self._interrupted else self._deadline - time.monotonic()
             connection.add_notify_handler(self._count)
             for kind, dumper in dumpers():
@@ -145,6 +139,35 @@ class Server:
             self._connection = connection
             self._connected += 1
         return self._connection
+
+    def _connect(self) -> Any:
+        """A new connection, in time: a thread makes it, since libpq and the resolver of names keep no deadline."""
+        made: Future[Any] = Future()
+
+        def connect() -> None:
+            try:
+                connection = _connection_class().connect(
+                    self.address.conninfo,
+                    autocommit=True,
+                    connect_timeout=max(2, math.ceil(min(self._deadline - time.monotonic(), 60))),  # libpq's least
+                    application_name=self._purpose,
+                    tcp_user_timeout=round(1000 * self.address.timeout),
+                )
+            except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
+                if made.set_running_or_notify_cancel():
+                    made.set_exception(error)
+            else:
+                if made.set_running_or_notify_cancel():
+                    made.set_result(connection)
+                else:
+                    connection.close()
+
+        threading.Thread(target=connect, name="scroll-connect", daemon=True).start()
+        while True:
+            with contextlib.suppress(TimeoutError):
+                return made.result(min(0.1, max(0.0, self._deadline - time.monotonic())))
+            if (self._interrupted or time.monotonic() > self._deadline) and made.cancel():
+                raise self.unreachable("no connection in time")
 
     def _count(self, _: object) -> None:
         self.notified += 1
