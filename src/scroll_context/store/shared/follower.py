@@ -3,10 +3,10 @@
 A file lock elects the process. It listens for the server's notifications, reads what is new a page at a time, and
 applies the page. Nothing is believed that a crash of the server could take back: an append of this process that was
 acknowledged is on the server's disk with all that is before it, and for later rows the thread asks for a barrier. The
-server notifies at most every 20 ms, so after a page there is one more look. Between two looks the thread rests, unless
-somebody waits for rows, so that a busy store is read in few large pages. Processes that were not elected read by
-themselves only when rows of their own do not arrive. When the server is away the thread tries again, and says so in
-`trouble`.
+server notifies at most every 20 ms, so after a page there are more looks, at growing intervals. Between two looks the
+thread rests, unless somebody waits for rows, so that a busy store is read in few large pages. Processes that were not
+elected read by themselves only when rows of their own do not arrive. When the server is away the thread tries again,
+and says so in `trouble`.
 """
 
 import contextlib
@@ -62,8 +62,9 @@ class Follower:
         self._bell.setblocking(False)
         self._ringer.setblocking(False)
         self._listening = -1  # the connection that listens
+        self._pause = _IDLE  # between the last look and the next, if there is no reason for an earlier one
         self._rested = 0.0  # the moment until which the thread rests,
-        self._next_look = 0.0  # and the moment of the next look, if there is no reason for an earlier one
+        self._next_look = 0.0  # and the moment of the next look
         self._is_idle = False  # the thread waits for a reason to look
         self._is_wanted = False  # such a reason,
         self._is_urgent = False  # and one that allows no rest
@@ -163,10 +164,10 @@ class Follower:
                 if self._stopped.is_set():
                     return
                 begun = time.monotonic()
-                pause = self._look(elected) if elected or self._replica.has_own else _ELECTION
+                self._pause = self._look(elected) if elected or self._replica.has_own else _ELECTION
                 ended = time.monotonic()
                 self._rested = ended + min(_REST, _WORK_SHARE * (ended - begun))
-                self._next_look = begun + pause
+                self._next_look = begun + self._pause
         finally:
             os.close(lock)
 
@@ -193,7 +194,7 @@ class Follower:
             return _IDLE / 4
         if self._replica.head()[0] > before or self.server.notified > notified:  # perhaps of rows behind the page
             return _ONE_MORE_LOOK
-        return _IDLE if elected else _ELECTION
+        return min(_IDLE, 4 * self._pause) if elected else _ELECTION
 
     def _note(self, error: ScrollError) -> None:
         if str(error) != self.trouble:
