@@ -68,7 +68,7 @@ def test_fault_12_work_between_cells_has_processor_time_of_its_own(make_kernel) 
     assert kernel.execute("while True: pass", timeout=60).ended == "timeout"
     kernel.execute(
         "import time\nclass Slow:\n    def __reduce__(self):\n        begun = time.process_time()\n"
-        "        while time.process_time() - begun < 0.5: pass\n        return int, ()\nslow = Slow()"
+        "        while time.process_time() - begun < 0.3: pass\n        return int, ()\nslow = Slow()"
     )
     for _ in range(5):
         assert kernel.save(full=True).lost == ()
