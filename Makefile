@@ -14,7 +14,7 @@ $(READY): pyproject.toml evals/pyproject.toml
 	@$(PYTHON) -m venv $(VENV) || { echo "python3 cannot create a virtual environment; on Debian: apt-get install python3-venv"; exit 1; }
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --no-compile --editable '.[all]' --editable ./evals --group dev
-	@$(BIN)/python -m compileall -q -j 0 -x '/tests/' $(VENV)/lib > $(VENV)/compiled.txt || true  # on all cores
+	@$(BIN)/python -m compileall -q -j 0 -x '/tests/' $(VENV)/lib src evals/src > $(VENV)/compiled.txt || true  # on all cores
 	@touch $@
 
 demo: $(READY)   ## the main job, end to end, in a temporary folder
