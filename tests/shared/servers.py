@@ -30,7 +30,8 @@ sys.stdin.read()
 folder = pathlib.Path(sys.argv[1])
 for file in folder.rglob("*.pid"):
     with contextlib.suppress(OSError, ValueError, IndexError):
-        os.kill(int(file.read_text().split()[0]), signal.SIGQUIT)
+        quick = signal.SIGKILL if file.name == "moto.pid" else signal.SIGQUIT  # jobs of a shell may ignore SIGQUIT
+        os.kill(int(file.read_text().split()[0]), quick)
 print(flush=True)
 while folder.exists():  # a server that ends may still write
     shutil.rmtree(folder, ignore_errors=True)
