@@ -28,7 +28,7 @@ from scroll_context.store.shared.server import Server
 
 PAGE_ROWS = 2_000
 PAGE_BYTES = 32 << 20
-_REST = 0.02  # seconds between two looks while nobody waits, at most,
+_REST = 0.06  # seconds between two looks while nobody waits, at most,
 _WORK_SHARE = 4  # and otherwise so many times what the last look took
 _ONE_MORE_LOOK = 0.022  # seconds after a look: longer than the server's pause between notifications
 _IDLE = 1.0  # seconds between two looks without a notification

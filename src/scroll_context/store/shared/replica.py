@@ -24,7 +24,7 @@ import msgspec
 from scroll_context.errors import StoreDamaged
 from scroll_context.events import STORE_SESSION, Kind
 from scroll_context.store import schema
-from scroll_context.store.chain import expected
+from scroll_context.store.chain import breaks
 from scroll_context.store.erase import PURGE
 from scroll_context.store.shared.address import Address
 from scroll_context.store.writer import INSERT, REPLICA, head_of
@@ -116,10 +116,9 @@ class Replica:
             try:
                 seq, chain = head_of(database, self.path)
                 new = [row for row in rows if row[0] > seq]
-                for row in new:
-                    if row[0] != seq + 1 or expected(chain, row) != row[21]:
-                        raise self.quarantined(f"seq {row[0]} from the server does not continue seq {seq} here")
-                    seq, chain = row[0], row[21]
+                for at, before in breaks(new, seq, chain):
+                    raise self.quarantined(f"seq {at} from the server does not continue seq {before} here")
+                seq = new[-1][0] if new else seq
                 database.executemany(INSERT, new)
                 database.executemany(
                     "INSERT OR REPLACE INTO chore VALUES (?, '')",
