@@ -134,6 +134,10 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
         yield from self._topic_lines
         yield from (line for tier in reversed(self.tiers) for block in tier for line in block.lines)
 
+    @property
+    def blocks(self) -> int:
+        return sum(len(tier) for tier in self.tiers)
+
     @cached_property
     def tokens(self) -> int:
         tokens = sum(line.tokens for line in self.lines)
