@@ -328,7 +328,7 @@ def recall(messages: int = 50_000, rounds: int = 200) -> Iterator[Row]:
             searches.append((time.perf_counter() - begun) * 1e3)
             environment.settle()
             begun = time.perf_counter()
-            result = environment.run(source, marker, 30.0)
+            result, _ = environment.run(source, marker, 30.0)
             alone.append((time.perf_counter() - begun) * 1e3)
             assert result.ended == "ok", result
             environment.settle()
