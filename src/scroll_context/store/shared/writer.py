@@ -97,9 +97,7 @@ class ServerWriter:
         number, rows = self._lost
         values = [self._store_id, self._name, number]
         seqs, states, previous = self._server.call(_SETTLE, values, timeout=deadline - time.monotonic())[0]
-        if (
-            seqs is not None
-        ):  # recorded, and perhaps not on the disk: the call that was to flush it may have ended early
+        if seqs is not None:  # recorded, perhaps not on the disk: the call that was to flush it may have ended early
             self._server.call("CALL scroll.barrier()", timeout=deadline - time.monotonic())
         self._number = number + 1
         self._lost = None
