@@ -145,7 +145,7 @@ def which_log(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
         def open_shared(place: str | Path, *, create: bool = False, **options: Any) -> EventLog:
             folder = Path(place).absolute()
-            if options.get("limits") or options.get("key") or (not create and not is_replica(folder)):
+            if options.get("limits") or (not create and not is_replica(folder)):
                 return open_log(place, create=create, **options)
             name = hashlib.sha256(str(folder).encode()).hexdigest()[:24]
             return open_log(f"{database}&store={name}&payloads={folder}/payloads&replica={folder}", create=create)

@@ -5,8 +5,8 @@
     ├── StoreError
     │   ├── NotAStore · StoreTooNew · StoreReadOnly · StoreLocked · StoreFull · StoreDamaged · StoreClosed
     │   ├── StoreUnreachable · SessionBusy · SessionFenced · UnknownSeq · IndexUnavailable
-    │   ├── PayloadDamaged · KeyMissing · KeyWrong
-    │   └── PayloadMissing ── KeyDestroyed
+    │   ├── PayloadDamaged
+    │   └── PayloadMissing
     ├── QueryRefused ── QueryLimit
     ├── KernelError ── KernelUnavailable · KernelDied
     ├── ModelError ── ModelUnavailable · ModelCancelled · ContextOverflow · ModelRefused
@@ -97,20 +97,8 @@ class PayloadMissing(StoreError):
     """The payload file of an event is gone; its preview remains."""
 
 
-class KeyDestroyed(PayloadMissing):
-    """The payload is encrypted, and the key of its session was destroyed on purpose."""
-
-
 class PayloadDamaged(StoreError):
     """A payload file no longer matches its digest."""
-
-
-class KeyMissing(StoreError):
-    """The store is encrypted, and its master key or its key ring was not found."""
-
-
-class KeyWrong(StoreError):
-    """The master key does not open the store."""
 
 
 class IndexUnavailable(StoreError):

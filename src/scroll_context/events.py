@@ -31,7 +31,6 @@ class Kind(StrEnum):
     FORK = "fork"  # the session continues another one from a seq
     SALVAGE = "salvage"  # what a repair of this log could not recover
     ERASURE = "erasure"  # which events were erased, by whom and why; never what they said
-    ENCRYPTION = "encryption"  # the store was encrypted, or a key was destroyed, rotated or lost
     FOREIGN = "foreign"  # bookkeeping of another store, from an export: kept, and without effect here
 
 
@@ -41,7 +40,7 @@ STORE_SESSION = "scroll.store"
 IMPORTED = "import:"
 """How the source keys of imported messages begin."""
 
-ABOUT_THE_LOG = frozenset((Kind.SALVAGE, Kind.ERASURE, Kind.ENCRYPTION))
+ABOUT_THE_LOG = frozenset((Kind.SALVAGE, Kind.ERASURE))
 """Kinds that are needed to read the rest of a log, and are about nothing else: they are never erased."""
 
 BOOKKEEPING = ABOUT_THE_LOG | {Kind.SESSION, Kind.REQUEST, Kind.EVICTION, Kind.SNAPSHOT, Kind.FORK, Kind.FOREIGN}

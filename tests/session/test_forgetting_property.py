@@ -1,7 +1,7 @@
 """Random histories of live sessions, with erasures and kills in between: nothing erased is left, nothing else changes.
 
 Sessions talk, run cells, are closed, resumed and forked; words are erased, by this process or by another one that is
-killed somewhere in the midst; the store moves through an export into a new one, or is encrypted. After every step the
+killed somewhere in the midst; the store moves through an export into a new one. After every step the
 addresses stand, the log verifies, no erased word is in any file, and sessions that were open all along go on.
 `make fuzz FUZZ_ONLY=random_histories` tries further examples for as long as you want.
 """
@@ -31,13 +31,12 @@ from scroll_context.store.store import Store
 from scroll_context.store.transfer import export
 
 WORDS = ["alpha-one-bird", "beta-two-fish", "gamma-three-frog"]
-KEY = bytes(range(32))
 
 FOUND = """
 import sys
 from scroll_context.store.store import Store
-folder, key, word = sys.argv[1:4]
-store = Store(folder, key=bytes.fromhex(key) or None)
+folder, word = sys.argv[1:3]
+store = Store(folder)
 seqs = [event.seq for event in store.log.iterate() if word in event.content]
 """
 ERASED = """
@@ -65,11 +64,10 @@ pytestmark = pytest.mark.usefixtures("key_file")
 class World:
     """A store with sessions, and what is known about it."""
 
-    def __init__(self, root: Path, encrypted: bool) -> None:
+    def __init__(self, root: Path) -> None:
         self.root = root
-        self.key = KEY if encrypted else None
         self.moves = 0
-        self.store = Store(self.folder, create=True, key=self.key)
+        self.store = Store(self.folder, create=True)
         self.live: dict[str, Session] = {}
         self.names = {"s": "s", "t": "t"}  # the session that goes by a name now: the newest fork
         self.known: dict[int, str] = {}  # what each address says
@@ -120,16 +118,14 @@ class World:
 
     def kill(self, word: str, at: int) -> None:
         """Another process erases the word and is killed; then it is erased here."""
-        done = run_killed(FOUND, ERASED, str(self.folder), (self.key or b"").hex(), word, at=at)
+        done = run_killed(FOUND, ERASED, str(self.folder), word, at=at)
         assert done.returncode in (0, -signal.SIGKILL), done.stderr
         event("killed" if done.returncode else "not killed")
         assert verify(self.store.log).ok
         self.erase(word)
 
     def move(self) -> None:
-        """Go on in a new store with the same addresses; an encrypted one keeps them only in a backup."""
-        if self.key is not None:
-            return
+        """Go on in a new store with the same addresses."""
         self.close("s")
         self.close("t")
         out = io.BytesIO()
@@ -164,19 +160,17 @@ class World:
             self.close(name)
         self.check()
         self.store.close()
-        with Store(self.folder, key=self.key) as again:
+        with Store(self.folder) as again:
             assert verify(again.log).ok and not [one for one in again.log.iterate() if one.session_id == ""]
             if self.gone and any(self.known[seq] == "[erased]" for seq in self.known):
                 assert list(again.log.iterate(session_id=STORE_SESSION, kind=Kind.ERASURE))
 
 
 @settings(max_examples=form(5, 16), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
-@given(st.lists(steps, min_size=3, max_size=9), st.booleans())
-def test_random_histories_keep_their_promises(history: list[tuple[Any, ...]], encrypted: bool) -> None:
-    if encrypted:
-        pytest.importorskip("cryptography")
+@given(st.lists(steps, min_size=3, max_size=9))
+def test_random_histories_keep_their_promises(history: list[tuple[Any, ...]]) -> None:
     with tempfile.TemporaryDirectory() as root:
-        world = World(Path(root), encrypted)
+        world = World(Path(root))
         try:
             for name, *values in history:
                 event(name)

@@ -155,13 +155,6 @@ def test_a_push_never_mixes_histories(hosts: Hosts, folder: Path, tmp_path: Path
     assert hosts.open("c").log.tail(1)[0].content == "a host works here now"
 
 
-def test_an_encrypted_folder_is_not_pushed(hosts: Hosts, tmp_path: Path) -> None:
-    with Store(tmp_path / "secret", create=True, key=bytes(32)) as store:
-        store.append(Draft(content="hidden " * 10_000))
-    with pytest.raises(BadInput, match="is encrypted"):
-        push(tmp_path / "secret", parse(hosts.address("a")))
-
-
 def test_a_damaged_folder_is_not_pushed(hosts: Hosts, folder: Path) -> None:
     with sqlite3.connect(folder / "log.db") as database:
         database.execute("DROP TRIGGER event_no_update")

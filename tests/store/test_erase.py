@@ -24,7 +24,7 @@ from scroll_context.store.chain import leaf_of
 from scroll_context.store.erase import _erase_rows, has_chores
 from scroll_context.store.integrity import salvage, verify
 from scroll_context.store.journal import Journal
-from scroll_context.store.payloads import PayloadFolder, PayloadStore
+from scroll_context.store.payloads import PayloadFolder
 from scroll_context.store.rows import ERASED, ERASED_METADATA
 from scroll_context.store.store import Store
 from scroll_context.store.transfer import backup, export
@@ -384,7 +384,7 @@ def test_a_body_that_is_stored_while_an_equal_one_is_erased_is_not_lost(store: S
     seq = store.append(Draft(session_id="old", content=text))
     with Store(folder) as other:
         place = ErasedMeanwhile(folder / "payloads")
-        other.log.use_payloads(PayloadStore(place))
+        other.log.payloads.place = place
         journal = Journal(other.log, Scope("new"))
         place.then = lambda: store.erase(seqs=[seq]) and None
         if way == "log":

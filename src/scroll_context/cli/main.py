@@ -30,8 +30,6 @@ COMMANDS = {  # name: (module and object below scroll_context.cli, the first lin
     "erase": ("forgetting:erase", "Erase events: what they said leaves every file of the store."),
     "retention": ("forgetting:retention", "Erase what was recorded long ago."),
     "scan": ("forgetting:scan", "Find keys, tokens and private keys in what was recorded."),
-    "encrypt": ("forgetting:encrypt", "Encrypt the payloads and saved variables of a store."),
-    "key": ("forgetting:key", "Show, rotate, destroy or replace the keys of an encrypted store."),
     "upgrade": ("upkeep:upgrade", "Bring the log file to the newest format."),
     "backup": ("upkeep:backup", "Copy the store to a new folder."),
     "export": ("upkeep:export", "Write everything as JSON Lines: events, hashes and payloads."),

@@ -183,8 +183,6 @@ def export(target: Path, store: Place) -> None:
             with new_file(target) as file, progress("exporting") as bar:
                 report = write(log, file, bar)
             note(f"{report.events:,} events in {target}")
-        if log.is_encrypted:
-            note("the store is encrypted, and the export is not encrypted: keep it where the payloads may be read")
     _tell_missing(report.missing, log)
 
 

@@ -100,7 +100,7 @@ class Environment:
         self._cell_seq = 0
         self._cell_over = threading.Event()
         self._saved = Manifest()
-        self._blobs = _Blobs(journal.log.payloads, journal.session_id)
+        self._blobs = _Blobs(journal.log.payloads)
         self._after_cell = ThreadPoolExecutor(1, thread_name_prefix="scroll-save")  # digest first, then save
         self._digest: Future[str] | None = None  # None is unknown
         self._saving: Future[None] | None = None
@@ -253,14 +253,13 @@ def recalls(source: str) -> bool:
 class _Blobs:
     """The payload store as a place for pickles. They are never unpickled on this side."""
 
-    def __init__(self, payloads: PayloadStore, session_id: str) -> None:
+    def __init__(self, payloads: PayloadStore) -> None:
         self._payloads = payloads
-        self._session_id = session_id
         self._written = 0
 
     def put(self, data: bytes, /) -> str:
         self._written += len(data)
-        return self._payloads.put(data, BLOB_TYPE, self._session_id).digest
+        return self._payloads.put(data, BLOB_TYPE).digest
 
     def get(self, digest: str, /) -> bytes:
         return self._payloads.read(digest)

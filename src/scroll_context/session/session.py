@@ -30,7 +30,6 @@ from scroll_context.session.context import WindowedContext, make_context
 from scroll_context.session.environment import Environment, recalls
 from scroll_context.session.history import bound_since, close_open_work, lineage, recorded_settings, snapshots_of
 from scroll_context.session.observe import HostRecord, fields_of, source_key
-from scroll_context.store.copies import inherited_payloads
 from scroll_context.store.journal import Journal, Observer, Quota
 from scroll_context.store.rows import INLINE_LIMIT
 from scroll_context.store.store import Store
@@ -489,8 +488,6 @@ def fork(store: Store, parent: str, at_seq: int, *, session_id: str = "", **give
     with contextlib.closing(_new_journal(store, scope)) as journal:
         facts = {"session_id": parent, "at_seq": at_seq}
         journal.append(journal.draft(Kind.FORK, content=f"fork of {parent} at seq {at_seq}", metadata=facts))
-        if store.payloads.is_encrypted:  # the fork must not need the key of its parent
-            store.payloads.claim(inherited_payloads(store.log, scope.session_id), scope.session_id)
     return Session.resume(store, scope.session_id, **given)
 
 

@@ -198,20 +198,6 @@ def remove_unnamed(log: EventLog, digests: Sequence[str]) -> None:
         database.execute("ROLLBACK")
 
 
-def inherited_payloads(log: EventLog, session_id: str) -> set[str]:
-    """The payloads that a fork has from the sessions that it continues."""
-    found: set[str] = set()
-    seen = {session_id}
-    while origin := next(log.iterate(session_id=session_id, kind=Kind.FORK), None):
-        session_id, at = origin.metadata.get("session_id", ""), origin.metadata.get("at_seq", 0)
-        if origin.is_foreign or session_id in seen:
-            break
-        seen.add(session_id)
-        upto = "session_id = ? AND (seq <= ? OR (kind = 'snapshot' AND reply_to <= ?))"  # variables are saved later
-        found.update(digest for _, named in _payloads_by_event(log, upto, [session_id, at, at]) for digest in named)
-    return found
-
-
 def _payloads_by_event(log: EventLog, where: str = "1", values: Sequence[Any] = ()) -> Iterator[tuple[int, list[str]]]:
     rows = log.query(
         f"SELECT seq, kind, content, payload FROM event WHERE (payload IS NOT NULL OR kind = 'snapshot') AND {where}",

@@ -225,7 +225,6 @@ def rewriting(log: EventLog) -> Iterator[sqlite3.Connection]:
         database.execute("PRAGMA secure_delete = ON")
         schema.begin(database, log.path, log.lock_timeout)
         try:
-            schema.require_same(database, log.path, log.is_encrypted)
             guards = database.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
             for name, _ in guards:
                 database.execute(f"DROP TRIGGER {name}")

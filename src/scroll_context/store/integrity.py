@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from scroll_context.errors import KeyDestroyed, PayloadDamaged, PayloadMissing, StoreDamaged, StoreLocked
+from scroll_context.errors import PayloadDamaged, PayloadMissing, StoreDamaged, StoreLocked
 from scroll_context.events import ABOUT_THE_LOG, STORE_SESSION, Draft, Event, Kind, Progress
 from scroll_context.store import schema
 from scroll_context.store.chain import GENESIS, breaks, expected
@@ -32,8 +32,6 @@ from scroll_context.store.writer import INSERT
 
 _SPECIAL = ABOUT_THE_LOG | {Kind.SNAPSHOT}
 
-DESTROYED = "its payload cannot be read: the key of its session was destroyed on purpose"
-
 
 class Verdict(msgspec.Struct, frozen=True):
     """What verify found. `head` identifies the whole history: keep it elsewhere to detect a rewritten log."""
@@ -42,7 +40,7 @@ class Verdict(msgspec.Struct, frozen=True):
     payloads: int
     head: str
     bad: tuple[tuple[int, str], ...]  # (seq, what is wrong), in order; a gap once, by its first seq
-    known: tuple[tuple[int, str], ...]  # the same, declared by a salvage, or by who destroyed or lost a key
+    known: tuple[tuple[int, str], ...]  # the same, declared by a salvage
 
     @property
     def ok(self) -> bool:
@@ -55,7 +53,7 @@ def verify(log: EventLog, progress: Progress | None = None) -> Verdict:
     checked: dict[str, str] = {}  # payload digest -> what is wrong with it
     faults: list[_Fault] = []
     erased: list[int] = []
-    records: list[Event] = []  # what the log says about itself: declared damage, erasures, lost keys
+    records: list[Event] = []  # what the log says about itself: declared damage, erasures
     seq, chain, events = 0, GENESIS, 0
     while page := log.query(f"SELECT * FROM event WHERE seq > ? ORDER BY seq LIMIT {PAGE}", [seq]):
         if len(page[0]) < len(ALL_COLUMNS):
@@ -75,7 +73,7 @@ def verify(log: EventLog, progress: Progress | None = None) -> Verdict:
                     if digest not in checked:
                         checked[digest] = _payload_fault(log, digest)
                     if checked[digest]:
-                        faults.append(_Fault(row[0], checked[digest], is_payload=True))
+                        faults.append(_Fault(row[0], checked[digest]))
                 if row[4] in ABOUT_THE_LOG:
                     records.append(event_from_row(row))
         seq, chain = page[-1][0], page[-1][21]
@@ -96,7 +94,6 @@ class _Fault(NamedTuple):
     seq: int
     what: str
     last: int = 0
-    is_payload: bool = False
 
 
 def _gap(first: int, last: int, what: str) -> _Fault:
@@ -109,7 +106,6 @@ def _told_apart(
     """Which faults were not declared, and which are known. An erased row that no erasure names is altered."""
     about = [event.metadata for event in records if event.session_id == STORE_SESSION]
     named = _Spans(span for facts in about for span in facts.get("spans", ()))
-    lost = max((event.seq for event in records if event.metadata.get("lost") is True), default=0)
     declared = _Spans(
         span
         for event in records
@@ -120,8 +116,7 @@ def _told_apart(
     bad: list[tuple[int, str]] = []
     known: list[tuple[int, str]] = []
     for fault in sorted([*faults, *undeclared]):
-        is_expected = fault.is_payload and (fault.what == DESTROYED or fault.seq < lost)
-        is_known = is_expected or declared.covers(fault.seq, fault.last or fault.seq)
+        is_known = declared.covers(fault.seq, fault.last or fault.seq)
         (known if is_known else bad).append((fault.seq, fault.what))
     return bad, known
 
@@ -148,8 +143,6 @@ class _Spans:
 def _payload_fault(log: EventLog, digest: str) -> str:
     try:
         log.payloads.check(digest)
-    except KeyDestroyed:
-        return DESTROYED
     except (PayloadMissing, PayloadDamaged) as error:
         return str(error)
     return ""
@@ -234,14 +227,7 @@ class _Rescue:
         self.lost = tuple(lost)
         self._declare(database, issued + 1, chain)
         database.executemany("INSERT OR IGNORE INTO chore VALUES (?, '')", [(name,) for name in self.chores])
-        if self._is_encrypted():
-            schema.set_encrypted(database)
         database.execute("COMMIT")
-
-    def _is_encrypted(self) -> bool:
-        if (version := self.source.user_version()) is not None:
-            return bool(version & schema.ENCRYPTED)
-        return (self.payloads.folder.parent / "encrypted").exists() and not self.payloads.folder.exists()
 
     def _legible(self, places: list[Place], chain: bytes | None) -> tuple[tuple[Any, ...] | None, bool]:
         """The copy of a row that its hash confirms, else any copy that decodes; and whether it is confirmed."""

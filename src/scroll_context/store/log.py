@@ -78,8 +78,7 @@ class _Reader:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._connection: sqlite3.Connection | None
-        self._connection, self.is_encrypted = schema.open_file(path, writable=False)
+        self._connection: sqlite3.Connection | None = schema.connect(path, writable=False)
         self._in_use = threading.Lock()
 
     def query(self, sql: str, values: Values) -> list[tuple[Any, ...]]:
@@ -132,15 +131,7 @@ class EventLog:
         self._leader: _Ticket | None = None  # whose caller writes, now or next
         self._was_shared = False  # whether the last commit was shared
         self._writer = writer or FileWriter(self.path, payloads, lock_timeout, limits or StoreLimits())
-        reader = self._new_reader()  # fail now, not at the first read, when the file is no log
-        self._idle.append(reader)
-        self.is_encrypted = reader.is_encrypted
-
-    def use_payloads(self, payloads: PayloadStore) -> None:
-        """Store and read bodies there: which payloads belong to a log is known only when it is open."""
-        self.payloads = payloads
-        if isinstance(self._writer, FileWriter):
-            self._writer.payloads = payloads
+        self._idle.append(self._new_reader())  # fail now, not at the first read, when the file is no log
 
     # appending ------------------------------------------------------------------------------------------
 
@@ -341,7 +332,7 @@ class EventLog:
 
     def format(self) -> int:
         """The format version of the file. Everything of an older one can be read; the first append upgrades it."""
-        return int(self.query("PRAGMA user_version")[0][0]) & ~schema.ENCRYPTED
+        return int(self.query("PRAGMA user_version")[0][0])
 
     def upgrade(self) -> int:
         """Bring the file to the newest format now; the version that it had."""

@@ -86,12 +86,12 @@ def merge_export(
     What a salvage or an erasure says of addresses of the other log is left out when addresses change.
     """
     reader = _ExportReader(lines, log.payloads, progress)
-    is_exact = trust and log.last_seq() == 0 and not (reader.is_keyed or log.payloads.is_encrypted)
+    is_exact = trust and log.last_seq() == 0
     if is_exact and (seqs := _fill_vacant(reader, log)) is not None:
         return MergeReport(seqs, {}, tuple(reader.missing))
     merge = _Merge(log, source, trust=trust, join=join)
     for row in reader:
-        merge.take(with_payloads(event_from_row(row), reader.digests, merge.text))
+        merge.take(event_from_row(row))
     merge.flush()
     moved = merge.addresses
     return MergeReport([moved[seq] for seq in sorted(moved)], merge.renamed, tuple(reader.missing))
@@ -232,19 +232,6 @@ def as_recorded(events: list[Event], text: Callable[[Event], str]) -> list[Event
     return found
 
 
-def with_payloads(event: AnyEvent, digests: Mapping[str, str], text: Callable[[AnyEvent], str]) -> AnyEvent:
-    """The event with other names for the payloads that it names: an encrypted store has names of its own for them."""
-    if event.payload is not None and event.payload.digest in digests:
-        event = replace(event, payload=replace(event.payload, digest=digests[event.payload.digest]))
-    if digests and event.kind == Kind.SNAPSHOT:
-        with contextlib.suppress(*_OTHER_SHAPE):
-            change = msgspec.json.decode(text(event), type=dict[str, Any])
-            for variable in change.get("saved", ()):
-                variable["digest"] = digests.get(variable.get("digest", ""), variable.get("digest", ""))
-            event = replace(event, content=msgspec.json.encode(change).decode(), payload=None)
-    return event
-
-
 def _named_seqs(event: Draft, text: Callable[[Draft], str]) -> set[int]:
     named: set[int] = set()
 
@@ -375,18 +362,12 @@ class _ExportReader:
 
     def __init__(self, lines: Iterable[bytes], payloads: PayloadStore | None, progress: Progress | None) -> None:
         self.missing: list[str] = []  # digests of payloads that the exported store had lost
-        self.digests: dict[str, str] = {}  # of payloads that have another digest here than there
         self._payloads = payloads
         self._progress = progress
         self._numbered = _documents(lines)
         _, self._header = next(self._numbered, (0, {}))
         if self._header.get("scroll_export") not in range(1, EXPORT_VERSION + 1):
             raise BadInput(f"not a Scroll export of version 1 to {EXPORT_VERSION}")
-
-    @property
-    def is_keyed(self) -> bool:
-        """Whether the export comes from an encrypted store, whose digests cannot be computed elsewhere."""
-        return self._header.get("digests") == "keyed"
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         numbered = self._numbered
@@ -425,17 +406,13 @@ class _ExportReader:
             parts = itertools.chain([first], parts)
             pieces = hashed((base64.b64decode(part["base64"], validate=True) for part in parts), hasher)
             if self._payloads is not None:
-                here = self._payloads.put(pieces, "application/octet-stream").digest
+                self._payloads.put(pieces, "application/octet-stream")
             else:
                 deque(pieces, maxlen=0)
-                here = hasher.hexdigest()
-            found = hasher.hexdigest()
         except (KeyError, TypeError, ValueError) as error:
             raise BadInput(f"payload {str(digest)[:12]}… of the export is damaged: {error}") from error
-        if found != (first.get("sha256") if self.is_keyed else digest):
+        if hasher.hexdigest() != digest:
             raise BadInput(f"payload {str(digest)[:12]}… of the export does not match its digest")
-        if here != digest:
-            self.digests[digest] = here
 
 
 def _documents(lines: Iterable[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:

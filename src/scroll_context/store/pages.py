@@ -75,11 +75,6 @@ class PageFile:
             if len(values) == 2 and isinstance(values[0], str):
                 yield values[0], values[1]
 
-    def user_version(self) -> int | None:
-        """The format of the file with its flags; None when its first page is damaged."""
-        page = self.page(1)
-        return int.from_bytes(page[60:64], "big") if page.startswith(b"SQLite format 3\0") else None
-
     def row(self, place: Place, errors: str = "strict") -> tuple[Any, ...]:
         """The whole row at a place, as SQLite would give it; `errors` says what to do with text that is no UTF-8."""
         seq, record = self._cell(self.page(place[0]), place[1])

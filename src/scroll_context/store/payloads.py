@@ -152,21 +152,8 @@ class PayloadFolder:
             self._durable.add(folder)
 
 
-class Hasher(Protocol):
-    """What makes a digest of a body: SHA-256, or a keyed hash."""
-
-    def update(self, data: bytes, /) -> None: ...
-
-    def hexdigest(self) -> str: ...
-
-
 class PayloadStore:
-    """Content-addressed bodies in a place. Safe for any number of processes and threads.
-
-    `encryption.py` has one that encrypts what goes to the place.
-    """
-
-    is_encrypted = False
+    """Content-addressed bodies in a place. Safe for any number of processes and threads."""
 
     def __init__(self, place: Path | PayloadPlace) -> None:
         self.place: PayloadPlace = PayloadFolder(place) if isinstance(place, Path) else place
@@ -187,35 +174,26 @@ class PayloadStore:
         """Remove what killed writers left behind."""
         self.place.sweep()
 
-    def unlock(self) -> None:
-        """Find the keys of encrypted payloads; raises KeyMissing or KeyWrong."""
-
-    def close(self) -> None:
-        """Release what reading needs, if anything."""
-
-    def put(self, body: bytes | IO[bytes] | Iterable[bytes], media_type: str, session_id: str = "") -> Payload:
-        """Store a body, streamed when it is a file or an iterable of pieces; durable when this returns.
-
-        `session_id` is whose body it is. Without one it belongs to the session of the event that names it.
-        """
+    def put(self, body: bytes | IO[bytes] | Iterable[bytes], media_type: str) -> Payload:
+        """Store a body, streamed when it is a file or an iterable of pieces; durable when this returns."""
         with self._faults():
             if isinstance(body, bytes):
-                hasher = self._hasher()
-                hasher.update(body)
-                payload = Payload(hasher.hexdigest(), len(body), media_type)
+                payload = Payload(hashlib.sha256(body).hexdigest(), len(body), media_type)
                 if self._is_intact(payload.digest):
-                    self._keep(payload.digest, session_id)
+                    # The file's name may still be in another process's unsynced folder.
+                    self.place.sync(payload.digest)
                     return payload
                 body = (body,)
-            return self._write(_pieces(body), media_type, session_id)
+            hasher = hashlib.sha256()
+            size = self.place.write(hashed(_pieces(body), hasher), hasher.hexdigest)
+            if self._bytes is not None:
+                self._bytes += size
+            return Payload(hasher.hexdigest(), size, media_type)
 
-    def put_text(self, text: str, media_type: str = TEXT, session_id: str = "") -> Payload:
+    def put_text(self, text: str, media_type: str = TEXT) -> Payload:
         """Store text as UTF-8, encoded piece by piece so that a large one is not held twice."""
         pieces = (text[at : at + CHUNK].encode() for at in range(0, len(text), CHUNK))
-        return self.put(pieces, media_type, session_id)
-
-    def claim(self, digests: Iterable[str], session_id: str) -> None:
-        """Let these payloads belong to a session too. Only encrypted ones belong to any."""
+        return self.put(pieces, media_type)
 
     def read(self, digest: str) -> bytes:
         """The whole body, verified."""
@@ -227,7 +205,7 @@ class PayloadStore:
 
     def chunks(self, digest: str) -> Iterator[bytes]:
         """The body in pieces. The last piece is given out only after the whole has been verified."""
-        hasher = self._hasher()
+        hasher = hashlib.sha256()
         held: bytes | None = None
         for piece in self._stored_pieces(digest):
             hasher.update(piece)
@@ -245,13 +223,9 @@ class PayloadStore:
             pass
 
     def piece(self, digest: str, start: int, size: int) -> bytes:
-        """Some bytes of the body. They are not verified: `check_once` it, then read it in pieces."""
+        """Some bytes of the body. They are not verified: `check` it once, then read it in pieces."""
         with self._open(digest, start) as file:
             return file.read(size)
-
-    def check_once(self, digest: str) -> None:
-        """Check a body before the first of its pieces is read, where a piece by itself does not show damage."""
-        self.check(digest)
 
     def text_pieces(self, digest: str) -> Iterator[str]:
         """The body as text in pieces, split between characters."""
@@ -327,9 +301,6 @@ class PayloadStore:
             )
         return digest
 
-    def _hasher(self) -> Hasher:
-        return hashlib.sha256()
-
     def _stored_pieces(self, digest: str) -> Iterator[bytes]:
         """The body as it was put, in pieces, not verified as a whole."""
         with self._open(digest) as file:
@@ -348,17 +319,6 @@ class PayloadStore:
         except (PayloadMissing, PayloadDamaged):
             return False
         return True
-
-    def _keep(self, digest: str, _session_id: str) -> None:
-        """The body is there; its name may still be in another process's unsynced folder."""
-        self.place.sync(digest)
-
-    def _write(self, pieces: Iterable[bytes], media_type: str, _session_id: str) -> Payload:
-        hasher = self._hasher()
-        size = self.place.write(hashed(pieces, hasher), hasher.hexdigest)
-        if self._bytes is not None:
-            self._bytes += size
-        return Payload(hasher.hexdigest(), size, media_type)
 
     @contextlib.contextmanager
     def _faults(self) -> Iterator[None]:
@@ -402,7 +362,7 @@ def is_digest(name: object) -> bool:
     return isinstance(name, str) and _DIGEST.fullmatch(name) is not None
 
 
-def hashed(pieces: Iterable[bytes], hasher: Hasher) -> Iterator[bytes]:
+def hashed(pieces: Iterable[bytes], hasher: "hashlib._Hash") -> Iterator[bytes]:
     """The pieces, as they go into a hash."""
     for piece in pieces:
         hasher.update(piece)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from scroll_context.errors import BadInput
-from scroll_context.events import Draft, Event, Kind, Payload
+from scroll_context.events import Draft, Event, Payload
 from scroll_context.store.chain import leaf_of, link, new_nonce
 from scroll_context.store.payloads import TEXT, PayloadStore, is_digest
 from scroll_context.store.schema import ALL_COLUMNS
@@ -83,18 +83,12 @@ def prepare(
         content, metadata = cleaned, {**metadata, "replaced_surrogates": True}
     payload = draft.payload
     if body is not None:
-        text = body if isinstance(body, bytes) else _without_surrogates(body)
-        whose = draft.session_id
-        payload = (
-            payloads.put(text, media_type, whose)
-            if isinstance(text, bytes)
-            else payloads.put_text(text, media_type, whose)
-        )
+        if isinstance(body, bytes):
+            payload = payloads.put(body, media_type)
+        else:
+            payload = payloads.put_text(_without_surrogates(body), media_type)
     elif payload is None and len(content) > INLINE_LIMIT // 4 and len(content.encode()) > INLINE_LIMIT:
-        payload, content = payloads.put_text(content, media_type, draft.session_id), content[:PREVIEW]
-    if payloads.is_encrypted and (payload is not None or draft.kind == Kind.SNAPSHOT):
-        named = payloads.named_by(str(draft.kind), content, payload.digest if payload else None)
-        payloads.claim(named, draft.session_id)
+        payload, content = payloads.put_text(content, media_type), content[:PREVIEW]
     before = (
         draft.session_id, draft.agent_id, draft.task_id, str(draft.kind), draft.role, draft.name, content,
         payload.digest if payload else None,

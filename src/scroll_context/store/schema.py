@@ -98,10 +98,6 @@ MIGRATIONS: tuple[str, ...] = (_CREATE, _ERASABLE)
 
 FORMAT_VERSION = len(MIGRATIONS)
 
-ENCRYPTED = 0x100
-"""Set in PRAGMA user_version besides the format: the payloads of the store are encrypted. Earlier versions of Scroll
-refuse such a file as too new, instead of storing plain payloads beside it."""
-
 
 class Translated:
     """Turns SQLite's errors on `path` into ours, each with its remedy. A class: every read and append enters it."""
@@ -217,8 +213,7 @@ def migrate(database: sqlite3.Connection, migrations: tuple[str, ...] = MIGRATIO
             version = user_version(database)  # another process may have been first
             for statement in _statements("".join(migrations[version : version + 1])):
                 database.execute(statement)
-            flag = ENCRYPTED if is_encrypted(database) else 0
-            database.execute(f"PRAGMA user_version = {min(version + 1, len(migrations)) | flag}")
+            database.execute(f"PRAGMA user_version = {min(version + 1, len(migrations))}")
             database.execute("COMMIT")
         except BaseException:
             database.execute("ROLLBACK")
@@ -235,25 +230,8 @@ def _statements(script: str) -> Iterator[str]:
 
 
 def user_version(database: sqlite3.Connection) -> int:
-    """The format of the file, without the flag of an encrypted store."""
-    return int(database.execute("PRAGMA user_version").fetchone()[0]) & ~ENCRYPTED
-
-
-def is_encrypted(database: sqlite3.Connection) -> bool:
-    return bool(database.execute("PRAGMA user_version").fetchone()[0] & ENCRYPTED)
-
-
-def set_encrypted(database: sqlite3.Connection) -> None:
-    """Mark the store as encrypted, as part of a transaction."""
-    database.execute(f"PRAGMA user_version = {user_version(database) | ENCRYPTED}")
-
-
-def require_same(database: sqlite3.Connection, path: Path, encrypted: bool) -> None:
-    """Refuse to write when another process has encrypted the store since it was opened here."""
-    if is_encrypted(database) != encrypted:
-        raise StoreError(
-            f"{path.parent} was encrypted by another process; nothing was written. Open it again, with its key."
-        )
+    """The format of the file."""
+    return int(database.execute("PRAGMA user_version").fetchone()[0])
 
 
 def locate(folder: Path) -> Path:
@@ -263,7 +241,7 @@ def locate(folder: Path) -> Path:
         return path
     if folder.exists() and not folder.is_dir():
         raise NotAStore(f"{folder} is a file, not a store. A store is a folder with {LOG_NAME} in it.")
-    if any((folder / part).exists() for part in ("payloads", "encrypted", "index")):
+    if any((folder / part).exists() for part in ("payloads", "index")):
         raise StoreDamaged(
             f"{folder} has payloads or an index but no {LOG_NAME}. Scroll will not put an empty log in its place: "
             "restore the file from a backup."
@@ -273,25 +251,20 @@ def locate(folder: Path) -> Path:
 
 def connect(path: Path, *, writable: bool, busy_ms: int = 10_000) -> sqlite3.Connection:
     """Open an existing log file, checked for identity and format, without taking a lock."""
-    return open_file(path, writable=writable, busy_ms=busy_ms)[0]
-
-
-def open_file(path: Path, *, writable: bool, busy_ms: int = 10_000) -> tuple[sqlite3.Connection, bool]:
-    """The same, and whether the payloads of the store are encrypted."""
     mode = "rw" if writable else "ro"
     with Translated(path):
         try:
-            database, flags = _checked(f"{path.absolute().as_uri()}?mode={mode}", path, busy_ms)
+            database, version = _checked(f"{path.absolute().as_uri()}?mode={mode}", path, busy_ms)
         except sqlite3.OperationalError as error:
             if writable or error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CANTOPEN:
                 raise
-            database, flags = _checked(frozen_uri(path), path, busy_ms)
+            database, version = _checked(frozen_uri(path), path, busy_ms)
         if writable:
             database.execute("PRAGMA synchronous = FULL")
-            if (version := flags & ~ENCRYPTED) < FORMAT_VERSION:
+            if version < FORMAT_VERSION:
                 migrate(database)
                 _logger.info("%s was upgraded from format %d to %d", path, version, FORMAT_VERSION)
-    return database, bool(flags & ENCRYPTED)
+    return database
 
 
 def _checked(uri: str, path: Path, busy_ms: int) -> tuple[sqlite3.Connection, int]:
@@ -335,8 +308,7 @@ def frozen_uri(path: Path) -> str:
 
 def _check(database: sqlite3.Connection, path: Path) -> int:
     application = database.execute("PRAGMA application_id").fetchone()[0]
-    flags = int(database.execute("PRAGMA user_version").fetchone()[0])
-    version = flags & ~ENCRYPTED
+    version = user_version(database)
     if application != APPLICATION_ID:
         raise NotAStore(f"{path} is an SQLite database, but not a Scroll log. Nothing was changed.")
     if version > FORMAT_VERSION:
@@ -344,7 +316,7 @@ def _check(database: sqlite3.Connection, path: Path) -> int:
             f"{path} has format {version}; this Scroll reads up to {FORMAT_VERSION}. Nothing was changed. "
             "Upgrade scroll-context."
         )
-    return flags
+    return version
 
 
 def private_folder(folder: Path) -> Path:

@@ -11,7 +11,6 @@ import datetime as dt
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -27,9 +26,6 @@ from scroll_context.store.search import PATIENCE, SearchIndex
 from scroll_context.store.shared.address import is_address, parse
 from scroll_context.store.sql import GuardedSql, SqlLimits
 from scroll_context.store.writer import StoreLimits
-
-if TYPE_CHECKING:  # what only encrypted stores need
-    from scroll_context.store.encryption import DestroyReport, Key
 
 
 class Stats(msgspec.Struct, frozen=True):
@@ -65,23 +61,13 @@ class Store:
         limits: StoreLimits | None = None,
         embedder: Embedder | None = None,
         read_only: bool = False,
-        key: "Key | None" = None,
     ) -> None:
-        """Open a store, or with `create` make one where there is none.
-
-        `key` is the master key of an encrypted store, or the path of its key file; without it, the key is looked for
-        where the environment says (keys.py). With a key, a store that holds nothing yet becomes encrypted.
-        """
-        self.log = open_log(folder, create=create, lock_timeout=lock_timeout, limits=limits, key=key)
-        try:
-            self.log.payloads.unlock()  # fail now, not at the first large result, when the key is missing or wrong
-        except BaseException:
-            self.log.close()
-            raise
+        """Open a store, or with `create` make one where there is none."""
+        self.log = open_log(folder, create=create, lock_timeout=lock_timeout, limits=limits)
         self.folder, self.payloads = self.log.path.parent, self.log.payloads
         self.log.read_only = read_only
         if schema.make_private(self.folder):  # an earlier version made it as open as the umask let it
-            for part in ("log.db", "log.db-wal", "log.db-shm", "payloads", "encrypted", "index"):
+            for part in ("log.db", "log.db-wal", "log.db-shm", "payloads", "index"):
                 schema.make_private(self.folder / part)
         self.index = SearchIndex(self.folder / "index", self.log, self.payloads)
         self.meaning = MeaningIndex(self.folder / "meaning", self.log, embedder) if embedder else None
@@ -164,12 +150,6 @@ class Store:
             self, seqs, reason="retention", by=by, dry_run=dry_run, related=False, rule=rule, progress=progress
         )  # fmt: skip
 
-    def destroy_key(self, session_id: str, by: str = "") -> "DestroyReport":
-        """Make the payloads of a session unreadable for good, in every backup too; only in an encrypted store."""
-        from scroll_context.store.encryption import destroy_key
-
-        return destroy_key(self, session_id, by)
-
     def stats(self) -> Stats:
         kinds = dict(self.log.query("SELECT kind, count(*) FROM event GROUP BY kind ORDER BY kind"))
         head = self.log.query("SELECT chain FROM event ORDER BY seq DESC LIMIT 1")
@@ -200,7 +180,6 @@ class Store:
     def close(self) -> None:
         self.index.close()
         self.log.close()
-        self.payloads.close()
 
 
 def open_log(
@@ -209,20 +188,12 @@ def open_log(
     create: bool = False,
     lock_timeout: float = 30.0,
     limits: StoreLimits | None = None,
-    key: "Key | None" = None,
 ) -> EventLog:
-    """The log of a store: in a folder, or on the server that an address names. Its key is asked for when needed."""
+    """The log of a store: in a folder, or on the server that an address names."""
     if not is_address(folder):
         path = Path(folder)
         payloads = PayloadStore(path / "payloads")
-        log = EventLog(path, payloads, create=create, lock_timeout=lock_timeout, limits=limits)
-        if key is not None or log.is_encrypted:
-            from scroll_context.store.encryption import use_keys
-
-            use_keys(log, key)
-        return log
-    if key is not None:
-        raise BadInput("a shared store cannot be encrypted by Scroll; use the encryption of its server and bucket")
+        return EventLog(path, payloads, create=create, lock_timeout=lock_timeout, limits=limits)
     if limits is not None:
         raise BadInput("how large a shared store may get is set on its server: `scroll admin init URL --max-bytes N`")
     from scroll_context.store.shared.log import open_shared

@@ -253,7 +253,7 @@ def documents(event: Event, answers: int, payloads: PayloadStore) -> Iterator[ta
     """
     if not event.content and is_reply(event) and event.metadata.get("tool_calls"):
         return
-    if event.payload is None or not event.payload.is_text or payloads.is_encrypted:  # words of it would be plain here
+    if event.payload is None or not event.payload.is_text:
         yield _document(event, answers, event.content, event.name, event.headline)
         return
     try:

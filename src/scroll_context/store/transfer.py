@@ -8,7 +8,6 @@ event; then an end line with the head of the chain, so that a cut file is notice
 
 import base64
 import contextlib
-import hashlib
 import os
 import shutil
 import sqlite3
@@ -23,7 +22,6 @@ from scroll_context.errors import NotAStore, PayloadDamaged, PayloadMissing, Sto
 from scroll_context.events import Kind, Progress
 from scroll_context.store import schema
 from scroll_context.store.chain import GENESIS, expected
-from scroll_context.store.keys import write_private
 from scroll_context.store.log import PAGE, EventLog
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.rows import whole
@@ -58,7 +56,7 @@ def backup(log: EventLog, target: Path, progress: Progress | None = None) -> Bac
         copy = stage / schema.LOG_NAME
         with schema.Translated(log.path):
             copy_database(log.path, copy, progress)
-        payloads = PayloadStore(stage / ("encrypted" if log.payloads.is_encrypted else "payloads"))
+        payloads = PayloadStore(stage / "payloads")
         with contextlib.closing(sqlite3.connect(copy)) as copied:
             events = copied.execute("SELECT count(*) FROM event").fetchone()[0]
             rows = copied.execute(
@@ -73,9 +71,6 @@ def backup(log: EventLog, target: Path, progress: Progress | None = None) -> Bac
                 missing.append(digest)
             if progress:
                 progress(done, len(named))
-        if log.payloads.is_encrypted:  # which key ring the copy needs; that is not in it
-            named_ring = log.path.with_name("encrypted") / "store.json"
-            write_private(payloads.folder / named_ring.name, named_ring.read_text())
         size = sum(file.stat().st_size for file in stage.rglob("*") if file.is_file())
         _publish(stage, target)
     except StoreFull as error:
@@ -94,8 +89,7 @@ def export(log: EventLog, out: IO[bytes], progress: Progress | None = None) -> E
     declared = {bad for event in log.iterate(kind=Kind.SALVAGE) for bad in event.metadata.get("altered", ())}
     written: set[str] = set()
     missing: list[str] = []
-    header = {"scroll_export": EXPORT_VERSION, "last_seq": total}
-    _line(out, header | ({"digests": "keyed"} if log.payloads.is_encrypted else {}))
+    _line(out, {"scroll_export": EXPORT_VERSION, "last_seq": total})
     while page := log.query(f"SELECT * FROM event WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT {PAGE}", [seq, total]):
         for row in map(whole, page):
             if row[0] == seq + 1 and expected(chain, row) != row[21] and row[0] not in declared:
@@ -108,14 +102,13 @@ def export(log: EventLog, out: IO[bytes], progress: Progress | None = None) -> E
                     continue
                 written.add(digest)
                 try:
-                    plain = _plain_digest(log.payloads, digest)
+                    log.payloads.check(digest)
                 except (PayloadMissing, PayloadDamaged):
                     missing.append(digest)
                     _line(out, {"payload": digest, "missing": True})
                 else:
                     for part in _parts(log.payloads, digest):
-                        body = {"payload": digest, "base64": base64.b64encode(part).decode()}
-                        _line(out, body | ({"sha256": plain} if plain != digest else {}))
+                        _line(out, {"payload": digest, "base64": base64.b64encode(part).decode()})
             hashes = {name: value.hex() for name, value in zip(_HASHES, row[21:], strict=True) if value is not None}
             _line(out, {"event": dict(zip(schema.COLUMNS[:-1], row[:21], strict=True)) | hashes})
             seq, chain = row[0], row[21]
@@ -128,14 +121,6 @@ def export(log: EventLog, out: IO[bytes], progress: Progress | None = None) -> E
 
 def _line(out: IO[bytes], document: dict[str, Any]) -> None:
     out.write(msgspec.json.encode(document) + b"\n")
-
-
-def _plain_digest(payloads: PayloadStore, digest: str) -> str:
-    """The SHA-256 of a body, which is checked; only in an encrypted store is that another one than its digest."""
-    hasher = hashlib.sha256()
-    for chunk in payloads.chunks(digest):
-        hasher.update(chunk)
-    return hasher.hexdigest()
 
 
 def _parts(payloads: PayloadStore, digest: str) -> Iterator[bytes]:

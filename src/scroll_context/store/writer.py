@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from scroll_context.errors import ScrollError, StoreDamaged, StoreFull, StoreLocked, StoreReadOnly
-from scroll_context.events import Kind
 from scroll_context.store import schema
 from scroll_context.store.chain import GENESIS, link
 from scroll_context.store.keys import key_file, keyed_hash, make_key, read_key
@@ -139,8 +138,6 @@ class FileWriter:
             time.sleep(random.uniform(0.0002, 0.003))
 
     def _insert(self, database: sqlite3.Connection, rows: list[Row]) -> list[Written]:
-        if any(row.digest or row.kind == Kind.SNAPSHOT for row in rows):  # it names bodies, plain or encrypted
-            schema.require_same(database, self.path, self.payloads.is_encrypted)
         known = _known_sources(database, rows)
         seq, chain = head_of(database, self.path)
         written: list[Written] = []

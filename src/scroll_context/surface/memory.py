@@ -241,7 +241,7 @@ class MemorySurface:
     def _verify(self, digest: str) -> None:
         """Read a body for its digest, the first time that a piece of it is wanted."""
         if digest not in self._verified:
-            self.store.payloads.check_once(digest)
+            self.store.payloads.check(digest)
             _remember(self._verified, digest, None)
 
     def note(self, where: str, *notes: str) -> None:

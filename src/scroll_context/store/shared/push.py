@@ -53,11 +53,6 @@ def push(folder: Path, address: Address, progress: Progress | None = None) -> Pu
     """Bring a store in a folder to a server; makes the shared store if there is none."""
     log = EventLog(folder, PayloadStore(folder / "payloads"))
     try:
-        if log.is_encrypted:
-            raise BadInput(
-                f"{folder} is encrypted, and a shared store has no keys of Scroll. Nothing was pushed; `scroll export` "
-                "and `scroll import` carry it over, with new hashes."
-            )
         log.upgrade()
         verdict = verify(log, progress)
         if verdict.bad or verdict.known:
