@@ -143,9 +143,18 @@ def test_frequent_events_capture_now_and_then(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert hooks.is_due("/somewhere/a.jsonl") and hooks.is_due("/somewhere/b.jsonl")
     assert not hooks.is_due("/somewhere/a.jsonl")
-    stamp = tmp_path / "scroll" / "captures" / "a.jsonl"
-    os.utime(stamp, (time.time() - 2 * hooks.PAUSE_SECONDS,) * 2)
+    for stamp in (tmp_path / "scroll" / "captures").iterdir():
+        os.utime(stamp, (time.time() - 2 * hooks.PAUSE_SECONDS,) * 2)
     assert hooks.is_due("/somewhere/a.jsonl") and not hooks.is_due("/somewhere/a.jsonl")
+
+
+def test_transcripts_of_the_same_name_in_two_folders_do_not_share_a_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert hooks.is_due("/shop/chats/session-1.jsonl")
+    assert hooks.is_due("/garden/chats/session-1.jsonl")
+    assert not hooks.is_due("/garden/chats/session-1.jsonl")
 
 
 def test_secrets_never_reach_the_log(desk: Desk) -> None:
@@ -172,6 +181,18 @@ def test_a_session_that_is_being_written_is_left_to_the_next_hook(desk: Desk) ->
         desk.hook("Stop")
         desk.hook("Stop")
     assert desk.captured() == ["First.", "Second."]
+    assert desk.faults == ""
+
+
+def test_the_end_of_a_session_is_captured_although_the_session_is_held_for_a_while(desk: Desk) -> None:
+    """No other hook comes after it, so it waits longer than the others do."""
+    desk.write("user", "First.")
+    desk.captured()
+    desk.write("user", "Last words.")
+    with Store(desk.store) as store, contextlib.closing(Journal(store.log, Scope(SESSION))):
+        desk.hook("SessionEnd")
+        time.sleep(1.5)
+    wait_until(lambda: "Last words." in desk.said())
     assert desk.faults == ""
 
 

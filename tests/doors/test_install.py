@@ -1,6 +1,7 @@
 """Assistants' configuration files: ours is put in and taken out, and every other byte stays."""
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,61 @@ def test_what_is_not_ours_is_refused(home: Path) -> None:
     with pytest.raises(BadInput, match="nothing was changed"):
         plan_install("claude-code", "user", home, connection(home))
     assert servers.read_text() == "{ no json"
+
+
+INLINE = [
+    'model = "o9"\nmcp_servers = { other = { command = "x", args = ["mcp"] } }  # mine\n\n[tui]\nanimations = false\n',
+    "mcp_servers = {}\n",
+    'mcp_servers.other = { command = "x" }\nmodel = "o9"\n',
+    '[mcp_servers]\nother = { command = "x" }\n\n[tui]\nanimations = false\n',
+    '[[mcp_servers.other.tools]]\nname = "x"',
+]
+
+
+@pytest.mark.parametrize("text", INLINE)
+def test_servers_of_codex_that_are_written_inline_get_ours_beside_them(home: Path, text: str) -> None:
+    config = home / ".codex" / "config.toml"
+    config.parent.mkdir()
+    config.write_text(text)
+    before = tomllib.loads(text)
+    apply(plan_install("codex", "user", home, connection(home)))
+    after = tomllib.loads(config.read_text())
+    ours = after["mcp_servers"].pop("scroll")
+    assert after == before and ours["args"][-2:] == ["--store", str(home / "store")]
+    assert "# mine" in config.read_text() or "# mine" not in text
+    assert plan_install("codex", "user", home, connection(home)) == []
+    # The user edits the file afterwards, so the kept copy is of no use.
+    config.write_text(config.read_text() + "# edited\n")
+    apply(plan_uninstall("codex", "user", home))
+    assert tomllib.loads(config.read_text()) == before
+
+
+def test_a_table_that_the_user_put_below_our_server_goes_with_it(home: Path) -> None:
+    config = home / ".codex" / "config.toml"
+    config.parent.mkdir()
+    config.write_text('model = "o9"\n')
+    apply(plan_install("codex", "user", home, connection(home)))
+    config.write_text(config.read_text() + '\n[mcp_servers.scroll.env]\nA = "1"\n')
+    apply(plan_uninstall("codex", "user", home))
+    assert tomllib.loads(config.read_text()) == {"model": "o9"}, "Codex refuses a server without a command"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('[mcp_servers.scroll]\ncommand = "other-scroll"\n', "another server is called 'scroll'"),
+        ('mcp_servers = { scroll = { command = "other-scroll" } }\n', "another server is called 'scroll'"),
+        ("mcp_servers = 3\n", "mcp_servers is not a table"),
+        ("mcp_servers = {\n", "it is not TOML"),
+    ],
+)
+def test_settings_of_codex_that_cannot_take_our_server_are_left(home: Path, text: str, reason: str) -> None:
+    config = home / ".codex" / "config.toml"
+    config.parent.mkdir()
+    config.write_text(text)
+    with pytest.raises(BadInput, match=reason):
+        plan_install("codex", "user", home, connection(home))
+    assert config.read_text() == text
 
 
 def test_a_file_that_changes_between_plan_and_writing_is_left(home: Path) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 ASSISTANTS = ("claude-code", "codex", "gemini", "cursor")
 TOKENS = 1_500  # of the context that is handed over
 LEASE_SECONDS = 0.1  # how long a capture waits for a session that is being written; the next capture reads the rest
-ATTEMPTS = 20  # of a capture at the end of a session, after which no other may come for long
+ATTEMPTS = 100  # of a capture at the end of a session, after which no other may come for long
 FREQUENT = ("posttooluse", "aftertool")  # events of which many come in a second
 PAUSE_SECONDS = 5.0  # between the captures of these; the other events, and the next of these, read the rest
 LOG_BYTES = 256 << 10  # of the log of hooks, which then begins anew
@@ -120,8 +120,14 @@ def is_due(transcript: str) -> bool:
 
 
 def _stamp(transcript: str) -> str:
-    """An empty file whose time is that of the last capture at a frequent event."""
-    return os.path.join(_state_folder(), "captures", os.path.basename(transcript))
+    """An empty file whose time is that of the last capture at a frequent event.
+
+    It is named after the whole path: Gemini and Codex give transcripts of different projects the same file name.
+    """
+    import hashlib
+
+    path = os.path.abspath(transcript).encode("utf-8", "surrogateescape")
+    return os.path.join(_state_folder(), "captures", hashlib.sha256(path).hexdigest()[:32])
 
 
 def capture(store: str, transcript: str, attempts: int = 1) -> None:

@@ -21,14 +21,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-from scroll_context.doors import json_edit
+from scroll_context.doors import json_edit, toml_edit
 from scroll_context.doors.hooks import ASSISTANTS, TOKENS, log_file
 from scroll_context.errors import BadInput, ScrollError
 from scroll_context.store.store import open_log
@@ -38,7 +37,6 @@ NAME = "scroll"  # of our MCP server in every configuration
 HOOK_SECONDS = 10  # after which an assistant gives up on a hook
 
 _OUR_HOOK = re.compile(rf"\bhook ({'|'.join(ASSISTANTS)})\b.* --store\b")
-_TABLE = re.compile(rf"\n?^\[mcp_servers\.{NAME}\]\n(?:(?!\[).*(?:\n|\Z))*", re.MULTILINE)
 _CLAUDE_EVENTS = (
     "SessionStart", "UserPromptSubmit", "PostToolUse", "Stop", "SubagentStop", "PreCompact", "SessionEnd",
 )  # fmt: skip
@@ -215,13 +213,14 @@ def _removed(text: str, wanted: list[Entry], before: str) -> str:
     try:
         for entry in wanted:
             if entry.file.suffix == ".toml":
-                text = _TABLE.sub("", text)
+                if _is_ours(_value_at(text, entry)):
+                    text = toml_edit.remove(text, (entry.path[0], entry.path[1]))
             elif isinstance(entry.value, dict):
                 text = json_edit.remove(text, entry.path, _is_ours, before)
             elif before and json_edit.value_at(before, entry.path) is None:
                 text = json_edit.remove(text, entry.path, lambda value: bool(value), before)
     except BadInput as error:
-        raise BadInput(f"{wanted[0].file} cannot be read: {error}. Mend it; nothing was changed.") from error
+        raise BadInput(f"{wanted[0].file} cannot be read: {error}. Fix it; nothing was changed.") from error
     return text
 
 
@@ -232,39 +231,43 @@ def _is_bare(file: Path, text: str) -> bool:
 
 def _inserted(change: Change, wanted: list[Entry]) -> Change:
     text = change.before
-    for entry in wanted:
-        if entry.file != change.file:
-            continue
-        try:
+    here = [entry for entry in wanted if entry.file == change.file]
+    try:
+        for entry in here:
             text = _with(text, entry)
-        except BadInput as error:
-            raise BadInput(f"{change.file} cannot be changed: {error}. Mend it; nothing was changed.") from error
+        # The assistant must be able to read the file, so the text is parsed once more before it is written.
+        if not all(_is_at_its_place(text or "", entry) for entry in here):
+            raise BadInput("our entries cannot be placed in it")
+    except BadInput as error:
+        raise BadInput(f"{change.file} cannot be changed: {error}. Fix it; nothing was changed.") from error
     return msgspec.structs.replace(change, new=text)
 
 
+def _is_at_its_place(text: str, entry: Entry) -> bool:
+    there = _value_at(text, entry)
+    if entry.in_list:
+        return isinstance(there, list) and entry.value in there
+    return there == entry.value or not isinstance(entry.value, dict)
+
+
 def _with(text: str | None, entry: Entry) -> str:
+    there = _value_at(text or "", entry)
+    if there is not None and isinstance(entry.value, dict) and not entry.in_list:
+        raise BadInput(f"another server is called {NAME!r} there; rename it first")
     if entry.file.suffix == ".toml":
-        return _with_table(text or "", entry)
+        return toml_edit.put(text or "", (entry.path[0], entry.path[1]), entry.value)
     text = text if text and text.strip() else "{}\n"
     if entry.in_list:
         return json_edit.append(text, entry.path, entry.value)
-    if (there := json_edit.value_at(text, entry.path)) is None:
-        return json_edit.put(text, entry.path, entry.value)
-    if isinstance(there, dict):
-        raise BadInput(f"another server is called {NAME!r} there; rename it first")
-    return text  # a version that is there already
+    # A version number that is there already stays.
+    return json_edit.put(text, entry.path, entry.value) if there is None else text
 
 
-def _with_table(text: str, entry: Entry) -> str:
-    """TOML with our table at its end. JSON's strings and lists are TOML's too."""
-    try:
-        if NAME in tomllib.loads(text).get("mcp_servers", {}):
-            raise BadInput(f"another server is called {NAME!r} there; rename it first")
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"it is not TOML ({error})") from error
-    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in entry.value.items()]
-    gap = "" if not text else "\n" if text.endswith("\n") else "\n\n"
-    return f"{text}{gap}[mcp_servers.{NAME}]\n{''.join(lines)}"
+def _value_at(text: str, entry: Entry) -> Any:
+    """The value at the place of an entry; None when there is none."""
+    if entry.file.suffix == ".toml":
+        return toml_edit.value_at(text, (entry.path[0], entry.path[1]))
+    return json_edit.value_at(text if text.strip() else "{}", entry.path)
 
 
 def _is_ours(value: Any) -> bool:
@@ -345,12 +348,8 @@ def _last_fault(since: str) -> str:
 
 def _ours_at(entry: Entry) -> Any:
     try:
-        text = _read(entry.file) or "{}"
-        if entry.file.suffix == ".toml":
-            found = tomllib.loads(text if text != "{}" else "").get("mcp_servers", {}).get(NAME)
-        else:
-            found = json_edit.value_at(text, entry.path)
-    except (BadInput, tomllib.TOMLDecodeError):
+        found = _value_at(_read(entry.file) or "", entry)
+    except BadInput:
         return None
     if entry.in_list:
         return next((one for one in found if _is_ours(one)), None) if isinstance(found, list) else None

@@ -1,6 +1,7 @@
 """Text of others made safe to show: without what a terminal or a model obeys and a reader cannot see."""
 
 import re
+from collections.abc import Callable
 
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours and cursor moves
@@ -10,19 +11,41 @@ _ESCAPES = re.compile(
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control codes, except tab and newline
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u206f"  # marks that turn the direction of text around
-    "\u180e\u200b\u2028\u2029\u2060-\u2065\ufeff\ufff9-\ufffb"  # separators and marks without width
-    "\U000e0000-\U000e007f"  # tags, which spell text that is not shown
+    "\u200b\u2028\u2029\u2060-\u2065\ufeff\ufff0-\ufffb"  # separators and marks without width
+    "\xad\u034f\u17b4\u17b5\u180b-\u180f"  # soft hyphens, grapheme joiners, inherent vowels
+    "\u115f\u1160\u3164\uffa0"  # Hangul fillers, which are letters without a shape
+    "\ufe00-\ufe0d\U000e0000-\U000e0fff"  # variation selectors and tags, which spell text that is not shown
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"  # format marks of shorthand and of musical notation
     "\ud800-\udfff]"  # halves of characters
 )
+_JOINERS = re.compile("[\u200c\u200d\ufe0e\ufe0f]+")
+"""Marks that Persian, Hindi and emoji need behind a letter. Strung together they would spell hidden text."""
+_JOINER_RUNS = frozenset(("\u200c", "\u200d", "\ufe0e", "\ufe0f", "\ufe0f\u200d"))
+_KEYCAP = "\u20e3"
 
 
 def visible(text: str) -> str:
     """Text that does nothing to a terminal or a page but appear on it. Line ends and tabs stay."""
-    return _UNSEEN.sub(lambda hidden: ascii(hidden[0])[1:-1], text)
+    return _replaced(text, lambda unseen: ascii(unseen[0])[1:-1])
 
 
 def printable(text: str) -> str:
     """The text without escape sequences, control codes, direction marks and invisible characters."""
     if text.isascii() and text.isprintable():
         return text
-    return _UNSEEN.sub("", _ESCAPES.sub("", text))
+    return _replaced(_ESCAPES.sub("", text), lambda _: "")
+
+
+def _replaced(text: str, replacement: "Callable[[re.Match[str]], str]") -> str:
+    text = _UNSEEN.sub(replacement, text)
+    if text.isascii():
+        return text
+    return _JOINERS.sub(lambda run: run[0] if _is_joining(run) else replacement(run), text)
+
+
+def _is_joining(run: "re.Match[str]") -> bool:
+    """Whether a run of joiners belongs to the character before it."""
+    base = run.string[max(0, run.start() - 1) : run.start()]
+    if run.string.startswith(_KEYCAP, run.end()):
+        return run[0] == "\ufe0f"
+    return run[0] in _JOINER_RUNS and not base.isascii()
