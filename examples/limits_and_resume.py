@@ -8,7 +8,7 @@ STEPS = [exec_cell(f"done = {n}\nprint('step', done)") for n in range(1, 5)]
 
 with tempfile.TemporaryDirectory() as folder, Store(folder, create=True) as store:
     with Session.open(store, session_id="work") as session:
-        run = Agent(session, ScriptedModel(STEPS), limits=Limits(steps=2, seconds=60, dollars=1.0)).run(
+        run = Agent(session, ScriptedModel(STEPS), limits=Limits(steps=2, seconds=60, tokens=100_000)).run(
             "Do four steps."
         )
         print(run.state, run.totals.steps)

@@ -9,12 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from scroll_context.agent.agent import Agent, Limits, Run, RunEvent, Totals
-    from scroll_context.errors import QuotaReached, ScrollError, SessionBusy
+    from scroll_context.errors import (
+        BadInput,
+        ContextOverflow,
+        ModelError,
+        QuotaReached,
+        ScrollError,
+        SessionBusy,
+        StoreError,
+        ToolFailed,
+        UnknownSession,
+    )
     from scroll_context.events import Draft, Event, Grant, Kind, Payload, Scope
     from scroll_context.importers import import_file
     from scroll_context.kernel.jail.spec import JailSpec
     from scroll_context.kernel.kernel import Kernel, KernelOptions
-    from scroll_context.messages import Message, ToolCall, ToolSpec
+    from scroll_context.messages import Message, Thinking, ToolCall, ToolSpec
     from scroll_context.models import Model, Reply, Request, ScriptedModel, Settings, Usage, connect, exec_cell
     from scroll_context.session.explain import explain
     from scroll_context.session.session import Session, SessionOptions
@@ -33,12 +43,14 @@ __version__ = "0.1.0"
 
 _NAMES = {
     "agent.agent": "Agent Limits Run RunEvent Totals",
-    "errors": "QuotaReached ScrollError SessionBusy",
+    "errors": (
+        "BadInput ContextOverflow ModelError QuotaReached ScrollError SessionBusy StoreError ToolFailed UnknownSession"
+    ),
     "events": "Draft Event Grant Kind Payload Scope",
     "importers": "import_file",
     "kernel.jail.spec": "JailSpec",
     "kernel.kernel": "Kernel KernelOptions",
-    "messages": "Message ToolCall ToolSpec",
+    "messages": "Message Thinking ToolCall ToolSpec",
     "models": "Model Reply Request ScriptedModel Settings Usage connect exec_cell",
     "session.explain": "explain",
     "session.session": "Session SessionOptions",
@@ -56,13 +68,63 @@ _NAMES = {
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
-    "Agent", "ArtifactRef", "AskModel", "AskReply", "Draft", "Event", "EventLog", "Grant", "Hit", "JailSpec",
-    "Journal", "Kernel", "KernelOptions", "Kind", "Limits", "Message", "Model", "Payload", "PayloadStore", "Quota",
-    "QuotaReached", "Reply", "Request", "Run", "RunEvent", "Scope", "ScriptedModel", "ScrollError", "SearchIndex",
-    "Session", "SessionBusy", "SessionOptions", "Settings", "Store", "Tool", "ToolCall", "ToolResultRef",
-    "ToolSpec", "ToolUse", "Totals", "Usage", "ViewBudget", "connect", "exec_cell", "explain", "import_file",
-    "mount_http", "mount_stdio", "tool",
-]  # fmt: skip
+    "Agent",
+    "ArtifactRef",
+    "AskModel",
+    "AskReply",
+    "BadInput",
+    "ContextOverflow",
+    "Draft",
+    "Event",
+    "EventLog",
+    "Grant",
+    "Hit",
+    "JailSpec",
+    "Journal",
+    "Kernel",
+    "KernelOptions",
+    "Kind",
+    "Limits",
+    "Message",
+    "Model",
+    "ModelError",
+    "Payload",
+    "PayloadStore",
+    "Quota",
+    "QuotaReached",
+    "Reply",
+    "Request",
+    "Run",
+    "RunEvent",
+    "Scope",
+    "ScriptedModel",
+    "ScrollError",
+    "SearchIndex",
+    "Session",
+    "SessionBusy",
+    "SessionOptions",
+    "Settings",
+    "Store",
+    "StoreError",
+    "Thinking",
+    "Tool",
+    "ToolCall",
+    "ToolFailed",
+    "ToolResultRef",
+    "ToolSpec",
+    "ToolUse",
+    "Totals",
+    "UnknownSession",
+    "Usage",
+    "ViewBudget",
+    "connect",
+    "exec_cell",
+    "explain",
+    "import_file",
+    "mount_http",
+    "mount_stdio",
+    "tool",
+]
 
 
 def __getattr__(name: str) -> Any:

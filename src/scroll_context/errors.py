@@ -4,9 +4,8 @@
     ├── BadInput ── UnreadableMessages
     ├── StoreError
     │   ├── NotAStore · StoreTooNew · StoreReadOnly · StoreLocked · StoreFull · StoreDamaged · StoreClosed
-    │   ├── StoreUnreachable · SessionBusy · SessionFenced · UnknownSeq · IndexUnavailable
-    │   ├── PayloadDamaged
-    │   └── PayloadMissing
+    │   ├── StoreUnreachable · SessionBusy · SessionFenced · UnknownSeq · UnknownSession
+    │   └── IndexUnavailable · PayloadMissing · PayloadDamaged
     ├── QueryRefused ── QueryLimit
     ├── KernelError ── KernelUnavailable · KernelDied
     ├── ModelError ── ModelUnavailable · ModelCancelled · ContextOverflow · ModelRefused
@@ -91,6 +90,10 @@ class SessionFenced(StoreError):
 
 class UnknownSeq(StoreError):
     """No event has this address, or the grant does not reach it."""
+
+
+class UnknownSession(StoreError):
+    """The store has no session of this name, or the grant does not reach it."""
 
 
 class PayloadMissing(StoreError):

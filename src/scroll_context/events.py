@@ -26,6 +26,7 @@ class Kind(StrEnum):
     NOTICE = "notice"  # said by the harness to the model; never the user's words, never starts a turn
     SESSION = "session"  # bookkeeping from here on: a session opened or resumed, with its settings
     REQUEST = "request"  # what was sent to a model: hash, tokens, usage
+    FAILURE = "failure"  # a model call that failed: why, and after which wait it was tried again
     EVICTION = "eviction"  # a plan of folds and evictions, appended before it is applied
     SNAPSHOT = "snapshot"  # a kernel namespace manifest
     FORK = "fork"  # the session continues another one from a seq
@@ -43,7 +44,15 @@ IMPORTED = "import:"
 ABOUT_THE_LOG = frozenset((Kind.SALVAGE, Kind.ERASURE))
 """Kinds that are needed to read the rest of a log, and are about nothing else: they are never erased."""
 
-BOOKKEEPING = ABOUT_THE_LOG | {Kind.SESSION, Kind.REQUEST, Kind.EVICTION, Kind.SNAPSHOT, Kind.FORK, Kind.FOREIGN}
+BOOKKEEPING = ABOUT_THE_LOG | {
+    Kind.SESSION,
+    Kind.REQUEST,
+    Kind.FAILURE,
+    Kind.EVICTION,
+    Kind.SNAPSHOT,
+    Kind.FORK,
+    Kind.FOREIGN,
+}
 """Kinds hidden from `hist.conversation_history` and from search; `hist.events` shows them."""
 
 

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from scroll_context.agent.agent import Agent
-from scroll_context.errors import UnknownSeq
+from scroll_context.errors import UnknownSession
 from scroll_context.models import Reply, Request, ScriptedModel, answer, exec_cell
 from scroll_context.session.session import Session
 from scroll_context.store.store import Store
@@ -48,7 +48,7 @@ def main(folder: Path, ledger: Path, patience: int | None = None) -> None:
         try:
             session = Session.resume(store, "work", tools=[transfer])
             message = None
-        except UnknownSeq:
+        except UnknownSession:
             session, message = Session.open(store, session_id="work", tools=[transfer]), "Make all transfers."
         agent = Agent(session, ScriptedModel(script, window=6_000))
         if message is None and not any(event.role == "user" for event in session.events()):

@@ -2,15 +2,25 @@
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from scroll_context.agent.agent import FINISHED, TOO_LATE, Agent, Limits
-from scroll_context.errors import ContextOverflow, ModelUnavailable
+from scroll_context.background import in_thread
+from scroll_context.errors import (
+    BadInput,
+    ContextOverflow,
+    ModelUnavailable,
+    NotAStore,
+    SessionBusy,
+    UnknownSession,
+)
 from scroll_context.events import Event, Kind
 from scroll_context.messages import ToolCall, ToolSpec
-from scroll_context.models import Reply, Request, ScriptedModel, Usage, exec_cell
+from scroll_context.models import Reply, Request, ScriptedModel, Usage, exec_cell, with_retries
 from scroll_context.session.session import Session
+from scroll_context.store.store import Store
 from scroll_context.surface.tools import tool
 from scroll_context.view.tokens import Gauge
 
@@ -283,3 +293,117 @@ def test_agents_run_side_by_side(opened: Opened) -> None:
     for thread in threads:
         thread.join()
     assert answers == {f"agent {n}": "1" for n in range(3)}
+
+
+# borders of the Python interface ------------------------------------------------------------------------
+
+
+def test_a_limit_in_dollars_without_a_price_ends_the_run_with_an_error(opened: Opened) -> None:
+    session = opened()
+    reply = Reply(text="done", usage=Usage(input_tokens=900, output_tokens=10))
+    agent = Agent(session, ScriptedModel([reply, reply]), limits=Limits(dollars=1.0))
+    with pytest.raises(BadInput, match="no price is known for"):
+        agent.run("go")
+    assert [event.content for event in session.events() if event.role == "assistant"] == ["done"]
+
+
+def test_the_token_limit_counts_the_input(opened: Opened) -> None:
+    cell = Reply(
+        tool_calls=(ToolCall("", "exec", {"source": "print(1)"}),),
+        usage=Usage(input_tokens=5_000, output_tokens=1),
+    )
+    run = Agent(opened(), ScriptedModel([cell, cell, "late"]), limits=Limits(tokens=4_000)).run("go")
+    assert (run.state, run.totals.steps) == ("tokens", 1)
+
+
+class Failing:
+    """A model whose provider is unavailable a number of times."""
+
+    name, window = "failing", 32_000
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    def reply(self, _request: Request, **_: object) -> Reply:
+        self.times -= 1
+        if self.times >= 0:
+            raise ModelUnavailable("the provider is overloaded", retry_after=0.01)
+        return Reply(text="done")
+
+
+def test_each_retry_is_an_event_and_a_log_line(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
+    session = opened()
+    assert Agent(session, with_retries(Failing(2))).run("go").answer == "done"
+    failures = [event for event in session.events() if event.kind == Kind.FAILURE]
+    assert [event.metadata["attempt"] for event in failures] == [1, 2]
+    assert all("overloaded" in event.content and event.metadata["wait"] == 0.01 for event in failures)
+    assert "attempt 2 of 5" in caplog.text and "overloaded" in caplog.text
+
+
+def test_a_model_that_fails_for_good_leaves_an_event(opened: Opened) -> None:
+    session = opened()
+    with pytest.raises(ModelUnavailable):
+        Agent(session, with_retries(Failing(9), attempts=2)).run("go")
+    failures = [event for event in session.events() if event.kind == Kind.FAILURE]
+    assert [event.metadata.get("attempt") for event in failures] == [1, None]
+    assert all("overloaded" not in message.text for message in session.view().messages)
+
+
+def test_a_request_that_cannot_fit_the_window_is_not_sent(opened: Opened) -> None:
+    model = ScriptedModel(["never"], window=500)
+    with pytest.raises(ContextOverflow, match="the window has 500"):
+        Agent(opened(), model).run("go")
+    assert not model.requests
+
+
+def test_two_runs_at_once_in_one_session_are_refused(opened: Opened) -> None:
+    session, started, go_on = opened(), threading.Event(), threading.Event()
+
+    class Slow(Failing):
+        def reply(self, _request: Request, **_: object) -> Reply:
+            started.set()
+            assert go_on.wait(10)
+            return Reply(text="slow")
+
+    first = in_thread(lambda: Agent(session, Slow(0)).run("first"), "test")
+    assert started.wait(10)
+    with pytest.raises(SessionBusy, match="another run is under way"):
+        Agent(session, ScriptedModel(["never"])).run("second")
+    go_on.set()
+    assert first.result(10).answer == "slow"
+    assert "second" not in [event.content for event in session.events()]
+    assert Agent(session, ScriptedModel(["later"])).run("third").answer == "later"
+
+
+def test_an_agent_connects_the_model_that_a_text_names(opened: Opened, tmp_path: Path) -> None:
+    script = tmp_path / "script.json"
+    script.write_text('["hello"]')
+    assert Agent(opened(), f"scripted:{script}").run("hi").answer == "hello"
+
+
+def test_a_message_that_is_not_text_is_refused(opened: Opened) -> None:
+    session = opened()
+    with pytest.raises(BadInput, match="a message is text, not list"):
+        Agent(session, ScriptedModel(["never"])).run(["look", b"png"])  # type: ignore[arg-type]
+    assert not [event for event in session.events() if event.role == "user"]
+
+
+def test_a_session_in_something_else_than_a_store_is_refused(tmp_path: Path) -> None:
+    for begin in (
+        Session.open,
+        lambda place: Session.resume(place, "s"),
+        lambda place: Session.open_or_resume(place, "s"),
+    ):
+        with pytest.raises(BadInput, match="Store"):
+            begin(str(tmp_path))  # type: ignore[operator]
+
+
+def test_a_missing_session_has_an_error_of_its_own(store: Store) -> None:
+    with pytest.raises(UnknownSession, match="no session 'nobody'"):
+        Session.resume(store, "nobody")
+
+
+def test_a_folder_with_other_files_does_not_become_a_store(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(NotAStore, match="holds other files and no store"):
+        Store(tmp_path, create=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from scroll_context.agent.agent import Agent
-from scroll_context.errors import BadInput, UnknownSeq
+from scroll_context.errors import BadInput, UnknownSeq, UnknownSession
 from scroll_context.events import Draft, Kind
 from scroll_context.models import Reply, ScriptedModel, exec_cell
 from scroll_context.session.history import lineage
@@ -149,7 +149,7 @@ def test_bad_forks_and_names_are_refused(store: Store, opened: Opened) -> None:
         session.fork(999)
     with pytest.raises(BadInput, match="exists already"):
         Session.open(store, session_id="s")
-    with pytest.raises(UnknownSeq, match="no session"):
+    with pytest.raises(UnknownSession, match="no session"):
         Session.resume(store, "nobody")
     with pytest.raises(BadInput, match="empty"):
         session.say("  ")

@@ -1,8 +1,11 @@
 """A session at its edges: options that do not fit, quotas that are reached, several threads and processes at once."""
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -132,3 +135,37 @@ def test_text_after_brackets_is_streamed_before_the_reply_ends() -> None:
     given = [pieces.add(piece) for piece in ("See ⟦1⟧", " below.\n", "More", " text\n⟦ a | b", " | c ⟧")]
     assert given == ["See ", "", "⟦1⟧ below.\nMore", " text\n", ""]
     assert pieces.rest() == ""
+
+
+KILLED_INSIDE_A_LOOP = """
+import os, sys
+from scroll_context import Session, Store, tool
+
+@tool(effects=True)
+def pay(invoice: int) -> str:
+    if invoice == 4:
+        os.kill(os.getpid(), 9)
+    return f"paid {invoice}"
+
+@tool
+def look(invoice: int) -> str:
+    return "seen"
+
+with Store(sys.argv[1], create=True) as store:
+    session = Session.open(store, session_id="work", tools=[pay, look])
+    session.say("Pay all invoices.")
+    session.run("for n in range(1, 9):\\n    look(n)\\n    pay(n)")
+"""
+
+
+def test_after_a_kill_the_model_reads_which_effects_the_cell_had_completed(folder: Path) -> None:
+    died = subprocess.run([sys.executable, "-c", KILLED_INSIDE_A_LOOP, str(folder)], check=False, timeout=60)
+    assert died.returncode == -9
+    with Store(folder) as store, Session.resume(store, "work") as session:
+        calls = [event for event in session.events() if event.kind == Kind.TOOL_CALL and event.name == "pay"]
+        text = session.view().messages[-1].text
+    assert "completed 3 tool calls with effects" in text
+    for call in calls[:3]:
+        assert f"- seq {call.seq}: pay({call.content})" in text
+    assert f"The call pay (seq {calls[3].seq}) had not returned" in text
+    assert "look" not in text

@@ -431,6 +431,75 @@ def test_a_broken_callback_is_a_refusal(log: EventLog, booked: list[str]) -> Non
     assert (booked, pair(log)[1].tool_state) == ([], "refused")
 
 
+def test_a_coroutine_that_refuses_is_a_refusal(log: EventLog, booked: list[str]) -> None:
+    async def confirm(use: ToolUse) -> bool:
+        await asyncio.sleep(0)
+        return False
+
+    with pytest.raises(ToolFailed, match="the user refused it"):
+        toolbox(log, booking(booked), confirm=confirm).call("book", ("OS 1",))
+    assert (booked, pair(log)[1].tool_state) == ([], "refused")
+
+
+def test_a_coroutine_that_allows_lets_the_tool_run(log: EventLog, booked: list[str]) -> None:
+    async def confirm(use: ToolUse) -> bool:
+        await asyncio.sleep(0)
+        return True
+
+    assert toolbox(log, booking(booked), confirm=confirm).call("book", ("OS 1",)).value == "booked OS 1"
+
+
+@pytest.mark.parametrize("answer", ["no", 1, None, [False], object()])
+def test_only_true_is_consent(log: EventLog, booked: list[str], answer: object) -> None:
+    def confirm(use: ToolUse) -> Any:
+        return answer
+
+    with pytest.raises(ToolFailed, match="only True allows a call"):
+        toolbox(log, booking(booked), confirm=confirm).call("book", ("OS 1",))
+    assert booked == []
+
+
+def test_a_coroutine_that_never_answers_ends_with_the_deadline(log: EventLog, booked: list[str]) -> None:
+    async def confirm(use: ToolUse) -> bool:
+        await asyncio.sleep(3600)
+        return True
+
+    box = toolbox(log, booking(booked), confirm=confirm)
+    with pytest.raises(ToolFailed, match="no answer came"):
+        box.call("book", ("OS 1",), deadline=time.monotonic() + 0.2)
+    assert booked == []
+
+
+def test_a_confirm_that_cannot_be_called_is_refused_when_the_session_is_made(log: EventLog) -> None:
+    with pytest.raises(BadInput, match="confirm is a function"):
+        toolbox(log, add, confirm=True)
+
+
+def test_the_call_limit_holds_while_several_threads_wait_for_consent(log: EventLog, booked: list[str]) -> None:
+    @tool(effects=True, max_calls=1)
+    def book_once(flight: str) -> str:
+        booked.append(flight)
+        return flight
+
+    waiting = threading.Barrier(3, timeout=10)
+
+    def call(number: int) -> str:
+        waiting.wait()
+        try:
+            return str(box.call("book_once", (f"OS {number}",)).value)
+        except ToolFailed as error:
+            return error.state
+
+    def confirm(use: ToolUse) -> bool:
+        time.sleep(0.05)
+        return True
+
+    box = toolbox(log, book_once, confirm=confirm)
+    with ThreadPoolExecutor(3) as pool:
+        outcomes = sorted(pool.map(call, range(3)))
+    assert len(booked) == 1 and outcomes.count("refused") == 2
+
+
 def test_one_question_is_asked_at_a_time(log: EventLog, booked: list[str]) -> None:
     asking = threading.Lock()
 
@@ -492,6 +561,12 @@ def test_a_crash_leaves_the_call_visible(folder: Path) -> None:
     assert "whether it took effect is not known" in result.content
     assert unfinished(log, SCOPE) == settle(journal_of(log, SCOPE)) == []
     log.close()
+
+
+def test_a_result_that_names_no_call_hides_no_unfinished_call(log: EventLog) -> None:
+    call = log.append(SCOPE.draft(Kind.TOOL_CALL, name="book", content="{}", metadata={"effects": True}))
+    log.append(SCOPE.draft(Kind.TOOL_RESULT, name="book", content="of another time", reply_to=None))
+    assert [event.seq for event in unfinished(log, SCOPE)] == [call]
 
 
 def test_imported_calls_are_not_ours_to_finish(log: EventLog) -> None:

@@ -16,11 +16,17 @@ from msgspec.structs import replace
 
 from scroll_context.agent.prompt import answer_tool, exec_spec, system_prompt
 from scroll_context.background import in_background, in_thread
-from scroll_context.errors import BadInput, ContextOverflow, ModelCancelled
+from scroll_context.errors import (
+    BadInput,
+    ContextOverflow,
+    ModelCancelled,
+    ModelError,
+    ModelUnavailable,
+)
 from scroll_context.events import Event, Kind
 from scroll_context.messages import ToolCall, ToolSpec
-from scroll_context.models import Model, Reply, Settings, Usage
-from scroll_context.models.protocol import Spent, Stoppable
+from scroll_context.models import Model, Reply, Settings, Usage, connect
+from scroll_context.models.protocol import Spent, Stoppable, with_observer
 from scroll_context.session.session import Session
 from scroll_context.view.headline import without_headline
 
@@ -84,7 +90,7 @@ class Agent(Generic[T]):
     def __init__(
         self,
         session: Session,
-        model: Model,
+        model: Model | str,
         *,
         limits: Limits | None = None,
         settings: Settings | None = None,
@@ -97,7 +103,7 @@ class Agent(Generic[T]):
         if answer is not None and finish_tool is not None:
             raise BadInput("give `answer` or `finish_tool`, not both: each says how a run ends")
         self.session = session
-        self.model = model
+        self.model = connect(model) if isinstance(model, str) else model
         self.limits = limits or Limits()
         self.settings = settings or Settings()
         self.on_text = on_text
@@ -125,14 +131,15 @@ class Agent(Generic[T]):
         self._system = system_prompt(self.session, self.tool_names, self.instructions, self.limits.steps)
         self.totals = Totals()
         started = time.monotonic()
-        if message is not None:
-            self.session.say(message)
-        stop_counting = self.session.subscribe(self._count_plan)
-        try:
-            state, answer, value = self._loop(started)
-        finally:
-            stop_counting()
-            self.totals.seconds = time.monotonic() - started
+        with self.session.running():
+            if message is not None:
+                self.session.say(message)
+            stop_counting = self.session.subscribe(self._count_plan)
+            try:
+                state, answer, value = self._loop(started)
+            finally:
+                stop_counting()
+                self.totals.seconds = time.monotonic() - started
         return Run(state, without_headline(answer), self.totals, value)
 
     def _loop(self, started: float) -> tuple[State, str, T | None]:
@@ -178,9 +185,17 @@ class Agent(Generic[T]):
                 reply = self._ask(overflowed=True)
         except ModelCancelled as cancelled:
             reply = Reply(text=cancelled.partial, finish_reason="stopped")
+        except ModelError as error:
+            self._record_failure(str(error), {"error": type(error).__name__})
+            raise
         self.session.replied(reply)
         self.totals.steps += 1
         self.totals.add(reply.usage, reply.cost)
+        if self.limits.dollars is not None and reply.cost is None and reply.usage.is_known:
+            raise BadInput(
+                f"Limits(dollars=...) cannot be kept: no price is known for {self.model.name}. Its reply is recorded. "
+                "Limit the run with tokens= or steps= instead, and continue it with run()."
+            )
         return reply
 
     def _ask(self, overflowed: bool = False) -> Reply:
@@ -189,7 +204,15 @@ class Agent(Generic[T]):
             overflowed=overflowed, model=Stoppable(self.model, self._stop),
         )  # fmt: skip
         request = replace(request, settings=self.settings)
-        return self.model.reply(request, on_text=self.on_text, cancel=self._stop)
+        model = with_observer(self.model, self._record_retry)
+        return model.reply(request, on_text=self.on_text, cancel=self._stop)
+
+    def _record_retry(self, failed: int, wait: float, error: ModelUnavailable) -> None:
+        facts = {"error": type(error).__name__, "attempt": failed, "wait": round(wait, 3)}
+        self._record_failure(str(error), facts)
+
+    def _record_failure(self, reason: str, facts: dict[str, Any]) -> None:
+        self.session.record(Kind.FAILURE, name=self.model.name, content=reason, metadata=facts)
 
     def _carry_out_all(self, calls: Sequence[ToolCall]) -> tuple[str, T | None] | None:
         """Carry out the calls of a reply; each gets a result. Returns the answer, if a call gave it."""

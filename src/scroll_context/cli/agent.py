@@ -31,7 +31,7 @@ from scroll_context.cli.options import (
     store_option,
 )
 from scroll_context.cli.output import Command, echo, note, print_document, utf8
-from scroll_context.errors import BadInput, ModelError, UnknownSeq
+from scroll_context.errors import BadInput, ModelError, UnknownSession
 
 if TYPE_CHECKING:
     from scroll_context.agent.agent import Agent, Limits, Run
@@ -271,7 +271,9 @@ def resume(session: str, prompt: str | None, options: AgentOptions, store: Place
     with open_store(store) as opened:
         said = [event for event in lineage(opened, session) if event.kind == Kind.CONVERSATION]
         if not said:
-            raise UnknownSeq(f"there is no session {session!r} to go on with; `scroll sessions` lists those there are")
+            raise UnknownSession(
+                f"there is no session {session!r} to go on with; `scroll sessions` lists those there are"
+            )
         last = said[-1]
         finished = last.role == "assistant" and not last.metadata.get("tool_calls") and not last.metadata.get("cut")
         if message is None and finished:

@@ -19,7 +19,7 @@ import msgspec
 
 from scroll_context.cli.options import FILE, Place, json_option, open_store, session_argument, store_option
 from scroll_context.cli.output import Command, echo, new_file, note, one_line, print_document, print_table, visible
-from scroll_context.errors import UnknownSeq
+from scroll_context.errors import UnknownSession
 
 if TYPE_CHECKING:
     from scroll_context.events import Event
@@ -77,7 +77,7 @@ def read(session: str, cells: bool, full: bool, as_html: bool, out: Path | None,
         passages = _passages(lineage(opened, session), opened.log.text, cells, full)
         first = next(passages, None)
         if first is None:
-            raise UnknownSeq(f"there is no session {session!r}; `scroll sessions` lists those there are")
+            raise UnknownSession(f"there is no session {session!r}; `scroll sessions` lists those there are")
         told = itertools.chain([first], passages)
         if out is None and not as_html and sys.stdout.isatty():
             from scroll_context.cli.screen import Screen
@@ -242,7 +242,7 @@ def trajectory(session: str, out: Path | None, store: Place, as_json: bool) -> N
     with open_store(store) as opened:
         first = next(lineage(opened, session), None)
         if first is None:
-            raise UnknownSeq(f"there is no session {session!r}; `scroll sessions` lists those there are")
+            raise UnknownSession(f"there is no session {session!r}; `scroll sessions` lists those there are")
         found = steps_of(lineage(opened, session), opened.log.text, first.task_id or session)
     if out is not None:
         with new_file(out) as file:

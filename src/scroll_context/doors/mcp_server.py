@@ -34,7 +34,7 @@ from pydantic import Field, WithJsonSchema
 
 from scroll_context import __version__
 from scroll_context.background import in_thread
-from scroll_context.errors import BadInput, KernelError, ScrollError, UnknownSeq
+from scroll_context.errors import BadInput, KernelError, ScrollError, UnknownSeq, UnknownSession
 from scroll_context.events import Event, Grant, Kind, Scope
 from scroll_context.kernel.kernel import KernelOptions
 from scroll_context.session.session import Session, SessionOptions
@@ -225,7 +225,7 @@ class RecallServer:
                 if self.grant.permits(event)
             ]
             if not lines:
-                raise UnknownSeq(f"no session {session_id!r} within reach; hits of `search` name sessions")
+                raise UnknownSession(f"no session {session_id!r} within reach; hits of `search` name sessions")
             if (more := len(lines) - MAX_LINES) > 0:
                 lines[MAX_LINES:] = [f"({more:,} more; `expand` takes ranges of seqs)"]
             return "\n".join(lines)

@@ -23,6 +23,7 @@ from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.toolsets import FunctionToolset
 
 from scroll_context.agent.prompt import exec_spec, system_prompt
+from scroll_context.errors import BadInput
 from scroll_context.messages import Message, ToolSpec
 from scroll_context.models.protocol import DEFAULT_WINDOW, Request
 from scroll_context.models.translate import history, reply
@@ -61,6 +62,7 @@ class ScrollCapability(AbstractCapability[Any]):
     async def prepare_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
+        _refuse_structured_output(request_context)
         said, ids = observed(request_context.messages)
         request = await asyncio.to_thread(self._take_view, said, ids, request_context)
         provider = request_context.model.system
@@ -97,6 +99,16 @@ class ScrollCapability(AbstractCapability[Any]):
         raise error
 
 
+def _refuse_structured_output(context: ModelRequestContext) -> None:
+    """Refuse `output_type=`: pydantic-ai merges such requests, and turns would be recorded again and again."""
+    parameters = context.model_request_parameters
+    if parameters.output_tools or parameters.output_mode != "text":
+        raise BadInput(
+            "ScrollCapability does not support output_type= yet; nothing was sent. Leave out output_type=, or use "
+            "scroll_context.Agent(answer=...), which returns typed answers."
+        )
+
+
 def observed(messages: Sequence[foreign.ModelMessage]) -> tuple[list[Message], list[str]]:
     """A history of pydantic-ai as Scroll's messages, each with an id of its run and time where it has one."""
     said: list[Message] = []
@@ -120,6 +132,8 @@ def _parts(request: foreign.ModelRequest) -> list[Message]:
             case foreign.UserPromptPart():
                 made.append(Message(role="user", text=_text(part.content)))
             case foreign.ToolReturnPart():
+                if part.files:
+                    raise _not_text(part.files[0])
                 text = part.model_response_str()
                 made.append(Message(role="tool", text=text, tool_call_id=part.tool_call_id, name=part.tool_name))
             case foreign.RetryPromptPart() if part.tool_name:
@@ -131,15 +145,25 @@ def _parts(request: foreign.ModelRequest) -> list[Message]:
 
 
 def _text(content: str | Sequence[foreign.UserContent]) -> str:
-    """A prompt as text. Media stay in the host's history; the log has a mark in their place."""
+    """A prompt as text. A part that is not text is refused: sent as text it would be lost unseen."""
     if isinstance(content, str):
         return content
-    pieces = [
-        one if isinstance(one, str) else f"[{type(one).__name__}]"
-        for one in content
-        if not isinstance(one, foreign.CachePoint)
-    ]
-    return "\n".join(pieces)
+    texts: list[str] = []
+    for part in content:
+        if isinstance(part, foreign.CachePoint):
+            continue
+        text = part.content if isinstance(part, foreign.TextContent) else part
+        if not isinstance(text, str):
+            raise _not_text(part)
+        texts.append(text)
+    return "\n".join(texts)
+
+
+def _not_text(part: object) -> BadInput:
+    return BadInput(
+        f"ScrollCapability takes text, and this history has a part of type {type(part).__name__}. Nothing was sent. "
+        "Leave the capability out for runs with images or files."
+    )
 
 
 def _system_parts(messages: Sequence[foreign.ModelMessage]) -> list[foreign.ModelMessage]:

@@ -12,6 +12,7 @@ provider asked for. A provider that asks for more than `max_wait` is not waited 
 can be resumed later. The SDKs' own retries are switched off where the models are made.
 """
 
+import logging
 import random
 import threading
 import time
@@ -32,6 +33,8 @@ NO_OUTPUT = "(no output)"
 NO_RESULT = "(no result was recorded for this call)"
 
 OnText = Callable[[str], None]
+
+_logger = logging.getLogger("scroll_context.models")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -180,6 +183,11 @@ def with_retries(
     return _Retrying(model, attempts, max_wait, first_wait, on_retry)
 
 
+def with_observer(model: Model, on_retry: OnRetry) -> Model:
+    """The same model; if it retries, `on_retry` is called before each wait too."""
+    return model.observed(on_retry) if isinstance(model, _Retrying) else model
+
+
 class _Retrying:
     """What `with_retries` makes of a model."""
 
@@ -193,6 +201,14 @@ class _Retrying:
         self._max_wait = max_wait
         self._first_wait = first_wait
         self._on_retry = on_retry
+
+    def observed(self, on_retry: OnRetry) -> "_Retrying":
+        def both(failed: int, wait: float, error: ModelUnavailable) -> None:
+            on_retry(failed, wait, error)
+            if self._on_retry is not None:
+                self._on_retry(failed, wait, error)
+
+        return _Retrying(self.once, self._attempts, self._max_wait, self._first_wait, both)
 
     def reply(
         self,
@@ -214,6 +230,10 @@ class _Retrying:
                 out_of_time = deadline is not None and time.monotonic() + wait >= deadline
                 if failed >= self._attempts or wait > self._max_wait or out_of_time:
                     raise
+                _logger.warning(
+                    "%s failed (attempt %d of %d): %s; trying again in %.1f s",
+                    self.name, failed, self._attempts, error, wait,
+                )  # fmt: skip
                 if self._on_retry is not None:
                     self._on_retry(failed, wait, error)
                 _pause(wait, cancel)

@@ -24,6 +24,7 @@ from scroll_context.store.log import EventLog, SessionInfo
 from scroll_context.store.search import SearchIndex
 from scroll_context.store.store import Store
 from scroll_context.surface.toolbox import settle
+from scroll_context.text.printable import printable
 from scroll_context.text.stance import INSTRUCTION, newest, stances
 from scroll_context.text.terms import CountedTerms, TermTable, counted_terms, title
 from scroll_context.view.eviction import Budget, newest_standing, standing_limit
@@ -116,6 +117,10 @@ def bound_since(events: Iterable[Event], snapshots: Sequence[Event]) -> list[str
     return list(names)
 
 
+CALL_CHARS = 200  # of the arguments of a completed call that a resumed model is shown
+LISTED_CALLS = 40  # completed calls that it is shown; of more, the first and the last
+
+
 def close_open_work(journal: Journal) -> list[str]:
     """End what a crash left open, before the view is rebuilt; returns what the model should know about it.
 
@@ -146,8 +151,39 @@ def close_open_work(journal: Journal) -> list[str]:
                 content=CUT_OFF, tool_state="killed", metadata={"echo": True},
             )
         )  # fmt: skip
-        told.append(f"The cell at seq {cell.seq} was running when the process ended.")
+        told.append(f"The cell at seq {cell.seq} was running when the process ended.{_completed_inside(journal, cell)}")
     return told
+
+
+def _completed_inside(journal: Journal, cell: Event) -> str:
+    """Which calls with effects a cell had completed: the model must not repeat them with the cell."""
+    rows = journal.log.query(
+        """SELECT c.seq, r.seq FROM event c JOIN event r ON r.reply_to = c.seq AND r.session_id = c.session_id
+        WHERE c.session_id = :session AND c.kind = :call AND r.kind = :result AND c.seq > :cell
+        AND c.source_key IS NULL AND r.tool_state NOT IN ('unknown', 'refused') ORDER BY c.seq""",
+        {
+            "session": journal.session_id,
+            "call": str(Kind.TOOL_CALL),
+            "result": str(Kind.TOOL_RESULT),
+            "cell": cell.seq,
+        },
+    )
+    calls = dict(rows)
+    lines = [
+        f"- seq {call.seq}: {call.name}({printable(call.content[:CALL_CHARS])}), result at seq {calls[call.seq]}"
+        for call in journal.log.get_many(list(calls))
+        if call.metadata.get("inside_cell") == cell.seq and call.metadata.get("effects")
+    ]
+    if not lines:
+        return ""
+    text = f" Before that it completed {len(lines)} tool calls with effects; do not repeat them:\n"
+    if len(lines) == 1:
+        text = " Before that it completed this tool call with effects; do not repeat it:\n"
+    if len(lines) > LISTED_CALLS:
+        first, last = lines[: LISTED_CALLS // 2], lines[-LISTED_CALLS // 2 :]
+        between = f"- {len(lines) - LISTED_CALLS} more between them: ms.expand their seqs"
+        lines = [*first, between, *last]
+    return text + "\n".join(lines)
 
 
 # the sessions before it ---------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from scroll_context.background import in_background, in_thread
-from scroll_context.errors import BadInput, ContextOverflow, QuotaReached, SessionBusy, UnknownSeq
+from scroll_context.errors import BadInput, ContextOverflow, QuotaReached, SessionBusy, UnknownSession
 from scroll_context.events import STORE_SESSION, Event, Kind, Scope
 from scroll_context.kernel.jail.spec import JailSpec
 from scroll_context.kernel.kernel import KernelOptions
@@ -36,7 +36,7 @@ from scroll_context.store.store import Store
 from scroll_context.surface.ask import Ask, AskModel, AskReply
 from scroll_context.surface.memory import MemorySurface
 from scroll_context.surface.memory_tools import memory_tools
-from scroll_context.surface.toolbox import Toolbox, ToolUse
+from scroll_context.surface.toolbox import Confirm, Toolbox
 from scroll_context.surface.tools import Tool
 from scroll_context.view.eviction import Budget, ViewBudget
 from scroll_context.view.headline import parse_field, parse_reply
@@ -81,7 +81,8 @@ class SessionParts(TypedDict, total=False):
 
     options: SessionOptions | None
     tools: Iterable[AnyTool]
-    confirm: Callable[[ToolUse], bool] | None  # asked before each call of a tool that has effects
+    # Asked before each call of a tool that has effects, and only True allows it; without it they run unasked.
+    confirm: Confirm | None
     ask: AskModel | Callable[[str, str], AskReply] | None  # the model behind `ask` and `ask_many`
 
 
@@ -112,6 +113,7 @@ class Session:
         self._host: HostRecord | None = None  # made when a host first hands over its history
         self._cells: set[object] = set()  # those under way, or about to begin
         self._cell_turn = threading.Lock()  # threads run their cells one after the other
+        self._run_lock = threading.Lock()
         self._setup: tuple[object, ...] = ()  # what the newest `session` event of a run says
         self._schema: tuple[tuple[ToolSpec, ...], int] = ((), 0)  # the tools of the last request, and their tokens
         memory = MemorySurface(store, self.scope, self.reach, self)
@@ -140,6 +142,7 @@ class Session:
         **given: Unpack[SessionParts],
     ) -> "Session":
         """Begin a new session."""
+        _check_store(store)
         scope = Scope(session_id or f"s-{uuid.uuid4().hex[:12]}", agent_id, task_id)
         with contextlib.ExitStack() as on_failure:  # a session that cannot begin leaves no kernel and no lease behind
             journal = on_failure.enter_context(contextlib.closing(_new_journal(store, scope)))
@@ -157,8 +160,9 @@ class Session:
         Options that are given win over the recorded ones, and hold from now on; that is how a session is given a wider
         reach. A session that is open elsewhere raises SessionBusy, after waiting `wait` seconds for it.
         """
+        _check_store(store)
         if not _exists(store, session_id):
-            raise UnknownSeq(f"there is no session {session_id!r} in this store; Store.log.sessions() lists them")
+            raise UnknownSession(f"there is no session {session_id!r} in this store; Store.log.sessions() lists them")
         first = next(store.log.iterate(session_id=session_id))
         scope = Scope(session_id, first.agent_id, first.task_id)
         with contextlib.ExitStack() as on_failure:
@@ -189,6 +193,7 @@ class Session:
         **given: Unpack[SessionParts],
     ) -> "Session":
         """The session of this name: where it stopped, or a new one. A known session keeps its agent and task."""
+        _check_store(store)
         while not _exists(store, session_id):
             try:
                 return cls.open(store, session_id=session_id, agent_id=agent_id, task_id=task_id, **given)
@@ -222,7 +227,13 @@ class Session:
 
     def say(self, text: str) -> Event:
         """Record a message of the user."""
-        text = str(text)  # frameworks bring subclasses of str
+        if not isinstance(text, str):
+            raise BadInput(
+                f"a message is text, not {type(text).__name__}: nothing was recorded. Images and files cannot be part "
+                "of a message; a tool can return their bytes."
+            )
+        # Frameworks bring subclasses of str.
+        text = str(text)
         if not text.strip():
             raise BadInput("the message is empty; say what is to be done")
         self.journal.require_room()
@@ -276,7 +287,16 @@ class Session:
         with self.journal.hold():
             self._forget_erased()
             self._record_setup(system, tools, window, model_name)
-            budget = Budget(window=window, overhead=estimate(system) + estimate(digest) + schema, **asdict(self.budget))
+            overhead = estimate(system) + estimate(digest) + schema
+            if overhead >= window:
+                raise ContextOverflow(
+                    f"the system prompt, the tools and the list of variables need about {overhead:,} tokens, and the "
+                    f"window has {window:,}. Nothing was sent. Use a model with a larger window, a shorter prompt or "
+                    "fewer tools.",
+                    tokens=overhead,
+                    limit=window,
+                )
+            budget = Budget(window=window, overhead=overhead, **asdict(self.budget))
             shrank = self.context.fit(self, budget, model, overflowed)
             if overflowed and not shrank:
                 raise ContextOverflow(
@@ -284,8 +304,16 @@ class Session:
                     "with a larger window, or shorten the newest message."
                 )
             rendered = self.context.render(system, digest)
+            tokens = rendered.tokens + schema
+            if tokens > window:
+                _logger.warning(
+                    "session %r sends about %d tokens to a window of %d: nothing more can leave the view",
+                    self.scope.session_id,
+                    tokens,
+                    window,
+                )
             facts = rendered.metadata()
-            facts |= {"tokens": rendered.tokens + schema, "digest": digest}
+            facts |= {"tokens": tokens, "digest": digest}
             self.record(Kind.REQUEST, name=model_name, metadata=facts)
         return Request(rendered.messages, tools)
 
@@ -383,6 +411,19 @@ class Session:
                 time.sleep(0.01)
 
         in_thread(interrupt, "interrupt")
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """A run of an agent: a second one at the same time would mix two conversations, so it is refused."""
+        if not self._run_lock.acquire(blocking=False):
+            raise SessionBusy(
+                f"another run is under way in session {self.scope.session_id!r}; nothing was recorded. Wait for it, "
+                "stop it, or fork the session."
+            )
+        try:
+            yield
+        finally:
+            self._run_lock.release()
 
     @contextlib.contextmanager
     def cell_under_way(self) -> Iterator[None]:
@@ -489,6 +530,14 @@ def fork(store: Store, parent: str, at_seq: int, *, session_id: str = "", **give
         facts = {"session_id": parent, "at_seq": at_seq}
         journal.append(journal.draft(Kind.FORK, content=f"fork of {parent} at seq {at_seq}", metadata=facts))
     return Session.resume(store, scope.session_id, **given)
+
+
+def _check_store(store: object) -> None:
+    if not isinstance(store, Store):
+        raise BadInput(
+            f"a session is opened in a Store, not in {store!r}: "
+            "with Store('work.scroll', create=True) as store: Session.open(store)"
+        )
 
 
 def _exists(store: Store, session_id: str) -> bool:

@@ -246,6 +246,11 @@ def locate(folder: Path) -> Path:
             f"{folder} has payloads or an index but no {LOG_NAME}. Scroll will not put an empty log in its place: "
             "restore the file from a backup."
         )
+    if folder.is_dir() and not is_vacant(folder):
+        raise NotAStore(
+            f"{folder} holds other files and no store. A store needs a folder of its own: name a new one, such as "
+            f"{str(folder / 'scroll')!r}."
+        )
     raise NotAStore(f"there is no store in {folder}. Store({str(folder)!r}, create=True) creates one.")
 
 

@@ -23,12 +23,13 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from typing import Any
 
 import msgspec
 
+from scroll_context.background import in_loop
 from scroll_context.errors import BadInput, StoreError, ToolFailed
 from scroll_context.events import Event, Kind, Scope
 from scroll_context.kernel.protocol import Prelude, portable
@@ -62,6 +63,10 @@ class ToolUse(msgspec.Struct, frozen=True):
     arguments: dict[str, Any]  # by name, as they were sent
     header: str  # the signature of the tool
     cell_seq: int | None
+
+
+Confirm = Callable[[ToolUse], bool | Awaitable[bool]]
+"""Decides whether a tool with effects may run: only True allows it. It may be a coroutine function."""
 
 
 class ToolOutcome(msgspec.Struct, frozen=True):
@@ -174,11 +179,13 @@ class Toolbox:
         tools: Iterable[Tool[..., Any] | Callable[..., Any]],
         *,
         journal: Journal,
-        confirm: Callable[[ToolUse], bool] | None = None,
+        confirm: Confirm | None = None,
         default_timeout: float = 60.0,
     ) -> None:
         self.tools: dict[str, Tool[..., Any]] = {}
         self._journal = journal
+        if confirm is not None and not callable(confirm):
+            raise BadInput(f"confirm is a function that is given a ToolUse and returns True or False, not {confirm!r}")
         self._confirm = confirm
         self._default_timeout = default_timeout
         self._asking = threading.Lock()
@@ -337,18 +344,25 @@ class Toolbox:
         if not self._asking.acquire(timeout=_remaining(deadline)):
             raise ToolFailed(f"{use.name} was not started: no time was left to ask the user", **_TIMEOUT)
         try:
-            allowed = self._confirm(use)
+            decision = _decision(self._confirm, use, deadline)
             reason = "the user refused it"
-        except Exception as error:  # noqa: BLE001 - the callback is foreign code; without an answer nothing runs
-            allowed, reason = False, f"asking the user failed ({type(error).__name__}: {error})"
+        # The callback is foreign code; without its answer nothing runs.
+        except Exception as error:  # noqa: BLE001
+            decision, reason = False, f"asking the user failed ({type(error).__name__}: {error})"
         finally:
             self._asking.release()
-        if not allowed:
-            raise ToolFailed(
-                f"{use.name} was not run: {reason}. Do not try it again unasked; find out what is wanted instead",
-                kind="PermissionError",
-                state="refused",
-            )
+        if decision is True:
+            return
+        # A coroutine, a non-empty text such as "no" and other values are true in Python and no consent.
+        if decision is not False:
+            shown = repr(decision)[:NAMED_CHARS]
+            reason = f"the confirm function returned {shown}, and only True allows a call"
+            logger.warning("%s was refused: %s", use.name, reason)
+        raise ToolFailed(
+            f"{use.name} was not run: {reason}. Do not try it again unasked; find out what is wanted instead",
+            kind="PermissionError",
+            state="refused",
+        )
 
     def _take_slot(self, found: Tool[..., Any], until: float, held: contextlib.ExitStack) -> None:
         slot = self._slots.get(found.name)
@@ -359,6 +373,23 @@ class Toolbox:
                 f"{found.name} was not started: its {found.limits.max_concurrent} places stayed taken", **_TIMEOUT
             )
         held.callback(slot.release)
+
+
+def _decision(confirm: Confirm, use: ToolUse, deadline: float | None) -> object:
+    """Ask the program; a coroutine is awaited on the loop of asynchronous tools."""
+    answer: object = confirm(use)
+    if not inspect.isawaitable(answer):
+        return answer
+    future = in_loop(_awaited(answer), "tools")
+    try:
+        return future.result(None if deadline is None else _remaining(deadline))
+    except TimeoutError:
+        future.cancel()
+        raise TimeoutError("no answer came while the cell had time left") from None
+
+
+async def _awaited(answer: Awaitable[object]) -> object:
+    return await answer
 
 
 def _calls_made(journal: Journal, name: str) -> int:

@@ -306,10 +306,11 @@ def tool(
 ) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
     """Make a tool of a typed function: `@tool`, `@tool(effects=True)` or `tool(function, name="other")`.
 
-    `effects` marks a tool that changes the world (it books, sends, pays, deletes): the toolbox asks its confirmation
-    callback first, and a call that a crash left without a result is reported, never repeated. `idempotent` says that
-    the same call again changes nothing more. A coroutine function runs on an event loop shared by all tools and must
-    not block; any other runs in a thread of its own.
+    `effects` marks a tool that changes the world (it books, sends, pays, deletes). The session's `confirm` function is
+    asked before each call, and a call that a crash left without a result is reported, never repeated. Without a
+    `confirm` function nobody is asked: a program that gives a session such a tool consents to its calls. `idempotent`
+    says that the same call again changes nothing more. A coroutine function runs on an event loop shared by all
+    tools and must not block; any other runs in a thread of its own.
     """
     limits = ToolLimits(timeout=timeout, max_calls=max_calls, max_concurrent=max_concurrent)
     if function is None:

@@ -10,7 +10,7 @@ from importlib.resources import files
 
 from markupsafe import Markup
 
-from scroll_context.errors import PayloadDamaged, PayloadMissing, UnknownSeq
+from scroll_context.errors import PayloadDamaged, PayloadMissing, UnknownSession
 from scroll_context.events import Event
 from scroll_context.web import charts, seen
 from scroll_context.web.app import Inspector
@@ -28,7 +28,9 @@ def export(inspector: Inspector, session_id: str) -> Iterator[str]:
     """The page, piece by piece."""
     sums = inspector.catalogue.get(session_id)
     if sums is None:
-        raise UnknownSeq(f"there is no session {session_id!r} within reach; `scroll sessions` lists those there are")
+        raise UnknownSession(
+            f"there is no session {session_id!r} within reach; `scroll sessions` lists those there are"
+        )
     with inspector.look(session_id) as look:
         look.pressure.catch_up(look.past)
         told = {one.seq for one in look.past.requests[-REQUESTS:]}
