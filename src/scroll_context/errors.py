@@ -3,7 +3,7 @@
     ScrollError
     ├── BadInput ── UnreadableMessages
     ├── StoreError
-    │   ├── NotAStore · StoreTooNew · StoreReadOnly · StoreLocked · StoreFull · StoreDamaged · StoreClosed
+    │   ├── NotAStore · StoreTooNew · StoreTooOld · StoreReadOnly · StoreLocked · StoreFull · StoreDamaged · StoreClosed
     │   ├── StoreUnreachable · SessionBusy · SessionFenced · UnknownSeq · UnknownSession
     │   └── IndexUnavailable · PayloadMissing · PayloadDamaged
     ├── QueryRefused ── QueryLimit
@@ -50,6 +50,10 @@ class NotAStore(StoreError):
 
 class StoreTooNew(StoreError):
     """The store was written by a newer Scroll; upgrade to read it."""
+
+
+class StoreTooOld(StoreError):
+    """The store was written by an older Scroll; export it with that version."""
 
 
 class StoreReadOnly(StoreError):

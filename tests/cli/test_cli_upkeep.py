@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from scroll_context.store import schema
 from scroll_context.store.store import Store
 
 
@@ -127,16 +126,3 @@ def test_export_overwrites_nothing_and_leaves_no_litter(filled: Any, folder: Pat
     assert result.exit_code == 1
     assert result.stderr.startswith("scroll: ")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["all.jsonl", "store"]
-
-
-def test_upgrade_says_what_it_did(scroll: Any, folder: Path) -> None:
-    folder.mkdir()
-    database = sqlite3.connect(folder / "log.db", isolation_level=None)
-    database.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
-    database.execute("PRAGMA journal_mode = WAL")
-    schema.migrate(database, schema.MIGRATIONS[:1])
-    database.close()
-    assert scroll("verify").exit_code == 0
-    assert scroll("upgrade").stdout == "upgraded from format 1 to 2\n"
-    assert scroll("upgrade").stdout == "format 2 already\n"
-    assert json.loads(scroll("upgrade", "--json").stdout) == {"before": 2, "now": 2}

@@ -15,7 +15,6 @@ from stores import Hosts
 from scroll_context import Draft, Store
 from scroll_context.errors import BadInput, StoreDamaged
 from scroll_context.events import Kind
-from scroll_context.store.chain import link_1
 from scroll_context.store.integrity import verify
 from scroll_context.store.shared.address import parse
 from scroll_context.store.shared.log import SharedLog
@@ -86,37 +85,6 @@ def test_a_folder_is_pushed_and_pulled_with_every_seq_and_hash(hosts: Hosts, fol
         assert verdict.head == head(shared)
         assert pulled.append(Draft(content="it is a store of its own")) == 45
         assert [hit.seq for hit in pulled.index.search("pigeons")]
-
-
-def test_rows_of_format_1_are_chained_anew_before_they_are_pushed(hosts: Hosts, folder: Path) -> None:
-    make_format_1(folder)
-    with Store(folder) as local:
-        old = head(local)
-        assert verify(local.log).ok
-    report = push(folder, parse(hosts.address("a")))
-    with Store(folder) as local:
-        assert verify(local.log).ok
-        assert head(local) == report.head != old
-        assert local.log.tail(1)[0].metadata["old_head"] == old
-        assert exported(hosts.open("b")) == exported(local)
-    assert report.rechained == 43
-    assert push(folder, parse(hosts.address("a"))).rechained == 0
-
-
-def make_format_1(folder: Path) -> None:
-    """Make the log what an earlier version would have written."""
-    with sqlite3.connect(folder / "log.db", isolation_level=None) as database:
-        for name in ("event_no_update", "event_no_delete"):
-            database.execute(f"DROP TRIGGER {name}")
-        chain = bytes(32)
-        for row in database.execute("SELECT * FROM event ORDER BY seq").fetchall():
-            if row[23] is not None:  # formats before 2 knew no erasure
-                row = (*row[:7], "never erased", *row[8:17], "{}", *row[18:])
-            chain = link_1(chain, row[:21])
-            database.execute(
-                "UPDATE event SET content = ?, metadata = ?, chain = ?, nonce = NULL, leaf = NULL WHERE seq = ?",
-                (row[7], row[17], chain, row[0]),
-            )
 
 
 def test_a_push_goes_on_where_it_was_cut_off(hosts: Hosts, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

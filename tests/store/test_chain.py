@@ -1,22 +1,17 @@
 """The chain is a chain: a row vouches for every row before it, not only for itself."""
 
-import io
 import sqlite3
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scroll_context.events import Draft
 from scroll_context.store import schema
-from scroll_context.store.chain import GENESIS, expected, leaf_of, link, link_1
-from scroll_context.store.integrity import Verdict, salvage, verify
+from scroll_context.store.chain import GENESIS, expected, leaf_of, link
+from scroll_context.store.integrity import Verdict, verify
 from scroll_context.store.log import EventLog
-from scroll_context.store.merge import merge_export
 from scroll_context.store.payloads import PayloadStore
-from scroll_context.store.rows import prepare
-from scroll_context.store.transfer import export
 from scroll_context.store.writer import INSERT
 
 Rows = list[tuple[Any, ...]]
@@ -102,18 +97,8 @@ def test_fault_27_a_row_slipped_in_is_found(five: EventLog) -> None:
     assert rewritten(five, slip_in).bad[0][0] == 4
 
 
-def as_format_1(rows: Rows) -> Rows:
-    """The same events as rows of format 1."""
-    chain, old = GENESIS, []
-    for row in rows:
-        chain = link_1(chain, row[:21])
-        old.append((*row[:21], chain, None, None))
-    return old
-
-
-@pytest.mark.parametrize("change", [lambda rows: rows, as_format_1], ids=["format 2", "format 1"])
-def test_every_column_is_covered_in_both_formats(five: EventLog, change: Callable[[Rows], Rows]) -> None:
-    rows = change([tuple(row) for row in five.query("SELECT * FROM event ORDER BY seq")])
+def test_every_column_is_covered(five: EventLog) -> None:
+    rows = five.query("SELECT * FROM event ORDER BY seq")
     before, row = rows[1][21], rows[2]
     assert expected(before, row) == row[21] != expected(rows[0][21], row)
     for at, value in enumerate(row[:21]):
@@ -124,94 +109,18 @@ def test_every_column_is_covered_in_both_formats(five: EventLog, change: Callabl
             assert expected(before, (*row[:at], bytes(16), *row[at + 1 :])) != row[21]
 
 
-def test_the_hashes_of_both_formats_are_fixed_for_ever() -> None:
+def test_the_hashes_are_fixed_for_ever() -> None:
     body = ("s", "", "", "conversation", "user", "", "héllo\0", None, None, None, "", "", "", None, 3, -1,
             "{}", "2026-01-01", "2026-01-01T00:00:00+00:00", None)  # fmt: skip
     leaf = leaf_of(bytes(range(16)), body)
     assert leaf.hex() == "25fec1995e908a84f7b9e2783cbf7ab32821a85dbb71c425ad1a92bc891a7d90"
     assert link(GENESIS, 7, leaf).hex() == "730370500d18e8494f349fd1112255a410a73d6432264a816e358a234acc8e48"
-    assert link_1(GENESIS, (7, *body)).hex() == "dba1f7c1e68ea4429d858fe9ac5e8ac7edad0684ba1438e5e5f6f1dcd7a6c073"
 
 
 def test_equal_events_have_different_leaves(log: EventLog) -> None:
     log.append_many([Draft(content="yes", created_at="2026-01-01")] * 50)
     nonces = {nonce for (nonce,) in log.query("SELECT nonce FROM event")}
     assert len(nonces) == 50 and {len(nonce) for nonce in nonces} == {16}
-
-
-def old_store(folder: Path, contents: list[str]) -> None:
-    """A store of format 1, as earlier versions made it."""
-    folder.mkdir()
-    database = sqlite3.connect(folder / "log.db", isolation_level=None)
-    database.execute("PRAGMA journal_mode = WAL")
-    database.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
-    schema.migrate(database, schema.MIGRATIONS[:1])
-    chain = GENESIS
-    for seq, content in enumerate(contents, 1):
-        columns = (
-            seq,
-            *prepare(Draft(content=content), "2026-01-01T00:00:00+00:00", PayloadStore(folder / "p")).before,
-        )
-        chain = link_1(chain, columns)
-        marks = ", ".join("?" * len(schema.COLUMNS))
-        database.execute(f"INSERT INTO event ({', '.join(schema.COLUMNS)}) VALUES ({marks})", (*columns, chain))
-    database.close()
-
-
-def test_a_store_of_format_1_reads_as_it_is_and_upgrades_with_the_first_append(
-    folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    old_store(folder, ["one", "two", "three"])
-    before = (folder / "log.db").read_bytes()
-    log = EventLog(folder, PayloadStore(folder / "payloads"))
-    assert [event.content for event in log.iterate()] == ["one", "two", "three"]
-    head = verify(log)
-    assert head.ok and (folder / "log.db").read_bytes() == before
-    with caplog.at_level("INFO", "scroll_context.store"):
-        assert log.append(Draft(content="four")) == 4
-    assert "upgraded from format 1 to 2" in caplog.text
-    assert [event.content for event in log.iterate()] == ["one", "two", "three", "four"]  # by an open connection
-    assert [row[0] is None for row in log.query("SELECT nonce FROM event")] == [True, True, True, False]
-    assert log.get(3).chain.hex() == head.head and verify(log).ok
-    log.close()
-
-
-def test_rows_of_both_formats_in_one_log_are_verified_copied_and_salvaged(folder: Path, tmp_path: Path) -> None:
-    old_store(folder, ["one", "two", "three"])
-    log = EventLog(folder, PayloadStore(folder / "payloads"))
-    log.append_many([Draft(content="four"), Draft(content="five")])
-    events, head = list(log.iterate()), verify(log).head
-    out = io.BytesIO()
-    export(log, out)
-    log.close()
-    copy = EventLog(tmp_path / "copy", PayloadStore(tmp_path / "copy" / "payloads"), create=True)
-    merge_export(io.BytesIO(out.getvalue()), copy, trust=True)
-    assert list(copy.iterate()) == events and verify(copy).head == head
-    copy.close()
-    assert salvage(folder).lost == ()
-    again = EventLog(folder, PayloadStore(folder / "payloads"))
-    assert list(again.iterate(until=5)) == events and verify(again).ok
-    again.close()
-    for seq in (4, 2):
-        assert [bad for bad, _ in rewritten(again, lambda rows, at=seq: forged(rows, at)).bad][:1] == [seq]
-
-
-def forged(rows: Rows, seq: int) -> Rows:
-    return [(*row[:7], "forged", *row[8:]) if row[0] == seq else row for row in rows]
-
-
-def test_an_export_of_version_1_is_read(folder: Path, tmp_path: Path) -> None:
-    old_store(folder, ["one", "two"])
-    log = EventLog(folder, PayloadStore(folder / "payloads"))
-    out = io.BytesIO()
-    export(log, out)
-    data = out.getvalue().replace(b'"scroll_export":2', b'"scroll_export":1')
-    assert b"nonce" not in data
-    copy = EventLog(tmp_path / "copy", PayloadStore(tmp_path / "copy" / "payloads"), create=True)
-    merge_export(io.BytesIO(data), copy, trust=True)
-    assert verify(copy).head == verify(log).head
-    copy.close()
-    log.close()
 
 
 @pytest.mark.parametrize("change", [{22: "text"}, {23: 7, 22: None}, {0: "x"}, {0: 1 << 70}, {7: object()}, {21: None}])

@@ -234,26 +234,6 @@ def test_selections(store: Store) -> None:
     assert store.erase(seqs=[1, record or 0]).asked == ()  # neither what is erased nor the record of it
 
 
-def old_format(folder: Path, contents: list[str]) -> None:
-    from test_chain import old_store
-
-    old_store(folder, contents)
-
-
-def test_rows_of_format_1_are_chained_anew_from_the_first_that_is_erased(folder: Path, tmp_path: Path) -> None:
-    old_format(folder, ["one", "two", f"code {SECRET}", "four", "five"])
-    with Store(folder) as store:
-        before = [event.chain for event in store.log.iterate()]
-        report = store.erase(seqs=[3])
-        assert report.rechained == 3 and not has_words(folder)
-        after = [event.chain for event in store.log.iterate(until=5)]
-        assert after[:2] == before[:2] and all(x != y for x, y in zip(after[2:], before[2:], strict=True))
-        record = store.log.get(report.seq or 0).metadata
-        assert (record["old_head"], record["new_head"]) == (before[-1].hex(), after[-1].hex())
-        assert verify(store.log).ok
-        assert [event.content for event in store.log.iterate(until=5)] == ["one", "two", ERASED, "four", "five"]
-
-
 def test_an_erased_log_is_copied_exported_salvaged_and_merged(store: Store, folder: Path, tmp_path: Path) -> None:
     seq = fill(store)
     store.erase(seqs=[seq])

@@ -21,6 +21,7 @@ from scroll_context.errors import (
     StoreDamaged,
     StoreLocked,
     StoreTooNew,
+    StoreTooOld,
     UnknownSeq,
 )
 from scroll_context.events import Draft, Grant, Kind, Payload
@@ -442,14 +443,28 @@ def test_an_empty_log_never_replaces_a_lost_one(folder: Path) -> None:
     assert not (folder / "log.db").exists()
 
 
-def test_a_newer_format_is_refused_and_left_alone(log: EventLog, folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("version", "error", "remedy"),
+    [
+        (99, StoreTooNew, "Upgrade scroll-context"),
+        (schema.FORMAT_VERSION + 1, StoreTooNew, "Upgrade scroll-context"),
+        (schema.FORMAT_VERSION - 1, StoreTooOld, "Export the store with the older version"),
+        (0, StoreTooOld, "Export the store with the older version"),
+    ],
+)
+@pytest.mark.parametrize("writable", [False, True])
+def test_another_format_is_refused_and_left_alone(
+    log: EventLog, folder: Path, version: int, error: type[Exception], remedy: str, writable: bool
+) -> None:
     log.append(Draft(content="x"))
     log.close()
     raw = sqlite3.connect(folder / "log.db")
-    raw.execute("PRAGMA user_version = 99")
+    raw.execute(f"PRAGMA user_version = {version}")
     raw.close()
     before = (folder / "log.db").read_bytes()
-    with pytest.raises(StoreTooNew, match="99"):
+    with pytest.raises(error, match=rf"format {version}; .*{remedy}"):
+        schema.connect(folder / "log.db", writable=writable)
+    with pytest.raises(error):
         reopen(folder)
     assert (folder / "log.db").read_bytes() == before
 
@@ -459,18 +474,3 @@ def test_garbage_is_damage_not_an_empty_store(folder: Path) -> None:
     (folder / "log.db").write_bytes(b"not a database at all" * 500)
     with pytest.raises(StoreDamaged):
         reopen(folder)
-
-
-def test_migrations_run_once_in_order(tmp_path: Path) -> None:
-    database = sqlite3.connect(tmp_path / "m.db", isolation_level=None)
-    steps = ("CREATE TABLE a (x);", "CREATE TABLE b (x);", "ALTER TABLE a ADD COLUMN y;")
-    schema.migrate(database, steps[:1])
-    assert schema.user_version(database) == 1
-    schema.migrate(database, steps)
-    schema.migrate(database, steps)
-    assert schema.user_version(database) == 3
-    database.execute("INSERT INTO a (x, y) VALUES (1, 2)")
-    with pytest.raises(sqlite3.OperationalError):
-        schema.migrate(database, (*steps, "CREATE TABLE c (x);\nCREATE TABLE a (x);"))
-    assert schema.user_version(database) == 3
-    assert not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'c'").fetchall()

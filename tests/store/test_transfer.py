@@ -198,13 +198,14 @@ def spoil(data: bytes, how: str) -> bytes:
         return data.replace(b'"role":""', b'"role":[]', 1)
     if how == "missing line":
         return b"".join(lines[:50] + lines[51:])
-    return b'{"scroll_export": 99}\n' + b"".join(lines[1:])
+    version = {"older version": 1, "newer version": 99}[how]
+    return b'{"scroll_export": %d}\n' % version + b"".join(lines[1:])
 
 
 @pytest.mark.parametrize(
     "how",
     ["cut", "half a line", "content", "payload", "missing payload", "huge number", "wrong type", "missing line",
-     "version"],
+     "older version", "newer version"],
 )  # fmt: skip
 def test_a_spoiled_export_restores_nothing(busy: EventLog, tmp_path: Path, how: str) -> None:
     data = spoil(exported(busy), how)

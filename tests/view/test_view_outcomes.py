@@ -11,9 +11,9 @@ from scroll_context.view.working import render
 SENT = "mail the members | sent 240 mails | report | done"
 
 
-def evicted(*states: str | None, headline: str = SENT, version: int = 2) -> tuple[str, str]:
+def evicted(*states: str | None, headline: str = SENT) -> tuple[str, str]:
     """The index line and the marker of a turn whose one step made a call of each state; None is no result."""
-    scribe = Scribe(10**6, version=version)
+    scribe = Scribe(10**6)
     request = scribe.user("Mail the members.")
     reply = scribe.reply("", [(f"c{n}", "exec", {"source": "send_all()"}) for n in range(len(states))], headline)
     for n, state in enumerate(states):
@@ -101,20 +101,14 @@ def test_fault_26_a_merged_line_counts_what_did_not_succeed() -> None:
     assert joined([joined(lines[:2]), *lines[2:]]).text.endswith("[1 of 3 did not succeed]")
 
 
-def test_fault_26_version_1_stays_as_it_was() -> None:
-    line, marker = evicted("error", version=1)
-    assert line.endswith(f": {SENT}") and marker.endswith("moved to the index; not to be done again]")
-
-
-@pytest.mark.parametrize(("version", "form"), [(1, Form.CLIPPED), (2, Form.FULL)])
-def test_fault_17_a_text_that_is_shown_whole_is_not_called_clipped(version: int, form: Form) -> None:
+def test_fault_17_a_text_that_is_shown_whole_is_not_called_clipped() -> None:
     text = "東京の天気は" * 2_000
-    scribe = Scribe(10**6, version=version)
+    scribe = Scribe(10**6)
     event = scribe.write(Kind.CONVERSATION, text, role="user", payload=Payload("0" * 64, len(text.encode())))
     entry = scribe.view.get(event.seq)
-    assert entry is not None and entry.body.form is form
-    assert ("clipped" in render(scribe.view).messages[0].text) == (version == 1)
-    assert (event.seq in render(scribe.view).visible) == (version == 2)
+    assert entry is not None and entry.body.form is Form.FULL
+    assert "clipped" not in render(scribe.view).messages[0].text
+    assert event.seq in render(scribe.view).visible
 
 
 def test_fault_17_a_preview_and_a_label_stay_clipped() -> None:

@@ -26,23 +26,23 @@ operations = st.lists(
 class Replayed(Scribe):
     """A scribe whose live view is compared with a rebuilt one after every event."""
 
-    def __init__(self, window: int, version: int) -> None:
-        super().__init__(window, version=version, overhead=estimate(SYSTEM) + estimate(DIGEST) + 2 * MESSAGE_TOKENS)
+    def __init__(self, window: int) -> None:
+        super().__init__(window, overhead=estimate(SYSTEM) + estimate(DIGEST) + 2 * MESSAGE_TOKENS)
         self.replies: list[Event] = []
         self.started: list[Event] = []  # calls and cells
         self.shown: set[int] = set()
 
     def write(self, kind: str, content: str = "", **fields: Any) -> Event:
         written = super().write(kind, content, **fields)
-        rebuilt = WorkingView.replay(self.log, version=self.view.version)
+        rebuilt = WorkingView.replay(self.log)
         assert vars(rebuilt) == vars(self.view)
         return written
 
     def ask(self, digest: str = DIGEST) -> Rendered:
         sent = super().ask(digest)
-        rebuilt = WorkingView.replay(self.log, sent.upto, self.view.version)
+        rebuilt = WorkingView.replay(self.log, sent.upto)
         assert render(rebuilt, SYSTEM, digest).messages == sent.messages
-        assert sent.metadata()["renderer"] == self.view.version
+        assert sent.metadata()["renderer"] == RENDERER_VERSION
         for entry in self.view.entries:
             self.shown |= set(entry.seqs) if isinstance(entry, Step) else {entry.seq}
         check_reachable(self.shown, self.view, sent)
@@ -55,13 +55,12 @@ class Replayed(Scribe):
         standing = tuple(Standing(10 * n + 2, text(5 * n + 1)) for n in range(min(sessions, 5)))
         work = EarlierWork(outline(topics, self.budget.window // 20), standing)
         self.write(Kind.SESSION, work.summary(), metadata={"earlier": msgspec.to_builtins(work)})
-        if self.view.version >= 2:
-            self.shown |= {span[0] for topic in topics for span in topic.spans}
+        self.shown |= {span[0] for topic in topics for span in topic.spans}
 
     def fork(self, at: int) -> None:
         """Go on from an earlier moment, as a session does that was forked there."""
         self.log = self.log[: at + 1]
-        self.view = WorkingView.replay(self.log, version=self.view.version)
+        self.view = WorkingView.replay(self.log)
         kept = {one.seq for one in self.log}
         self.replies = [one for one in self.replies if one.seq in kept]
         self.started = [one for one in self.started if one.seq in kept]
@@ -121,13 +120,12 @@ def perform(scribe: Replayed, kind: str, a: int, b: int) -> None:
 @given(
     operations,
     st.sampled_from([1_800, 3_000, 12_000]),
-    st.integers(1, RENDERER_VERSION),
     st.sampled_from([0, 0, 3, 40]),
 )
 def test_a_rebuilt_view_is_the_live_one_after_every_event(
-    drawn: list[tuple[str, int, int]], window: int, version: int, earlier: int
+    drawn: list[tuple[str, int, int]], window: int, earlier: int
 ) -> None:
-    scribe = Replayed(window, version)
+    scribe = Replayed(window)
     if earlier:
         scribe.start(earlier)
     for kind, a, b in drawn:

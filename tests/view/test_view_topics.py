@@ -41,8 +41,8 @@ EARLIER = EarlierWork(
 )
 
 
-def opened(earlier: EarlierWork = EARLIER, version: int = 2, window: int = 10**6) -> Scribe:
-    scribe = Scribe(window, version=version, gap=100)
+def opened(earlier: EarlierWork = EARLIER, window: int = 10**6) -> Scribe:
+    scribe = Scribe(window, gap=100)
     scribe.write(Kind.SESSION, earlier.summary(), metadata={"earlier": msgspec.to_builtins(earlier)})
     scribe.user("Plan the trip.")
     return scribe
@@ -61,10 +61,6 @@ def test_a_session_starts_from_what_its_event_carries() -> None:
     replayed = WorkingView.replay(scribe.log)
     assert render(replayed, SYSTEM, DIGEST) == render(scribe.view, SYSTEM, DIGEST)
     assert scribe.view.begun
-
-
-def test_version_1_does_not_know_of_it() -> None:
-    assert "Plan the trip." in opened(version=1).ask().messages[1].text[:20]
 
 
 @pytest.mark.parametrize("earlier", [None, 3, {"topics": 1}, {"topics": [{"spans": "x"}]}])
@@ -130,9 +126,9 @@ def test_topics_give_way_when_the_index_must_shrink() -> None:
 # evicted turns ------------------------------------------------------------------------------------------
 
 
-def chatted(turns: int, window: int = 3_000, version: int = 2) -> Scribe:
+def chatted(turns: int, window: int = 3_000) -> Scribe:
     subjects = ("the heat equation", "a ferry to Naxos", "sourdough starters", "tax on dividends")
-    scribe = Scribe(window, version=version)
+    scribe = Scribe(window)
     for n in range(turns):
         subject = subjects[n * len(subjects) // turns]
         scribe.user(f"I'm trying to understand {subject}, chapter {n}. Ok cool, but how does {subject} behave?")
@@ -177,7 +173,7 @@ def test_lines_with_and_without_notes_join_within_bounds(drawn: list[tuple[tuple
         scribe = Scribe(10**6)
         entry = scribe.view.get(scribe.user(f"Question {n}.").seq)
         assert isinstance(entry, UserTurn)
-        lines.append(line_for(entry, True, None if noted else EntryTerms(entry.seq, f"title {n}", said)))
+        lines.append(line_for(entry, None if noted else EntryTerms(entry.seq, f"title {n}", said)))
     middle = data.draw(st.integers(0, len(lines)))
     one = joined([joined(part) for part in (lines[:middle], lines[middle:]) if part])
     assert one.said.strip() and len(one.said) <= LINE_CHARS

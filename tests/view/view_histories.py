@@ -13,7 +13,7 @@ from scroll_context.view.entries import Step
 from scroll_context.view.eviction import Budget, plan_eviction
 from scroll_context.view.index import EvictionIndex
 from scroll_context.view.tokens import MESSAGE_TOKENS, estimate
-from scroll_context.view.working import RENDERER_VERSION, EvictionPlan, Rendered, WorkingView, render
+from scroll_context.view.working import EvictionPlan, Rendered, WorkingView, render
 
 SYSTEM = "You work in a session whose history is never lost. " * 40
 DIGEST = "flights: list[212]\nroutes: DataFrame (88, 6)\nbudget = 1200\n" * 8
@@ -22,9 +22,9 @@ DIGEST = "flights: list[212]\nroutes: DataFrame (88, 6)\nbudget = 1200\n" * 8
 class Scribe:
     """Writes a session event by event; `log` is all of it, `view` the live view."""
 
-    def __init__(self, window: int, gap: int = 1, version: int = RENDERER_VERSION, **marks: Any) -> None:
+    def __init__(self, window: int, gap: int = 1, **marks: Any) -> None:
         self.budget = Budget(window=window, **marks)
-        self.view = WorkingView(version)
+        self.view = WorkingView()
         self.log: list[Event] = []
         self.plans: list[EvictionPlan] = []
         self.sent: list[Rendered] = []

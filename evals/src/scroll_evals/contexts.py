@@ -24,7 +24,7 @@ from scroll_context.view.entries import MARK, Entry, Step
 from scroll_context.view.eviction import Budget
 from scroll_context.view.index import HEADER
 from scroll_context.view.tokens import estimate
-from scroll_context.view.working import RENDERER_VERSION, EvictionPlan, Rendered, WorkingView
+from scroll_context.view.working import EvictionPlan, Rendered, WorkingView
 
 SUMMARY_SHARE = 0.1  # of the window, for a summary
 SUMMARY_SECONDS = 180.0  # to wait for it
@@ -88,8 +88,8 @@ class ReactContext(WindowedContext):
     recovery = "it cannot be recovered"
 
     @staticmethod
-    def make_view(version: int) -> WorkingView:
-        return WholeSteps(version)
+    def make_view() -> WorkingView:
+        return WholeSteps()
 
     def room(self, budget: Budget) -> Budget:
         return replace(budget, index_share=0.0)
@@ -130,8 +130,8 @@ class SummarizeContext(ReactContext):
     name = "summarize"
     gone = "summarized above"
 
-    def __init__(self, text: Callable[[Event], str], version: int = RENDERER_VERSION) -> None:
-        super().__init__(text, version)
+    def __init__(self, text: Callable[[Event], str]) -> None:
+        super().__init__(text)
         self.summary = ""
         self._unsummarized = 0  # entries that left without a word
 

@@ -30,7 +30,6 @@ COMMANDS = {  # name: (module and object below scroll_context.cli, the first lin
     "erase": ("forgetting:erase", "Erase events: what they said leaves every file of the store."),
     "retention": ("forgetting:retention", "Erase what was recorded long ago."),
     "scan": ("forgetting:scan", "Find keys, tokens and private keys in what was recorded."),
-    "upgrade": ("upkeep:upgrade", "Bring the log file to the newest format."),
     "backup": ("upkeep:backup", "Copy the store to a new folder."),
     "export": ("upkeep:export", "Write everything as JSON Lines: events, hashes and payloads."),
     "push": ("upkeep:push", "Bring the store in a folder to a server."),

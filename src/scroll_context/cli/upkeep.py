@@ -1,4 +1,4 @@
-"""Commands that look after a store: verify, salvage, reindex, upgrade, backup, export; and push, pull, admin."""
+"""Commands that look after a store: verify, salvage, reindex, backup, export; and push, pull, admin."""
 
 import contextlib
 import sys
@@ -116,27 +116,6 @@ def reindex(store: Place, as_json: bool) -> None:
 
 
 @click.command(cls=Command)
-@store_option
-@json_option
-def upgrade(store: Place, as_json: bool) -> None:
-    """Bring the log file to the newest format.
-
-    The first append does the same. Nothing that was recorded changes, and its hashes stay as they are.
-
-    \b
-    Example:
-      scroll upgrade
-    """
-    from scroll_context.store.schema import FORMAT_VERSION
-
-    with contextlib.closing(open_log(store)) as log:
-        before = log.upgrade()
-    is_newest = before == FORMAT_VERSION
-    told = f"format {before} already" if is_newest else f"upgraded from format {before} to {FORMAT_VERSION}"
-    print_result({"before": before, "now": FORMAT_VERSION}, told, as_json=as_json)
-
-
-@click.command(cls=Command)
 @click.argument("target", metavar="DIR", type=FILE)
 @store_option
 @json_option
@@ -210,8 +189,7 @@ def push(folder: Path, url: str, as_json: bool) -> None:
     """Bring the store in a folder to a server.
 
     Every seq, every hash and every payload stays as it is. The shared store is made if there is none; one to which
-    hosts have appended is refused. A push that was cut off goes on where it stopped. The folder is checked first, and
-    events of format 1 in it are chained anew as format 2.
+    hosts have appended is refused. A push that was cut off goes on where it stopped. The folder is checked first.
 
     \b
     Example:
@@ -222,8 +200,6 @@ def push(folder: Path, url: str, as_json: bool) -> None:
 
     with progress("pushing") as bar:
         report = send(folder, parse(url), bar)
-    if report.rechained and not as_json:
-        note(f"{report.rechained:,} events of format 1 were chained anew in {folder}; an event there names both heads")
     told = f"pushed {report.pushed:,} events and {report.payloads:,} payloads; the store has {report.events:,}"
     print_result(report, f"{told}\nhead {report.head}", as_json=as_json)
 

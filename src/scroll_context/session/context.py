@@ -18,7 +18,7 @@ from scroll_context.models import Model
 from scroll_context.session.history import earlier_work
 from scroll_context.view.eviction import Budget, plan_eviction
 from scroll_context.view.index import EarlierWork
-from scroll_context.view.working import RENDERER_VERSION, EvictionPlan, Rendered, WorkingView, render
+from scroll_context.view.working import EvictionPlan, Rendered, WorkingView, render
 
 if TYPE_CHECKING:
     from scroll_context.session.session import Session
@@ -40,14 +40,14 @@ class Actions(msgspec.Struct, frozen=True):
 class WindowedContext:
     """Scroll's context: bounded view, recoverable eviction, tiered index, cells with `ms`.
 
-    `text` gives the whole text of an event; `version` is that of the view's rules.
+    `text` gives the whole text of an event.
     """
 
     name = "scroll"
     actions = Actions()
 
-    def __init__(self, text: Callable[[Event], str], version: int = RENDERER_VERSION) -> None:
-        self.view = self.make_view(version)
+    def __init__(self, text: Callable[[Event], str]) -> None:
+        self.view = self.make_view()
         self.visible: Collection[int] = frozenset()  # seqs that the newest request shows in full
         self._text = text
 
@@ -100,9 +100,9 @@ class WindowedContext:
     # what other contexts do differently ------------------------------------------------------------------
 
     @staticmethod
-    def make_view(version: int) -> WorkingView:
+    def make_view() -> WorkingView:
         """An empty view."""
-        return WorkingView(version)
+        return WorkingView()
 
     def room(self, budget: Budget) -> Budget:
         """The budget, less what this context needs for itself."""

@@ -30,7 +30,7 @@ INDEX = "index: "
 """How a departure begins to say that it stands in the index."""
 EVERY = 400
 """Events between two copies of a view."""
-NOT_KNOWN = "it was made by a newer version of Scroll, or by a context that is not installed here (see scroll-evals)"
+NOT_KNOWN = "it was made by another version of Scroll, or by a context that is not installed here (see scroll-evals)"
 OTHER_MESSAGES = "the log now gives other messages than were sent; another version of Scroll made those"
 
 Inherited = Callable[[str], Iterable[Event]]
@@ -99,7 +99,7 @@ class Past:
         self.snapshots: list[Event] = []  # without their text
         self.upto = 0
         self._segments: list[Segment] = []
-        self._views: dict[tuple[str, int], _Checkpoints] = {}
+        self._views: dict[str, _Checkpoints] = {}
 
     def catch_up(self) -> None:
         """Take in the bookkeeping that was recorded since."""
@@ -146,10 +146,10 @@ class Past:
         setup = next((one for one in reversed(self.setups) if one.seq < request.seq and "tools" in one.metadata), None)
         if setup is None:
             raise BadInput(f"the request at seq {request.seq} was recorded without the settings of its run")
-        name, version = str(setup.metadata.get("context", "")), int(request.metadata.get("renderer", 1))
-        if context_class(name) is None or version > RENDERER_VERSION:
+        name = str(setup.metadata.get("context", ""))
+        if context_class(name) is None or request.metadata.get("renderer") != RENDERER_VERSION:
             return setup, None
-        return setup, self._checkpoints(name, version).before(self, request.seq)
+        return setup, self._checkpoints(name).before(self, request.seq)
 
     def seen(self, request: Event) -> Seen:
         """What was sent with a request."""
@@ -159,7 +159,7 @@ class Past:
         sent = context
         if "moved_from" in request.metadata:  # it was sent in another store, and showed the addresses of that one
             past = list(self.events(until=request.seq - 1))
-            sent = _replayed(self.store, context.name, as_recorded(past, self.store.log.text), context.view.version)
+            sent = _replayed(self.store, context.name, as_recorded(past, self.store.log.text))
         rendered = sent.render(self.store.log.text(setup), str(request.metadata.get("digest", "")))
         doubt = "" if rendered.hash == request.metadata.get("hash") else OTHER_MESSAGES
         if doubt and (erased := [one.seq for one in self.events(until=request.seq) if one.is_erased]):
@@ -170,18 +170,17 @@ class Past:
     def index_sizes(self, request: Event) -> list[tuple[int, int]]:
         """How many tokens the index had after each event that changed it, at least up to a request."""
         _, context = self.context(request)
-        return self._checkpoints(context.name, context.view.version).index_sizes if context else []
+        return self._checkpoints(context.name).index_sizes if context else []
 
-    def _checkpoints(self, name: str, version: int) -> "_Checkpoints":
-        return self._views.setdefault((name, version), _Checkpoints(name, version))
+    def _checkpoints(self, name: str) -> "_Checkpoints":
+        return self._views.setdefault(name, _Checkpoints(name))
 
 
 class _Checkpoints:
-    """Copies of the view of a session at some of its events, under the rules of one version."""
+    """Copies of the view of a session at some of its events."""
 
-    def __init__(self, name: str, version: int) -> None:
+    def __init__(self, name: str) -> None:
         self._name = name
-        self._version = version
         self._kept: list[tuple[int, int, WindowedContext]] = []  # after the event of this seq, and so many events
         self._last: tuple[int, int, WindowedContext] | None = None  # where the last look ended: the next is often near
         self.index_sizes: list[tuple[int, int]] = [(0, 0)]  # seq of an event, and the tokens of the index after it
@@ -190,7 +189,7 @@ class _Checkpoints:
         """The context as it was before the event at `seq`; the caller may change it."""
         at = bisect.bisect_left(self._kept, seq, key=lambda one: one[0])
         begun = past.inherited(self._name)
-        nearest = self._kept[at - 1] if at else (0, 0, _replayed(past.store, self._name, begun, self._version))
+        nearest = self._kept[at - 1] if at else (0, 0, _replayed(past.store, self._name, begun))
         if self._last is not None and nearest[0] < self._last[0] < seq:
             nearest = self._last
         after, count, context = nearest
@@ -241,11 +240,11 @@ def explain(store: Store, seq: int, inherited: Inherited | None = None) -> Expla
     )
 
 
-def _replayed(store: Store, name: str, events: Iterable[Event], version: int) -> WindowedContext:
-    """A context of a known name after these events, by the rules of that version."""
+def _replayed(store: Store, name: str, events: Iterable[Event]) -> WindowedContext:
+    """A context of a known name after these events."""
     found = context_class(name)
     assert found is not None
-    context = found(store.log.text, version)
+    context = found(store.log.text)
     for event in events:
         context.add(event)
     return context

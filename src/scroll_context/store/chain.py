@@ -4,13 +4,9 @@ A row that is changed, removed or slipped in breaks the chain at its seq. The ch
 the log is whole and unaltered against accident and against editing in place, not against somebody who rewrites
 the file from that point on. Compare `scroll stats` heads kept elsewhere to detect that.
 
-There are two formats of a row, and a log may hold both.
-
-* Format 2: `leaf = SHA-256(nonce + body)` and `chain = SHA-256(previous + seq + leaf)`, where `body` is the MessagePack
-  array of the columns between seq and chain, and seq has 8 bytes, big-endian. An erased row keeps only its leaf, so the
-  chain holds, and the random nonce, gone with the body, keeps a short content from being guessed by its hash.
-* Format 1: `chain = SHA-256(previous + columns)`, where `columns` is the MessagePack array of seq and body. Such a row
-  has neither nonce nor leaf.
+`leaf = SHA-256(nonce + body)` and `chain = SHA-256(previous + seq + leaf)`, where `body` is the MessagePack array of
+the columns between seq and chain, and seq has 8 bytes, big-endian. An erased row keeps only its leaf, so the chain
+holds, and the random nonce, gone with the body, keeps a short content from being guessed by its hash.
 """
 
 import os
@@ -54,21 +50,14 @@ def leaf_of(nonce: bytes, body: Columns) -> bytes:
 
 
 def link(previous: bytes, seq: int, leaf: bytes) -> bytes:
-    """The chain value of a row of format 2."""
+    """The chain value of a row."""
     return sha256(previous + _int8(seq) + leaf).digest()
-
-
-def link_1(previous: bytes, columns: Columns) -> bytes:
-    """The chain value of a row of format 1."""
-    return sha256(previous + _encode(columns)).digest()
 
 
 def expected(previous: bytes, row: Sequence[Any]) -> bytes:
     """The chain value that a row, as the table has it, must have behind this one; empty when damage leaves none."""
     nonce, leaf = row[22], row[23]
     try:
-        if leaf is None and nonce is None:
-            return link_1(previous, row[:21])
         if leaf is None:
             leaf = sha256(nonce + _encode(row[1:21])).digest()
         return sha256(previous + _int8(row[0]) + leaf).digest()
@@ -85,7 +74,7 @@ def breaks(rows: Iterable[Sequence[Any]], seq: int, chain: bytes) -> Iterator[tu
         at, nonce = row[0], row[22]
         if at != seq + 1:
             yield at, seq
-        elif nonce is None or row[23] is not None:
+        elif row[23] is not None:
             if expected(chain, row) != row[21]:
                 yield at, seq
         else:

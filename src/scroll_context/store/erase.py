@@ -38,7 +38,7 @@ import msgspec
 from scroll_context.errors import BadInput, ScrollError, StoreReadOnly, UnknownSeq
 from scroll_context.events import ABOUT_THE_LOG, STORE_SESSION, Draft, Kind, Progress
 from scroll_context.store import schema
-from scroll_context.store.chain import leaf_of, link, new_nonce
+from scroll_context.store.chain import leaf_of
 from scroll_context.store.copies import ErasurePlan, remove_unnamed, unshared_payloads
 from scroll_context.store.log import PAGE, EventLog, conditions
 from scroll_context.store.rows import ERASED, ERASED_METADATA, event_from_row, prepare
@@ -69,7 +69,6 @@ class ErasureReport(msgspec.Struct, frozen=True, kw_only=True):
     sessions: tuple[str, ...]
     payloads: int = 0  # files that no other event needs
     payload_bytes: int = 0
-    rechained: int = 0  # rows of format 1 that were chained anew as format 2
     seq: int | None = None  # of the event that records the erasure; None for a dry run
     remaining: tuple[int, ...] = ()  # copies that were not erased
     unfinished: str = ""  # why some cleaning is left to the next opening of the store
@@ -188,26 +187,24 @@ def erase(
         seq, unfinished = store.log.erase_on_server(sorted(chosen), gone, facts)
         unfinished = "; ".join(filter(None, [finish(store, progress), unfinished]))
         return msgspec.structs.replace(report, seq=seq, unfinished=unfinished)
-    seq, rechained = _erase_rows(store.log, sorted(chosen), gone, facts)
+    seq = _erase_rows(store.log, sorted(chosen), gone, facts)
     unfinished = finish(store, progress)
-    return msgspec.structs.replace(report, seq=seq, rechained=rechained, unfinished=unfinished)
+    return msgspec.structs.replace(report, seq=seq, unfinished=unfinished)
 
 
 # changing the rows --------------------------------------------------------------------------------------
 
 
-def _erase_rows(log: EventLog, seqs: list[int], payloads: list[str], facts: dict[str, Any]) -> tuple[int, int]:
-    """Erase the rows and record it, all or nothing; the seq of the record and how many rows were chained anew."""
+def _erase_rows(log: EventLog, seqs: list[int], payloads: list[str], facts: dict[str, Any]) -> int:
+    """Erase the rows and record it, all or nothing; the seq of the record."""
     with rewriting(log) as database:
-        last, old_head = head_of(database, log.path)
-        first_old = _blank(database, seqs)
-        rechained, head = chain_anew(database, first_old) if first_old is not None else (0, old_head)
+        last, head = head_of(database, log.path)
+        _blank(database, seqs)
         if seqs:
             add_chores(database, payloads)
-        heads = {"old_head": old_head.hex(), "new_head": head.hex()} if rechained else {}
-        draft = erasure_draft(seqs, {**facts, "rechained": rechained, **heads})
+        draft = erasure_draft(seqs, facts)
         database.execute(INSERT, prepare(draft, utc_now(), log.payloads).placed(last + 1, head))
-    return last + 1, rechained
+    return last + 1
 
 
 def erasure_draft(seqs: list[int], facts: Mapping[str, Any]) -> Draft:
@@ -248,21 +245,15 @@ def add_chores(database: sqlite3.Connection, payloads: Iterable[str] = ()) -> No
     )
 
 
-def _blank(database: sqlite3.Connection, seqs: list[int]) -> int | None:
-    """Take everything out of the rows but what an erased event keeps; the first of them that is of format 1."""
-    first_old: int | None = None
+def _blank(database: sqlite3.Connection, seqs: list[int]) -> None:
+    """Take everything out of the rows but what an erased event keeps."""
     for at in range(0, len(seqs), PAGE):
         part = seqs[at : at + PAGE]
         rows = database.execute(f"SELECT * FROM event WHERE seq IN ({', '.join('?' * len(part))})", part).fetchall()
         for row in sorted(rows):
-            seq, nonce = row[0], row[22]
-            if row[23] is not None:
-                continue
-            if nonce is None:
-                first_old = seq if first_old is None else first_old
-                nonce = new_nonce()
-            database.execute(REPLACE, (*blanked(row, erased_key(row[20])), leaf_of(nonce, row[1:21]), seq))
-    return first_old
+            if row[23] is None:
+                leaf = leaf_of(row[22], row[1:21])
+                database.execute(REPLACE, (*blanked(row, erased_key(row[20])), leaf, row[0]))
 
 
 def blanked(row: Sequence[Any], source_key: str | None) -> tuple[str | int | None, ...]:
@@ -273,25 +264,6 @@ def blanked(row: Sequence[Any], source_key: str | None) -> tuple[str | int | Non
         "" if is_foreign else row[11], "" if is_foreign else row[12], "", *row[14:17], ERASED_METADATA, *row[18:20],
         source_key,
     )  # fmt: skip
-
-
-def chain_anew(database: sqlite3.Connection, first: int) -> tuple[int, bytes]:
-    """Chain the log from a row on, as format 2; how many rows that were, and the new head."""
-    before = database.execute("SELECT chain FROM event WHERE seq < ? ORDER BY seq DESC LIMIT 1", [first]).fetchone()
-    chain, seq, count = before[0] if before else bytes(32), first - 1, 0
-    while rows := database.execute(
-        f"SELECT * FROM event WHERE seq > ? ORDER BY seq LIMIT {10 * PAGE}", [seq]
-    ).fetchall():
-        changed = []
-        for row in rows:
-            nonce, leaf = row[22], row[23]
-            if leaf is None and nonce is None:
-                nonce = new_nonce()
-            chain = link(chain, row[0], leaf if leaf is not None else leaf_of(nonce, row[1:21]))
-            changed.append((chain, nonce, row[0]))
-        database.executemany("UPDATE event SET chain = ?, nonce = ? WHERE seq = ?", changed)
-        seq, count = rows[-1][0], count + len(rows)
-    return count, chain
 
 
 def _spans(seqs: list[int]) -> list[list[int]]:
@@ -344,7 +316,7 @@ def _clean(store: "Store", progress: Progress | None, patience: float) -> str:
 
 def has_chores(log: EventLog) -> bool:
     """Whether an erasure was cut short."""
-    return log.format() >= 2 and bool(log.query(f"SELECT 1 FROM chore WHERE {_CLEANING} LIMIT 1"))
+    return bool(log.query(f"SELECT 1 FROM chore WHERE {_CLEANING} LIMIT 1"))
 
 
 @contextlib.contextmanager

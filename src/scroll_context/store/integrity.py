@@ -26,8 +26,8 @@ from scroll_context.store.chain import GENESIS, breaks, expected
 from scroll_context.store.log import PAGE, EventLog
 from scroll_context.store.pages import PageFile, Place
 from scroll_context.store.payloads import PayloadStore, is_digest
-from scroll_context.store.rows import event_from_row, is_blank, prepare, whole
-from scroll_context.store.schema import ALL_COLUMNS, utc_now
+from scroll_context.store.rows import event_from_row, is_blank, prepare
+from scroll_context.store.schema import utc_now
 from scroll_context.store.writer import INSERT
 
 _SPECIAL = ABOUT_THE_LOG | {Kind.SNAPSHOT}
@@ -56,8 +56,6 @@ def verify(log: EventLog, progress: Progress | None = None) -> Verdict:
     records: list[Event] = []  # what the log says about itself: declared damage, erasures
     seq, chain, events = 0, GENESIS, 0
     while page := log.query(f"SELECT * FROM event WHERE seq > ? ORDER BY seq LIMIT {PAGE}", [seq]):
-        if len(page[0]) < len(ALL_COLUMNS):
-            page = list(map(whole, page))
         for at, before in breaks(page, seq, chain):
             if at > before + 1:
                 faults.append(_gap(before + 1, at - 1, "missing from the log"))

@@ -330,16 +330,6 @@ class EventLog:
                 return
             after = page[-1].seq
 
-    def format(self) -> int:
-        """The format version of the file. Everything of an older one can be read; the first append upgrades it."""
-        return int(self.query("PRAGMA user_version")[0][0])
-
-    def upgrade(self) -> int:
-        """Bring the file to the newest format now; the version that it had."""
-        before = self.format()
-        schema.connect(self.path, writable=True).close()
-        return before
-
     def newest_erasure(self) -> int:
         """The seq of the newest erasure; 0 when there was none. Who holds text of the log in memory asks for it."""
         return int(self.query(NEWEST_ERASURE)[0][0])

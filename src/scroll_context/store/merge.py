@@ -366,8 +366,12 @@ class _ExportReader:
         self._progress = progress
         self._numbered = _documents(lines)
         _, self._header = next(self._numbered, (0, {}))
-        if self._header.get("scroll_export") not in range(1, EXPORT_VERSION + 1):
-            raise BadInput(f"not a Scroll export of version 1 to {EXPORT_VERSION}")
+        version = self._header.get("scroll_export")
+        if version != EXPORT_VERSION:
+            raise BadInput(
+                f"this version of Scroll reads exports of version {EXPORT_VERSION}, and this file is of version "
+                f"{version!r:.20}. Nothing was imported; import it with the version that wrote it."
+            )
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         numbered = self._numbered

@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from scroll_context.store import schema
-from scroll_context.store.rows import whole
 
 _TABLE_LEAF = 0x0D
 _CHAIN_TYPE = 12 + 2 * 32  # serial type of a 32-byte blob
-_COUNTS = (len(schema.COLUMNS), len(schema.ALL_COLUMNS))  # of rows in format 1 and in format 2
 _INTEGERS = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 
 Place = tuple[int, int]
@@ -78,7 +76,7 @@ class PageFile:
     def row(self, place: Place, errors: str = "strict") -> tuple[Any, ...]:
         """The whole row at a place, as SQLite would give it; `errors` says what to do with text that is no UTF-8."""
         seq, record = self._cell(self.page(place[0]), place[1])
-        return whole((seq, *_decode(record, errors)[1:]))
+        return (seq, *_decode(record, errors)[1:])
 
     def _cell(self, page: bytes, offset: int) -> tuple[int, bytes]:
         """A leaf cell's rowid and its whole record, overflow pages included."""
@@ -151,7 +149,7 @@ def _types(record: bytes) -> tuple[list[int], int]:
 
 def _looks_like_event(record: bytes) -> bool:
     types, _ = _types(record)
-    return len(types) in _COUNTS and types[0] == 0 and types[len(schema.COLUMNS) - 1] == _CHAIN_TYPE
+    return len(types) == len(schema.ALL_COLUMNS) and types[0] == 0 and types[len(schema.COLUMNS) - 1] == _CHAIN_TYPE
 
 
 def _decode(record: bytes, errors: str = "strict") -> list[Any]:

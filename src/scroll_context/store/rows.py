@@ -16,7 +16,6 @@ from scroll_context.errors import BadInput
 from scroll_context.events import Draft, Event, Payload
 from scroll_context.store.chain import leaf_of, link, new_nonce
 from scroll_context.store.payloads import TEXT, PayloadStore, is_digest
-from scroll_context.store.schema import ALL_COLUMNS
 
 INLINE_LIMIT = 32 * 1024  # bytes of UTF-8 a row may hold
 PREVIEW = 2_000  # characters of an externalised body that stay in the row
@@ -112,11 +111,6 @@ def put_again(
     digest = row.digest
     if digest is not None and payloads.lacks(str(digest)):
         prepare(draft, "", payloads, body, media_type)
-
-
-def whole(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A row with all columns, also when it comes from a file of format 1, which has no nonce and no leaf."""
-    return row if len(row) == len(ALL_COLUMNS) else (*row, *(None,) * (len(ALL_COLUMNS) - len(row)))
 
 
 def is_blank(row: tuple[Any, ...]) -> bool:

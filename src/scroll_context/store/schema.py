@@ -16,7 +16,7 @@ import shlex
 import sqlite3
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -30,6 +30,7 @@ from scroll_context.errors import (
     StoreLocked,
     StoreReadOnly,
     StoreTooNew,
+    StoreTooOld,
 )
 
 APPLICATION_ID = 0x5343524C  # "SCRL"
@@ -46,7 +47,7 @@ COLUMNS = (
 """What an event is made of, in the order of the table; the hash chain covers them in this order, without the last."""
 
 ALL_COLUMNS = (*COLUMNS, "nonce", "leaf")
-"""Every column of the event table. In a file of format 1 the last two are missing and read as NULL."""
+"""Every column of the event table: the last two make a row erasable (see chain.py)."""
 
 _CREATE = """
 CREATE TABLE event (
@@ -71,8 +72,11 @@ CREATE TABLE event (
     created_at   TEXT NOT NULL,
     recorded_at  TEXT NOT NULL,
     source_key   TEXT,
-    chain        BLOB NOT NULL
+    chain        BLOB NOT NULL,
+    nonce        BLOB,
+    leaf         BLOB
 ) STRICT;
+CREATE TABLE chore (name TEXT PRIMARY KEY, detail TEXT NOT NULL) STRICT;
 CREATE INDEX event_session ON event (session_id, seq);
 CREATE INDEX event_task ON event (task_id, seq) WHERE task_id <> '';
 CREATE UNIQUE INDEX event_source ON event (source_key) WHERE source_key IS NOT NULL;
@@ -86,17 +90,12 @@ WHEN NEW.seq <= (SELECT ifnull(max(seq), 0) FROM event)
 BEGIN SELECT RAISE(ABORT, 'the event log is append-only: this address or source key is taken'); END;
 """
 
-_ERASABLE = """
-ALTER TABLE event ADD COLUMN nonce BLOB;
-ALTER TABLE event ADD COLUMN leaf BLOB;
-CREATE TABLE chore (name TEXT PRIMARY KEY, detail TEXT NOT NULL) STRICT;
+FORMAT_VERSION = 2
+"""The format of the file, which grows with every change to it and is never given out again.
+
+A file of another format is refused: an older Scroll must not write into a newer file, and a newer one has no code for
+older files.
 """
-"""Format 2: rows that can be erased (see chain.py), and what is left to do after an erasure (see erase.py)."""
-
-MIGRATIONS: tuple[str, ...] = (_CREATE, _ERASABLE)
-"""Migration n brings a file from format n-1 to format n. Appended to, never edited."""
-
-FORMAT_VERSION = len(MIGRATIONS)
 
 
 class Translated:
@@ -186,7 +185,8 @@ def create(folder: Path, fill: Callable[[sqlite3.Connection], None] | None = Non
             try:
                 database.execute("PRAGMA journal_mode = WAL")
                 database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                migrate(database)
+                database.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+                database.executescript(_CREATE)
                 if fill is not None:
                     fill(database)
             finally:
@@ -203,35 +203,6 @@ def is_vacant(folder: Path) -> bool:
     if not folder.exists():
         return True
     return folder.is_dir() and all(file.name.startswith(UNFINISHED) for file in folder.iterdir())
-
-
-def migrate(database: sqlite3.Connection, migrations: tuple[str, ...] = MIGRATIONS) -> None:
-    """Apply the migrations that the file has not seen, each in one transaction; processes may race to do it."""
-    while user_version(database) < len(migrations):
-        database.execute("BEGIN IMMEDIATE")
-        try:
-            version = user_version(database)  # another process may have been first
-            for statement in _statements("".join(migrations[version : version + 1])):
-                database.execute(statement)
-            database.execute(f"PRAGMA user_version = {min(version + 1, len(migrations))}")
-            database.execute("COMMIT")
-        except BaseException:
-            database.execute("ROLLBACK")
-            raise
-
-
-def _statements(script: str) -> Iterator[str]:
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
-
-
-def user_version(database: sqlite3.Connection) -> int:
-    """The format of the file."""
-    return int(database.execute("PRAGMA user_version").fetchone()[0])
 
 
 def locate(folder: Path) -> Path:
@@ -259,26 +230,24 @@ def connect(path: Path, *, writable: bool, busy_ms: int = 10_000) -> sqlite3.Con
     mode = "rw" if writable else "ro"
     with Translated(path):
         try:
-            database, version = _checked(f"{path.absolute().as_uri()}?mode={mode}", path, busy_ms)
+            database = _checked(f"{path.absolute().as_uri()}?mode={mode}", path, busy_ms)
         except sqlite3.OperationalError as error:
             if writable or error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CANTOPEN:
                 raise
-            database, version = _checked(frozen_uri(path), path, busy_ms)
+            database = _checked(frozen_uri(path), path, busy_ms)
         if writable:
             database.execute("PRAGMA synchronous = FULL")
-            if version < FORMAT_VERSION:
-                migrate(database)
-                _logger.info("%s was upgraded from format %d to %d", path, version, FORMAT_VERSION)
     return database
 
 
-def _checked(uri: str, path: Path, busy_ms: int) -> tuple[sqlite3.Connection, int]:
+def _checked(uri: str, path: Path, busy_ms: int) -> sqlite3.Connection:
     database = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=busy_ms / 1_000)
     try:
-        return database, _check(database, path)
+        _check(database, path)
     except BaseException:
         database.close()
         raise
+    return database
 
 
 def begin(database: sqlite3.Connection, path: Path, patience: float) -> None:
@@ -311,17 +280,21 @@ def frozen_uri(path: Path) -> str:
     return f"{path.absolute().as_uri()}?mode=ro&immutable=1"
 
 
-def _check(database: sqlite3.Connection, path: Path) -> int:
+def _check(database: sqlite3.Connection, path: Path) -> None:
     application = database.execute("PRAGMA application_id").fetchone()[0]
-    version = user_version(database)
+    version = int(database.execute("PRAGMA user_version").fetchone()[0])
     if application != APPLICATION_ID:
         raise NotAStore(f"{path} is an SQLite database, but not a Scroll log. Nothing was changed.")
     if version > FORMAT_VERSION:
         raise StoreTooNew(
-            f"{path} has format {version}; this Scroll reads up to {FORMAT_VERSION}. Nothing was changed. "
-            "Upgrade scroll-context."
+            f"{path} has format {version}; this version of Scroll reads format {FORMAT_VERSION}. Nothing was changed. "
+            "Upgrade scroll-context, or export the store with the version that wrote it."
         )
-    return version
+    if version < FORMAT_VERSION:
+        raise StoreTooOld(
+            f"{path} has format {version}; this version of Scroll reads format {FORMAT_VERSION}. Nothing was changed. "
+            "Export the store with the older version (`scroll export`) and import that file into a new store."
+        )
 
 
 def private_folder(folder: Path) -> Path:

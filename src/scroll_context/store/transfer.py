@@ -24,7 +24,6 @@ from scroll_context.store import schema
 from scroll_context.store.chain import GENESIS, expected
 from scroll_context.store.log import PAGE, EventLog
 from scroll_context.store.payloads import PayloadStore
-from scroll_context.store.rows import whole
 
 EXPORT_VERSION = 2
 _HASHES = ("chain", "nonce", "leaf")
@@ -91,7 +90,7 @@ def export(log: EventLog, out: IO[bytes], progress: Progress | None = None) -> E
     missing: list[str] = []
     _line(out, {"scroll_export": EXPORT_VERSION, "last_seq": total})
     while page := log.query(f"SELECT * FROM event WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT {PAGE}", [seq, total]):
-        for row in map(whole, page):
+        for row in page:
             if row[0] == seq + 1 and expected(chain, row) != row[21] and row[0] not in declared:
                 raise StoreDamaged(
                     f"seq {row[0]} does not match its hash, so an export could not be read back. Nothing was changed. "

@@ -135,7 +135,7 @@ class _Planner:
         self._clipped: dict[int, int] = {}
         self._evicted: dict[int, int] = {}
         self._lines: list[IndexLine] = []
-        self._about = _About(self._view) if view.version >= 2 else None
+        self._about = _About(self._view)
         self._standing: tuple[Standing, ...] | None = None
         self._stated: dict[str, tuple[str, ...]] = {}  # instructions, by the text that holds them
         self._standing_limit = standing_limit(budget.window, gauge.ratio)
@@ -184,7 +184,7 @@ class _Planner:
             folded=tuple(seq for seq in self._folded if self._view.get(seq)),
             clipped=tuple((seq, chars) for seq, chars in self._clipped.items() if self._view.get(seq)),
             evicted=tuple(sorted(self._evicted.items())),
-            about=tuple(self._about.made.values()) if self._about else (),
+            about=tuple(self._about.made.values()),
             standing=self._standing,
             unlisted=self._view.index.unlisted,
             index_tokens=self._index_limit,
@@ -256,12 +256,9 @@ class _Planner:
                 self._evict(request)
 
     def _evict(self, entry: UserTurn | Step | Notice) -> None:
-        about = None
-        if self._about is not None:
-            about = self._about.terms_of(entry)
-            if isinstance(entry, UserTurn):
-                self._keep_instructions(entry)
-        line = self._view.evict(entry.seq, about)
+        if isinstance(entry, UserTurn):
+            self._keep_instructions(entry)
+        line = self._view.evict(entry.seq, self._about.terms_of(entry))
         self._evicted[entry.seq] = entry.last
         self._lines.append(line)
         self._line_tokens += line.tokens

@@ -239,13 +239,13 @@ class EntryTerms(msgspec.Struct, frozen=True, array_like=True):
     terms: tuple[str, ...]
 
 
-def line_for(entry: Entry, outcomes: bool = True, about: EntryTerms | None = None) -> IndexLine:
-    """The full line of one evicted entry; with `outcomes`, that of a step says how it ended."""
+def line_for(entry: Entry, about: EntryTerms | None = None) -> IndexLine:
+    """The full line of one evicted entry; that of a step says how it ended."""
     spans = ((entry.seq, entry.last),)
     if about is not None:
         said = headline("reply" if isinstance(entry, Step) else "user", about.title or ", ".join(about.terms))
         return _line(spans, 1, said, said.line(LINE_CHARS), 0, about.terms, False)
-    if outcomes and isinstance(entry, Step):
+    if isinstance(entry, Step):
         said = entry.ended_headline()
         return _line(spans, 1, said, said.full(), int(not entry.succeeded), (), True)
     said = entry.headline()

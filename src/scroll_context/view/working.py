@@ -19,13 +19,8 @@ order of their seqs. What each kind must carry:
 Every other kind leaves the view as it is. `content` is shown as given: where a payload holds the body, the preview
 is shown with a note. Adding costs the same whatever the length of the session.
 
-A request records the version of the rules that made it, and is rebuilt by the same rules for ever. `WorkingView`
-decides what a version means; entries, index lines and messages are the same values under each.
-
-1. The first rules. Requests without a version were made by them.
-2. Index lines and markers say how a step ended. A text that is shown whole is not called clipped because the log keeps
-   it as a payload. Earlier sessions and standing instructions stand before the conversation, and lines for turns
-   without notes of the model are made of terms: all of it as the events carry it.
+A request records the version of the rules that made it (RENDERER_VERSION), and is rebuilt only by the same rules: a
+change to what is rendered gets the next number.
 
 `render` puts the messages in an order that lets a provider's prompt cache stay warm. The system prompt is constant. One
 user message with the index and the seam changes only at an eviction. The live turns only grow. The namespace digest is
@@ -53,7 +48,7 @@ from scroll_context.view.index import SEAM, EarlierWork, EntryTerms, EvictionInd
 from scroll_context.view.tokens import MESSAGE_TOKENS, Gauge, estimate
 
 RENDERER_VERSION = 2
-"""The rules that new requests are made by."""
+"""The rules that requests are made by. The number grows with every change to them and is never given out again."""
 
 
 class EvictionPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,13 +116,7 @@ class _Asked(NamedTuple):
 class WorkingView:
     """The entries still shown, the index of those that left, and what is known of the provider's token count."""
 
-    def __init__(self, version: int = RENDERER_VERSION) -> None:
-        if not 1 <= version <= RENDERER_VERSION:
-            raise BadInput(
-                f"this version of Scroll has the rules 1 to {RENDERER_VERSION} for views, not {version}: a newer one "
-                "made that request. Nothing is lost; read it with the newer version."
-            )
-        self.version = version
+    def __init__(self) -> None:
         self.index = EvictionIndex()
         self.gauge = Gauge()
         self.last_seq = 0  # of any event added
@@ -142,9 +131,9 @@ class WorkingView:
         self._pending_request: _Asked | None = None  # the request that awaits its reply
 
     @classmethod
-    def replay(cls, events: Iterable[Event], upto: int | None = None, version: int = RENDERER_VERSION) -> "WorkingView":
+    def replay(cls, events: Iterable[Event], upto: int | None = None) -> "WorkingView":
         """The view as it was after the event `upto`, or after all of them."""
-        view = cls(version)
+        view = cls()
         for event in events:
             if upto is not None and event.seq > upto:
                 break
@@ -178,7 +167,7 @@ class WorkingView:
         if event.is_erased and event.kind in BOOKKEEPING:  # a plan or a setting that cannot be read any more
             self.last_seq = event.seq
             return
-        if self.version >= 2 and event.payload is not None and _is_whole(event.content, event.payload):
+        if event.payload is not None and _is_whole(event.content, event.payload):
             event = replace(event, payload=None)
         match event.kind:
             case Kind.CONVERSATION if event.role == "user":
@@ -193,7 +182,7 @@ class WorkingView:
                 upto, tokens = (_int(event.metadata.get(name)) for name in ("upto", "tokens"))
                 self._pending_request = _Asked(upto, tokens, self.turn, self._task)
                 self.begun = True
-            case Kind.SESSION if "earlier" in event.metadata and self.version >= 2:
+            case Kind.SESSION if "earlier" in event.metadata:
                 self._begin(event.metadata["earlier"])
             case Kind.EVICTION:
                 self.apply(EvictionPlan.from_metadata(event.metadata))
@@ -206,8 +195,8 @@ class WorkingView:
             self.fold(seq)
         for seq, chars in plan.clipped:
             self.clip(seq, chars)
-        about = {one.seq: one for one in plan.about} if self.version >= 2 else {}
-        if plan.standing is not None and self.version >= 2:
+        about = {one.seq: one for one in plan.about}
+        if plan.standing is not None:
             self.set_standing(plan.standing, plan.unlisted)
         leaving = [self.evict(lo, about.get(lo)) for lo, _ in plan.evicted if lo in self._entries]
         self.add_to_index(leaving, plan.index_tokens)
@@ -241,12 +230,11 @@ class WorkingView:
         self.entry_tokens -= entry.tokens
         for own in entry.seqs if isinstance(entry, Step) else (seq,):
             del self._owner[own]
-        outcomes = self.version >= 2
         request = self._entries.get(entry.turn)
         if isinstance(request, UserTurn) and not isinstance(entry, UserTurn):
-            undone = outcomes and isinstance(entry, Step) and not entry.succeeded
+            undone = isinstance(entry, Step) and not entry.succeeded
             self._put(request.losing(entry, undone))
-        return line_for(entry, outcomes, about)
+        return line_for(entry, about)
 
     def add_to_index(self, lines: list[IndexLine], limit: int) -> None:
         """Enter evicted lines into the index and keep it within `limit` tokens."""
@@ -375,7 +363,7 @@ def render(view: WorkingView, system: str = "", digest: str = "", *, preface: st
     messages[-1] = replace(messages[-1], cache_mark=True, tail=digest.strip())
     tokens = body + sum(estimate(text) + MESSAGE_TOKENS for text in (system, digest) if text.strip())
     sent = hashlib.sha256(canonical(messages)).hexdigest()
-    return Rendered(tuple(messages), sent, tokens, view.last_seq, frozenset(visible), view.version)
+    return Rendered(tuple(messages), sent, tokens, view.last_seq, frozenset(visible), RENDERER_VERSION)
 
 
 def _messages(entry: Entry, taken: set[str]) -> tuple[Message, ...]:

@@ -1,14 +1,11 @@
 """From a folder to a shared store and back: every seq, every hash and every payload stay as they are.
 
-`push` fills a store on the server to which no host has appended yet. The folder must verify. Rows of format 1 cannot be
-erased on a server without chaining everything anew, so they are chained as format 2 first, in the folder, and an event
-records the old and the new head. A push that was cut off goes on where it stopped. What is appended to the folder
-afterwards is not carried over until it is pushed again.
+`push` fills a store on the server to which no host has appended yet. The folder must verify. A push that was cut off
+resumes where it stopped. What is appended to the folder afterwards is not carried over until it is pushed again.
 
 `pull` makes a folder of a shared store as it is now: a store of its own, that verifies and can be written to.
 """
 
-import getpass
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,21 +13,18 @@ from typing import Any
 import msgspec
 
 from scroll_context.errors import BadInput, StoreDamaged
-from scroll_context.events import STORE_SESSION, Draft, Kind, Progress
+from scroll_context.events import Progress
 from scroll_context.store.chain import body_of
-from scroll_context.store.erase import chain_anew, rewriting
 from scroll_context.store.integrity import verify
 from scroll_context.store.log import EventLog
 from scroll_context.store.payloads import PayloadStore
-from scroll_context.store.rows import prepare, whole
-from scroll_context.store.schema import utc_now
 from scroll_context.store.shared.address import Address
 from scroll_context.store.shared.log import open_shared
 from scroll_context.store.shared.objects import SharedPayloads
 from scroll_context.store.shared.replica import columns
 from scroll_context.store.shared.server import Bytes, Server, Texts
 from scroll_context.store.transfer import BackupReport, backup
-from scroll_context.store.writer import ERASED_KEY, INSERT, head_of
+from scroll_context.store.writer import ERASED_KEY
 
 _ROWS = 1_000  # events of one call,
 _BYTES = 8 << 20  # or so many bytes
@@ -46,14 +40,12 @@ class PushReport(msgspec.Struct, frozen=True):
     pushed: int  # by this run
     payloads: int
     head: str
-    rechained: int = 0  # rows of format 1 that were chained anew as format 2
 
 
 def push(folder: Path, address: Address, progress: Progress | None = None) -> PushReport:
     """Bring a store in a folder to a server; makes the shared store if there is none."""
     log = EventLog(folder, PayloadStore(folder / "payloads"))
     try:
-        log.upgrade()
         verdict = verify(log, progress)
         if verdict.bad or verdict.known:
             seq, what = (*verdict.bad, *verdict.known)[0]
@@ -61,7 +53,6 @@ def push(folder: Path, address: Address, progress: Progress | None = None) -> Pu
                 f"{folder} is not whole (seq {seq}: {what}), and a push keeps every seq and the chain. Nothing was "
                 f"pushed. `scroll export` and `scroll import` carry over what is legible, with new addresses."
             )
-        rechained = chain_as_format_2(log)
         shared = open_shared(address, create=True)
         try:
             pushed, named = _push(log, shared.server, shared.facts.store_id, shared.payloads, progress)
@@ -72,7 +63,7 @@ def push(folder: Path, address: Address, progress: Progress | None = None) -> Pu
             shared.close()
     finally:
         log.close()
-    return PushReport(last, pushed, named, head.hex(), rechained)
+    return PushReport(last, pushed, named, head.hex())
 
 
 def pull(address: Address, folder: Path, progress: Progress | None = None) -> BackupReport:
@@ -84,25 +75,6 @@ def pull(address: Address, folder: Path, progress: Progress | None = None) -> Ba
         return backup(log, folder, progress)
     finally:
         log.close()
-
-
-def chain_as_format_2(log: EventLog) -> int:
-    """Chain rows of format 1 anew, as format 2, and record it; how many rows. Only for a log that verifies."""
-    with rewriting(log) as database:
-        first = database.execute("SELECT min(seq) FROM event WHERE nonce IS NULL AND leaf IS NULL").fetchone()[0]
-        if first is None:
-            return 0
-        last, old_head = head_of(database, log.path)
-        count, head = chain_anew(database, first)
-        draft = Draft(
-            kind=Kind.ERASURE,
-            session_id=STORE_SESSION,
-            content="the events of format 1 were chained anew; none was erased",
-            metadata={"spans": [], "reason": "other", "by": getpass.getuser(), "rechained": count}
-            | {"old_head": old_head.hex(), "new_head": head.hex()},
-        )
-        database.execute(INSERT, prepare(draft, utc_now(), log.payloads).placed(last + 1, head))
-    return count
 
 
 def _push(
@@ -139,7 +111,7 @@ def _common(log: EventLog, server: Server, store_id: int) -> int:
 def _page(log: EventLog, after: int, until: int) -> list[tuple[Any, ...]]:
     rows = log.query("SELECT * FROM event WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?", [after, until, _ROWS])
     size, page = 0, []
-    for row in map(whole, rows):
+    for row in rows:
         page.append(row)
         size += len(row[7]) + len(row[17])
         if size > _BYTES:
