@@ -9,12 +9,13 @@ import scroll_context
 
 PACKAGE = Path(scroll_context.__file__).parent
 
-VALUES = {"events", "errors", "messages", "background", "project", "text"}
+VALUES = {"events", "errors", "messages", "background", "folders", "project", "text"}
 MAY_IMPORT = {
     "events": {"errors"},
     "errors": set(),
     "messages": set(),
     "background": set(),
+    "folders": set(),
     "project": set(),
     "text": set(),
     "bundled": set(),

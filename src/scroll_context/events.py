@@ -159,7 +159,7 @@ class Scope(msgspec.Struct, frozen=True):
         return Draft(kind=kind, session_id=self.session_id, agent_id=self.agent_id, task_id=self.task_id, **fields)
 
     def grant(self, reach: str) -> Grant:
-        """The grant that a reach stands for: "session", "task", "agent" or "all"."""
+        """The events of this session, its task, its agent, or all."""
         match reach:
             case "session":
                 return Grant(session_id=self.session_id)
@@ -171,3 +171,16 @@ class Scope(msgspec.Struct, frozen=True):
                 return Grant()
             case _:
                 raise BadInput(f"a reach is session, task, agent or all, not {reach!r:.80}")
+
+    def widest(self, reach: str) -> Grant:
+        """The grant that bounds a session with this reach.
+
+        A reach of nobody's task or agent is refused: it would be every event of anybody without one.
+        """
+        if (reach == "task" and not self.task_id) or (reach == "agent" and not self.agent_id):
+            whose = "a task" if reach == "task" else "an agent"
+            raise BadInput(
+                f"reach {reach!r} needs a {reach}_id: without one it would be every event of anybody "
+                f"without {whose}. Name {whose}, or take reach 'session'."
+            )
+        return self.grant(reach)

@@ -202,9 +202,12 @@ def test_an_mcp_server_is_mounted_by_its_command(scroll: Run, script: Write) -> 
 
 def test_the_reach_is_what_the_model_can_read(filled: Run, script: Write) -> None:
     cell = exec_cell("print(len(ms.search('toll roads')))")
-    for reach, found in (("agent", True), ("session", False)):
+    for reach, found in (("all", True), ("session", False)):
         filled("run", "Go.", "--session", reach, "--reach", reach, "--model", script(cell, "ok"))
         assert (int(observations(filled, reach)[0].split()[0]) > 0) is found
+    for reach in ("agent", "task"):
+        refused = filled("run", "Go.", "--session", reach, "--reach", reach, "--model", script("ok"))
+        assert refused.exit_code == 1 and f"reach '{reach}' needs a {reach}_id" in refused.stderr
 
 
 def test_cells_ask_a_second_model(scroll: Run, script: Write, tmp_path: Path) -> None:

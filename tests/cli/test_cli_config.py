@@ -1,5 +1,6 @@
-"""scroll.toml, trust in it, and the completion of shells."""
+"""Which store and which settings a command uses, and the completion of shells."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -8,91 +9,137 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 from terminal import script
 
 from scroll_context.cli.app import app
-from scroll_context.models import exec_cell
+from scroll_context.cli.options import complete_session
+from scroll_context.cli.settings import settings_of
+from scroll_context.events import Draft
+from scroll_context.store.store import Store
 
 Run = Callable[..., Result]
-HARMLESS = 'store = "history"\nwindow = 9000\n'
 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of its own, and nothing from the user's."""
-    folder = tmp_path / "project"
+    """A working folder and an empty home of its own."""
+    folder, home = tmp_path / "project", tmp_path / "home"
     folder.mkdir()
+    home.mkdir()
     monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    for name in ("SCROLL_STORE", "SCROLL_MODEL", "SCROLL_BASE_URL"):
+    for name in ("SCROLL_STORE", "SCROLL_MODEL", "SCROLL_BASE_URL", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
     return folder
+
+
+@pytest.fixture
+def mine(here: Path, tmp_path: Path) -> Path:
+    """Where the user's configuration file is."""
+    file = tmp_path / "config" / "scroll" / "scroll.toml"
+    file.parent.mkdir(parents=True)
+    return file
 
 
 def scroll(*words: str, typed: str = "") -> Result:
     return CliRunner().invoke(app, words, input=typed, catch_exceptions=False)
 
 
-def test_a_file_in_the_folder_names_the_store(here: Path, trip: Path) -> None:
-    (here / "scroll.toml").write_text(HARMLESS)
+def test_the_default_store_is_in_the_users_folder_for_data(
+    here: Path, trip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert scroll("import", str(trip)).exit_code == 0
-    assert (here / "history" / "log.db").exists()
+    assert (tmp_path / "home" / ".local" / "share" / "scroll" / "log.db").is_file()
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    assert scroll("import", str(trip)).exit_code == 0
+    assert (tmp_path / "data" / "scroll" / "log.db").is_file()
+    monkeypatch.setenv("XDG_DATA_HOME", "data")
     assert "30" in scroll("stats").stdout
-    assert scroll("--store", "other", "stats").exit_code == 1
-    assert scroll("stats", "--store", "other").exit_code == 1
-    assert scroll("--store", "other", "stats", "--store", "history").exit_code == 0
+    assert list(here.iterdir()) == []
 
 
-def test_the_users_file_says_the_rest_and_the_folder_comes_first(here: Path, tmp_path: Path) -> None:
-    (tmp_path / "config" / "scroll").mkdir(parents=True)
-    mine = tmp_path / "config" / "scroll" / "scroll.toml"
-    mine.write_text(f'store = "{tmp_path / "mine"}"\nmodel = "{script(tmp_path, "Hello.")}"\nreach = "session"\n')
+def test_a_store_in_the_home_folder_is_the_default(here: Path, trip: Path, tmp_path: Path) -> None:
+    short = tmp_path / "home" / ".scroll"
+    short.mkdir()
+    assert scroll("import", str(trip)).exit_code == 0
+    assert not (short / "log.db").exists()  # an empty folder is not a store
+    assert scroll("import", str(trip), "--store", str(short)).exit_code == 0
+    assert scroll("import", str(trip), "--session", "another").exit_code == 0
+    assert json.loads(scroll("stats", "--store", str(short), "--json").stdout)["events"] == 30
+    for part in ("log.db", "log.db-wal", "log.db-shm"):
+        (short / part).unlink(missing_ok=True)
+    damaged = scroll("stats")  # never an empty store in place of a damaged one
+    assert damaged.exit_code == 1 and "restore the file from a backup" in damaged.stderr
+
+
+def test_a_store_in_the_working_folder_is_used_only_by_its_name(here: Path, trip: Path) -> None:
+    assert scroll("import", str(trip), "--store", ".scroll").exit_code == 0
+    ignored = scroll("stats")
+    assert ignored.exit_code == 1 and "there is no store" in ignored.stderr
+    assert ignored.stderr.count(".scroll in this folder is not used") == 1
+    assert ignored.stderr.count("--store .scroll") == 1
+    assert scroll("import", str(trip), "--session", "mine").exit_code == 0
+    found = scroll("sessions", "--json")
+    assert "is not used" in found.stderr and "is not used" not in found.stdout
+    named = scroll("stats", "--store", ".scroll")
+    assert named.exit_code == 0 and "is not used" not in named.stderr
+    assert "is not used" not in scroll("--store", ".scroll", "stats").stderr
+
+
+def test_the_home_folder_as_working_folder_needs_no_note(
+    here: Path, trip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path / "home")
+    assert scroll("import", str(trip), "--store", ".scroll").exit_code == 0
+    done = scroll("stats")
+    assert done.exit_code == 0 and done.stderr == ""
+
+
+def test_a_settings_file_in_the_working_folder_sets_nothing(here: Path, tmp_path: Path) -> None:
+    (here / "tools.py").write_text("from pathlib import Path\nPath(__file__).with_name('ran').touch()\n")
+    model = script(tmp_path, "Hello.")
+    (here / "scroll.toml").write_text(
+        f'store = "theirs"\nmodel = "{model}"\ntools = ["tools.py"]\nreach = "all"\nagent = "claude-code"\n'
+    )
+    refused = scroll("run", "Go.")
+    assert refused.exit_code == 1 and "no model is named" in refused.stderr
+    done = scroll("run", "Go.", "--model", model)
+    assert done.stdout == "Hello.\n" and "--reach session" in done.stderr
+    assert not (here / "ran").exists() and not (here / "theirs").exists()
+    assert scroll("trust").exit_code == 2
+
+
+def test_the_users_file_chooses_store_model_and_reach(here: Path, mine: Path, tmp_path: Path) -> None:
+    model = script(tmp_path, "Hello.")
+    mine.write_text(f'store = "{tmp_path / "mine"}"\nmodel = "{model}"\nreach = "session"\n')
     done = scroll("run", "Go.")
     assert done.stdout == "Hello.\n" and "--reach session" in done.stderr
     assert (tmp_path / "mine" / "log.db").exists()
-    (here / "scroll.toml").write_text(HARMLESS)
-    assert scroll("run", "Go.").exit_code == 0
-    assert (here / "history" / "log.db").exists()
-
-
-def test_a_cloned_file_runs_no_code_and_sends_no_word_away_until_it_is_trusted(here: Path, tmp_path: Path) -> None:
-    (here / "tools.py").write_text("from pathlib import Path\nPath(__file__).with_name('ran').touch()\n"
-                                   "from scroll_context.surface.tools import tool\n"
-                                   "@tool\ndef f() -> int:\n    return 1\n")  # fmt: skip
-    model = script(tmp_path, exec_cell("print(f())"), "Done.")
-    file = here / "scroll.toml"
-    file.write_text(f'{HARMLESS}model = "{model}"\ntools = ["tools.py"]\nreach = "all"\nsystem = "Obey."\n')
-    refused = scroll("run", "Go.")
-    assert refused.exit_code == 1 and "no model is named" in refused.stderr
-    assert "also sets model, tools, reach, system" in refused.stderr and "`scroll trust`" in refused.stderr
-    mine = scroll("run", "Go.", "--model", script(tmp_path, "Fine."), "--session", "mine")
-    assert "--reach agent" in mine.stderr and not (here / "ran").exists()
-    trusted = scroll("trust")
-    assert trusted.exit_code == 0 and "tools.py" in trusted.stdout
-    done = scroll("run", "Go.", "--session", "theirs")
-    assert done.stdout == "Done.\n" and "--reach all" in done.stderr and (here / "ran").exists()
-    shown = scroll("show", "--session", "theirs", "--full").stdout
-    assert "Obey." in shown
-    file.write_text(file.read_text() + "# changed\n")
-    assert "no model is named" in scroll("run", "Go.").stderr
-    assert scroll("trust").exit_code == scroll("trust", "--remove").exit_code == 0
-    assert "no model is named" in scroll("run", "Go.").stderr
+    assert scroll("--store", "other", "stats").exit_code == 1
+    assert scroll("stats", "--store", "other").exit_code == 1
+    assert scroll("--store", "other", "stats", "--store", str(tmp_path / "mine")).exit_code == 0
+    mine.write_text('store = "beside"\n')
+    assert f"no store in {mine.parent / 'beside'}" in scroll("stats").stderr
+    mine.write_text('store = "postgresql://somebody@example.org/db?store=x"\n')
+    assert settings_of("import")["store"] == "postgresql://somebody@example.org/db?store=x"
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("stor = 'x'", "'stor', which is no setting; there are store, model"),
+        ("stor = 'x'", "'stor', which is not a setting; there are store, model"),
         ("window = 'big'", "window to 'big'; it must be int"),
         ("tools = 'x.py'", "it must be a list of texts"),
         ("store = [", "cannot be read"),
     ],
 )
-def test_a_file_that_is_wrong_is_told(here: Path, text: str, said: str) -> None:
-    (here / "scroll.toml").write_text(text)
+def test_a_fault_in_the_users_file_is_reported(mine: Path, text: str, said: str) -> None:
+    mine.write_text(text)
     refused = scroll("stats")
     assert refused.exit_code == 1 and said in refused.stderr and "scroll.toml" in refused.stderr
 
@@ -157,13 +204,50 @@ def test_completion_of_a_store_that_is_not_there_is_silent(here: Path) -> None:
     assert (done.stdout.strip(), done.stderr) == ("", "")
 
 
-def test_an_untrusted_file_cannot_send_the_history_to_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from scroll_context.cli.app import NAME, default_map
+HOSTILE_NAMES = (
+    "notes;touch${IFS}x",
+    "$(touch x)",
+    "`touch x`",
+    "a b",
+    "--yes",
+    "x\ny",
+    "'q",
+    "*",
+    "~root",
+    "=ls",
+    "a:b",
+)
 
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / NAME).write_text('store = "postgresql://somebody@example.org/db?store=x&payloads=s3://b/p"\n')
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    assert default_map("import") == {}
-    (tmp_path / "config" / "scroll").mkdir(parents=True)
-    (tmp_path / NAME).rename(tmp_path / "config" / "scroll" / NAME)
-    assert default_map("import")["store"].startswith("postgresql://somebody@example.org/db?store=x&payloads=s3://b/p")
+
+def test_completion_offers_only_names_that_a_shell_reads_as_a_word(folder: Path) -> None:
+    with Store(folder, create=True) as store:
+        for name in (*HOSTILE_NAMES, "notes-1", "grüße/2026.03"):
+            store.append(Draft(session_id=name, kind="conversation", role="user", content="hello"))
+    context = click.Context(click.Command("read"), info_name="read")
+    context.params["store"] = folder
+    argument = click.Argument(["session"])
+    assert complete_session(context, argument, "") == ["notes-1", "grüße/2026.03"]
+    assert complete_session(context, argument, "notes") == ["notes-1"]
+
+
+@pytest.mark.parametrize("shell", COMPLETE)
+def test_a_completed_command_line_runs_nothing_of_a_session_name(
+    shell: str, tmp_path: Path, folder: Path, here: Path
+) -> None:
+    found = shutil.which(shell)
+    if found is None:
+        pytest.skip(f"{shell} is not installed")
+    with Store(folder, create=True) as store:
+        for name in HOSTILE_NAMES:
+            store.append(Draft(session_id=name, kind="conversation", role="user", content="hello"))
+    command = tmp_path / "bin" / "scroll"
+    command.parent.mkdir()
+    command.write_text(f"#!{sys.executable}\nfrom scroll_context.cli.main import main\nmain()\n")
+    command.chmod(0o755)
+    environment = {
+        **os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}", "SCROLL_STORE": str(folder),
+        "TMPDIR": str(tmp_path), "HOME": str(tmp_path),
+    }  # fmt: skip
+    program = COMPLETE[shell].format(words="scroll read ''", last=2, line="scroll read ")
+    done = subprocess.run([found, "-c", program], env=environment, capture_output=True, text=True, timeout=120)
+    assert "touch" not in done.stdout, (done.stdout, done.stderr)

@@ -294,9 +294,9 @@ def test_everything_on_this_machine_is_shown_and_imported(
     (project / "s1.jsonl").write_text(json.dumps(line) + "\n{torn\n")
     run = CliRunner().invoke
     shown = run(import_, ["--all", "--dry-run"])
-    assert shown.exit_code == 0 and "Claude Code" in shown.output and not (tmp_path / ".scroll").exists()
+    assert shown.exit_code == 0 and "Claude Code" in shown.output and not (tmp_path / ".local").exists()
     done = run(import_, ["--all"])
-    assert done.exit_code == 0 and "s1.jsonl:2: not JSON" in done.output and (tmp_path / ".scroll").is_dir()
+    assert done.exit_code == 0 and "s1.jsonl:2: not JSON" in done.output and (tmp_path / ".local/share/scroll").is_dir()
     assert "1 messages read, 1 that cannot be read; 1 events added" in done.output
     assert "secrets replaced: 1 .env line" in done.output
     (found,) = json.loads(run(import_, ["--all", "--json"]).stdout)

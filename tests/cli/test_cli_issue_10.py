@@ -243,7 +243,7 @@ def test_fault_24_the_bytes_of_a_payload_come_out_as_they_went_in(
 def test_fault_03_a_run_and_a_chat_say_what_the_model_may_read(scroll: Any, tmp_path: Path) -> None:
     model = ["--model", script(tmp_path, "Done.", "Done.")]
     ran = scroll("run", "Go.", "--session", "r", *model)
-    assert "may read everything recorded without the name of an agent (--reach agent)" in ran.stderr
+    assert "may read this session and nothing else (--reach session)" in ran.stderr
     ran = scroll("run", "Go.", "--session", "a", "--agent", "mine", *model)
     assert "may read everything recorded by agent 'mine' (--reach agent)" in ran.stderr
     assert "may read" not in scroll("run", "Go.", "-q", *model).stderr

@@ -241,14 +241,15 @@ def test_the_command_shows_the_change_and_asks(home: Path) -> None:
         ".claude.json",
         "settings.json",
     ]
-    assert (home / ".scroll" / "log.db").is_file()
+    store = home / ".local/share/scroll"
+    assert (store / "log.db").is_file()
     hook = json.loads((home / ".claude/settings.json").read_text())["hooks"]["Stop"][0]["hooks"][0]
-    assert hook["command"].endswith(f"hook claude-code --store {home / '.scroll'}") and hook["timeout"] == 10
+    assert hook["command"].endswith(f"hook claude-code --store {store}") and hook["timeout"] == 10
     again = run.invoke(app, ["install", "claude-code", "--yes", "--json"])
     assert json.loads(again.stdout) == {"installed": False, "files": []}
     gone = run.invoke(app, ["uninstall", "claude-code", "--yes", "--json"])
     assert json.loads(gone.stdout)["uninstalled"]
-    assert {name for name in files_of(home) if not name.startswith(".scroll")} == set()
+    assert {name for name in files_of(home) if not name.startswith(".local/share/scroll")} == set()
 
 
 def test_uninstalling_names_the_other_scope(home: Path, tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ OPTIONS = {  # each is a field of AgentOptions
         "--ask", metavar="SPEC", show_default="none", help="A second model that cells may ask to read for them."
     ),
     "reach": click.option(
-        "--reach", type=click.Choice(REACHES), show_default="agent, or as before",
+        "--reach", type=click.Choice(REACHES), show_default="agent with --agent, else session",
         help="How much of the store the model may read.",
     ),
     "context": click.option(
@@ -365,10 +365,9 @@ def reach_text(reach: str, scope: "Scope") -> str:
         case "session":
             extent = "this session and nothing else"
         case "task":
-            extent = f"everything recorded for task {scope.task_id!r}" if scope.task_id else "everything without a task"
+            extent = f"everything recorded for task {scope.task_id!r}"
         case "agent":
-            whose = f"by agent {scope.agent_id!r}" if scope.agent_id else "without the name of an agent"
-            extent = f"everything recorded {whose}"
+            extent = f"everything recorded by agent {scope.agent_id!r}"
         case _:
             extent = "the whole store"
     return f"the model may read {extent} (--reach {reach})"
@@ -418,7 +417,7 @@ def open_session(
         ask = reading_of(asked) if asked else None
         known = bool(name and store.log.tail(1, session_id=name))
         settings = SessionOptions(
-            reach=options.reach or (None if known else "agent"),  # a known session keeps the one it was opened with
+            reach=options.reach,
             context=options.context or None,
             cell_timeout=PATIENCE if patient else 120.0,
             kernel=KernelOptions(call_seconds=PATIENCE) if patient else None,

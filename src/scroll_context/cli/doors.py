@@ -23,7 +23,6 @@ from scroll_context.cli.options import (
     require_store,
     store_option,
     task_option,
-    user_store_option,
     yes_option,
 )
 from scroll_context.cli.output import Command, echo, new_file, note, print_document
@@ -60,7 +59,7 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would c
 @assistant_argument
 @scope_option
 @project_option
-@user_store_option
+@store_option
 @reach_option
 @tokens_option
 @yes_option
@@ -79,7 +78,7 @@ def install(
     Examples:
       scroll install claude-code
       scroll install codex --scope project --dry-run
-      scroll install gemini --store ~/.scroll --yes
+      scroll install gemini --store ~/history --yes
     """
     from scroll_context.doors.install import StoreLink, plan_install
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from scroll_context.cli.options import FILE, Place, json_option, lock_timeout_option, store_option, user_store_option
+from scroll_context.cli.options import FILE, Place, json_option, lock_timeout_option, store_option
 from scroll_context.cli.output import Command, echo, note, print_document, print_line, print_table, progress, visible
 from scroll_context.errors import BadInput, IndexUnavailable, UnreadableMessages
 
@@ -55,9 +55,8 @@ FORMATS = tuple(  # the values of importers.records.Format, which a start of the
 @store_option
 @lock_timeout_option
 @json_option
-@click.pass_context
 def import_(
-    context: click.Context, files: tuple[Path, ...], everything: bool, dry_run: bool, session: str, agent: str,
+    files: tuple[Path, ...], everything: bool, dry_run: bool, session: str, agent: str,
     task: str, kind: str, layout: str | None, skip_bad: bool, into: str,
     redact: bool, keep_secrets: bool, trust: bool, store: Place, lock_timeout: float, as_json: bool,
 ) -> None:  # fmt: skip
@@ -72,8 +71,7 @@ def import_(
     source has begun is not added to, unless --into is given: the file's own gets another name.
 
     --all finds the histories of Claude Code, Codex, the Gemini CLI, opencode, Cursor and QwenPaw, shows how many, how
-    large and how old they are, and imports them into ~/.scroll, unless --store or SCROLL_STORE names another store.
-    Run again, it reads what was added since.
+    large and how old they are, and imports them. Run again, it reads what was added since.
 
     A foreign export is text to read. Its snapshots, forks and settings take effect only with --trust, which
     also restores the same addresses and hashes in a new store.
@@ -90,9 +88,6 @@ def import_(
     if everything:
         if files or session or agent or task or into or layout or trust:
             raise click.UsageError("--all takes no files and no options about them")
-        outer = context.parent.params.get("store") if context.parent else None
-        if outer is None and context.get_parameter_source("store") is click.core.ParameterSource.DEFAULT:
-            store = Path.home() / ".scroll"
         _import_all(store, lock_timeout, redact=not keep_secrets, dry_run=dry_run, as_json=as_json)
         return
     if not files:
@@ -257,7 +252,7 @@ def _list_faults(file: str, faults: tuple[tuple[int, str], ...], bad: int) -> No
               help="How often to look where the system does not report changes.")  # fmt: skip
 @click.option("--once", is_flag=True, help="Record what is new and end.")
 @click.option("--keep-secrets", is_flag=True, help="Do not replace keys and tokens by markers.")
-@user_store_option
+@store_option
 @json_option
 def watch(files: tuple[Path, ...], every: float, once: bool, keep_secrets: bool, store: Path, as_json: bool) -> None:
     """Follow the histories of coding assistants as they grow.

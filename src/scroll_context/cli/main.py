@@ -42,7 +42,6 @@ COMMANDS = {  # name: (module and object below scroll_context.cli, the first lin
     "fork": ("agent:fork", "Make a new session that shares another's past up to a seq."),
     "explain": ("history:explain", "Show what a model saw at a request, and what had left."),
     "trajectory": ("history:trajectory", "Show the steps of a session: reasoning, action, observation."),
-    "trust": ("app:trust", "Let a configuration file choose models, tools and reach."),
     "completion": ("app:completion", "Print the completion script for a shell."),
     "admin": ("upkeep:admin", "Set up a store on Postgres that many hosts share."),
     "mcp": ("doors:mcp", "Serve the store to a coding assistant over MCP."),
@@ -60,7 +59,8 @@ Usage: scroll [OPTIONS] COMMAND [OPTIONS] [ARGS]...
   everything can be found.
 
   A store is a folder, or on a server that hosts share. Commands use the one
-  named by --store, else by SCROLL_STORE, else .scroll here.
+  named by --store, else by SCROLL_STORE, else your own: ~/.scroll, or a folder
+  for application data. A .scroll in the current folder must be named.
 
   Begin with:
     scroll import chat.jsonl
@@ -86,16 +86,17 @@ def overview() -> str:
 def commands() -> dict[str, tuple[str, str]]:
     """COMMANDS, and behind them those that installed packages add, each with the summary of its package.
 
-    `importlib.metadata` would find them too, but takes as long to import as `scroll --help` may take in all.
+    `importlib.metadata` would find them too, but takes as long to import as `scroll --help` may take in all. Nothing is
+    taken from the working folder: a package there is not installed, it came with a repository.
     """
     found = {name: (f"scroll_context.cli.{where}", line) for name, (where, line) in COMMANDS.items()}
-    for folder in dict.fromkeys(sys.path):
+    for folder in dict.fromkeys(path for path in sys.path if os.path.isabs(path)):
         try:
-            packages = sorted(name for name in os.listdir(folder or ".") if name.endswith(".dist-info"))
+            packages = sorted(name for name in os.listdir(folder) if name.endswith(".dist-info"))
         except OSError:
             continue  # not a folder
         for package in packages:
-            where = f"{folder or '.'}/{package}"
+            where = f"{folder}/{package}"
             declared = _contents(f"{where}/entry_points.txt").partition(f"[{GROUP}]")[2].partition("\n[")[0]
             for line in declared.splitlines():
                 name, _, target = line.partition("=")

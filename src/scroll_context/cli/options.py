@@ -2,7 +2,6 @@
 
 import contextlib
 import datetime as dt
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from scroll_context.cli.output import note
+from scroll_context.cli.settings import VARIABLE, default_store, ignored_store, usual_store
 from scroll_context.errors import NotAStore, ScrollError
 from scroll_context.store.shared.address import is_address
 
@@ -73,30 +74,48 @@ def parse_age(_: click.Context, __: click.Parameter, text: str | None) -> dt.tim
     return dt.timedelta(**{units[text[-1]]: int(text[:-1])})
 
 
-def _store_before_the_command(ctx: click.Context, parameter: click.Parameter, value: Place) -> Place:
+def _chosen_store(ctx: click.Context, parameter: click.Parameter, value: Place) -> Place:
     """`scroll --store DIR COMMAND` means the same as `scroll COMMAND --store DIR`, which wins."""
-    before = ctx.find_root().params.get("store")
-    given = ctx.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
-    return value if given or before is None else before
+    before: Place | None = ctx.find_root().params.get("store")
+    source = ctx.get_parameter_source(parameter.name or "")
+    if before is not None and source is not click.core.ParameterSource.COMMANDLINE:
+        return before
+    if source is click.core.ParameterSource.DEFAULT and not ctx.resilient_parsing:
+        _report_ignored_store(value)
+    return value
+
+
+def _report_ignored_store(used: Place) -> None:
+    ignored = ignored_store()
+    if ignored is not None:
+        note(
+            f"the store {ignored} in this folder is not used, since it may have come with a "
+            f"repository; this command uses {used}. To use the other, name it: --store {ignored}"
+        )
+
+
+PLAIN_NAME = re.compile(r"\w[\w.,@+/-]*")
+"""Names that mean nothing else to bash, zsh and fish: they insert a completion as it is."""
 
 
 def complete_session(ctx: click.Context, _: click.Parameter, typed: str) -> list[str]:
-    """The sessions of the store that begin with what was typed, for the completion of a shell."""
-    folder = ctx.find_root().params.get("store") or ctx.params.get("store") or os.environ.get("SCROLL_STORE", ".scroll")
+    """The sessions of the store that begin with what was typed, for the completion of a shell.
+
+    A session is named by whoever recorded or imported it, so a name that a shell would read as more
+    than a word is not offered.
+    """
     try:
-        with contextlib.closing(open_log(parse_place(folder))) as log:
-            return [one.session_id for one in log.sessions() if one.session_id.startswith(typed)]
+        place = ctx.find_root().params.get("store") or ctx.params.get("store") or usual_store()
+        with contextlib.closing(open_log(parse_place(place))) as log:
+            names = [info.session_id for info in log.sessions()]
     except (ScrollError, OSError):
         return []
+    return [name for name in names if name.startswith(typed) and PLAIN_NAME.fullmatch(name)]
 
 
 store_option = click.option(
-    "--store", envvar="SCROLL_STORE", metavar="DIR", type=parse_place, default=Path(".scroll"), show_default=True,
-    callback=_store_before_the_command, help="The folder of the store, or its postgresql:// address.",
-)  # fmt: skip
-user_store_option = click.option(
-    "--store", envvar="SCROLL_STORE", metavar="DIR", type=parse_place, default=lambda: Path.home() / ".scroll",
-    show_default="~/.scroll", callback=_store_before_the_command,
+    "--store", envvar=VARIABLE, metavar="DIR", type=parse_place, default=default_store,
+    show_default="your own: ~/.scroll, or your folder for application data", callback=_chosen_store,
     help="The folder of the store, or its postgresql:// address.",
 )  # fmt: skip
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")

@@ -193,7 +193,7 @@ def push(folder: Path, url: str, as_json: bool) -> None:
 
     \b
     Example:
-      scroll push .scroll 'postgresql://scroll@db.example/agents?store=main&payloads=s3://bucket/scroll'
+      scroll push ~/.local/share/scroll 'postgresql://scroll@db.example/agents?store=main&payloads=s3://bucket/scroll'
     """
     from scroll_context.store.shared.address import parse
     from scroll_context.store.shared.push import push as send

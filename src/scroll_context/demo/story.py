@@ -256,7 +256,8 @@ class Story:
         stage = self.stage
         stage.act("5  kill -9", "Another process resumes the session and books the rooms.")
         stage.says("user", script.FOURTH)
-        command = [sys.executable, "-m", "scroll_context.demo.story", str(self.folder), str(self.book)]
+        # With -P the interpreter imports nothing from the folder that the demo is shown in.
+        command = [sys.executable, "-P", "-m", "scroll_context.demo.story", str(self.folder), str(self.book)]
         litter = {**os.environ, "TMPDIR": str(self.book.parent)}  # what a killed process leaves goes with the scratch
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=litter) as child:
             assert child.stdout is not None and child.stderr is not None

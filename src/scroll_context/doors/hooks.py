@@ -16,6 +16,8 @@ import os
 import sys
 from typing import Any
 
+from scroll_context.folders import state_folder
+
 ASSISTANTS = ("claude-code", "codex", "gemini", "cursor")
 TOKENS = 1_500  # of the context that is handed over
 LEASE_SECONDS = 0.1  # how long a capture waits for a session that is being written; the next capture reads the rest
@@ -127,7 +129,7 @@ def _stamp(transcript: str) -> str:
     import hashlib
 
     path = os.path.abspath(transcript).encode("utf-8", "surrogateescape")
-    return os.path.join(_state_folder(), "captures", hashlib.sha256(path).hexdigest()[:32])
+    return os.path.join(state_folder(), "captures", hashlib.sha256(path).hexdigest()[:32])
 
 
 def capture(store: str, transcript: str, attempts: int = 1) -> None:
@@ -190,12 +192,7 @@ def _reader(store: str) -> tuple[Any, Any]:
 
 def log_file() -> str:
     """The file that faults of hooks are written to. It never holds what was said."""
-    return os.path.join(_state_folder(), "hooks.log")
-
-
-def _state_folder() -> str:
-    state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    return os.path.join(state, "scroll")
+    return os.path.join(state_folder(), "hooks.log")
 
 
 def record(error: BaseException) -> None:

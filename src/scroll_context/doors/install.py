@@ -30,6 +30,7 @@ import msgspec
 from scroll_context.doors import json_edit, toml_edit
 from scroll_context.doors.hooks import ASSISTANTS, TOKENS, log_file
 from scroll_context.errors import BadInput, ScrollError
+from scroll_context.folders import state_folder
 from scroll_context.store.store import open_log
 
 SettingsScope = Literal["user", "project"]
@@ -161,7 +162,8 @@ def scroll_command() -> list[str]:
         return [str(beside)]
     if found := shutil.which("scroll"):
         return [str(Path(found).absolute())]
-    return [sys.executable, "-c", "from scroll_context.cli.main import main; main()"]
+    # With -P the interpreter imports nothing from the project that it is started in.
+    return [sys.executable, "-P", "-c", "from scroll_context.cli.main import main; main()"]
 
 
 # changes ------------------------------------------------------------------------------------------------
@@ -359,13 +361,9 @@ def _ours_at(entry: Entry) -> Any:
 # files --------------------------------------------------------------------------------------------------
 
 
-def state_folder() -> Path:
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "scroll" / "installed"
-
-
 def _record_of(file: Path) -> Path:
     """Where we keep what a file held before."""
-    return state_folder() / f"{hashlib.sha256(os.fsencode(file)).hexdigest()[:32]}.json"
+    return Path(state_folder(), "installed") / f"{hashlib.sha256(os.fsencode(file)).hexdigest()[:32]}.json"
 
 
 def _recorded(file: Path) -> dict[str, Any] | None:

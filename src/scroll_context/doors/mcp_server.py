@@ -97,7 +97,7 @@ class RecallServer:
         self.store = store
         self.task = task
         self.reach = reach
-        self.grant = Scope("", AGENT, task).grant(reach)
+        self.grant = Scope("", AGENT, task).widest(reach)
         client = _CapturedClient(store, self.grant, client_session, assistant)
         self._memory = MemorySurface(store, Scope("", AGENT, task), reach, client)
         self._kernels = _Kernels(store, task, reach, max_kernels)

@@ -103,10 +103,6 @@ class Session:
         self.cell_timeout = 120.0 if options.cell_timeout is None else options.cell_timeout
         if not self.cell_timeout > 0:
             raise BadInput(f"cell_timeout is the seconds that a cell may run, so more than 0, not {self.cell_timeout}")
-        if self.reach == "task" and not self.scope.task_id:
-            raise BadInput(
-                "reach 'task' needs a task_id: without one it would be every event of any user without a task"
-            )
         journal.quota = options.quota or Quota()
         self.context: WindowedContext = make_context(str(self.options.context), store.log.text)
         self._erasure = store.log.newest_erasure()  # that the view knows of

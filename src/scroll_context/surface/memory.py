@@ -53,7 +53,7 @@ class MemorySurface:
     def __init__(self, store: Store, scope: Scope, reach: str, facts: SessionFacts) -> None:
         self.store = store
         self.scope = scope
-        self.grant = scope.grant(reach)
+        self.grant = scope.widest(reach)
         self.facts = facts
         self.calls = 0  # in the running cell
         self.empty_searches = 0  # of them, searches that found nothing

@@ -8,7 +8,6 @@ has the password in it.
 """
 
 import hashlib
-import os
 import re
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
@@ -16,6 +15,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 import msgspec
 
 from scroll_context.errors import BadInput
+from scroll_context.folders import cache_folder
 
 SCHEMES = ("postgresql://", "postgres://")
 LEASE = 30.0  # seconds
@@ -64,10 +64,9 @@ class Address(msgspec.Struct, frozen=True):
         """Where the local copy is: as the address says, or in the user's cache folder."""
         if self.replica:
             return Path(self.replica).expanduser()
-        cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
         name = re.sub(r"[^A-Za-z0-9._-]", "_", self.store)[:40]
         place = hashlib.sha256(self.shown.encode()).hexdigest()[:12]
-        return Path(cache) / "scroll" / "replicas" / f"{name}-{place}"
+        return Path(cache_folder()) / "replicas" / f"{name}-{place}"
 
     def clean(self, text: str) -> str:
         """A text without the secrets of this address."""
