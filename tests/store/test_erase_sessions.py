@@ -124,3 +124,21 @@ def test_the_index_keeps_no_words_of_an_erased_turn(store: Store, folder: Path) 
         with Session.resume(store, name) as session:
             assert Agent(session, ScriptedModel(["fine"], window=8_000)).run("Well?").answer == "fine"
     assert held(folder) == []
+
+
+def test_no_recall_call_returns_or_counts_erased_events(store: Store) -> None:
+    with Session.open(store, session_id="first") as session:
+        told = [session.say(f"From now on always feed heron number {n}, never erased ones.").seq for n in range(4)]
+        session.say("Nothing about birds.")
+    store.erase(seqs=told)
+    with Session.open(store, session_id="second", options=SessionOptions(reach="all")) as session:
+        assert cell(session, "print(len(ms.grep('erased')), ms.grep('erased').note)").startswith("0 ")
+        assert cell(session, "print(ms.grep('.', regex=True, limit=1).note)").count("[erased]") == 0
+        assert cell(session, "print(len(ms.grep('[erased]')))").startswith("0")
+        assert cell(session, "print(len(ms.search('erased')))").startswith("0")
+        assert cell(session, "print(len(ms.timeline('erased')))").startswith("0")
+        assert cell(session, "print(len(ms.standing()))").startswith("0")
+        assert "[erased]" not in cell(session, "print(ms.turns(1), ms.outline(), ms.gist('erased'))")
+        assert cell(session, "print(ms.outline()[0]['turns'])") == "1"
+        counted = "SELECT count(*) AS n FROM hist.conversation_history WHERE session_id = 'first'"
+        assert cell(session, f"print(ms.sql_query({counted!r})[0]['n'])") == "1"

@@ -2,8 +2,8 @@
 
 Search ranks and stops at k; this looks at everything, payload bodies included, so its count is the count. Matching is
 linear in the text (RE2), so that no pattern can stall the host. Where a pattern has a part that every match must hold,
-SQLite looks for that first: its LIKE reads a row without copying it, which is several times faster. Echoes, notices and
-bookkeeping are never matched. A scan stops at its deadline and says where.
+SQLite looks for that first: its LIKE reads a row without copying it, which is several times faster. Echoes, notices,
+bookkeeping and erased events are never matched. A scan stops at its deadline and says where.
 """
 
 import re
@@ -18,6 +18,7 @@ from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
 from scroll_context.events import BOOKKEEPING, EVERYTHING, Grant, Kind, Payload
 from scroll_context.store.log import EventLog, conditions
 from scroll_context.store.payloads import PayloadStore
+from scroll_context.store.rows import IS_ERASED
 from scroll_context.text.words import STOP_WORDS, WORD, stem
 
 LONGEST_PATTERN = 1_000  # characters
@@ -128,7 +129,8 @@ class Scan:
         while True:
             page = self._log.query(
                 f"""SELECT {columns} FROM event WHERE seq > ? AND seq <= ?
-                AND kind NOT IN ({", ".join("?" * len(_HIDDEN))}) AND {self._where} ORDER BY seq LIMIT ?""",
+                AND kind NOT IN ({", ".join("?" * len(_HIDDEN))}) AND NOT ({IS_ERASED})
+                AND {self._where} ORDER BY seq LIMIT ?""",
                 [after, hi, *_HIDDEN, *self._values, size],
             )
             yield page

@@ -23,6 +23,8 @@ METADATA_LIMIT = 8 << 20  # bytes of JSON
 LONGEST_ID = 1_000  # characters of the name of a session, an agent or a task
 ERASED = "[erased]"  # the content of an erased row
 ERASED_METADATA = '{"erased":true}'
+IS_ERASED = f"metadata = '{ERASED_METADATA}'"
+"""The condition in SQL that a row of the log was erased."""
 
 _LABELS = (
     "kind", "session_id", "agent_id", "task_id", "role", "name",

@@ -37,6 +37,7 @@ from scroll_context.errors import QueryLimit, QueryRefused, StoreError
 from scroll_context.events import BOOKKEEPING, EVERYTHING, Grant, Kind
 from scroll_context.store import schema
 from scroll_context.store.log import NEWEST_ERASURE
+from scroll_context.store.rows import IS_ERASED
 
 COLUMNS = tuple(column for column in schema.COLUMNS if column != "chain")
 MAX_SQL = 100_000  # characters
@@ -233,6 +234,7 @@ class GuardedSql:
             "newest_erasure": NEWEST_ERASURE,
             "erasure": Kind.ERASURE,
             "bookkeeping": ", ".join(f"'{kind}'" for kind in sorted(BOOKKEEPING)),
+            "is_erased": IS_ERASED,
             "functions": sorted(FUNCTIONS),
             "limits": self.limits,
             "sqlite_limits": {

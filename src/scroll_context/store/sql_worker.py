@@ -77,7 +77,10 @@ class Window:
     def _make_views(self, table: str) -> None:
         """The two tables that a query may name. Views on an attached database live in `temp`."""
         columns = ", ".join(self._config["columns"])
-        shown = f"kind NOT IN ({self._config['bookkeeping']}) AND seq NOT IN (SELECT seq FROM hidden_rows)"
+        shown = (
+            f"kind NOT IN ({self._config['bookkeeping']}) AND NOT ({self._config['is_erased']})"
+            " AND seq NOT IN (SELECT seq FROM hidden_rows)"
+        )
         self._database.executescript(
             f"""DROP VIEW IF EXISTS temp.events;
             DROP VIEW IF EXISTS temp.conversation_history;
