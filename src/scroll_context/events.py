@@ -56,6 +56,29 @@ BOOKKEEPING = ABOUT_THE_LOG | {
 """Kinds hidden from `hist.conversation_history` and from search; `hist.events` shows them."""
 
 
+_TEXTS = frozenset(
+    f"application/{name}"
+    for name in (
+        "csv",
+        "graphql",
+        "javascript",
+        "json",
+        "jsonlines",
+        "sql",
+        "toml",
+        "x-csv",
+        "x-javascript",
+        "x-ndjson",
+        "x-sh",
+        "x-www-form-urlencoded",
+        "x-yaml",
+        "xml",
+        "yaml",
+    )
+)
+"""Media types of text that do not begin with `text/`."""
+
+
 class Payload(msgspec.Struct, frozen=True):
     """What is known of an externalised body without loading it."""
 
@@ -66,8 +89,8 @@ class Payload(msgspec.Struct, frozen=True):
     @property
     def is_text(self) -> bool:
         """Whether the body is text that search can index and a person can read."""
-        base = self.media_type.split(";", 1)[0].strip()
-        return base.startswith("text/") or base == "application/json" or base.endswith("+json")
+        base = self.media_type.split(";", 1)[0].strip().lower()
+        return base.startswith("text/") or base in _TEXTS or base.endswith(("+json", "+xml", "+yaml"))
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,10 +8,13 @@ import pytest
 
 from scroll_context.events import Draft, Kind, Scope
 from scroll_context.importers import import_file
+from scroll_context.messages import ToolCall
+from scroll_context.session.session import Session
 from scroll_context.store.integrity import verify
 from scroll_context.store.journal import Journal
 from scroll_context.store.redact import Redactor, find_secrets, scan
 from scroll_context.store.store import Store
+from scroll_context.surface.tools import Media
 
 AWS = "AKIA" + "IOSFODNN7EXAMPLE"
 GITHUB = "ghp_" + "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -87,6 +90,66 @@ def test_a_journal_records_what_is_redacted_and_a_view_sees_the_same(store: Stor
     assert "[redacted" in event.content and event.metadata["n"] == 1 and event.metadata["redacted"] is True
     assert seen == [one.content for one in store.log.iterate()]
     assert not any(held(store.folder, secret) for secret in (GITHUB, "MIIEowIBAAKCAQEA", OPENAI, JWT))
+
+
+@pytest.mark.parametrize(
+    "media_type",
+    ["application/json", "text/csv", "application/problem+json", "application/xml", "Text/Markdown; charset=utf-8",
+     "application/x-ndjson", "application/yaml", "application/octet-stream", ""],
+)  # fmt: skip
+@pytest.mark.parametrize("as_bytes", [True, False])
+def test_the_body_of_every_textual_media_type_is_redacted(store: Store, media_type: str, as_bytes: bool) -> None:
+    journal = Journal(store.log, Scope("s"))
+    journal.redact = Redactor()
+    text = json.dumps({"rows": ["x" * 50_000, {"key": GITHUB}]})
+    draft = journal.draft(Kind.TOOL_RESULT, content="preview")
+    event = journal.append(draft, body=text.encode() if as_bytes else text, media_type=media_type)
+    journal.close()
+    assert event.payload is not None and not held(store.folder, GITHUB)
+    body = json.loads(store.payloads.read(event.payload.digest))
+    assert body["rows"][1]["key"].startswith("[redacted GitHub Token ")
+
+
+def test_redaction_keeps_every_other_byte_of_a_body() -> None:
+    redactor = Redactor()
+    latin = f"Stra\xdfe,{AWS}\r\n".encode("latin-1")
+    marker = redactor.text(AWS).encode()
+    assert redactor.body(latin, "text/csv") == latin.replace(AWS.encode(), marker)
+    plain = "Stra\xdfe,1\r\n".encode("latin-1")
+    assert redactor.body(plain, "text/csv") == plain
+    wide = redactor.body(f"key,{AWS}\n".encode("utf-16"), "text/csv")
+    assert isinstance(wide, bytes) and wide.decode("utf-16") == redactor.text(f"key,{AWS}\n")
+    picture = b"\x89PNG\0" + AWS.encode()
+    assert redactor.body(picture, "image/png") == picture
+    assert redactor.body(picture, "application/octet-stream") == picture
+
+
+def test_a_secret_that_stands_only_in_the_metadata_of_a_call_is_redacted(store: Store) -> None:
+    journal = Journal(store.log, Scope("s"))
+    journal.redact = Redactor()
+    call = {"id": "c1", "name": "fetch", "arguments": {"headers": [{"x-api-key": OPENAI}], GITHUB: "as a name"}}
+    event = journal.append(journal.draft(Kind.CONVERSATION, content="I look.", metadata={"tool_calls": [call]}))
+    journal.close()
+    assert event.metadata["redacted"] is True and event.metadata["tool_calls"][0]["id"] == "c1"
+    assert not held(store.folder, OPENAI) and not held(store.folder, GITHUB)
+
+
+def test_what_tools_return_and_are_called_with_is_redacted(store: Store) -> None:
+    def fetch(header: str) -> dict[str, object]:
+        """Fetch a record."""
+        return {"token": GITHUB, "filler": "x" * 50_000, "header": header}
+
+    def table() -> Media:
+        """Fetch a table."""
+        return Media(f"name,key\nAda,{AWS}\n".encode(), "text/csv")
+
+    with Session.open(store, session_id="s", tools=[fetch, table]) as session:
+        session.journal.redact = Redactor()
+        session.call_tool(ToolCall("c1", "fetch", {"header": OPENAI}))
+        session.call_tool(ToolCall("c2", "table", {}))
+    assert not any(held(store.folder, secret) for secret in (GITHUB, OPENAI, AWS))
+    results = [store.log.text(event) for event in store.log.iterate(kind=Kind.TOOL_RESULT)]
+    assert "[redacted GitHub Token" in results[0] and "[redacted OpenAI key" in results[0]
 
 
 def test_an_import_is_redacted_when_asked_and_repeats_are_still_known(store: Store, tmp_path: Path) -> None:

@@ -127,8 +127,8 @@ class Journal:
         """Record one event. `body` is what its payload holds; without one, long content becomes its own payload."""
         self._check_owner(draft)
         draft = self._redacted(draft)
-        if self.redact is not None and body is not None and media_type == TEXT:
-            body = self.redact.text(body if isinstance(body, str) else body.decode("utf-8", "replace"))
+        if self.redact is not None and body is not None:
+            body = self.redact.body(body, media_type)
         row = prepare(draft, utc_now(), self.log.payloads, body, media_type)
         recorded = self._record([row])[0][0]
         put_again(row, draft, self.log.payloads, body, media_type=media_type)

@@ -12,6 +12,7 @@ A marker stands in the place of a secret: its kind and a fingerprint, keyed with
 (keys.py). Equal secrets have equal fingerprints, and nothing can be recovered from one.
 """
 
+import codecs
 import functools
 import re
 from collections import Counter
@@ -21,7 +22,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from scroll_context.events import Draft, Progress
+from scroll_context.events import Draft, Payload, Progress
 from scroll_context.store.copies import text_or_preview
 from scroll_context.store.keys import keyed_hash, make_key
 from scroll_context.store.log import EventLog
@@ -169,6 +170,23 @@ class Redactor:
             text = f"{text[: one.start]}{self.marker(one.kind, text[one.start : one.end])}{text[one.end :]}"
         return text
 
+    def body(self, body: bytes | str, media_type: str) -> bytes | str:
+        """The body of a payload with every secret replaced, if it is text.
+
+        Bytes that call themselves no media type are text when they are UTF-8. What is not UTF-8 stays as it is, to the
+        byte, around the secrets that are replaced.
+        """
+        if isinstance(body, str):
+            return self.text(body)
+        if not Payload("", 0, media_type).is_text and not _is_unlabelled_text(body, media_type):
+            return body
+        encoding = _encoding_of(body)
+        text = body.decode(encoding, "surrogateescape" if encoding == "utf-8" else "surrogatepass")
+        redacted = self.text(text)
+        if redacted == text:
+            return body
+        return redacted.encode(encoding, "surrogateescape" if encoding == "utf-8" else "surrogatepass")
+
     def marker(self, kind: str, value: str) -> str:
         """What stands in the place of a secret."""
         return f"[redacted {kind} {self.fingerprint(value)}]"
@@ -193,19 +211,44 @@ class Redactor:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
-            return {name: self._value(one) for name, one in value.items()}
+            return {self._value(name): self._value(one) for name, one in value.items()}
         if isinstance(value, list | tuple):
             return [self._value(one) for one in value]
         return value
 
 
 def _collect(value: Any, texts: list[str]) -> None:
-    """Add the texts in a JSON value, its names left out."""
+    """Add the texts in a JSON value, its names included."""
     if isinstance(value, str):
         texts.append(value)
-    elif isinstance(value, dict | list | tuple):
-        for one in value.values() if isinstance(value, dict) else value:
-            _collect(one, texts)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            _collect(name, texts)
+            _collect(item, texts)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _collect(item, texts)
+
+
+_NO_TYPE = ("", "application/octet-stream", "binary/octet-stream", "application/x-octet-stream")
+
+
+def _is_unlabelled_text(body: bytes, media_type: str) -> bool:
+    """Whether bytes whose media type says nothing are text: UTF-8 without a zero byte."""
+    if media_type.split(";", 1)[0].strip().lower() not in _NO_TYPE or b"\0" in body:
+        return False
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _encoding_of(body: bytes) -> str:
+    """UTF-8, unless the body begins with the mark of UTF-16 and has whole characters of it."""
+    if body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and len(body) % 2 == 0:
+        return "utf-16-le" if body.startswith(codecs.BOM_UTF16_LE) else "utf-16-be"
+    return "utf-8"
 
 
 class Finding(msgspec.Struct, frozen=True):
