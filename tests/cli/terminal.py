@@ -72,8 +72,6 @@ class Terminal:
             assert piece, f"{wanted!r} did not come; there was {self._seen.decode(errors='replace')}"
             self._seen += piece
             self.everything += piece
-            if b"\x1b[6n" in piece:  # the line editor asks where the cursor is
-                os.write(self._master, b"\x1b[1;1R")
         upto, _, self._seen = self._seen.partition(sought)
         return (upto + sought).decode(errors="replace")
 

@@ -18,7 +18,7 @@ from terminal import Terminal, script, wait_for
 from scroll_context.agent.agent import Agent
 from scroll_context.cli.agent import AgentOptions, stoppable
 from scroll_context.cli.chat import Chat
-from scroll_context.cli.screen import Consent, Screen, Watch
+from scroll_context.cli.watch import Consent, Screen, Watch
 from scroll_context.events import Event, Kind
 from scroll_context.models import Request, ScriptedModel, exec_cell
 from scroll_context.models.scripted import Answer
@@ -106,7 +106,7 @@ def test_of_a_streamed_reply_only_the_headline_is_held_back(said: str, shown: st
     ("attempts", "shown"),
     [
         (("The weir is ", "The weir ", "The weir is closed."), "The weir is closed."),
-        (("The weir is ", "It is closed."), "The weir is\n  · the reply begins anew\nIt is closed."),
+        (("The weir is ", "It is closed."), "The weir is\n  · the reply begins again\nIt is closed."),
     ],
 )
 def test_a_reply_that_is_begun_again_is_not_shown_twice(attempts: tuple[str, ...], shown: str) -> None:

@@ -123,7 +123,7 @@ def test_fault_19_a_tool_has_a_name_that_python_can_spell(name: str) -> None:
 
 
 def test_everything_that_is_printed_goes_through_one_place() -> None:
-    """Only output.py and the Screen of screen.py may write to a terminal, and both escape what they write."""
+    """Only output.py and the Screen of watch.py may write to a terminal, and both escape what they write."""
     ways = {("click", "echo"), ("click", "secho"), ("typer", "echo"), ("console", "print"), ("stdout", "write")}
     for file in (Path(__file__).parents[2] / "src" / "scroll_context" / "cli").glob("*.py"):
         if file.name in ("output.py", "main.py"):
@@ -132,7 +132,7 @@ def test_everything_that_is_printed_goes_through_one_place() -> None:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 owner = node.func.value
                 called = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
-                inside_screen = file.name == "screen.py" and called == "console"
+                inside_screen = file.name == "watch.py" and called == "console"
                 assert (called, node.func.attr) not in ways or inside_screen, f"{file.name}:{node.lineno}"
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 assert node.func.id != "print", f"{file.name}:{node.lineno}"

@@ -35,7 +35,7 @@ from scroll_context.errors import BadInput, ModelError, UnknownSession
 
 if TYPE_CHECKING:
     from scroll_context.agent.agent import Agent, Limits, Run
-    from scroll_context.cli.screen import Consent
+    from scroll_context.cli.watch import Consent
     from scroll_context.events import Scope
     from scroll_context.models import Model
     from scroll_context.session.session import AnyTool, Reach, Session
@@ -323,7 +323,7 @@ def _work(
 ) -> None:
     """Run an agent until it ends, show it at work, and print what came of it."""
     from scroll_context.agent.agent import Agent
-    from scroll_context.cli.screen import Consent, Screen, Watch
+    from scroll_context.cli.watch import Consent, Screen, Watch
 
     model, asked = models
     screen = Screen(err=True)
@@ -341,8 +341,6 @@ def _work(
         except ModelError:
             note(f"nothing is lost: {go_on}")
             raise
-        finally:
-            screen.busy("")
     _report(done, called, go_on, options.as_json)
 
 

@@ -6,7 +6,6 @@ line, and twice in a row it leaves. An error ends the turn, never the chat: ever
 
 import contextlib
 import difflib
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -19,7 +18,7 @@ from scroll_context.agent.agent import Agent
 from scroll_context.cli.agent import AgentOptions, open_session, reach_text, stoppable
 from scroll_context.cli.options import Place
 from scroll_context.cli.output import note, one_line, print_table, with_options
-from scroll_context.cli.screen import Consent, Screen, Watch
+from scroll_context.cli.watch import Consent, Screen, Watch
 from scroll_context.errors import ScrollError
 from scroll_context.events import Event, Kind
 from scroll_context.models import Model
@@ -33,7 +32,6 @@ MORE = "… "
 FENCE = '"""'
 SHOWN = 4_000  # characters of an event that /show prints
 RECALLED = 200  # characters of what was said last, when a session goes on
-WORD = re.compile(r"[/\w.]+")
 COMMANDS = {
     "/vars": "the variables in the kernel: name, type, the cell that bound it, value",
     "/search": "WORDS: find events by their words",
@@ -53,22 +51,16 @@ Ctrl-D   leaves'''
 def talk(folder: Place, name: str, options: AgentOptions) -> None:
     """Open or resume a session and talk until the user leaves."""
     screen = Screen()
-    screen.busy("starting")
-    try:
-        watch = Watch(screen, stream=True)
-        model, asked = options.connect(watch.again)
-        consent = Consent(screen, "always" if options.yes else "ask")
-        with contextlib.ExitStack() as stack:
-            store = stack.enter_context(Store(folder, create=isinstance(folder, Path)))
-            name = meant(store, name, screen)
-            resumed = bool(name and store.log.tail(1, session_id=name))
-            session = stack.enter_context(open_session(store, name, options, consent, asked, patient=True))
+    watch = Watch(screen, stream=True)
+    model, asked = options.connect(watch.again)
+    consent = Consent(screen, "always" if options.yes else "ask")
+    with Store(folder, create=isinstance(folder, Path)) as store:
+        name = meant(store, name, screen)
+        resumed = bool(name and store.log.tail(1, session_id=name))
+        with open_session(store, name, options, consent, asked, patient=True) as session:
             chat = Chat(session, model, options, consent, watch)
-            screen.busy("")
             chat.greet(resumed)
             chat.loop()
-    finally:
-        screen.busy("")
 
 
 def meant(store: Store, name: str, screen: Screen) -> str:
@@ -78,7 +70,6 @@ def meant(store: Store, name: str, screen: Screen) -> str:
     close = difflib.get_close_matches(name, [one.session_id for one in store.log.sessions()], n=3)
     if not close:
         return name
-    screen.busy("")
     screen.print(f"There is no session {name!r}. Did you mean one of these?")
     for number, one in enumerate(close, 1):
         screen.print(f"  {number}  {one_line(one)}")
@@ -124,12 +115,9 @@ class Chat:
         self.consent = consent
         self.screen = watch.screen
         self.watch = watch
-        past = list(session.events())
-        self.status = Status(past)
-        self._said = [event.content for event in past if event.kind == Kind.CONVERSATION and event.role == "user"]
+        self.status = Status(session.events())
         session.subscribe(self._on_event)
         self.agent = self._agent(model)
-        self._toolbar = ""  # the status line, as it was when the prompt appeared
 
     def _agent(self, model: Model) -> Agent:
         return Agent(self.session, model, on_text=self.watch.text, instructions=self.options.instructions)
@@ -155,7 +143,7 @@ class Chat:
 
     def loop(self) -> None:
         """Read, answer, until the user leaves."""
-        prompt = self._prompt()
+        prompt = line_reader()
         refused = False
         while True:
             try:
@@ -201,21 +189,17 @@ class Chat:
                 self._answer(message)
 
     def _answer(self, message: str) -> None:
-        self._said.append(message)
         try:
             with stoppable(self.agent, self.consent):
                 run = self.agent.run(message)
         except ScrollError as error:
-            self.screen.busy("")
             self.watch.end_line()
             note(str(error))
             return
-        self.screen.busy("")
         self.watch.end_line()
         if run.state != "answered":
             self._tell({"stopped": "stopped; say how to go on"}.get(run.state, f"it ended: {run.state}"))
-        if not self.screen.lively:  # elsewhere it stands below the prompt
-            self._tell(self._status())
+        self._tell(self._status())
 
     # what is asked with a slash -------------------------------------------------------------------------
 
@@ -272,37 +256,6 @@ class Chat:
     def _tell(self, text: str) -> None:
         self.screen.print(text, "dim")
 
-    # the prompt -----------------------------------------------------------------------------------------
-
-    def _prompt(self) -> Callable[[str], str]:
-        """What reads a line: with editing, completion and the status line, where the terminal can."""
-        if not sys.stdin.isatty():
-            return lambda _: input()
-        if not self.screen.lively:
-            with contextlib.suppress(ImportError):
-                import readline  # noqa: F401 - importing it gives input() line editing and a history
-            return input
-        from prompt_toolkit import PromptSession
-        from prompt_toolkit.completion import WordCompleter
-        from prompt_toolkit.history import InMemoryHistory
-
-        completer = WordCompleter(self._words, meta_dict=dict(COMMANDS), pattern=WORD)
-        lines: PromptSession[str] = PromptSession(
-            history=InMemoryHistory(self._said), completer=completer, complete_while_typing=False,
-            bottom_toolbar=lambda: self._toolbar,
-        )  # fmt: skip
-
-        def read(mark: str) -> str:
-            self._toolbar = self._status()
-            return lines.prompt(mark)
-
-        return read
-
-    def _words(self) -> list[str]:
-        """What the Tab key completes: commands, variables, tools."""
-        variables = [one.name for one in self.session.environment.kernel.variables()]
-        return [*COMMANDS, *variables, *self.session.environment.toolbox.tools]
-
 
 @contextlib.contextmanager
 def _faults_noted() -> Iterator[None]:
@@ -311,6 +264,15 @@ def _faults_noted() -> Iterator[None]:
         yield
     except ScrollError as error:
         note(str(error))
+
+
+def line_reader() -> Callable[[str], str]:
+    """What reads a line of the user, with line editing and a history at a terminal."""
+    if not sys.stdin.isatty():
+        return lambda _: input()
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401 - importing it gives input() line editing and a history
+    return input
 
 
 def read_message(prompt: Callable[[str], str]) -> str:

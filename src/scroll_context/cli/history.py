@@ -80,7 +80,7 @@ def read(session: str, cells: bool, full: bool, as_html: bool, out: Path | None,
             raise UnknownSession(f"there is no session {session!r}; `scroll sessions` lists those there are")
         told = itertools.chain([first], passages)
         if out is None and not as_html and sys.stdout.isatty():
-            from scroll_context.cli.screen import Screen
+            from scroll_context.cli.watch import Screen
 
             screen = Screen()
             for passage in told:

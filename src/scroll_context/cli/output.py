@@ -1,7 +1,7 @@
 """What commands print and write: lines and tables for people, JSON for programs, bars, files that are whole.
 
 Data goes to stdout, progress and notes to stderr. Stored text is foreign text, and so is every name in it: `echo`,
-`note`, `print_table` and the `Screen` of screen.py are the only ways to a terminal, and each makes visible what could
+`note`, `print_table` and the `Screen` of watch.py are the only ways to a terminal, and each makes visible what could
 steer one (control characters, or characters that reverse the direction of writing) with `visible` before it prints.
 """
 
@@ -13,7 +13,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -54,14 +54,8 @@ def echo(
     click.echo(shown + end, nl=False, err=err)
 
 
-erasers: list[Callable[[], None]] = []
-"""What erases a line that is being drawn on the terminal, before a note is printed there."""
-
-
 def note(text: str) -> None:
     """Something the reader should know that is not data."""
-    for erase in erasers:
-        erase()
     echo(f"scroll: {with_options(text)}", err=True)
 
 
