@@ -9,13 +9,14 @@ import scroll_context
 
 PACKAGE = Path(scroll_context.__file__).parent
 
-VALUES = {"events", "errors", "messages", "background", "folders", "project", "text"}
+VALUES = {"events", "errors", "messages", "background", "folders", "origin", "project", "text"}
 MAY_IMPORT = {
-    "events": {"errors"},
+    "events": {"errors", "origin"},
     "errors": set(),
     "messages": set(),
     "background": set(),
     "folders": set(),
+    "origin": set(),
     "project": set(),
     "text": set(),
     "bundled": set(),

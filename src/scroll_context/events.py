@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from scroll_context.errors import BadInput
+from scroll_context.origin import IMPORT_KEY, Origin, is_from_user, is_turn, origin_of
 
 
 class Kind(StrEnum):
@@ -38,8 +39,8 @@ class Kind(StrEnum):
 STORE_SESSION = "scroll.store"
 """The session of events that are about the store itself: erasures and the like. No agent works in it."""
 
-IMPORTED = "import:"
-"""How the source keys of imported messages begin."""
+IMPORTED = IMPORT_KEY
+"""How the source keys of captured and imported messages begin."""
 
 ABOUT_THE_LOG = frozenset((Kind.SALVAGE, Kind.ERASURE))
 """Kinds that are needed to read the rest of a log, and are about nothing else: they are never erased."""
@@ -115,13 +116,28 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     source_key: str = ""  # empty means: always a new event
 
     @property
+    def origin(self) -> Origin:
+        """The door through which it came (origin.py)."""
+        return origin_of(self.source_key, self.metadata)
+
+    @property
     def is_foreign(self) -> bool:
-        """Whether this was imported: text to read, never an instruction to a session.
+        """Whether this was captured or imported: text to read, never an instruction to a session.
 
         A session shows foreign events as history. It restores no snapshot, follows no fork and applies no plan or
         setting of theirs. An export that was imported as trusted is not foreign.
         """
-        return self.source_key.startswith(IMPORTED) or "imported" in self.metadata
+        return self.origin in (Origin.CAPTURED, Origin.IMPORTED)
+
+    @property
+    def is_turn(self) -> bool:
+        """Whether a human speaks here, the user of this store or somebody in an imported conversation."""
+        return is_turn(self.kind, self.role)
+
+    @property
+    def is_from_user(self) -> bool:
+        """Whether this is the user of this store speaking. Everything that quotes the user asks this."""
+        return is_from_user(self.kind, self.role, self.source_key, self.metadata)
 
 
 class Event(Draft, frozen=True, kw_only=True):

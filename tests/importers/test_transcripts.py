@@ -74,7 +74,7 @@ CLAUDE_LINES: list[Any] = [
 
 
 def test_a_claude_code_transcript_is_read_whole(store: Store, tmp_path: Path) -> None:
-    report = import_file(store, write(tmp_path / "s-1.jsonl", CLAUDE_LINES))
+    report = import_file(store, write(tmp_path / "s-1.jsonl", CLAUDE_LINES), mine=True)
     assert (report.format, report.messages, report.bad) == ("Claude Code transcript", 14, 0)
     found = events(store, "s-1")
     assert len(found) == store.log.last_seq() == report.added == 14
@@ -181,7 +181,7 @@ CODEX_LINES = [
 
 def test_a_codex_rollout_is_read_once_and_grows(store: Store, tmp_path: Path) -> None:
     path = write(tmp_path / "rollout-1.jsonl", CODEX_LINES)
-    report = import_file(store, path)
+    report = import_file(store, path, mine=True)
     assert (report.format, counts(report)) == ("Codex rollout", (12, 0))
     found = events(store, "c-1")
     assert [(event.kind, event.name, event.content) for event in found] == [

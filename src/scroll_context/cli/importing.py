@@ -51,6 +51,7 @@ FORMATS = tuple(  # the values of importers.records.Format, which a start of the
 )
 @click.option("--redact", is_flag=True, help="Replace keys and tokens in messages by markers.")
 @click.option("--keep-secrets", is_flag=True, help="Do not redact an assistant's transcript.")
+@click.option("--mine", is_flag=True, help="The files are your own history: the user in them is you.")
 @click.option("--trust", is_flag=True, help="Restore an export of your own: its snapshots and forks take effect.")
 @store_option
 @lock_timeout_option
@@ -58,7 +59,7 @@ FORMATS = tuple(  # the values of importers.records.Format, which a start of the
 def import_(
     files: tuple[Path, ...], everything: bool, dry_run: bool, session: str, agent: str,
     task: str, kind: str, layout: str | None, skip_bad: bool, into: str,
-    redact: bool, keep_secrets: bool, trust: bool, store: Place, lock_timeout: float, as_json: bool,
+    redact: bool, keep_secrets: bool, mine: bool, trust: bool, store: Place, lock_timeout: float, as_json: bool,
 ) -> None:  # fmt: skip
     """Add messages to a store; creates the store if there is none.
 
@@ -73,6 +74,9 @@ def import_(
     --all finds the histories of Claude Code, Codex, the Gemini CLI, opencode, Cursor and QwenPaw, shows how many, how
     large and how old they are, and imports them. Run again, it reads what was added since.
 
+    Files that you name may hold anybody's words, so nothing in them is taken for yours: it is not a standing
+    instruction, not in the hand-over, and not found by --role user. --mine says that they are your own history.
+
     A foreign export is text to read. Its snapshots, forks and settings take effect only with --trust, which
     also restores the same addresses and hashes in a new store.
 
@@ -86,7 +90,7 @@ def import_(
       scroll import history.jsonl.gz --store ./copy --trust
     """
     if everything:
-        if files or session or agent or task or into or layout or trust:
+        if files or session or agent or task or into or layout or mine or trust:
             raise click.UsageError("--all takes no files and no options about them")
         _import_all(store, lock_timeout, redact=not keep_secrets, dry_run=dry_run, as_json=as_json)
         return
@@ -103,7 +107,7 @@ def import_(
 
     options = ImportOptions(
         session_id=into or session, agent_id=agent, task_id=task, kind=kind,
-        layout=Format(layout) if layout else None, skip_bad=skip_bad, join=bool(into), trust=trust,
+        layout=Format(layout) if layout else None, skip_bad=skip_bad, join=bool(into), mine=mine, trust=trust,
         redact=True if redact else False if keep_secrets else None,
     )  # fmt: skip
     with _target(store, lock_timeout) as target:

@@ -230,11 +230,12 @@ def sessions(store: Place, as_json: bool) -> None:
 
 def session_titles(log: "EventLog") -> dict[str, str]:
     """The first sentence of a user that says something, for each session."""
+    from scroll_context.origin import TURN_SQL
     from scroll_context.text.terms import opening
 
     rows = log.query(
-        """SELECT session_id, substr(content, 1, 2000) FROM (SELECT session_id, content, seq, row_number() OVER
-        (PARTITION BY session_id ORDER BY seq) number FROM event WHERE kind = 'conversation' AND role = 'user')
+        f"""SELECT session_id, substr(content, 1, 2000) FROM (SELECT session_id, content, seq, row_number() OVER
+        (PARTITION BY session_id ORDER BY seq) number FROM event WHERE {TURN_SQL})
         WHERE number <= 4 ORDER BY seq"""
     )
     turns: dict[str, list[str]] = {}

@@ -196,7 +196,9 @@ class Story:
 
     def import_the_past(self, store: Store) -> None:
         self.stage.act("1  A history", "Months ago a traveller talked about a trip. Three conversations, imported:")
-        imported = import_file(store, Path(str(resources.files("scroll_context") / "bundled" / "trip.jsonl")))
+        imported = import_file(
+            store, Path(str(resources.files("scroll_context") / "bundled" / "trip.jsonl")), mine=True
+        )
         for past in store.log.sessions():
             span = f"{past.first_seq:>2}-{past.last_seq:<2}"
             self.stage.fact(f"{past.session_id:<16} seq {span}  {past.first_at[:10]}", "")

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
+from scroll_context.origin import FROM_USER_SQL, NOT_IMPORTED_SQL
 from scroll_context.project import CLOSING, OPENING
 from scroll_context.text.printable import printable
 from scroll_context.text.stance import standing
@@ -59,6 +60,7 @@ class _Said(NamedTuple):
     role: str
     name: str
     text: str
+    is_from_user: int
 
 
 class _Part(NamedTuple):
@@ -85,7 +87,7 @@ def handover(query: Query, *, task: str, session: str, source: str, tokens: int,
         said = _session(query, task, last)
         calls = [event for event in said if event.kind == "tool_call"]
         spoken = [event for event in said if event.kind == "conversation"]
-        requests = [event for event in spoken if event.role == "user"][:REQUESTS]
+        requests = [event for event in spoken if event.is_from_user][:REQUESTS]
         replies = [event for event in spoken if event.role == "assistant"][:1]
         decisions = [*_notes(query, task), *islice(_decisions(spoken), LISTED)]
         where = "" if goes_on else f" (session {last})"
@@ -107,7 +109,7 @@ def handover(query: Query, *, task: str, session: str, source: str, tokens: int,
 
 # reading ------------------------------------------------------------------------------------------------
 
-_COLUMNS = "seq, session_id, kind, role, name, substr(content, 1, 20000)"
+_COLUMNS = f"seq, session_id, kind, role, name, substr(content, 1, 20000), {FROM_USER_SQL}"
 _SAID = (
     "content NOT IN ('', '[erased]') AND content NOT LIKE '[Request interrupted%' AND metadata NOT LIKE '%\"echo\":t%'"
 )
@@ -118,7 +120,7 @@ def _turns(query: Query, task: str) -> list[_Said]:
     of_task, values = ("task_id = ? AND task_id <> ''", [task]) if task else ("1", [])
     oldest = list(query(f"SELECT seq FROM event WHERE {of_task} ORDER BY seq DESC LIMIT 1 OFFSET ?", [*values, NEWEST]))
     rows = query(
-        f"SELECT {_COLUMNS} FROM event WHERE {of_task} AND seq > ? AND kind = 'conversation' AND role = 'user' "
+        f"SELECT {_COLUMNS} FROM event WHERE {of_task} AND seq > ? AND {FROM_USER_SQL} "
         f"AND instr(session_id, '/') = 0 AND {_SAID} ORDER BY seq DESC LIMIT ?",
         [*values, oldest[0][0] if oldest else 0, READ_TURNS],
     )
@@ -129,7 +131,7 @@ def _session(query: Query, task: str, session: str) -> list[_Said]:
     """What was said and called in a session, newest first."""
     rows = query(
         f"SELECT {_COLUMNS} FROM event WHERE session_id = ? AND kind IN ('conversation', 'tool_call') "
-        f"AND ? IN ('', task_id) AND {_SAID} ORDER BY seq DESC LIMIT ?",
+        f"AND ? IN ('', task_id) AND {_SAID} AND {NOT_IMPORTED_SQL} ORDER BY seq DESC LIMIT ?",
         [session, task, READ_EVENTS],
     )
     return [_Said(*row) for row in rows]
@@ -149,7 +151,7 @@ def _notes(query: Query, task: str) -> list[tuple[int, str]]:
         (seq, clip(text, 200))
         for seq, text in query(
             "SELECT seq, substr(content, 1, 1000) FROM event WHERE session_id = ? AND kind = 'note' "
-            f"AND {_SAID} ORDER BY seq DESC LIMIT 3",
+            f"AND {_SAID} AND {NOT_IMPORTED_SQL} ORDER BY seq DESC LIMIT 3",
             [f"notes-{task}"],
         )
     ]

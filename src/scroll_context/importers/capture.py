@@ -41,6 +41,7 @@ from scroll_context.importers.run import (
 )
 from scroll_context.importers.sources import Part, Source, subagent_files
 from scroll_context.importers.text_files import Position
+from scroll_context.origin import Origin
 from scroll_context.store.redact import Redactor
 from scroll_context.store.store import Store
 
@@ -142,14 +143,15 @@ class _Run:
         """Append what is behind the position of the cursor."""
         messages = self._messages_behind(path, cursor)
         for batch in batches(messages, self._batch, BATCH_BYTES, keep_lines=True):
-            self._append(batch)
+            self._append(batch, cursor.layout)
             self._save(kept, cursor, path)
             if self._deadline is not None and time.monotonic() > self._deadline:
                 raise _BudgetSpent
 
     def _whole(self, path: Path, cursor: _Cursor) -> None:
         """Import a file that can only be read as a whole."""
-        with ImportFile(path, ImportOptions(layout=cursor.layout, skip_bad=True, redact=self._redact)) as file:
+        options = ImportOptions(layout=cursor.layout, skip_bad=True, redact=self._redact, mine=True)
+        with ImportFile(path, options) as file:
             try:
                 file.check()
             except BadInput:
@@ -172,8 +174,8 @@ class _Run:
             else:
                 yield item
 
-    def _append(self, batch: list[Imported]) -> None:
-        drafts = drafts_of(batch, self.store, self._redactor)
+    def _append(self, batch: list[Imported], layout: Format) -> None:
+        drafts = drafts_of(batch, self.store, self._redactor, Origin.CAPTURED, str(layout))
         for session in sorted({draft.session_id for draft in drafts} - self._held):
             taken = self.store.log.take_lease(session, self._wait)
             self.leases.callback(taken.release)

@@ -221,9 +221,8 @@ def _marked(events: tuple[Piece, ...]) -> tuple[Piece, ...]:
         may_be_told = OPENING[1:-1] in draft.content and not draft.tool_call_id and draft.role != "assistant"
         rest = _HANDOVER.sub("", draft.content) if may_be_told else draft.content
         is_handover = rest != draft.content and not rest.strip()
-        if is_handover or (draft.tool_call_id and _OWN_TOOL.fullmatch(draft.name)):
-            draft = replace(draft, metadata={**draft.metadata, "echo": True})
-        elif rest != draft.content:
+        is_echo = is_handover or bool(draft.tool_call_id and _OWN_TOOL.fullmatch(draft.name))
+        if rest != draft.content and not is_echo:
             draft = replace(draft, content=rest)
-        found.append(replace(piece, draft=draft))
+        found.append(replace(piece, draft=draft, is_echo=is_echo))
     return tuple(found)

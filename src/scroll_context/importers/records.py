@@ -93,6 +93,7 @@ class Piece(msgspec.Struct, frozen=True):
 
     draft: Draft
     attachment: Attachment | None = None
+    is_echo: bool = False  # what Scroll itself said to an assistant, which search leaves out
 
     @property
     def size(self) -> int:

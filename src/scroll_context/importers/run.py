@@ -25,6 +25,8 @@ from scroll_context.importers.formats import read
 from scroll_context.importers.messages import RESERVED
 from scroll_context.importers.records import Fault, Format, Imported, Labels, Piece
 from scroll_context.importers.sources import Part, open_source, utf8
+from scroll_context.origin import Origin
+from scroll_context.store.foreign import as_foreign
 from scroll_context.store.journal import require_idle
 from scroll_context.store.log import EventLog
 from scroll_context.store.merge import check_export, merge_export
@@ -52,6 +54,7 @@ class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
     join: bool = False  # add to sessions of the same name that another source began
     redact: bool | None = None  # replace secrets in messages by markers; None: in transcripts of assistants
     trust: bool = False  # of an export: restore it as one's own, with snapshots, forks and plans that take effect
+    mine: bool = False  # the file is a history of the user: its user turns count as theirs (origin.py)
 
 
 class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,17 +94,19 @@ def import_file(
     skip_bad: bool = False,
     join: bool = False,
     trust: bool = False,
+    mine: bool = False,
     redact: bool | None = None,
     progress: Progress | None = None,
 ) -> ImportReport:
     """Import a file of messages, or an export of another store. Raises BadInput when nothing of it was imported.
 
     `session_id`, `agent_id`, `task_id` and `kind` stand for what messages do not say themselves. What is imported can
-    be searched at once; `store.index.catch_up()` indexes it now instead of at the first search.
+    be searched at once; `store.index.catch_up()` indexes it now instead of at the first search. Nothing in the file is
+    taken for words of the user of this store, unless `mine` says that it is their own history.
     """
     options = ImportOptions(
         session_id=session_id, agent_id=agent_id, task_id=task_id, kind=kind, layout=layout, skip_bad=skip_bad,
-        join=join, trust=trust, redact=redact,
+        join=join, trust=trust, mine=mine, redact=redact,
     )  # fmt: skip
     with ImportFile(path, options) as file:
         file.check(progress)
@@ -142,6 +147,10 @@ class ImportFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._cleanup.close()
+
+    @property
+    def _origin(self) -> Origin:
+        return Origin.CAPTURED if self._options.mine else Origin.IMPORTED
 
     @property
     def _is_export(self) -> bool:
@@ -195,7 +204,8 @@ class ImportFile:
                 require_idle(store.log, numbered(name, renamed.get(name)))
         added = known = 0
         for batch in batches(self._good(progress, renamed), BATCH_EVENTS, BATCH_BYTES):
-            new, old = append_new(store, drafts_of(batch, store, self._redactor))
+            drafts = drafts_of(batch, store, self._redactor, self._origin, self.label)
+            new, old = append_new(store, drafts)
             added, known = added + new, known + old
         return ImportReport(
             file=self.label, format=self._source.described(self._shapes), messages=self.messages, added=added,
@@ -282,8 +292,16 @@ def batches(
     yield batch
 
 
-def drafts_of(batch: list[Imported], store: Store, redactor: Redactor | None) -> list[Draft]:
-    return [_with_payload(piece, store, redactor) for message in batch for piece in message.pieces]
+def drafts_of(
+    batch: list[Imported], store: Store, redactor: Redactor | None, origin: Origin, source: str
+) -> list[Draft]:
+    drafts = []
+    for message in batch:
+        for piece in message.pieces:
+            # A file that somebody named cannot hide what it says from search.
+            own = {"echo": True} if piece.is_echo and origin is Origin.CAPTURED else None
+            drafts.append(as_foreign(_with_payload(piece, store, redactor), origin, source, own=own))
+    return drafts
 
 
 def append_new(store: Store, drafts: list[Draft]) -> tuple[int, int]:

@@ -195,7 +195,7 @@ SESSION_TERMS = 4  # more of them find a session less often by the words of a qu
 FEW_TURNS = 3  # up to which a title tells more than terms
 OUTLINE_TOKENS = 4_000
 FEW_SESSIONS = 20  # up to which their turns are read one session after the other
-NOTES_VERSION = 1  # to be raised when anything changes that notes are made by, here or in text/
+NOTES_VERSION = 2  # to be raised when anything changes that notes are made by, here or in text/
 
 
 class _Notes(msgspec.Struct, frozen=True, array_like=True):
@@ -205,7 +205,7 @@ class _Notes(msgspec.Struct, frozen=True, array_like=True):
     turns: int
     texts: tuple[str, ...]  # the turns, when they are few
     counted: CountedTerms
-    stated: tuple[tuple[int, str, bool], ...]  # standing instructions: seq, words, imported
+    stated: tuple[tuple[int, str], ...]  # standing instructions: seq, words
 
 
 class _NotesFile(msgspec.Struct, frozen=True, array_like=True):
@@ -286,8 +286,7 @@ class _Told:
     def instructions(self) -> list[Standing]:
         """The standing instructions that no later one replaces."""
         stated = sorted((one for notes in self._notes.values() for one in notes.stated), key=lambda one: one[0])
-        imported = {seq: is_imported for seq, _, is_imported in stated}
-        return [Standing(seq, words, imported[seq]) for seq, words in newest((seq, said) for seq, said, _ in stated)]
+        return [Standing(seq, words) for seq, words in newest(stated)]
 
     def _texts(self, info: SessionInfo) -> Sequence[str]:
         """The turns of a session that are counted."""
@@ -318,10 +317,7 @@ def _read_notes(data: bytes | None, erased: int) -> dict[str, _Notes]:
 def _note(last: tuple[int, bytes, int], said: Sequence[Event]) -> _Notes:
     texts = _counted(said)
     stated = tuple(
-        (event.seq, sentence, event.is_foreign)
-        for event in said
-        for level, sentence in stances(event.content)
-        if level == INSTRUCTION
+        (event.seq, sentence) for event in said for level, sentence in stances(event.content) if level == INSTRUCTION
     )
     return _Notes(last, len(said), texts if len(said) <= FEW_TURNS else (), counted_terms(texts), stated)
 

@@ -30,7 +30,8 @@ def fields_of(message: Message, host_id: str) -> dict[str, Any]:
         "kind": Kind.CONVERSATION,
         "role": message.role,
         "content": str(message.text),
-        "metadata": {"host_id": host_id} if host_id else {},
+        # The key is there without an id too: it says that a host brought the message (origin.py).
+        "metadata": {"host_id": host_id},
     }
     if message.role == "tool":
         answers = {"name": message.name, "tool_call_id": message.tool_call_id, "tool_state": "ok"}

@@ -16,6 +16,7 @@ import msgspec
 
 from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
 from scroll_context.events import BOOKKEEPING, EVERYTHING, Grant, Kind, Payload
+from scroll_context.origin import FROM_USER_SQL
 from scroll_context.store.log import EventLog, conditions
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.rows import IS_ERASED
@@ -29,7 +30,10 @@ OVERLAP = 2_000  # bytes of a large body that are looked at again with the next 
 MOST_COUNTED = 100  # occurrences in one text
 SECONDS = 10.0  # after which a scan stops
 
-_COLUMNS = "seq, session_id, role, kind, name, created_at, metadata, payload, payload_type, CAST(content AS BLOB)"
+_COLUMNS = (
+    "seq, session_id, role, kind, name, created_at, metadata, payload, payload_type, "
+    f"CAST(content AS BLOB), {FROM_USER_SQL}"
+)
 _IS_PLAIN = "payload IS NULL AND instr(metadata, '\"echo\"') = 0"  # all of its text is in the row, and it is no echo
 _HIDDEN = sorted({*BOOKKEEPING, Kind.NOTICE})
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
@@ -66,6 +70,7 @@ class GrepMatch(msgspec.Struct, frozen=True):
     name: str
     created_at: str
     matched: frozenset[int]
+    is_from_user: bool
     excerpt: str = ""  # the text around the first place that matched
     count: int = 0  # places that matched, at most MOST_COUNTED
 
@@ -144,7 +149,7 @@ class Scan:
     def _match(
         self, row: tuple[Any, ...], patterns: Sequence[Pattern], every: bool = True, without: Sequence[Pattern] = ()
     ) -> GrepMatch | None:
-        seq, session_id, role, kind, name, created_at, metadata, payload, media_type, content = row
+        seq, session_id, role, kind, name, created_at, metadata, payload, media_type, content, is_from_user = row
         if '"echo"' in metadata and msgspec.json.decode(metadata).get("echo"):
             return None
         texts = [content]
@@ -161,7 +166,7 @@ class Scan:
             return None
         if without and any(one.occurs(text) for one in without for text in texts):
             return None
-        found = GrepMatch(seq, session_id, role, kind, name, created_at, frozenset(matched))
+        found = GrepMatch(seq, session_id, role, kind, name, created_at, frozenset(matched), bool(is_from_user))
         if self.detailed <= 0:
             return found
         self.detailed -= 1

@@ -19,6 +19,7 @@ import msgspec
 
 from scroll_context.errors import ScrollError, StoreError, StoreReadOnly, UnknownSeq
 from scroll_context.events import EVERYTHING, STORE_SESSION, Draft, Event, Grant, Kind
+from scroll_context.origin import FROM_USER_SQL
 from scroll_context.store import lease, schema
 from scroll_context.store.lease import AnyLease, Holder
 from scroll_context.store.payloads import PayloadStore
@@ -318,8 +319,9 @@ class EventLog:
     def iterate(self, after: int = 0, until: int | None = None, **filters: Any) -> Iterator[Event]:
         """Events in order of seq, from behind `after` to `until`, fetched in pages.
 
-        Filters: session_id, agent_id, task_id, kind, role (a text or several), created_from, created_to
-        (ISO text, compared as text; a date as the upper end includes that day), grant.
+        Filters: session_id, agent_id, task_id, kind, role (a text or several; `user` means the user of this store,
+        see origin.py), created_from, created_to (ISO text, compared as text; a date as the upper end includes that
+        day), grant.
         """
         where, values = conditions(**filters)
         until = self.last_seq() if until is None else until
@@ -411,7 +413,7 @@ def conditions(
     terms: list[str] = ["1"]
     values: list[Any] = []
     for column, wanted in (
-        ("session_id", session_id), ("agent_id", agent_id), ("task_id", task_id), ("kind", kind), ("role", role),
+        ("session_id", session_id), ("agent_id", agent_id), ("task_id", task_id), ("kind", kind),
         ("session_id", grant.session_id), ("agent_id", grant.agent_id), ("task_id", grant.task_id),
     ):  # fmt: skip
         if wanted is not None:
@@ -420,6 +422,14 @@ def conditions(
             values += [str(value) for value in several]
             if column == "task_id" and "" not in several:
                 terms.append("task_id <> ''")  # what lets SQLite use the partial index
+    if role is not None:
+        roles = {role} if isinstance(role, str) else set(role)
+        others = sorted(str(value) for value in roles - {"user"})
+        either = [f"role IN ({', '.join('?' * len(others))})"]
+        if "user" in roles:
+            either.append(FROM_USER_SQL)
+        terms.append(f"({' OR '.join(either)})")
+        values += others
     if created_from is not None:
         terms.append("created_at >= ?")
         values.append(created_from)

@@ -22,8 +22,10 @@ from msgspec.structs import replace
 
 from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
 from scroll_context.events import ABOUT_THE_LOG, BOOKKEEPING, Draft, Event, Kind, Progress
+from scroll_context.origin import Origin
 from scroll_context.store import schema
 from scroll_context.store.chain import GENESIS, expected
+from scroll_context.store.foreign import STRUCTURE, as_foreign
 from scroll_context.store.journal import require_idle
 from scroll_context.store.log import PAGE, EventLog
 from scroll_context.store.payloads import PayloadStore, hashed
@@ -142,18 +144,20 @@ class _Merge:
 
     def _draft(self, event: Event) -> Draft:
         session_id = self._session(event)
+        moved = {"moved_from": event.seq}
         if not self._trust and event.kind in BOOKKEEPING:
-            metadata = {**event.metadata, "kind": str(event.kind), "imported": self._source, "moved_from": event.seq}
-            return replace(as_draft(event), session_id=session_id, kind=Kind.FOREIGN, reply_to=None,
-                           metadata=metadata, source_key=_key(event))  # fmt: skip
+            draft = replace(as_draft(event), session_id=session_id, kind=Kind.FOREIGN, reply_to=None)
+            draft = as_foreign(draft, Origin.IMPORTED, self._source, own={"kind": str(event.kind), **moved})
+            return replace(draft, source_key=_key(event))
         draft = renumbered(as_draft(event), self.addresses, self.text)
-        metadata = {**draft.metadata, "moved_from": event.seq}
+        if not self._trust:
+            # A foreign key means nothing here, and may be made up.
+            draft = replace(draft, session_id=session_id, source_key=_key(event))
+            return as_foreign(draft, Origin.IMPORTED, self._source, keep=STRUCTURE, own=moved)
+        metadata = {**draft.metadata, **moved}
         if event.kind == Kind.FORK and isinstance(parent := metadata.get("session_id"), str):
             metadata["session_id"] = self._names.get(parent, parent)
-        if not self._trust:
-            metadata["imported"] = self._source
-        own_key = event.source_key if self._trust else ""  # a foreign key means nothing here, and may be made up
-        return replace(draft, session_id=session_id, metadata=metadata, source_key=own_key or _key(event))
+        return replace(draft, session_id=session_id, metadata=metadata, source_key=event.source_key or _key(event))
 
     def _session(self, event: Event) -> str:
         """The name of the event's session here: its own, unless somebody else has begun a session of that name."""

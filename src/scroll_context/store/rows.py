@@ -14,6 +14,7 @@ import msgspec
 
 from scroll_context.errors import BadInput
 from scroll_context.events import Draft, Event, Payload
+from scroll_context.origin import DAMAGED
 from scroll_context.store.chain import leaf_of, link, new_nonce
 from scroll_context.store.payloads import TEXT, PayloadStore, is_digest
 
@@ -168,7 +169,7 @@ def _metadata(text: str) -> dict[str, Any]:
     try:
         return _decode_metadata(text)
     except msgspec.DecodeError:
-        return {"damaged_metadata": text}
+        return {DAMAGED: text}
 
 
 def _check(draft: Draft) -> None:

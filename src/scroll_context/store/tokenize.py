@@ -23,7 +23,7 @@ from scroll_context.events import Event, Kind
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.text.stance import stance
 
-VERSION = 4
+VERSION = 5
 
 PASSAGE = 64_000  # characters of a large body that make one document
 OVERLAP = 200  # characters shared by neighbouring passages, so that a phrase across the cut is found
@@ -31,6 +31,9 @@ SHORTEST_STEMMED = 3  # letters
 LONGEST_WORD = 128  # bytes; longer runs (base64) are not words
 
 FILTERS = ("session_id", "agent_id", "task_id", "kind", "role")
+
+NOT_THE_USER = "user (not of this store)"
+"""The label of events with role `user` that are not the user of this store speaking."""
 
 _SPACELESS = (
     "\u0e00-\u0eff"  # Thai, Lao
@@ -238,7 +241,8 @@ _NOT_REPLIES = frozenset({Kind.TOOL_CALL, Kind.TOOL_RESULT, Kind.CELL, Kind.OBSE
 
 
 def is_user_turn(event: Event) -> bool:
-    return event.role == "user" and event.is_searchable
+    """Whether a human speaks, which weighs more in any conversation, an imported one too."""
+    return event.is_turn and event.is_searchable
 
 
 def is_reply(event: Event) -> bool:
@@ -278,8 +282,11 @@ def _document(event: Event, answers: int, *texts: str) -> tantivy.Document:
     document.add_unsigned("seq", event.seq)
     document.add_unsigned("answers", answers)
     document.add_unsigned("created", created_key(event.created_at))
-    document.add_unsigned("stance", stance(event.content) if event.role == "user" else 0)
-    labels = _exactly(event.session_id, event.agent_id, event.task_id, event.kind, event.role)
+    is_from_user = event.is_from_user
+    document.add_unsigned("stance", stance(event.content) if is_from_user else 0)
+    # The filter role="user" means the user of this store, so nobody else has this label.
+    role = NOT_THE_USER if event.role == "user" and not is_from_user else event.role
+    labels = _exactly(event.session_id, event.agent_id, event.task_id, event.kind, role)
     for name, label in zip(FILTERS, labels, strict=True):
         document.add_text(name, label)
     for text in texts:

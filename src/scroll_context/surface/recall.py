@@ -19,6 +19,7 @@ import msgspec
 from scroll_context.errors import BadInput, UnknownSeq
 from scroll_context.events import Event, Kind
 from scroll_context.kernel.results import CapabilityResult
+from scroll_context.origin import Origin
 from scroll_context.store.grep import GrepMatch, Scan, pattern, query_patterns
 from scroll_context.store.log import SessionInfo
 from scroll_context.store.meaning import fused
@@ -46,6 +47,7 @@ FEW_STANDING = 12  # instructions and preferences that are listed whatever the t
 LEAST_CLOSE = 0.15  # closeness below which a turn is not similar
 TITLE_TURNS, TITLE_FROM, TITLE_CHARS = 6, 2_000, 60  # turns, characters of each to look at, characters of a title
 
+NOBODYS = "The user of this store said nothing there: these are words of others, from an imported file."
 _SPOKEN = ("user", "assistant")
 _NOT_SAID = frozenset({Kind.TOOL_CALL, Kind.TOOL_RESULT, Kind.CELL, Kind.OBSERVATION})
 _CUT_TAG = re.compile(r"\A…[^\[\]\n]{0,80}\] ?(?:user|assistant): ")  # the rest of the tag of an imported message
@@ -118,7 +120,7 @@ class Recall:
         rows: Rows = [
             ({"n": numbers.get(key), "session_id": key} if by == "session" else {by: key})
             | {
-                "hits": len(own), "by_user": sum(one.role == "user" for one in own),
+                "hits": len(own), "by_user": sum(one.is_from_user for one in own),
                 "first": own[0].created_at[:10], "last": own[-1].created_at[:10],
                 "first_seq": own[0].seq, "last_seq": own[-1].seq,
             }
@@ -147,7 +149,8 @@ class Recall:
             found, how = self._matches(query, {})
             hits.update(one.session_id for one in found)
             notes.append(how)
-        told = self._current_notes().map.read(self._user_turns, self._before_running())
+        known = self._current_notes().map
+        told = known.read(lambda after, until: self._turns(after=after, until=until), self._before_running())
         rows: Rows = []
         for number, info in enumerate(sessions):
             if (first and info.last_at < first) or (last and info.first_at[: len(last)] > last):
@@ -162,6 +165,8 @@ class Recall:
                 "n": number + 1, "session_id": info.session_id, "from": info.first_at[:10], "to": info.last_at[:10],
                 "seqs": [info.first_seq, info.last_seq], "turns": turns, "terms": list(terms), "title": name,
             }  # fmt: skip
+            if info.session_id in known.imported:
+                row["imported"] = known.imported[info.session_id]
             if query is not None:
                 row["hits"] = hits[info.session_id]
             if number in suspect:
@@ -186,7 +191,7 @@ class Recall:
             raise BadInput("ms.turns takes the id or the number of a session, or a first and a last seq")
         rows: Rows = []
         chars, note = 0, ""
-        for event in self._said(role or _SPOKEN, **wanted):
+        for event in self._said(role, **wanted):
             text = body(self._memory.whole_text(event))
             chars += len(text)
             if len(rows) >= MOST_TURNS or chars > MOST_CHARS:
@@ -238,7 +243,11 @@ class Recall:
         behind = ""
         if query is None:
             lo, hi = wanted.pop("seq_range", (0, None))
-            events = list(self._said(wanted.pop("role", _SPOKEN), after=lo - 1, until=hi, **wanted))
+            role = wanted.pop("role", None)
+            events = list(self._said(role, after=lo - 1, until=hi, **wanted))
+            if not events and role == "user":
+                events = list(self._turns(after=lo - 1, until=hi, **wanted))
+                behind = NOBODYS if events else ""
             extracts = gist(((event.seq, self._memory.whole_text(event)) for event in events), room)
         else:
             events, behind = self._best_turns(query, room // TURN_CHARS, wanted)
@@ -253,7 +262,8 @@ class Recall:
         sessions = len({event.session_id for event in events})
         note = f"{len(rows)} sentences of {len(events)} turns in {sessions} sessions"
         if query is not None:
-            note += f", the best for {clip(query, 60)!r}; ms.timeline and ms.grep find every mention. {behind}".rstrip()
+            note += f", the best for {clip(query, 60)!r}; ms.timeline and ms.grep find every mention."
+        note = f"{note} {behind}".rstrip()
         return self._answer(rows, note)
 
     def standing(self, topic: Any = "") -> CapabilityResult:
@@ -348,12 +358,19 @@ class Recall:
         return min(running) - 1 if running else self._log.last_seq()
 
     def _user_turns(self, after: int, until: int) -> Iterator[Event]:
+        """The turns of the user of this store."""
         return self._said("user", after=after, until=until)
 
-    def _said(self, role: Any, **wanted: Any) -> Iterator[Event]:
-        """What was said by these roles, the running task left out."""
+    def _turns(self, **filters: Any) -> Iterator[Event]:
+        """The turns of humans, those in imported conversations too."""
+        return (event for event in self._said(None, **filters) if event.is_turn)
+
+    def _said(self, role: Any, **filters: Any) -> Iterator[Event]:
+        """What these roles said, or, without a role, what anybody said; the running task is left out."""
         running = self._memory.running_seqs()
-        for event in self._log.iterate(grant=self._grant, role=role, **wanted):
+        for event in self._log.iterate(grant=self._grant, role=role, **filters):
+            if role is None and event.role not in _SPOKEN:
+                continue
             if event.is_searchable and event.content and event.seq not in running and event.kind not in _NOT_SAID:
                 yield event
 
@@ -403,7 +420,7 @@ class Recall:
 
 # what is kept between calls ----------------------------------------------------------------------------------
 
-_Turns = Callable[[int, int], Iterator[Event]]  # the user's turns behind a seq and up to another
+_Turns = Callable[[int, int], Iterator[Event]]  # the turns behind a seq and up to another
 
 
 class _Map:
@@ -420,21 +437,18 @@ class _Map:
         self._counts: Counter[str] = Counter()
         self._first: dict[str, list[str]] = {}  # the turns that a title is made of
         self._terms: dict[str, tuple[str, ...]] = {}
+        self.imported: dict[str, str] = {}  # the files of sessions in which somebody else may speak
 
     def read(self, turns: _Turns, upto: int) -> dict[str, tuple[int, tuple[str, ...], str]]:
         """For each session in which a user spoke: the number of the turns, the terms and a title."""
         with self._lock:
             if upto < self._upto:
                 self._forget()
-            new: dict[str, list[str]] = {}
-            for event in turns(self._upto, upto):
-                new.setdefault(event.session_id, []).append(event.content)
+            new = self._new(turns, self._upto, upto)
             newest = next(reversed(self._numbers), None)
             if any(session in self._numbers and session != newest for session in new):  # an older session went on
                 self._forget()
-                new = {}
-                for event in turns(0, upto):
-                    new.setdefault(event.session_id, []).append(event.content)
+                new = self._new(turns, 0, upto)
             for session, texts in new.items():
                 if session in self._numbers:
                     self._table.extend(texts)
@@ -453,6 +467,15 @@ class _Map:
                 session: (self._counts[session], terms, title(self._first[session], terms, TITLE_CHARS))
                 for session, terms in self._terms.items()
             }
+
+    def _new(self, turns: _Turns, after: int, until: int) -> dict[str, list[str]]:
+        """The texts of turns that were not read yet, by session."""
+        texts: dict[str, list[str]] = {}
+        for event in turns(after, until):
+            texts.setdefault(event.session_id, []).append(event.content)
+            if not event.is_from_user:
+                self.imported[event.session_id] = str(event.metadata.get(Origin.IMPORTED, ""))
+        return texts
 
 
 class _Stated(msgspec.Struct, frozen=True):

@@ -199,6 +199,7 @@ class UserTurn(_Told, frozen=True):
 
     gone: tuple[int, int, int] | None = None
     undone: int = 0  # of the steps that left, those that did not succeed
+    is_from_user: bool = True  # False in an imported history: nothing in it is a standing instruction
     tokens: int = 0  # counted here, whatever is given
 
     def __post_init__(self) -> None:

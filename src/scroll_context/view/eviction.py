@@ -265,15 +265,15 @@ class _Planner:
 
     def _keep_instructions(self, request: UserTurn) -> None:
         """Move the standing instructions of a request that leaves to the list of them; the newest hold."""
-        if not self._instructions(request.body.text):
+        if not request.is_from_user or not self._instructions(request.body.text):
             return
         index = self._view.index
-        listed = {one.seq: one for one in index.standing}
-        shown = {one.seq: one.body.text for one in self._view.entries if isinstance(one, UserTurn)}
+        turns = [entry for entry in self._view.entries if isinstance(entry, UserTurn)]
+        shown = {turn.seq: turn.body.text for turn in turns if turn.is_from_user}
         said = [(one.seq, one.words) for one in index.standing] + list(shown.items())
         stated = [(seq, sentence) for seq, text in sorted(said) for sentence in self._instructions(text)]
         found = [(seq, words) for seq, words in newest(stated) if seq not in shown or seq == request.seq]
-        kept = [Standing(seq, words, seq in listed and listed[seq].imported) for seq, words in found]
+        kept = [Standing(seq, words) for seq, words in found]
         fitting, dropped = newest_standing(kept, self._standing_limit)
         self._view.set_standing(fitting, index.unlisted + dropped)
         self._standing = fitting

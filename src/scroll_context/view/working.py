@@ -262,7 +262,7 @@ class WorkingView:
         if not (event.metadata.get("continues") and self.turn in self._entries):
             self.turn = event.seq
             self._task = cut(event.content, TASK_CHARS)
-        self._register(UserTurn(passage(event), self.turn))
+        self._register(UserTurn(passage(event), self.turn, is_from_user=event.is_from_user))
 
     def _add_reply(self, event: Event) -> None:
         asked = self._pending_request or _Asked(self.last_seq, 0, self.turn, self._task)

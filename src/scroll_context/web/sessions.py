@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from scroll_context.events import EVERYTHING, IMPORTED, STORE_SESSION, Event, Grant, Kind
+from scroll_context.origin import TURN_SQL
 from scroll_context.store.log import EventLog, conditions
 from scroll_context.store.store import Store
 
@@ -106,7 +107,7 @@ class Catalogue:
                 one.dollars += cost
             said = log.query(
                 f"""SELECT session_id, substr(content, 1, 600) FROM event WHERE seq IN (SELECT min(seq) FROM event
-                WHERE {where} AND kind = '{Kind.CONVERSATION}' AND role = 'user' GROUP BY session_id)""",
+                WHERE {where} AND {TURN_SQL} GROUP BY session_id)""",
                 between,
             )
             for session_id, content in said:
