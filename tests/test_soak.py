@@ -21,6 +21,7 @@ from crew import Crew
 from timeline import GRACE, Struck, Timeline
 from vitals import MORE_FILES, Sample, Vitals
 
+from damage import replace_with
 from forms import form
 from scroll_context.agent.agent import Agent, Limits
 from scroll_context.errors import PayloadDamaged
@@ -137,7 +138,7 @@ def flip_a_bit_of_the_index(remains: Remains) -> None:
         store.index.catch_up()
     file = sorted((remains.store / "index").glob("v*/*.pos"))[0]
     body = file.read_bytes()
-    file.write_bytes(bytes([body[0] ^ 1]) + body[1:])
+    replace_with(file, bytes([body[0] ^ 1]) + body[1:])
 
 
 ACKNOWLEDGED = "acknowledged events are there, byte for byte"

@@ -16,6 +16,7 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
+from damage import replace_with
 from scroll_context.cli.output import live
 from scroll_context.store.log import EventLog
 from scroll_context.store.payloads import PayloadStore
@@ -123,9 +124,9 @@ def test_a_damaged_log_is_named_with_its_remedy(filled: Any, folder: Path) -> No
 
 def test_a_damaged_index_is_built_again(filled: Any, folder: Path) -> None:
     expected = filled("search", "budget", "--json").stdout
-    for file in (folder / "index").rglob("*"):
+    for file in list((folder / "index").rglob("*")):
         if file.is_file():
-            file.write_bytes(b"garbage")
+            replace_with(file, b"garbage")
     result = filled("search", "budget", "--json")
     assert result.exit_code == 0, result.output
     assert result.stdout == expected

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from terminal import Terminal, script, wait_for
 
+from damage import replace_with
 from scroll_context.cli.app import app
 from scroll_context.errors import BadInput
 from scroll_context.messages import ToolCall
@@ -211,7 +212,7 @@ def test_fault_24_hints_of_damaged_stores_work(filled: Any, folder: Path, monkey
     segment = next(file for file in (folder / "index").rglob("*.store"))
     data = bytearray(segment.read_bytes())
     data[len(data) // 2] ^= 1
-    segment.write_bytes(data)
+    replace_with(segment, bytes(data))
     assert CliRunner().invoke(app, hinted("verify")).exit_code == 0
     log = folder / "log.db"
     data = bytearray(log.read_bytes())

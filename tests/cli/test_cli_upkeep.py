@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from damage import replace_with
 from scroll_context.store.store import Store
 
 
@@ -45,7 +46,7 @@ def test_verify_names_a_flipped_bit_in_the_index(filled: Any, folder: Path, kind
     assert filled("reindex").exit_code == 0
     (file,) = (folder / "index").glob(f"v*/*.{kind}")
     whole = file.read_bytes()
-    file.write_bytes(bytes([whole[0] ^ 4]) + whole[1:])
+    replace_with(file, bytes([whole[0] ^ 4]) + whole[1:])
     result = filled("verify")
     assert result.exit_code == 1
     assert file.name in result.stderr

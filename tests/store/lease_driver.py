@@ -28,6 +28,7 @@ def main(folder: str, what: str, count: str = "0") -> None:
         if what == "fork" and os.fork() == 0:
             try:
                 journal.append(journal.draft(Kind.NOTICE, content="from the child"))
+                os.write(1, b"recorded\n")
             except SessionFenced:
                 os.write(1, b"fenced\n")
             sys.stdin.read()

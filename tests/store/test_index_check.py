@@ -6,17 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from damage import replace_with
 from scroll_context.events import Draft
 from scroll_context.store.indexer import damaged_files, footer
 from scroll_context.store.store import Store
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "missing": Path.unlink,
-    "empty": lambda file: file.write_bytes(b""),
-    "cut": lambda file: file.write_bytes(file.read_bytes()[:-1]),
-    "only a footer": lambda file: file.write_bytes(file.read_bytes()[-8:]),
-    "longer": lambda file: file.write_bytes(file.read_bytes() + b"x"),
-    "flipped": lambda file: file.write_bytes(bytes([file.read_bytes()[0] ^ 1]) + file.read_bytes()[1:]),
+    "empty": lambda file: replace_with(file, b""),
+    "cut": lambda file: replace_with(file, file.read_bytes()[:-1]),
+    "only a footer": lambda file: replace_with(file, file.read_bytes()[-8:]),
+    "longer": lambda file: replace_with(file, file.read_bytes() + b"x"),
+    "flipped": lambda file: replace_with(file, bytes([file.read_bytes()[0] ^ 1]) + file.read_bytes()[1:]),
     "a folder": lambda file: (file.unlink(), file.mkdir()),
 }
 
@@ -46,10 +47,10 @@ def test_a_flipped_bit_anywhere_in_a_body_is_named(index: Path) -> None:
         end, _ = footer(handle)
     assert 0 < end < len(whole)
     for at in range(end):
-        file.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << at % 8)]) + whole[at + 1 :])
+        replace_with(file, whole[:at] + bytes([whole[at] ^ (1 << at % 8)]) + whole[at + 1 :])
         assert damaged_files(index) == [file.name], at
     version = whole.index(b'"version"')
-    file.write_bytes(whole[: version + 1] + b"V" + whole[version + 2 :])
+    replace_with(file, whole[: version + 1] + b"V" + whole[version + 2 :])
     assert damaged_files(index) == []  # says nothing about the body
 
 

@@ -1,23 +1,16 @@
 """The journal: one writer of a session, in order, with a lease, observers that change nothing, and a quota."""
 
 import os
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from scroll_context.errors import BadInput, QuotaReached, SessionBusy, StoreClosed
 from scroll_context.events import Event, Kind, Scope
-from scroll_context.store import lease
 from scroll_context.store.journal import Journal, Quota, require_idle
 from scroll_context.store.redact import Redactor
 from scroll_context.store.store import Store
-
-DRIVER = Path(__file__).with_name("lease_driver.py")
 
 
 @pytest.fixture
@@ -29,13 +22,6 @@ def journal(store: Store) -> Iterator[Journal]:
 
 def said(journal: Journal, text: str) -> Event:
     return journal.append(journal.draft(Kind.CONVERSATION, role="user", content=text))
-
-
-def driver(store: Store, *what: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, str(DRIVER), str(store.folder), *what],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
 
 
 def test_an_event_is_what_the_log_gives_back(store: Store, journal: Journal) -> None:
@@ -241,57 +227,3 @@ def test_waiting_for_a_lease(store: Store, journal: Journal) -> None:
     assert holder is not None and holder.process == os.getpid()
     assert said(taken[0], "mine now").seq == 1
     taken[0].close()
-
-
-def test_another_process_is_refused_until_the_holder_is_dead(store: Store) -> None:
-    holder = driver(store, "hold")
-    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
-    with pytest.raises(SessionBusy, match=f"process {holder.pid} on"):
-        Journal(store.log, Scope("held"), wait=0.05)
-    holder.send_signal(signal.SIGKILL)
-    holder.wait()
-    Journal(store.log, Scope("held")).close()
-    assert list((store.folder / "leases").iterdir()) == []
-
-
-def test_a_forked_child_has_no_lease_and_keeps_none(store: Store) -> None:
-    holder = driver(store, "fork")
-    assert holder.stdout is not None
-    lines = {holder.stdout.readline(), holder.stdout.readline()}
-    assert lines == {"held\n", "fenced\n"}
-    holder.send_signal(signal.SIGKILL)  # its child lives on
-    holder.wait()
-    journal = Journal(store.log, Scope("held"))
-    assert [event.content for event in store.log.iterate()] == []
-    journal.close()
-    assert holder.stdin is not None
-    holder.stdin.close()  # which ends the child
-
-
-def test_two_processes_race_for_one_session_two_hundred_times(store: Store) -> None:
-    racers = [driver(store, "race", "100") for _ in range(2)]
-    assert [racer.wait(timeout=120) for racer in racers] == [0, 0]
-    events = list(store.log.iterate())
-    assert len(events) == 400
-    for begin, end in zip(events[::2], events[1::2], strict=True):
-        assert end.reply_to == begin.seq and end.content.split()[1] == begin.content.split()[1]
-    assert len({event.content for event in events}) == 4
-
-
-def test_who_has_a_session_open_can_be_seen_without_taking_it(tmp_path: Path) -> None:
-    leases = tmp_path / "leases"
-    assert lease.holder_of(leases, "s") is None
-    taken = lease.take(leases, "s", "2026-01-01T00:00:00+00:00")
-    assert lease.holder_of(leases, "s") == taken.holder
-    code = (
-        "import sys; from pathlib import Path; from scroll_context.store import lease; "
-        "print(lease.holder_of(Path(sys.argv[1]), 's'))"
-    )
-    for _ in range(2):  # looking from another process takes nothing away
-        seen = subprocess.run([sys.executable, "-c", code, str(leases)], capture_output=True, text=True, check=True)
-        assert seen.stdout.strip() == str(taken.holder)
-    file = next(leases.iterdir())
-    taken.release()
-    assert lease.holder_of(leases, "s") is None
-    file.write_text("{}")  # a file without a lock means nothing
-    assert lease.holder_of(leases, "s") is None

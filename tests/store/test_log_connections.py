@@ -9,6 +9,7 @@ from scroll_context.errors import StoreClosed
 from scroll_context.events import Draft
 from scroll_context.store.log import EventLog
 from scroll_context.store.payloads import PayloadStore
+from scroll_context.store.writer import FileWriter
 
 FILES = Path("/proc/self/fd")
 
@@ -18,6 +19,16 @@ def open_files(log: EventLog) -> int:
 
 
 needs_list = pytest.mark.skipif(not FILES.is_dir(), reason="this system does not list open files")
+
+
+def test_the_connection_that_writes_waits_for_the_disk(log: EventLog) -> None:
+    """In WAL mode, anything below FULL lets a power cut take back the newest commits."""
+    log.append(Draft(content="x"))
+    assert isinstance(log._writer, FileWriter) and log._writer.connection is not None
+    pragmas = [
+        log._writer.connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("synchronous", "journal_mode")
+    ]
+    assert pragmas == [2, "wal"]
 
 
 @needs_list

@@ -46,6 +46,34 @@ def test_text_is_encoded_in_pieces_and_decoded_between_characters(payloads: Payl
     assert len(pieces) > 2 and "".join(pieces) == text
 
 
+def test_a_body_is_synced_before_it_gets_its_name_and_the_folder_after(
+    payloads: PayloadStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a power cut, a name without its bytes would be a payload that an event names and nobody can read."""
+    calls: list[tuple[str, Path]] = []
+    sync, rename = os.fsync, os.replace
+
+    def fsync(handle: int) -> None:
+        sync(handle)
+        calls.append(("sync", Path(f"/proc/self/fd/{handle}").readlink()))
+
+    def replace(source: str, target: Path) -> None:
+        size = Path(source).stat().st_size
+        assert size == len(body), "written out completely"
+        rename(source, target)
+        calls.append(("rename", Path(source)))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", replace)
+    body = b"x" * 100_000
+    target = payloads.path(payloads.put(body, "x/y").digest)
+    renamed = next(number for number, (what, _) in enumerate(calls) if what == "rename")
+    before, after = calls[:renamed], calls[renamed + 1 :]
+    assert ("sync", calls[renamed][1]) in before
+    assert ("sync", payloads.folder) in before, "the folder of the body is there to stay"
+    assert ("sync", target.parent) in after
+
+
 def test_a_damaged_file_is_an_error_and_storing_again_heals_it(payloads: PayloadStore) -> None:
     body = os.urandom(3 * CHUNK)
     stored = payloads.put(body, "x/y")

@@ -79,6 +79,21 @@ def test_a_sound_log_comes_over_whole(full: dict[int, str], folder: Path) -> Non
     log.close()
 
 
+def test_the_original_is_kept_with_its_write_ahead_log(log: EventLog, folder: Path, tmp_path: Path) -> None:
+    """Of a store that was copied while it was open, the newest rows are in the write-ahead log alone."""
+    log.append_many(Draft(content=f"row {n}") for n in range(50))
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    originals = {name: (folder / name).read_bytes() for name in ("log.db", "log.db-wal")}
+    for name, data in originals.items():
+        (copy / name).write_bytes(data)
+    assert b"row 49" in originals["log.db-wal"] and b"row 49" not in originals["log.db"]
+    report = salvage(copy)
+    assert report.recovered == 50
+    assert report.kept_as.with_name(report.kept_as.name + "-wal").read_bytes() == originals["log.db-wal"]
+    assert report.kept_as.read_bytes() == originals["log.db"]
+
+
 def test_a_broken_root_hides_nothing(full: dict[int, str], folder: Path) -> None:
     """SQLite refuses the file, yet every leaf is intact, so every row comes back."""
     path = folder / "log.db"

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from tantivy import Query
 
+from damage import replace_with
 from scroll_context.errors import IndexUnavailable
 from scroll_context.events import Draft, Grant, Kind
 from scroll_context.store import tokenize
@@ -218,10 +219,15 @@ def _each(folder: Path, pattern: str, act: Callable[[Path], object]) -> None:
 
 
 def _overwrite(file: Path) -> None:
-    size = file.stat().st_size
-    with file.open("r+b") as handle:
-        handle.seek(size // 5)
-        handle.write(random.Random(1).randbytes(size // 2))
+    body = file.read_bytes()
+    size = len(body)
+    noise = random.Random(1).randbytes(size // 2)
+    replace_with(file, body[: size // 5] + noise + body[size // 5 + size // 2 :])
+
+
+def _halve(file: Path) -> None:
+    body = file.read_bytes()
+    replace_with(file, body[: len(body) // 2])
 
 
 def index_of(folder: Path) -> Path:
@@ -236,11 +242,11 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
         folder, "meta.json", lambda file: file.write_text(file.read_text().replace('"pairs"', '"pears"'))
     ),
     "bad managed": lambda folder: _each(folder, ".managed.json", lambda file: file.write_text("[")),
-    "terms cut": lambda folder: _each(folder, "*.term", lambda file: os.truncate(file, file.stat().st_size // 2)),
+    "terms cut": lambda folder: _each(folder, "*.term", _halve),
     "postings gone": lambda folder: _each(folder, "*.idx", Path.unlink),
     "columns overwritten": lambda folder: _each(folder, "*.fast", _overwrite),
     "terms overwritten": lambda folder: _each(folder, "*.term", _overwrite),
-    "store empty": lambda folder: _each(folder, "*.store", lambda file: os.truncate(file, 0)),
+    "store empty": lambda folder: _each(folder, "*.store", lambda file: replace_with(file, b"")),
     "folder gone": lambda folder: shutil.rmtree(folder / "index"),
     "a file in its place": lambda folder: (shutil.rmtree(index_of(folder)), index_of(folder).touch()),
     "older version": lambda folder: index_of(folder).rename(folder / "index" / "v0"),

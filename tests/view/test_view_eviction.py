@@ -116,6 +116,41 @@ def test_an_unread_result_is_clipped_and_then_folds_once_read() -> None:
     assert isinstance(entry, Step) and entry.results[0] and entry.results[0].body.form is Form.FOLDED
 
 
+def test_a_result_that_arrives_after_a_later_request_was_answered_stays_until_it_is_read() -> None:
+    scribe = Scribe(6_000)
+    scribe.user("Read it, and work on.")
+    scribe.ask()
+    asked = scribe.reply("", [("slow", "read", {})])
+    call = scribe.write(Kind.TOOL_CALL, "{}", name="read", tool_call_id="slow", reply_to=asked.seq)
+    for n in range(8):
+        scribe.ask()
+        scribe.cell(scribe.reply("", [(f"c{n}", "exec", {"code": f"y = {n}\n" * 100})]), f"c{n}", f"{n} " * 50)
+    assert not scribe.plans and scribe.view.seen > call.seq
+    answer = "the slow answer " * 20
+    scribe.write(Kind.TOOL_RESULT, answer, name="read", reply_to=call.seq, tool_call_id="slow")
+    scribe.user("And consider this: " + "more words " * 1_100, continues=True)
+    plan = scribe.fit()
+    assert plan and plan.evicted and asked.seq not in dict(plan.evicted)
+    assert answer in [message.text for message in render(scribe.view).messages]
+
+
+def test_a_huge_result_that_arrives_late_is_clipped_and_the_rest_of_the_view_stays() -> None:
+    scribe = Scribe(20_000)
+    scribe.user("Read it, and work on.")
+    scribe.ask()
+    asked = scribe.reply("", [("slow", "read", {})])
+    call = scribe.write(Kind.TOOL_CALL, "{}", name="read", tool_call_id="slow", reply_to=asked.seq)
+    for n in range(30):
+        scribe.ask()
+        scribe.cell(scribe.reply("", [(f"c{n}", "exec", {"code": f"y = {n}\n" * 60})]), f"c{n}", f"{n} " * 50)
+    late = scribe.write(Kind.TOOL_RESULT, "line\n" * 40_000, name="read", reply_to=call.seq, tool_call_id="slow")
+    plan = scribe.fit()
+    assert plan and dict(plan.clipped)[late.seq] > 10_000 and not plan.over_budget
+    assert len(scribe.view) == 2 + scribe.budget.keep_steps, "the request, the late step and the newest ones"
+    middle = (scribe.budget.high + scribe.budget.low) / 2 * scribe.budget.window
+    assert plan.after > middle, "the room that is left is used"
+
+
 def test_a_huge_result_does_not_empty_the_rest_of_the_view() -> None:
     scribe = Scribe(32_000)
     scribe.user("Read them.")

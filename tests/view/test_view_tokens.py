@@ -71,3 +71,9 @@ def test_an_overflow_raises_the_ratio_to_fill_the_window() -> None:
     gauge = Gauge().overflowed(20_000, 32_000)
     assert gauge.raw_for(32_000) <= 20_000
     assert Gauge(ratio=2.0).overflowed(20_000, 32_000).ratio == 2.0
+
+
+def test_an_overflow_forgets_the_anchor_of_the_requests_before() -> None:
+    gauge = Gauge().observed(20_000, 10_000).overflowed(40_000, 32_000)
+    assert gauge.raw_for(32_000) <= 40_000, "a request of this size was refused"
+    assert gauge.raw_for(16_000) <= 20_000

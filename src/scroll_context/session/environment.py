@@ -7,6 +7,7 @@ snapshot event holds what changed since the one before; folding them in order gi
 """
 
 import ast
+import contextlib
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -173,14 +174,13 @@ class Environment:
 
     def close(self) -> None:
         """Save in full what may have changed without a cell, then end the kernel."""
-        try:
+        with contextlib.ExitStack() as parts:  # each is closed, whatever happens to the others
+            parts.callback(self.memory.close)
+            parts.callback(self.kernel.close)
+            parts.callback(self._after_cell.shutdown)
             self.settle()
-            if any(one.stale for one in self._saved.variables):
+            if any(variable.stale for variable in self._saved.variables):
                 self._save(full=True)
-        finally:
-            self._after_cell.shutdown()
-            self.kernel.close()
-            self.memory.close()
 
     def _save(self, full: bool = False) -> None:
         quota, used = self.journal.quota.snapshot_bytes, self.journal.used.snapshot_bytes

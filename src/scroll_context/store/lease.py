@@ -8,6 +8,7 @@ a lock means nothing. Readers of a store need no lease.
 
 import fcntl
 import hashlib
+import logging
 import os
 import socket
 import struct
@@ -22,6 +23,8 @@ import msgspec
 from scroll_context.errors import SessionBusy, SessionFenced, StoreFull, StoreReadOnly
 
 AGAIN_SECONDS = 0.02  # between two attempts while waiting
+
+_logger = logging.getLogger("scroll_context.store")
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -80,8 +83,15 @@ class Lease:
         with _table_lock:
             if not self.is_ours or _held.pop((os.getpid(), str(self._path)), None) is None:
                 return
-            self._path.unlink(missing_ok=True)  # while it is locked: a process that had opened it looks again
-            os.close(self._handle)
+            try:
+                # While it is locked: a process that had opened it finds that it was removed, and looks again.
+                self._path.unlink(missing_ok=True)
+            except OSError as error:
+                # The soak met a file system that had become read-only. A file without a lock means
+                # nothing, so the next opener takes it over.
+                _logger.info("the lease file %s stays: %s", self._path, error.strerror)
+            finally:
+                os.close(self._handle)
 
 
 def take(folder: Path, session_id: str, since: str, wait: float = 0.0) -> Lease:
@@ -109,18 +119,23 @@ def holder_of(folder: Path, session_id: str) -> Holder | None:
         except OSError:
             return None
         try:
-            return _written(handle, Holder(session_id, 0, "", "")) if _is_locked(handle) else None
+            if _locked_by(handle) is None:
+                return None
+            return _written(handle, Holder(session_id, 0, "", ""))
         finally:
             os.close(handle)
 
 
-def _is_locked(handle: int) -> bool:
-    """Whether another process has a record lock on an open file. The layouts are those of `struct flock`."""
-    layout, kind = ("qqihh", 3) if sys.platform == "darwin" else ("hhqqi4x", 0)
+def _locked_by(handle: int) -> int | None:
+    """The other process that has a record lock on an open file, 0 for one in another container; None for no lock.
+
+    The layouts are those of `struct flock`.
+    """
+    layout, kind, process = ("qqihh", 3, 2) if sys.platform == "darwin" else ("hhqqi4x", 0, 4)
     fields = [0] * 5
     fields[kind] = fcntl.F_WRLCK
-    answer = fcntl.fcntl(handle, fcntl.F_GETLK, struct.pack(layout, *fields))
-    return bool(struct.unpack(layout, answer)[kind] != fcntl.F_UNLCK)
+    lock = struct.unpack(layout, fcntl.fcntl(handle, fcntl.F_GETLK, struct.pack(layout, *fields)))
+    return int(lock[process]) if lock[kind] != fcntl.F_UNLCK else None
 
 
 def _file(folder: Path, session_id: str) -> Path:
@@ -138,39 +153,48 @@ def busy(session_id: str, holder: Holder, waited: float) -> SessionBusy:
 
 
 def _try(path: Path, holder: Holder) -> Lease | Holder:
+    """The lease, or its present holder."""
     with _table_lock:
         if (other := _held.get((os.getpid(), str(path)))) is not None:
             return other
-        try:
-            path.parent.mkdir(mode=0o700, exist_ok=True)
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise StoreReadOnly(
-                f"{path.parent} refuses writes, so no session can be opened: {error.strerror}. Nothing was changed."
-            ) from error
-        try:
-            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(handle).st_nlink:  # else its last holder has just removed it
-                os.truncate(handle, 0)
-                os.write(handle, msgspec.json.encode(holder))
-                _held[(os.getpid(), str(path))] = holder
-                return Lease(path, handle, holder)
-            found = holder
-        except BlockingIOError:
-            found = _written(handle, holder)
-        except OSError as error:
+        while True:
+            handle = _open(path)
+            try:
+                fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(handle).st_nlink:
+                    os.truncate(handle, 0)
+                    os.write(handle, msgspec.json.encode(holder))
+                    _held[(os.getpid(), str(path))] = holder
+                    return Lease(path, handle, holder)
+            except BlockingIOError:
+                present = _written(handle, holder)
+                os.close(handle)
+                return present
+            except OSError as error:
+                os.close(handle)
+                raise StoreFull(
+                    f"the lease of session {holder.session_id!r} cannot be written in {path.parent}: "
+                    f"{error.strerror}. Nothing was changed; free some space and open the session again."
+                ) from error
+            # Its last holder removed the file between our open and our lock, so the lock is on a
+            # file that nobody else can find: the session is free, under a new file.
             os.close(handle)
-            raise StoreFull(
-                f"the lease of session {holder.session_id!r} cannot be written in {path.parent}: {error.strerror}. "
-                "Nothing was changed; free some space and open the session again."
-            ) from error
-        os.close(handle)
-        return found
+
+
+def _open(path: Path) -> int:
+    """The lease file, open for writing; it is made if it is not there."""
+    try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StoreReadOnly(
+            f"{path.parent} refuses writes, so no session can be opened: {error.strerror}. Nothing was changed."
+        ) from error
 
 
 def _written(handle: int, asking: Holder) -> Holder:
-    """Who the file says has it; it may be about to be written."""
+    """Who the file says has it. Just after it was locked it may still say nothing: the system names the process."""
     try:
         return msgspec.json.decode(os.pread(handle, 4096, 0), type=Holder)
     except msgspec.DecodeError:
-        return Holder(asking.session_id, 0, asking.host, asking.since)
+        return Holder(asking.session_id, _locked_by(handle) or 0, asking.host, asking.since)
