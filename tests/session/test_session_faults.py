@@ -32,7 +32,7 @@ def test_fault_03_two_users_of_one_store_do_not_read_each_other_by_default(store
     with Session.open(store, session_id="one") as one, Session.open(store, session_id="two") as two:
         one.say("the safe opens with 4711")
         assert two.reach == "session"
-        assert two.run("print(len(ms.search('safe opens')), len(ms.sessions()))").content.startswith("0 1")
+        assert two.run("print(len(ms.search('safe opens')), len(ms.outline()))").content.startswith("0 0")
     with Session.open(store, session_id="three", agent_id="me") as three:
         assert three.reach == "agent"
 
@@ -121,7 +121,7 @@ def test_fault_17_a_reply_that_was_cut_off_is_no_answer(opened: Opened) -> None:
         ("hits = ms.search('x')", True),
         ("import ms", True),
         ("from ms import search", True),
-        ("m = ms\nprint(m.sessions())", True),
+        ("m = ms\nprint(m.outline())", True),
     ],
 )
 def test_fault_17_only_cells_that_use_ms_are_echoes(opened: Opened, source: str, is_echo: bool) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scroll_context.errors import BadInput, UnknownSeq
+from scroll_context.errors import BadInput
 from scroll_context.events import Draft, Kind, Scope
 from scroll_context.kernel.kernel import Kernel
 from scroll_context.kernel.results import CapabilityCall, CapabilityResult
@@ -299,7 +299,7 @@ def test_queries_of_timelines_take_all_words_alternatives_phrases_and_exceptions
     assert {row["n"] for row in rows(surface(store), "timeline", query)} == hits
 
 
-# turns, similar, gist, standing -------------------------------------------------------------------------
+# turns, gist, standing -------------------------------------------------------------------------
 
 
 def test_turns_are_bodies_without_tags(store: Store) -> None:
@@ -316,20 +316,6 @@ def test_turns_are_bodies_without_tags(store: Store) -> None:
     for wrong in ((), (1, 2, 3), ("nowhere",), (99,)):
         with pytest.raises(BadInput):
             ask(memory, "turns", *wrong)
-
-
-def test_similar_finds_earlier_and_later_versions_of_a_statement(store: Store) -> None:
-    first = said(store, "My budget for the kitchen renovation is 5000 euros")
-    others = [said(store, f"Tell me about the weather in {place} please") for place in ("Rome", "Oslo", "Bern")]
-    said(store, "Your budget for the kitchen renovation is fine", role="assistant")
-    later = said(store, "Actually we raised the budget for the kitchen to 7000 euros", session_id="next")
-    memory = surface(store)
-    [row] = rows(memory, "similar", first)
-    assert (row["seq"], row["when"]) == (later, "later") and row["closeness"] > 0.3
-    assert seqs(memory, "similar", later) == [first]
-    assert not {first, later} & set(seqs(memory, "similar", others[0]))
-    with pytest.raises(UnknownSeq):
-        ask(memory, "similar", 999)
 
 
 def test_the_gist_covers_a_session_a_range_and_a_subject(store: Store) -> None:
@@ -375,7 +361,6 @@ CALLS: list[tuple[str, Callable[[MemorySurface], CapabilityResult]]] = [
     ("outline query", lambda memory: ask(memory, "outline", query="secret")),
     ("timeline", lambda memory: ask(memory, "timeline", "secret")),
     ("turns", lambda memory: ask(memory, "turns", 0, 10**6)),
-    ("similar", lambda memory: ask(memory, "similar", 1)),
     ("gist", lambda memory: ask(memory, "gist")),
     ("gist query", lambda memory: ask(memory, "gist", query="secret passphrase")),
     ("standing", lambda memory: ask(memory, "standing")),
@@ -410,10 +395,8 @@ def test_nothing_that_was_erased_is_kept(store: Store) -> None:
         call(memory)
     store.erase(seqs=[seq])
     for name, call in CALLS:
-        if name != "similar":
-            assert "tunnel" not in str(call(memory).value), name
+        assert "tunnel" not in str(call(memory).value), name
     assert seqs(memory, "standing") == [other]
-    assert "tunnel" not in str(ask(memory, "similar", other).value)
 
 
 def test_no_session_of_others_can_be_named(store: Store) -> None:
@@ -435,7 +418,7 @@ def test_everything_is_called_from_a_cell_and_prints_as_lines(store: Store) -> N
         return memory.methods()[call.capability](*call.args, **call.kwargs)
 
     cell = """
-for answer in (ms.grep("renovation", limit=2), ms.outline(), ms.timeline("kitchen"), ms.turns(1), ms.similar(1, k=2),
+for answer in (ms.grep("renovation", limit=2), ms.outline(), ms.timeline("kitchen"), ms.turns(1),
                ms.gist(chars=500), ms.standing("tiles")):
     assert isinstance(answer, list) and all(isinstance(row, dict) for row in answer) and answer
     print(answer)

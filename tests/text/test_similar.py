@@ -1,8 +1,6 @@
-"""Near-duplicates are folded, what differs in a number is not, and closeness goes by the words that mean something."""
+"""Near-duplicates are folded, and texts that differ in a number are not."""
 
-import pytest
-
-from scroll_context.text.similar import Folder, Wordings
+from scroll_context.text.similar import Folder
 
 LONG = "the pump of the northern station stopped at night and the operator restarted it by hand before the shift ended"
 
@@ -28,15 +26,3 @@ def test_another_number_makes_a_difference() -> None:
 def test_many_texts_are_folded_into_few_groups() -> None:
     texts = [f"{LONG} in {place}" for place in ("Rome", "Oslo", "Bern") for _ in range(200)]
     assert sorted(map(len, fold(texts)), reverse=True)[0] >= 200
-
-
-def test_closeness_counts_rare_words_more_than_common_ones() -> None:
-    wordings = Wordings()
-    said = ["We changed the kitchen budget to 7000 euros", "My euros are in the bank", "The bank closed my account",
-            "My budget for the kitchen is 5000 euros", "I paid the account in euros"]  # fmt: skip
-    for number, text in enumerate(said):
-        wordings.add(number, text)
-    (same, first), (close, second), *rest = wordings.closest("My budget for the kitchen is 5000 euros")
-    assert (first, second) == (3, 0) and same == pytest.approx(1) and close < same
-    assert all(score < close / 2 for score, _ in rest)
-    assert wordings.closest("") == [] and wordings.closest("zebra", 0.1) == []

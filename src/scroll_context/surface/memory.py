@@ -32,8 +32,8 @@ PIECE = 4 << 20  # bytes of a body sent to the kernel at once
 EXPAND_CHARS = 16 << 20  # text that one expand returns
 FUSED = 50  # hits by words and by meaning that are joined
 REMEMBERED = 1_000  # searches and verified bodies that a session remembers
-_OWN_METHODS = ("search", "expand", "sql_query", "sessions", "index", "provenance")
-_RECALL_METHODS = ("grep", "outline", "timeline", "turns", "similar", "gist", "standing")  # methods of Recall
+_OWN_METHODS = ("search", "expand", "sql_query", "index", "provenance")
+_RECALL_METHODS = ("grep", "outline", "timeline", "turns", "gist", "standing")  # methods of Recall
 _OWN_WORDS = ", ".join(f"'{kind}'" for kind in (Kind.CONVERSATION, Kind.TOOL_CALL, Kind.CELL, Kind.OBSERVATION))
 
 
@@ -187,11 +187,6 @@ class MemorySurface:
         self.note("ms.sql_query: ", result.note)
         answer = {"rows": result.rows, "note": result.note, "truncated": result.truncated}
         return CapabilityResult(answer, result.seqs or (), unknown=result.seqs is None)
-
-    def sessions(self) -> CapabilityResult:
-        """The sessions within reach, oldest first."""
-        rows = [msgspec.to_builtins(info) for info in self.store.log.sessions(self.grant)]
-        return CapabilityResult({"rows": rows, "note": ""})
 
     def index(self) -> CapabilityResult:
         """The eviction index as data: headlines and the seq spans they stand for."""

@@ -3,8 +3,8 @@
     ms.search(query, k=10, ...)   ranked hits, each with its seq, snippet and whole text
     ms.expand(seq) / ([seqs]) / (lo, hi)   the exact events
     ms.sql_query(sql, params)     read-only SQL on hist.conversation_history and hist.events
-    ms.sessions(), ms.index(), ms.days_between(a, b), ms.provenance(name)
-    ms.grep(text), ms.outline(), ms.timeline(query), ms.turns(session), ms.similar(seq), ms.gist(), ms.standing()
+    ms.index(), ms.days_between(a, b), ms.provenance(name)
+    ms.grep(text), ms.outline(), ms.timeline(query), ms.turns(session), ms.gist(), ms.standing()
 
 This file is not imported by the host: its source runs inside the jail, where `call` reaches the host.
 """
@@ -55,11 +55,6 @@ def expand(*places: Any) -> Rows:
 def sql_query(sql: str, params: Any = ()) -> Rows:
     """Rows of a read-only query on hist.conversation_history or hist.events."""
     return _rows(call("ms.sql_query", sql, params))
-
-
-def sessions() -> Rows:
-    """Every session within reach, oldest first."""
-    return _rows(call("ms.sessions"))
 
 
 def index() -> Rows:
@@ -124,11 +119,6 @@ def timeline(query: str, by: str = "session", **filters: Any) -> Lines:
 def turns(*place: Any, session_id: Any = None, role: Any = None) -> Lines:
     """What was said in a session (its id, or its number in the outline), or from seq lo to hi: turns(lo, hi)."""
     return _lines(call("ms.turns", *place, session_id=session_id, role=role), 4_000)
-
-
-def similar(seq: int, k: int = 10) -> Lines:
-    """Turns of the same speaker close in wording to that at seq: earlier versions, updates, contradictions."""
-    return _lines(call("ms.similar", seq, k))
 
 
 def gist(

@@ -1,4 +1,4 @@
-"""The part of `ms` that covers rather than ranks: grep, outline, timeline, turns, similar, gist and standing.
+"""The part of `ms` that covers rather than ranks: grep, outline, timeline, turns, gist and standing.
 
 Ranked search shows the best few rows; these methods show that there is nothing more, what lies where, and how a subject
 went on over time. They keep the rules of the memory surface: arguments are checked, nothing outside the grant is read,
@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from scroll_context.errors import BadInput, UnknownSeq
+from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
 from scroll_context.kernel.results import CapabilityResult
 from scroll_context.origin import Origin
@@ -27,7 +27,7 @@ from scroll_context.store.search import Hit
 from scroll_context.surface.memory import FUSED, MemorySurface, bounds, filters_of, iso, whole_number
 from scroll_context.text.dates import misdated
 from scroll_context.text.gist import gist
-from scroll_context.text.similar import Folder, Wordings, content_stems
+from scroll_context.text.similar import Folder, content_stems
 from scroll_context.text.stance import INSTRUCTION, stance, stances, standing
 from scroll_context.text.terms import TermTable, distinctive, title
 from scroll_context.text.words import body, clip
@@ -40,11 +40,7 @@ MOST_CHARS = 4_000_000  # characters of one turns()
 MOST_GIST = 30_000  # characters of one gist()
 TURN_CHARS = 110  # of a turn that a gist for a query shows: the more turns, the more of the evidence is among them
 ENOUGH = 3  # rows with all words of a query, below which rows with most of the words are taken
-MOST_SIMILAR = 100  # rows of one similar()
-MOST_COMPARED = 50_000  # newest turns among which similar ones are looked for
-COMPARED_CHARS = 1_000  # of each of them
 FEW_STANDING = 12  # instructions and preferences that are listed whatever the topic
-LEAST_CLOSE = 0.15  # closeness below which a turn is not similar
 TITLE_TURNS, TITLE_FROM, TITLE_CHARS = 6, 2_000, 60  # turns, characters of each to look at, characters of a title
 
 NOBODYS = "The user of this store said nothing there: these are words of others, from an imported file."
@@ -199,28 +195,6 @@ class Recall:
                 break
             rows.append(_row_of_turn(event, text))
         return self._answer(rows, note or ("" if rows else "nothing was said there within reach"))
-
-    def similar(self, seq: Any, k: Any = 10) -> CapabilityResult:
-        """Turns of the same speaker that are close in wording: what was said before, or changed later."""
-        wanted = whole_number(seq, "seq", 1)
-        if not (found := self._log.get_many([wanted], self._grant)):
-            raise UnknownSeq(f"no event within reach at seq {wanted}. Take seqs from ms.search or ms.grep.")
-        [event] = found
-        count = whole_number(k, "k", 1, MOST_SIMILAR)
-        notes = self._current_notes()
-        with notes.lock:
-            compared = notes.compared.setdefault(event.role, _Compared())
-            compared.read(lambda after, until: self._said(event.role, after=after, until=until), self._before_running())
-            close = compared.wordings.closest(body(self._memory.whole_text(event)), LEAST_CLOSE)
-        best = {key: score for score, key in close if key != event.seq}
-        others = self._log.get_many(list(best)[:count], self._grant)
-        rows = [
-            _row_of_turn(other, clip(body(other.content), 400))
-            | {"closeness": round(best[other.seq], 2), "when": "later" if other.seq > event.seq else "earlier"}
-            for other in others
-        ]
-        note = "" if rows else f"no other turn of the {event.role} within reach is close to seq {event.seq} in wording"
-        return self._answer(rows, note)
 
     # what was said, in short ----------------------------------------------------------------------------
 
@@ -501,19 +475,6 @@ class _Stances:
             return dict(self._stated)
 
 
-class _Compared:
-    """The wording of the turns of one role, as far as they were read."""
-
-    def __init__(self) -> None:
-        self.wordings = Wordings()
-        self._upto = 0
-
-    def read(self, turns: _Turns, upto: int) -> None:
-        for event in turns(max(self._upto, upto - MOST_COMPARED), upto) if upto > self._upto else ():
-            self.wordings.add(event.seq, body(event.content)[:COMPARED_CHARS])
-        self._upto = max(upto, self._upto)
-
-
 class _Notes:
     """All that is kept between calls, since an erasure."""
 
@@ -521,8 +482,6 @@ class _Notes:
         self.erased = erased  # seq of the newest erasure
         self.map = _Map()
         self.stances = _Stances()
-        self.compared: dict[str, _Compared] = {}  # by role
-        self.lock = Lock()  # guards what is compared
 
 
 # rows and notes ---------------------------------------------------------------------------------------------

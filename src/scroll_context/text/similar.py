@@ -1,8 +1,7 @@
-"""Likeness in wording: near-duplicates to fold, and how close two texts are.
+"""Near-duplicates to fold.
 
 Two texts are near-duplicates when they have almost the same runs of words and exactly the same numbers: "scored 70 %"
-and "scored 85 %" are never folded, since the difference is what a reader looks for. Closeness compares words by weight,
-so that rare words in common count and small talk does not.
+and "scored 85 %" are never folded, since the difference is what a reader looks for.
 """
 
 import math
@@ -17,7 +16,6 @@ SAME = 0.85  # share of common shingles from which two texts are near-duplicates
 BANDS = 6  # least hashes by which near-duplicates find each other
 GLANCE = 24  # characters of a near-duplicate at its beginning, middle or end, of which the other has some
 READ = 4_000  # characters of a text that are compared
-COMMON, FEW = 0.2, 20  # share of the texts, and their number, above which a word says nothing
 
 _LENGTHS = -math.log(SAME)  # of near-duplicates lie at most one step of this apart, by their logarithm
 _NUMBER = re.compile(r"\d[\d.,:/-]*")
@@ -94,39 +92,3 @@ class Repeats:
 def content_stems(text: str) -> frozenset[str]:
     """The stems of the words that carry a subject."""
     return frozenset(stem(word) for word in words(text[:READ]) if word not in STOP_WORDS)
-
-
-class Wordings:
-    """Texts to compare by their wording. Words that few of them hold weigh most."""
-
-    def __init__(self) -> None:
-        self._stems: dict[int, frozenset[str]] = {}
-        self._held: dict[str, list[int]] = {}
-
-    def add(self, key: int, text: str) -> None:
-        """One more text, under a number of its own."""
-        stems = self._stems[key] = content_stems(text)
-        for one in stems:
-            self._held.setdefault(one, []).append(key)
-
-    def closest(self, text: str, least: float = 0.0) -> list[tuple[float, int]]:
-        """How close each text is to this one, from 0 to 1 (the same words), and its number; the closest first.
-
-        Closeness is the cosine of the two sets of words, by weight.
-        """
-        count = len(self._stems) + 1
-        own = {one: math.log(count / (len(self._held.get(one, ())) + 1)) ** 2 for one in content_stems(text)}
-        shared: dict[int, float] = {}
-        for one, weight in own.items():
-            if len(held := self._held.get(one, ())) <= max(FEW, COMMON * count):
-                for key in held:
-                    shared[key] = shared.get(key, 0.0) + weight
-        norm = sum(own.values())
-        close = [(weight / math.sqrt(norm * self._norm(key)), key) for key, weight in shared.items() if weight]
-        return sorted(
-            ((min(score, 1.0), key) for score, key in close if score >= least), key=lambda one: (-one[0], one[1])
-        )
-
-    def _norm(self, key: int) -> float:
-        count = len(self._stems) + 1
-        return sum(math.log(count / (len(self._held[one]) + 1)) ** 2 for one in self._stems[key])
