@@ -15,6 +15,7 @@ from scroll_context.session.explain import explain
 from scroll_context.session.observe import HostRecord
 from scroll_context.session.session import Session, SessionOptions
 from scroll_context.store.journal import Quota
+from scroll_context.store.redact import Redactor
 from scroll_context.store.store import Store
 from scroll_context.surface.tools import tool
 from scroll_context.view.eviction import ViewBudget
@@ -95,6 +96,60 @@ def test_results_are_known_by_their_calls_and_texts_of_frameworks_are_texts(open
     assert texts[-1] == "blue"
     session.observe([Message(role="user", text=FrameworkText("thanks"))])
     assert type(session.say(FrameworkText("bye")).content) is str
+
+
+def test_a_short_prompt_that_was_said_before_hides_no_longer_overlap(opened: Opened) -> None:
+    session = opened()
+    history = [user("continue"), assistant("answer 1"), user("a question"), assistant("answer 2")]
+    assert session.observe([*history, user("continue")]) == 5
+    assert session.observe([*history, user("another question")]) == 1, "the host dropped the last prompt"
+    said = [event.content for event in session.events() if event.kind == Kind.CONVERSATION]
+    assert said[-2:] == ["continue", "another question"]
+    assert session.observe([user("continue"), user("another question"), user("continue")]) == 1
+
+
+def test_the_longest_overlap_counts_and_not_the_first(opened: Opened) -> None:
+    session = opened()
+    history = [message for n in range(4) for message in (user("continue"), assistant(f"part {n}"))]
+    history.append(user("continue"))
+    assert session.observe(history) == 9
+    summary = [user("continue"), assistant("a summary of the first parts")]
+    assert session.observe([*summary, *history[4:], assistant("part 4"), user("continue")]) == 3
+    said = [event.content for event in session.events() if event.kind == Kind.CONVERSATION]
+    assert said[-3:] == ["a summary of the first parts", "part 4", "continue"]
+
+
+@pytest.mark.parametrize("length", [100, 40_000])
+def test_a_message_is_recorded_once_however_long_it_is(store: Store, opened: Opened, length: int) -> None:
+    """Above 32 KiB the log keeps the text as a payload, and a preview in its row."""
+    session = opened()
+    log, answer = "line of a log " * (length // 14), "row of an answer " * (length // 17)
+    history = [user(f"{log} What is wrong?"), assistant(f"{answer} Nothing.")]
+    assert session.observe(history) == 2
+    assert session.observe(history) == 0
+    assert session.observe([user(f"{log} And now?")]) == 1, "only its end differs"
+    session.replied(Reply(text=f"{answer} Still nothing."))
+    history += [user(f"{log} And now?"), assistant(f"{answer} Still nothing."), user("thanks")]
+    assert session.observe(history) == 1
+    session.close()
+    with Session.resume(store, "s") as again:
+        assert again.observe(history) == 0
+
+
+def test_a_reply_is_known_without_its_headline(opened: Opened) -> None:
+    session = opened()
+    session.observe([user("go")])
+    session.replied(Reply(text="It is done.\n⟦ work | done | none | done ⟧"))
+    assert session.observe([user("go"), assistant("It is done."), user("thanks")]) == 1
+
+
+def test_a_message_is_recorded_once_when_secrets_and_odd_characters_were_replaced(opened: Opened) -> None:
+    session = opened()
+    session.journal.redact = Redactor()
+    history = [user("the token is ghp_" + "a1B2c3D4e5" * 4), user("half a pair: \ud800")]
+    assert session.observe(history) == 2
+    assert session.observe(history) == 0
+    assert "ghp_" not in str([event.content for event in session.events()])
 
 
 # a request and a reply ----------------------------------------------------------------------------------
@@ -247,7 +302,7 @@ def test_cells_import_the_packages_that_a_session_is_given(store: Store, tmp_pat
 
 
 def test_an_import_with_calls_of_another_shape_can_be_compared_with_a_hosts_history(store: Store) -> None:
-    record = HostRecord()
+    record = HostRecord(store.log.text)
     for calls in ([7], 7, [{"id": 1}]):
         made = Draft(role="assistant", source_key=f"import:{calls}", content="hello", metadata={"tool_calls": calls})
         record.add(store.log.get(store.append(made)))

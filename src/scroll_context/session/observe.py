@@ -2,13 +2,17 @@
 
 A framework that keeps its own list of messages hands over the whole list before each request. Most of it is recorded
 already, by an earlier hand-over or as the reply and the results of this session's own turn. Messages that carry an id
-of the host are known by it. All others are aligned with what was recorded, in order: the longest run of the list that
-equals the end of the record is the part that both have, and what follows it is new. So the same prompt twice is two
+of the host are known by it. All others are aligned with what was recorded, in order, so that as many as possible are
+the same: the longest run of the list that equals the end of the record is the part that both have, and what follows it
+is new. If more agree without the end of the record, the host has dropped that end. So the same prompt twice is two
 events, the same list after a restart is none, and a list whose head the host has trimmed adds nothing.
+
+Messages are compared by fingerprints of their complete text, wherever the log keeps it.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple
 
@@ -16,7 +20,9 @@ import msgspec
 
 from scroll_context.events import Event, Kind
 from scroll_context.messages import Message, canonical
+from scroll_context.store.rows import without_surrogates
 from scroll_context.view.entries import step
+from scroll_context.view.headline import without_headline
 
 
 def source_key(session_id: str, host_id: str) -> str:
@@ -48,19 +54,34 @@ class _Recorded(NamedTuple):
 
 
 class HostRecord:
-    """What a session has recorded of the conversation, in the form in which a host's list can be compared with it."""
+    """What a session has recorded of the conversation, in the form in which a host's list can be compared with it.
 
-    def __init__(self) -> None:
+    `text` gives the complete text of an event.
+    """
+
+    def __init__(self, text: Callable[[Event], str]) -> None:
+        self._text = text
         self._recorded: list[_Recorded] = []
         self._ids: set[str] = set()
 
     def add(self, event: Event) -> None:
         """Take in the next event of the session."""
-        mark = _mark_of_event(event)
+        mark = self._mark_of_event(event)
         if mark:
             host_id = str(event.metadata.get("host_id", ""))
             self._recorded.append(_Recorded(mark, host_id))
             self._ids.add(host_id)
+
+    def _mark_of_event(self, event: Event) -> str:
+        """How a message that this event stands for would be marked; "" for what no host's list holds."""
+        if "inside_cell" in event.metadata:
+            return ""
+        if event.kind in (Kind.TOOL_RESULT, Kind.OBSERVATION):
+            return _digest("tool", "", (), event.tool_call_id)
+        if event.kind == Kind.CONVERSATION and event.role in ("user", "assistant"):
+            calls = step(event, 0, "").reply.calls  # which reads what imports bring without raising
+            return _digest(event.role, self._text(event), [(call.id, call.name) for call in calls], "")
+        return ""
 
     def missing(self, messages: Sequence[Message], ids: Sequence[str] = ()) -> list[int]:
         """The places in a host's list of the messages that are not recorded yet, in order."""
@@ -79,43 +100,45 @@ class HostRecord:
 
 def _unmatched(marks: list[str], record: list[str]) -> list[int]:
     """The places in `marks` that the record does not have."""
-    if not record:
-        return list(range(len(marks)))
-    for start in range(len(marks)):  # marks before `start` are the host's own additions at the head, such as a summary
-        run = _overlap(marks[start:], record)
-        if run:
-            return [*range(start), *range(start + run, len(marks))]
-    matched: set[int] = set()  # the record ends with something that the host has dropped, such as a cancelled reply
-    for block in SequenceMatcher(None, marks, record, autojunk=False).get_matching_blocks():
-        matched.update(range(block.a, block.a + block.size))
-    return [at for at in range(len(marks)) if at not in matched]
+    start, end = _longest_run(marks, record)
+    # What comes before the run are the host's own additions at the head, such as a summary.
+    places = [*range(start), *range(end, len(marks))]
+    most_in_common = (Counter(marks) & Counter(record)).total()
+    if most_in_common <= end - start:
+        return places
+    # Perhaps the record ends with something that the host has dropped, such as a cancelled reply or a short prompt.
+    blocks = SequenceMatcher(None, marks, record, autojunk=False).get_matching_blocks()
+    if sum(block.size for block in blocks) <= end - start:
+        return places
+    matched = {place for block in blocks for place in range(block.a, block.a + block.size)}
+    return [place for place in range(len(marks)) if place not in matched]
 
 
-def _overlap(marks: list[str], record: list[str]) -> int:
-    """The length of the longest beginning of `marks` that is the end of the record."""
-    for size in range(min(len(marks), len(record)), 0, -1):
-        if marks[0] == record[-size] and marks[:size] == record[-size:]:
-            return size
-    return 0
-
-
-def _mark_of_event(event: Event) -> str:
-    """How a message that this event stands for would be marked; "" for what no host's list holds."""
-    if "inside_cell" in event.metadata:
-        return ""
-    if event.kind in (Kind.TOOL_RESULT, Kind.OBSERVATION):
-        return _digest("tool", event.tool_call_id)
-    if event.kind == Kind.CONVERSATION and event.role in ("user", "assistant"):
-        calls = step(event, 0, "").reply.calls  # which reads what imports bring without raising
-        return _digest(event.role, event.content, [(call.id, call.name) for call in calls])
-    return ""
+def _longest_run(marks: list[str], record: list[str]) -> tuple[int, int]:
+    """Where the longest part of `marks` that equals the end of the record begins and ends; the first, if several do."""
+    longest = (0, 0)
+    for end in range(1, len(marks) + 1):
+        size = 0
+        while size < min(end, len(record)) and marks[end - 1 - size] == record[-1 - size]:
+            size += 1
+        if size > longest[1] - longest[0]:
+            longest = (end - size, end)
+    return longest
 
 
 def _mark(message: Message) -> str:
-    if message.role == "tool":  # hosts wrap and shorten results, so only the call that is answered counts
-        return _digest("tool", message.tool_call_id)
-    return _digest(message.role, message.text, [(call.id, call.name) for call in message.tool_calls])
+    calls = [(call.id, call.name) for call in message.tool_calls]
+    return _digest(message.role, message.text, calls, message.tool_call_id)
 
 
-def _digest(role: str, text: str, calls: Sequence[tuple[str, str]] = ()) -> str:
-    return hashlib.sha256(canonical([role, " ".join(text.split()), list(calls)])).hexdigest()
+def _digest(role: str, text: str, calls: Sequence[tuple[str, str]], answers: str) -> str:
+    """The fingerprint of a message: equal for all forms that a host and the log may have of the same one."""
+    if role == "tool":  # hosts wrap and shorten results, so only the call that is answered counts
+        return _hashed(role, answers)
+    if role == "assistant":  # users are not shown the headline, so a host may keep the reply without it
+        text = without_headline(text)
+    return _hashed(role, " ".join(without_surrogates(text).split()), list(calls))
+
+
+def _hashed(*parts: object) -> str:
+    return hashlib.sha256(canonical(parts)).hexdigest()

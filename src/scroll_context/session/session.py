@@ -13,6 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Literal, TypedDict, Unpack
 
 import msgspec
@@ -30,6 +31,7 @@ from scroll_context.session.context import WindowedContext, make_context
 from scroll_context.session.environment import Environment, recalls
 from scroll_context.session.history import bound_since, close_open_work, lineage, recorded_settings, snapshots_of
 from scroll_context.session.observe import HostRecord, fields_of, source_key
+from scroll_context.store.copies import text_or_preview
 from scroll_context.store.journal import Journal, Observer, Quota
 from scroll_context.store.rows import INLINE_LIMIT
 from scroll_context.store.store import Store
@@ -243,10 +245,13 @@ class Session:
         """
         if self._host is None:
             with self.journal.hold():
-                record = HostRecord()
+                record = HostRecord(partial(text_or_preview, self.store.log))
                 for event in self.events():
                     record.add(event)
                 self._host = record
+        if (redact := self.journal.redact) is not None:
+            # The record holds the redacted text, so that is what a message is compared by.
+            messages = [replace(message, text=redact.text(message.text)) for message in messages]
         missing = self._host.missing(messages, ids)
         for place in missing:
             self.journal.require_room()

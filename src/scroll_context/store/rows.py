@@ -81,14 +81,14 @@ def prepare(
     _check(draft)
     metadata = draft.metadata
     content = draft.content
-    if not content.isascii() and (cleaned := _without_surrogates(content)) != content:
+    if not content.isascii() and (cleaned := without_surrogates(content)) != content:
         content, metadata = cleaned, {**metadata, "replaced_surrogates": True}
     payload = draft.payload
     if body is not None:
         if isinstance(body, bytes):
             payload = payloads.put(body, media_type)
         else:
-            payload = payloads.put_text(_without_surrogates(body), media_type)
+            payload = payloads.put_text(without_surrogates(body), media_type)
     elif payload is None and len(content) > INLINE_LIMIT // 4 and len(content.encode()) > INLINE_LIMIT:
         payload, content = payloads.put_text(content, media_type), content[:PREVIEW]
     before = (
@@ -180,7 +180,7 @@ def _check(draft: Draft) -> None:
     if not _are_plain(labels):
         for field, value in zip(_LABELS, labels, strict=True):
             _require_text(field, value)
-            if _without_surrogates(value) != value:
+            if without_surrogates(value) != value:
                 raise BadInput(f"{field} has a lone surrogate and cannot be stored: {value[:80]!a}")
     _require_text("content", draft.content)
     if not (draft.reply_to is draft.step_index is draft.msg_index is None):
@@ -230,5 +230,6 @@ def _encode_metadata(metadata: dict[str, Any]) -> str:
     return encoded.decode()
 
 
-def _without_surrogates(text: str) -> str:
+def without_surrogates(text: str) -> str:
+    """The text as a row holds it: UTF-8 has no place for a lone surrogate."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
