@@ -38,7 +38,12 @@ _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 @click.command(cls=Command)
 @click.argument("url", metavar="[URL]", required=False)
-@click.option("--tier", type=TIERS, default="auto", help="The tier that must be there; auto is the best one.")
+@click.option(
+    "--tier",
+    type=TIERS,
+    default="auto",
+    help="The tier that must be there; auto is the best tested one. seatbelt is untested.",
+)
 @json_option
 def doctor(url: str | None, tier: Any, as_json: bool) -> None:
     """Show what the sandbox enforces, and which assistants are there.
@@ -62,6 +67,7 @@ def doctor(url: str | None, tier: Any, as_json: bool) -> None:
 
     from scroll_context.doors.install import examine_assistants
     from scroll_context.kernel.jail.entry import examine
+    from scroll_context.kernel.jail.spec import UNTESTED
 
     report = examine(tier)
     assistants = examine_assistants(Path.cwd())
@@ -71,7 +77,8 @@ def doctor(url: str | None, tier: Any, as_json: bool) -> None:
         echo(f"{report.system}, landlock ABI {report.landlock_abi or '–'}")
         for found in report.tiers:
             state = f"works, {len(found.probes)} canaries refused" if found.available else found.refusal
-            echo(f"tier {found.tier}: {state}")
+            untested = " (experimental, untested)" if found.tier in UNTESTED else ""
+            echo(f"tier {found.tier}{untested}: {state}")
         echo(f"a kernel here runs in tier: {report.tier or 'none at all, it would not start'}\n")
         rows = [("yes" if row.enforced else "NO", row.name, row.mechanism) for row in report.guarantees]
         print_table(("enforced", "guarantee", "by"), rows)
@@ -90,7 +97,7 @@ def doctor(url: str | None, tier: Any, as_json: bool) -> None:
 
 @click.command(cls=Command)
 @store_option
-@click.option("--tier", type=TIERS, default="auto", help="The jail to run in.")
+@click.option("--tier", type=TIERS, default="auto", help="The jail to run in. seatbelt is experimental and untested.")
 def repl(store: Place, tier: Any) -> None:
     """Write Python in the jailed kernel yourself.
 

@@ -16,8 +16,9 @@ from typing import Any, Self
 import msgspec
 
 from scroll_context.errors import KernelDied, KernelError, KernelUnavailable
-from scroll_context.kernel.jail.entry import offered
+from scroll_context.kernel.jail.entry import chosen, no_jail
 from scroll_context.kernel.jail.spec import (
+    UNTESTED,
     Enforcement,
     JailSpec,
     ScratchFolder,
@@ -158,6 +159,8 @@ class Kernel:
             heading: list[str] = []
             if self._worker is not None and self._worker.enforcement.tier == "none":
                 heading.append("(unsandboxed: code in this kernel runs with all the rights of its user)")
+            if self._worker is not None and self._worker.enforcement.tier in UNTESTED:
+                heading.append("(the sandbox of this kernel is experimental and untested)")
             if not fresh:
                 heading.append(f"(the kernel did not answer; this is what was known after cell {self._cell})")
             return self._names.digest(limit, "\n".join(heading))
@@ -284,12 +287,12 @@ class Kernel:
     def _ensure_worker(self) -> WorkerProcess:
         """The worker; if there is none, a fresh one with an empty namespace.
 
-        `auto` is the best tier that can be built: each is tried for real, and `none` never is.
+        `auto` is the best tested tier that can be built: each is tried for real. `none` and `seatbelt` must be named.
         """
         if self._worker is not None:
             return self._worker
         spec = self._full_spec()
-        tiers = offered() if spec.tier == "auto" else (spec.tier,)
+        tiers = chosen() if spec.tier == "auto" else (spec.tier,)
         refusals: list[str] = []
         for tier in tiers:
             try:
@@ -299,7 +302,7 @@ class Kernel:
                 continue
             self._spec = msgspec.structs.replace(spec, tier=tier, scratch="" if self._scratch else spec.scratch)
             return self._worker
-        raise KernelUnavailable("; ".join(refusals) or "this platform has no jail. Run `scroll doctor`.")
+        raise KernelUnavailable("; ".join(refusals) or no_jail())
 
     def _spawn(self, spec: JailSpec) -> WorkerProcess:
         if self._options.share_fork_server:

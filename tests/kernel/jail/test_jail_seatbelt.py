@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scroll_context.kernel.jail.entry import offered, seatbelt_profile
+import pytest
+
+from scroll_context.errors import KernelUnavailable
+from scroll_context.kernel.jail.entry import chosen, no_jail, offered, seatbelt_profile
 from scroll_context.kernel.jail.spec import NAMES, JailSpec, guarantees
+from scroll_context.kernel.kernel import Kernel
 
 
 def test_the_profile_denies_first_and_allows_only_what_is_declared(tmp_path: Path) -> None:
@@ -40,8 +44,24 @@ def test_a_path_cannot_break_out_of_its_string(tmp_path: Path) -> None:
 def test_it_is_offered_on_macos_only_and_says_what_it_lacks() -> None:
     assert offered("darwin") == ("seatbelt",)
     assert "seatbelt" not in offered("linux")
+    assert chosen("linux") == offered("linux")
     rows = {row.name: row for row in guarantees("seatbelt")}
     assert tuple(rows) == NAMES
     assert not rows["memory"].enforced
     assert not rows["threads"].enforced
     assert all(row.enforced or row.remedy for row in rows.values())
+    assert all(row.enforced is False or row.mechanism.endswith("(untested)") for row in rows.values())
+
+
+def test_it_is_never_chosen_by_itself() -> None:
+    assert chosen("darwin") == ()
+    refusal = no_jail("darwin")
+    assert "no kernel starts by default" in refusal and "'seatbelt' is experimental and untested" in refusal
+    assert "plain tools" in refusal and "seatbelt" not in no_jail("win32")
+
+
+def test_a_kernel_does_not_start_by_default_where_no_jail_is_tested(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scroll_context.kernel.kernel.chosen", lambda: chosen("darwin"))
+    monkeypatch.setattr("scroll_context.kernel.kernel.no_jail", lambda: no_jail("darwin"))
+    with pytest.raises(KernelUnavailable, match="has no tested jail"):
+        Kernel().start()

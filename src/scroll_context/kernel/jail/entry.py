@@ -14,9 +14,10 @@ handlers of SIGINT and SIGXCPU installed, before. On Linux the order of the step
 Each step narrows what the next could undo; the filter of system calls comes last. Any step that fails raises
 KernelUnavailable with the guarantee that it stands for; nothing is skipped.
 
-`seatbelt` is the macOS tier, experimental. The kernel's sandbox is entered by `sandbox_init` with a profile that denies
-by default and allows what is declared. It refuses files outside, network, programs, processes and signals to others.
-There is no supervisor: threads, memory and the size of the scratch folder are not limited, and `guarantees` says so.
+`seatbelt` is the macOS tier: experimental, untested, and entered only when it is named. The kernel's sandbox is entered
+by `sandbox_init` with a profile that denies by default and allows what is declared. It refuses files outside, network,
+programs, processes and signals to others. There is no supervisor: threads, memory and the size of the scratch folder
+are not limited, and `guarantees` says so.
 
 `examine` builds each tier of the platform whole in a throwaway process, probes included; nothing is concluded from
 version numbers, and asking for parts is not enough: some systems let `unshare` succeed and refuse every mount that
@@ -39,6 +40,7 @@ from scroll_context.errors import KernelUnavailable
 from scroll_context.kernel.jail import linux, probes, supervisor, syscalls
 from scroll_context.kernel.jail.spec import (
     ALLOW_UNSANDBOXED,
+    UNTESTED,
     Enforcement,
     Guarantee,
     JailSpec,
@@ -56,6 +58,20 @@ _OFFERED: dict[str, tuple[Tier, ...]] = {"linux": ("full", "kernel-only"), "darw
 def offered(platform: str = sys.platform) -> tuple[Tier, ...]:
     """The tiers that this platform can have at all, best first."""
     return _OFFERED.get(platform, ())
+
+
+def chosen(platform: str = sys.platform) -> tuple[Tier, ...]:
+    """The tiers that `auto` may take here, best first: only tested ones."""
+    return tuple(tier for tier in offered(platform) if tier not in UNTESTED)
+
+
+def no_jail(platform: str = sys.platform) -> str:
+    """Why no kernel starts where `auto` may take no tier, and what to do."""
+    named = "".join(f" Tier {tier!r} is experimental and untested; name it to use it." for tier in offered(platform))
+    return (
+        f"{platform} has no tested jail, so no kernel starts by default. No model code has run. Recall by plain tools "
+        f"works without a kernel. Run Scroll on Linux, or in a Linux container, for cells.{named}"
+    )
 
 
 def enter(
@@ -173,7 +189,9 @@ def _environment(spec: JailSpec) -> dict[str, str]:
 
 # macOS ------------------------------------------------------------------------------------------------------
 
-_REMEDY = "This tier is experimental: run Scroll on Linux, or in a Linux container, for the jail that is tested."
+_REMEDY = (
+    "Tier 'seatbelt' is experimental and untested: run Scroll on Linux, or in a Linux container, for a tested jail."
+)
 _SYSTEM = ("/usr/lib", "/System/Library", "/System/Volumes/Preboot/Cryptexes")
 _FIXED = """(version 1)
 (deny default)
@@ -294,10 +312,12 @@ def examine(required: RequiredTier | JailSpec = "auto") -> DoctorReport:
                 tiers.append(TierReport(tier, True, "", built[tier].probes))
             except KernelUnavailable as refusal:
                 tiers.append(TierReport(tier, False, str(refusal)))
-    in_use: Tier | None = next(iter(built), None)
+    in_use: Tier | None
     if spec.tier == "none":
         in_use = "none" if os.environ.get(ALLOW_UNSANDBOXED) == "1" else None
-    elif spec.tier != "auto":
+    elif spec.tier == "auto":
+        in_use = next((tier for tier in chosen() if tier in built), None)
+    else:
         in_use = spec.tier if spec.tier in built else None
     return DoctorReport(
         required=spec.tier,

@@ -90,6 +90,9 @@ def refuse(guarantee: str, what: str, remedy: str) -> KernelUnavailable:
     return KernelUnavailable(f"jail: '{guarantee}' cannot be guaranteed: {what}. No model code has run. {remedy}")
 
 
+UNTESTED: frozenset[Tier] = frozenset({"seatbelt"})
+"""Tiers that are never chosen by themselves: their profile was tested as text only."""
+
 _USE_FULL = "Use tier 'full': allow unprivileged user namespaces."
 _USE_A_JAIL = "Use Linux 5.13 or newer with landlock, tier 'full' or 'kernel-only'."
 _HIDDEN = "mount namespace: no other path has a name"
@@ -128,6 +131,8 @@ def guarantees(tier: Tier, abi: int = 0) -> tuple[Guarantee, ...]:
         if mechanism := by_tier[tier].format(landlock=f"landlock ABI {abi}"):
             bursts = tier == "kernel-only" and name == "scratch size"
             remedy = f"A burst can overshoot between two looks. {_USE_FULL}" if bursts else ""
+            if tier in UNTESTED:
+                mechanism, remedy = f"{mechanism} (untested)", _USE_A_JAIL
             rows.append(Guarantee(name, True, mechanism, remedy))
         elif tier == "kernel-only":
             rows.append(Guarantee(name, False, "none: landlock does not govern stat and readlink", _USE_FULL))
