@@ -17,7 +17,7 @@ from scroll_context.errors import (
     UnknownSession,
 )
 from scroll_context.events import Event, Kind
-from scroll_context.messages import ToolCall, ToolSpec
+from scroll_context.messages import ToolCall
 from scroll_context.models import Reply, Request, ScriptedModel, Usage, exec_cell, with_retries
 from scroll_context.session.session import Session
 from scroll_context.store.store import Store
@@ -233,41 +233,24 @@ def test_stop_ends_the_second_reply_after_an_overflow_too(opened: Opened) -> Non
     assert run.state == "stopped" and run.answer.startswith("a long") and len(run.answer) < 100
 
 
-def test_the_papers_tool_names_share_one_kernel(opened: Opened) -> None:
-    session = opened()
-    model = ScriptedModel(
-        [
-            exec_cell("x = 20", tool="repl_exec"),
-            exec_cell("print(x + 1, ms.search('hello')[0]['role'])", tool="recall_history_python"),
-            Reply(tool_calls=(ToolCall("", "submit_answer", {"answer": "21"}),)),
-        ]
-    )
-    finish = ToolSpec("submit_answer", "Give the answer.", {"type": "object", "properties": {"answer": {}}})
-    agent = Agent(session, model, tool_names=("repl_exec", "recall_history_python"), finish_tool=finish)
-    session.store.append(session.scope.draft(Kind.CONVERSATION, role="user", content="hello from before"))
-    assert agent.run("what is x?").answer == "21"
-    assert [spec.name for spec in model.requests[0].tools] == ["repl_exec", "recall_history_python", "submit_answer"]
-    assert model.requests[2].messages[-1].text == "21 user"
-
-
 def test_every_call_of_the_reply_that_finishes_has_a_result(opened: Opened) -> None:
-    finish = ToolSpec("done", "Give the answer.", {"type": "object", "properties": {"answer": {}}})
     calls = (
         ToolCall("a", "exec", {"source": "print('first')"}),
-        ToolCall("b", "done", {"answer": "21"}),
+        ToolCall("b", "answer", {"answer": "21"}),
         ToolCall("c", "exec", {"source": "print('never')"}),
-        ToolCall("d", "done", {"answer": "22"}),
+        ToolCall("d", "answer", {"answer": "22"}),
     )
     session = opened()
-    model = ScriptedModel([Reply(tool_calls=calls), "as I said"])
-    agent = Agent(session, model, finish_tool=finish)
+    again_21 = ToolCall("e", "answer", {"answer": "21"})
+    model = ScriptedModel([Reply(tool_calls=calls), Reply(tool_calls=(again_21,))])
+    agent = Agent(session, model, answer=str)
     assert agent.run("what is x?").answer == "21"
     ends = [e for e in session.events() if e.kind in (Kind.OBSERVATION, Kind.TOOL_RESULT)]
     assert [(e.tool_call_id, e.tool_state) for e in ends] == [("a", "ok"), ("b", "ok"), ("c", "error"), ("d", "error")]
     assert not any("never" in e.content for e in ends)
     session.close()  # what goes on from here must not look interrupted
     with Session.resume(session.store, "s") as again:
-        Agent(again, model, finish_tool=finish).run("and again?")
+        Agent(again, model, answer=str).run("and again?")
     shown = {m.tool_call_id: m.text for m in model.requests[-1].messages if m.role == "tool"}
     assert shown == {"a": "first", "b": FINISHED, "c": TOO_LATE, "d": TOO_LATE}
 

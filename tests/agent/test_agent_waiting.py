@@ -10,7 +10,7 @@ import pytest
 from scroll_context.agent.agent import Agent, RunEvent
 from scroll_context.errors import BadInput
 from scroll_context.events import Kind
-from scroll_context.messages import ToolCall, ToolSpec
+from scroll_context.messages import ToolCall
 from scroll_context.models import Reply, ScriptedModel, exec_cell
 from scroll_context.session.session import Session
 from scroll_context.surface.tools import tool
@@ -120,8 +120,3 @@ def test_an_answer_is_a_checked_value(opened: Opened) -> None:
     assert "not taken" in model.requests[1].messages[-1].text and "price" in model.requests[1].messages[-1].text
     assert "call answer with it" in model.requests[2].messages[-1].text
     assert model.requests[0].tools[-1].parameters["properties"]["answer"]["$ref"]
-
-
-def test_an_answer_type_and_a_finish_tool_exclude_each_other(opened: Opened) -> None:
-    with pytest.raises(BadInput, match="not both"):
-        Agent(opened(), ScriptedModel(["x"]), answer=int, finish_tool=ToolSpec("done", "", {}))

@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from scroll_context.agent.agent import Agent
 from scroll_context.background import in_thread
 from scroll_context.errors import BadInput, ContextOverflow, ModelRefused, ToolFailed
 from scroll_context.events import Kind
@@ -32,6 +31,7 @@ from scroll_evals.loca_server import SCRIPT, LocaServer
 from scroll_evals.protocols import Attempt, Metrics, Setup, Stop, TrialOutcome, VerifierScoring, slug
 from scroll_evals.replay import limits_left, metrics_and_steps, requests_seen
 from scroll_evals.tasks import DataFault, rubric
+from scroll_evals.trial_agent import TrialAgent
 
 T = TypeVar("T")
 
@@ -280,12 +280,12 @@ def _worked(
 ) -> tuple[TrialOutcome, str]:
     """Let the agent work until it claims to be done, or cannot go on."""
     claim = sandbox.finish
-    agent = Agent(
+    agent = TrialAgent(
         session,
         setup.model,
         limits=setup.limits,
         settings=setup.settings,
-        tool_names=("repl_exec", "recall_history_python") if session.context.actions.ms else ("repl_exec",),
+        cell_tools=("repl_exec", "recall_history_python") if session.context.actions.ms else ("repl_exec",),
         instructions=instructions,
         finish_tool=claim,
     )

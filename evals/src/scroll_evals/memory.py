@@ -20,7 +20,6 @@ from typing import Any
 
 import msgspec
 
-from scroll_context.agent.agent import Agent
 from scroll_context.errors import BadInput, ContextOverflow, ModelRefused, ModelUnavailable
 from scroll_context.events import Kind
 from scroll_context.models.protocol import Stoppable
@@ -54,6 +53,7 @@ from scroll_evals.protocols import (
 )
 from scroll_evals.replay import SUBMIT, DeadlineModel, given_answer, limits_left, metrics_and_steps, requests_seen
 from scroll_evals.tasks import Benchmark, DataFault, History, Question
+from scroll_evals.trial_agent import TrialAgent
 
 Scored = tuple[Question, JudgeVerdict | None]
 _READY = "ingested"  # a file in the folder of a history whose ingestion is complete
@@ -217,12 +217,12 @@ class MemoryTrial:
         if given is None:
             limits = limits_left(setup.limits, metrics_and_steps(events, text)[0])
             model = DeadlineModel(setup.model, limits.seconds)
-            agent = Agent(
+            agent = TrialAgent(
                 session,
                 model,
                 limits=limits,
                 settings=setup.settings,
-                tool_names=("recall_history_python",) if session.context.actions.ms else ("repl_exec",),
+                cell_tools=("recall_history_python",) if session.context.actions.ms else ("repl_exec",),
                 instructions=f"{self._rubric}\n\n{access(session.context.actions)}".strip(),
                 finish_tool=SUBMIT,
             )

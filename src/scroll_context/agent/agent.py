@@ -95,22 +95,19 @@ class Agent(Generic[T]):
         limits: Limits | None = None,
         settings: Settings | None = None,
         on_text: Callable[[str], None] | None = None,
-        tool_names: tuple[str, ...] = ("exec",),
         instructions: str = "",
-        finish_tool: ToolSpec | None = None,
         answer: type[T] | None = None,
     ) -> None:
-        if answer is not None and finish_tool is not None:
-            raise BadInput("give `answer` or `finish_tool`, not both: each says how a run ends")
         self.session = session
         self.model = connect(model) if isinstance(model, str) else model
         self.limits = limits or Limits()
         self.settings = settings or Settings()
         self.on_text = on_text
-        self.tool_names = tool_names
+        self._cell_tools: tuple[str, ...] = ("exec",)  # the tools that run a cell
         self.instructions = instructions
         self._answer_tool = answer_tool(answer) if answer is not None else None
-        self.finish_tool = self._answer_tool.spec if self._answer_tool is not None else finish_tool
+        # A call of this tool ends a run.
+        self._finish_tool = self._answer_tool.spec if self._answer_tool is not None else None
         self.totals = Totals()
         self._specs: tuple[ToolSpec, ...] = ()  # with the system prompt, the constant part of every request of a run
         self._system = ""
@@ -126,9 +123,9 @@ class Agent(Generic[T]):
     def _run(self, message: str | None) -> Run[T]:
         """As `run`; the stop flag was cleared before, in the thread of the caller, so that no stop is missed."""
         actions, toolbox = self.session.context.actions, self.session.environment.toolbox
-        specs = tuple(exec_spec(name) for name in self.tool_names) if actions.exec else toolbox.specs()
-        self._specs = (*specs, self.finish_tool) if self.finish_tool is not None else specs
-        self._system = system_prompt(self.session, self.tool_names, self.instructions, self.limits.steps)
+        specs = tuple(exec_spec(name) for name in self._cell_tools) if actions.exec else toolbox.specs()
+        self._specs = (*specs, self._finish_tool) if self._finish_tool is not None else specs
+        self._system = system_prompt(self.session, self._cell_tools, self.instructions, self.limits.steps)
         self.totals = Totals()
         started = time.monotonic()
         with self.session.running():
@@ -220,7 +217,7 @@ class Agent(Generic[T]):
         for call in calls:
             if finished is not None:
                 self.session.answer(call, TOO_LATE)
-            elif self.finish_tool is not None and call.name == self.finish_tool.name:
+            elif self._finish_tool is not None and call.name == self._finish_tool.name:
                 finished = self._finish(call)
             else:
                 self._carry_out(call)
@@ -247,7 +244,7 @@ class Agent(Generic[T]):
             self.session.answer(
                 call, f"the arguments of {call.name} are not a JSON object; nothing was run: {call.arguments!s:.500}"
             )
-        elif call.name in self.tool_names and self.session.context.actions.exec:
+        elif call.name in self._cell_tools and self.session.context.actions.exec:
             source = call.arguments.get("source") or call.arguments.get("code")
             if not isinstance(source, str) or not source.strip():
                 self.session.answer(call, f"{call.name} needs `source`, the Python cell to run; nothing was run")

@@ -45,7 +45,7 @@ def answer_tool(wanted: type) -> Tool[..., Any]:
 
 
 def system_prompt(
-    session: "Session", tool_names: tuple[str, ...], instructions: str = "", steps: int | None = None
+    session: "Session", cell_tools: tuple[str, ...], instructions: str = "", steps: int | None = None
 ) -> str:
     """The constant beginning of every request of a session."""
     actions = session.context.actions
@@ -58,7 +58,7 @@ def system_prompt(
         parts[0] += f" You have {steps} replies for a request, calls included."
     if instructions:
         parts.append(instructions.strip())
-    text = "\n\n".join(parts).replace("{exec}", " or ".join(tool_names))
+    text = "\n\n".join(parts).replace("{exec}", " or ".join(cell_tools))
     return text.replace("{cell_seconds}", f"{session.cell_timeout:g}")
 
 
