@@ -9,7 +9,7 @@ import scroll_context
 
 PACKAGE = Path(scroll_context.__file__).parent
 
-VALUES = {"events", "errors", "messages", "background", "folders", "origin", "project", "text"}
+VALUES = {"events", "errors", "messages", "background", "folders", "origin", "project", "text", "work"}
 MAY_IMPORT = {
     "events": {"errors", "origin"},
     "errors": set(),
@@ -18,7 +18,8 @@ MAY_IMPORT = {
     "folders": set(),
     "origin": set(),
     "project": set(),
-    "text": set(),
+    "work": {"errors"},
+    "text": {"work"},
     "bundled": set(),
     "importers": VALUES | {"store"},
     "store": VALUES,

@@ -10,7 +10,8 @@
     ├── KernelError ── KernelUnavailable · KernelDied
     ├── ModelError ── ModelUnavailable · ModelCancelled · ContextOverflow · ModelRefused
     ├── ToolFailed
-    └── LimitReached ── QuotaReached
+    ├── LimitReached ── QuotaReached
+    └── WorkStopped
 
 Each is raised once, where the fault is known, with a text that says what happened, what was not lost and
 what to do next.
@@ -194,3 +195,7 @@ class LimitReached(ScrollError):
 
 class QuotaReached(LimitReached):
     """A session has recorded as much as its quota allows."""
+
+
+class WorkStopped(ScrollError):
+    """Host work for a cell that has ended, or whose time is up; nothing was changed."""

@@ -1,5 +1,6 @@
 """Interrupting and closing a kernel at awkward moments: nothing hangs, nothing is left, nothing else is hit."""
 
+import math
 import os
 import socket
 import subprocess
@@ -150,7 +151,7 @@ def test_a_call_that_no_thread_has_taken_up_does_not_begin_after_the_end() -> No
     with theirs:
         broker = Broker(dispatch, connection := Connection(ours), Process(0, None), SECONDS)
         for ident in range(1, MAX_OPEN + 2):
-            broker.submit(CallRequest(ident, f"call {ident}", msgspec.Raw(b"\x92\x90\x80")), cell=1)
+            broker.submit(CallRequest(ident, f"call {ident}", msgspec.Raw(b"\x92\x90\x80")), cell=1, until=math.inf)
         until(lambda: len(begun) == MAX_OPEN)
         connection.close()
         threads = list(broker._threads)

@@ -10,7 +10,7 @@ import pytest
 from scroll_context.errors import BadInput, PayloadDamaged, UnknownSeq
 from scroll_context.events import Draft, Kind, Scope
 from scroll_context.store.store import Store
-from scroll_context.surface.memory import EXPAND_CHARS, REMEMBERED, MemorySurface, NoSession
+from scroll_context.surface.memory import EXPAND_BYTES, REMEMBERED, MemorySurface, NoSession
 from scroll_context.surface.memory_tools import memory_tools
 
 
@@ -190,7 +190,7 @@ def test_fault_10_expanding_one_event_often_gives_it_once_and_bytes_are_bounded(
     assert len(memory.expand([one] * 2_000).value["rows"]) == 1
     many = store.log.append_many([Draft(session_id="own", content=f"{n}" + "x" * 1_000_000) for n in range(20)])
     answer = memory.expand(many).value
-    assert sum(len(row["content"]) for row in answer["rows"]) <= EXPAND_CHARS
+    assert sum(len(row["content"]) for row in answer["rows"]) <= EXPAND_BYTES
     assert len(answer["rows"]) == 16 and answer["truncated"]
     assert f"Go on from seq {many[16]}" in answer["note"]
 

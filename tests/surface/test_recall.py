@@ -40,7 +40,7 @@ def said(store: Store, content: str, **fields: Any) -> int:
 
 
 def ask(memory: MemorySurface, method: str, *args: Any, **kwargs: Any) -> CapabilityResult:
-    return memory.methods()[f"ms.{method}"](*args, **kwargs)
+    return memory.call(f"ms.{method}", *args, **kwargs)
 
 
 def rows(memory: MemorySurface, method: str, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
@@ -415,7 +415,7 @@ def test_everything_is_called_from_a_cell_and_prints_as_lines(store: Store) -> N
     memory = surface(store)
 
     def dispatch(call: CapabilityCall) -> CapabilityResult:
-        return memory.methods()[call.capability](*call.args, **call.kwargs)
+        return memory.answer(call)
 
     cell = """
 for answer in (ms.grep("renovation", limit=2), ms.outline(), ms.timeline("kitchen"), ms.turns(1),

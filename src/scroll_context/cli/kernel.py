@@ -11,7 +11,7 @@ import contextlib
 import math
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,21 +113,21 @@ def repl(store: Place, tier: Any) -> None:
     from scroll_context.kernel.jail.spec import JailSpec, default_read_only, site_packages
     from scroll_context.kernel.kernel import Kernel
     from scroll_context.kernel.protocol import Prelude
-    from scroll_context.kernel.results import CapabilityResult
+    from scroll_context.kernel.results import Dispatch
     from scroll_context.surface.memory import handles_prelude, memory_prelude, reading_surface
 
     with contextlib.ExitStack() as opened:
-        methods: dict[str, Callable[..., CapabilityResult]] = {}
+        dispatch: Dispatch | None = None
         preludes: tuple[Prelude, ...] = ()
         if isinstance(store, str) or store.exists():
             memory = reading_surface(opened.enter_context(open_store(store)))
             opened.callback(memory.close)
-            methods = {**memory.methods(), "payload.read": memory.read_payload}
+            dispatch = memory.answer
             preludes = (handles_prelude(), memory_prelude())
         else:
             note(f"no store in {store}: ms is not bound")
         spec = JailSpec(tier=tier, read_only=(*default_read_only(), *site_packages()), scratch="")
-        kernel = opened.enter_context(contextlib.closing(Kernel(methods, preludes=preludes, spec=spec)))
+        kernel = opened.enter_context(contextlib.closing(Kernel(dispatch, preludes=preludes, spec=spec)))
         status = run(kernel, Path.home() / ".scroll_history")
     raise click.exceptions.Exit(status)
 

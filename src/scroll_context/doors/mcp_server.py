@@ -147,7 +147,7 @@ class RecallServer:
                 "role": role, "session_id": session_id, "created_from": created_from, "created_to": created_to
             }  # fmt: skip
             filters = {name: value for name, value in given.items() if value}
-            found = self._memory.search(query, min(k, MAX_HITS), **filters).value
+            found = self._memory.call("ms.search", query, min(k, MAX_HITS), **filters).value
             lines = []
             for row in found["rows"]:
                 shown = row["content"] if len(row["content"]) <= SNIPPET_CHARS else row["snippet"]

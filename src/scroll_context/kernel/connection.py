@@ -40,6 +40,7 @@ from scroll_context.kernel.protocol import (
     revive,
 )
 from scroll_context.kernel.results import MAX_SEQS, UNKNOWN_SEQ, CapabilityCall, CapabilityResult, Dispatch
+from scroll_context.work import Work
 
 STALL_SECONDS = 10.0
 """How long a worker may leave the socket full before it counts as dead."""
@@ -127,6 +128,12 @@ _SMALL = 1_024  # bytes of arguments that cannot do any harm
 _arguments = msgspec.msgpack.Decoder(tuple[tuple[Any, ...], dict[str, Any]], ext_hook=revive)
 
 
+class _OpenCall(msgspec.Struct, frozen=True):
+    deadline: float
+    size: int  # bytes of its arguments
+    work: Work
+
+
 class Broker:
     """The open calls of one worker. `submit` and `expire` belong to the thread that reads its messages."""
 
@@ -139,7 +146,7 @@ class Broker:
         self._threads: list[threading.Thread] = []
         self._taken = 0  # calls that threads work on or will; one whose time is up keeps its thread busy
         self._lock = threading.Lock()
-        self._open: dict[int, tuple[float, int]] = {}  # id -> deadline, bytes of its arguments
+        self._open: dict[int, _OpenCall] = {}  # by the id that the worker gave it
         self._bytes = 0
         self._refusals: deque[CallRefusal] = deque()
         self._seqs: set[int] = set()  # at most MAX_SEQS
@@ -154,8 +161,8 @@ class Broker:
     def has_room(self) -> bool:
         return len(self._open) < MAX_OPEN and self._bytes < MAX_FRAME
 
-    def submit(self, message: CallRequest, cell: int) -> None:
-        """Start a call. A message that no honest worker sends is KernelDied."""
+    def submit(self, message: CallRequest, cell: int, until: float) -> None:
+        """Start a call of a request that ends at `until`. A message that no honest worker sends is KernelDied."""
         size = len(memoryview(message.arguments))
         try:
             if size > _SMALL and count_items(memoryview(message.arguments)) > MAX_ITEMS:
@@ -168,10 +175,11 @@ class Broker:
             # Not its text: that may repeat words of the model.
             raise KernelDied(f"the kernel process sent a malformed call ({type(error).__name__})") from error
         deadline = time.monotonic() + self.seconds
+        work = Work(min(deadline, until))
         with self._lock:
             if message.id in self._open:
                 raise KernelDied(f"the kernel process used the id {message.id} of a call for another one")
-            self._open[message.id] = deadline, size
+            self._open[message.id] = _OpenCall(deadline, size, work)
             self._bytes += size
             self._calls += 1
             self._taken += 1
@@ -180,7 +188,7 @@ class Broker:
             thread.start()
             self._threads.append(thread)
         # Last, because the thread that takes it needs the interpreter lock, which the caller lets go of soon.
-        self._queue.put((message.id, CapabilityCall(message.capability, args, kwargs, cell, deadline)))
+        self._queue.put((message.id, CapabilityCall(message.capability, args, kwargs, cell, deadline, work)))
 
     def refuse(self, message: CallRequest, reason: str) -> None:
         """Answer a call without running it."""
@@ -191,12 +199,18 @@ class Broker:
     def expire(self) -> None:
         """Refuse the calls whose time is up. Never waits: what cannot be sent now is sent the next time."""
         now = time.monotonic()
-        for ident in [ident for ident, (deadline, _) in list(self._open.items()) if deadline <= now]:
+        for ident in [ident for ident, call in list(self._open.items()) if call.deadline <= now]:
             if self._finish(ident, ()):
                 text = f"no answer within {self.seconds:g} s; what it started may still be running"
                 self._refusals.append(CallRefusal(ident, "TimeoutError", text))
         while self._refusals and self._connection.try_send(self._refusals[0]):
             self._refusals.popleft()
+
+    def stop_work(self) -> None:
+        """Let the work for the open calls end soon: their request is over, or is being stopped."""
+        with self._lock:
+            for call in self._open.values():
+                call.work.stop()
 
     def take_seqs(self) -> tuple[tuple[int, ...], int, int]:
         """The events handed out, how many more there were, and the number of calls, since this was last asked."""
@@ -212,6 +226,7 @@ class Broker:
 
         One that no thread has taken up yet does not begin any more.
         """
+        self.stop_work()
         with self._lock:
             self._open.clear()
         for _ in self._threads:
@@ -224,7 +239,8 @@ class Broker:
     def _work(self) -> None:
         while (task := self._queue.get()) is not None:
             try:
-                self._run(*task)
+                with task[1].work.until_sent:
+                    self._run(*task)
             except KernelDied:
                 self._process.kill()  # the thread that reads from it sees the end
             with self._lock:
@@ -256,10 +272,11 @@ class Broker:
     def _finish(self, ident: int, seqs: tuple[int, ...]) -> bool:
         """Close a call; False when it was closed already."""
         with self._lock:
-            held = self._open.pop(ident, None)
-            if held is None:
+            call = self._open.pop(ident, None)
+            if call is None:
                 return False
-            self._bytes -= held[1]
+            call.work.stop()
+            self._bytes -= call.size
             fresh = set(seqs) - self._seqs
             room = MAX_SEQS - len(self._seqs)
             if len(fresh) > room:

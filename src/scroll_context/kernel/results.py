@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal, Protocol
 import msgspec
 from msgspec import Meta
 
+from scroll_context.work import Work
+
 Ended = Literal["ok", "error", "interrupted", "timeout", "killed", "output-limit", "memory"]
 
 MAX_SEQS = 1_000
@@ -166,6 +168,7 @@ class CapabilityCall(msgspec.Struct, frozen=True):
     kwargs: dict[str, Any]
     cell: int
     deadline: float  # on time.monotonic(); an answer after that is dropped
+    work: Work  # ends with the cell; a tool, which may have effects, is not stopped by it
 
 
 UNKNOWN_SEQ = 0

@@ -56,6 +56,7 @@ class WorkerProcess:
         self._cell = 0
         self._answers_calls = False
         self._cell_deadline = 0.0
+        self._request_deadline = 0.0
         self._idle_watch = _IdleWatch(self._stop_idle_threads)
         self._budget_at = -math.inf
         self._printed = bytearray()
@@ -114,6 +115,8 @@ class WorkerProcess:
     def _end(self) -> None:
         """The request is over. Threads that a cell has left running have until its deadline."""
         self._busy = self._answers_calls = False
+        if self.broker.is_busy:
+            self.broker.stop_work()
         if self._is_watched:
             self._idle_watch.resume(self._cell_deadline)
 
@@ -148,7 +151,8 @@ class WorkerProcess:
         try:
             if request is not None:
                 self.connection.send(request)
-            return self._wait(wanted, time.monotonic() + seconds, take)
+            self._request_deadline = time.monotonic() + seconds
+            return self._wait(wanted, self._request_deadline, take)
         finally:
             self._end()
 
@@ -159,7 +163,9 @@ class WorkerProcess:
             if now >= deadline and not self.stopped_for:
                 self.stopped_for = "timeout"
             if self.stopped_for:
-                kill_at = kill_at or now + GRACE_SECONDS
+                if not kill_at:
+                    kill_at = now + GRACE_SECONDS
+                    self.broker.stop_work()
                 if now >= kill_at:
                     self.process.kill()
                     raise KernelDied(f"it did not stop within {GRACE_SECONDS:g} s of being interrupted, and was killed")
@@ -188,7 +194,7 @@ class WorkerProcess:
             elif not self._answers_calls:
                 self.broker.refuse(message, "no capability is answered while the kernel is being prepared or restored")
             else:
-                self.broker.submit(message, self._cell)
+                self.broker.submit(message, self._cell, self._request_deadline)
         elif isinstance(message, Failed) and not self._prepared:
             raise KernelUnavailable(message.text)
         elif take is not None:

@@ -222,12 +222,10 @@ class Environment:
             outcome = self.toolbox.call(name, call.args, call.kwargs, cell_seq=self._cell_seq, deadline=call.deadline)
             value = {"handle": msgspec.to_builtins(outcome.ref)} if outcome.ref else {"value": outcome.value}
             return CapabilityResult(value, (outcome.result_seq,))
-        if kind == "payload":
-            return self.memory.read_payload(*call.args)
+        if kind == "payload" or (kind == "ms" and self.actions.ms):
+            return self.memory.answer(call)
         methods: Mapping[str, Callable[..., CapabilityResult]] = {}
-        if kind == "ms" and self.actions.ms:
-            methods = self.memory.methods()
-        elif kind == "ask" and self.ask is not None:
+        if kind == "ask" and self.ask is not None:
             methods = self.ask.methods(self._cell_seq, self._cell_over)
         if call.capability not in methods:
             raise NameError(f"the host offers no capability {call.capability!r}")

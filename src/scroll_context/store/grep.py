@@ -21,6 +21,7 @@ from scroll_context.store.log import EventLog, conditions
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.rows import IS_ERASED
 from scroll_context.text.words import STOP_WORDS, WORD, stem
+from scroll_context.work import check as check_work
 
 LONGEST_PATTERN = 1_000  # characters
 MOST_WORDS = 8  # of a query; the longest say most
@@ -111,6 +112,7 @@ class Scan:
         for page in self._pages(_COLUMNS, lo - 1, hi, PAGE):
             self._here, self._end = iter(page), (page[-1][0] if len(page) == PAGE else hi, hi)
             for row in self._here:
+                check_work()
                 if row[0] not in exclude and (found := self._match(row, patterns, every, without)) is not None:
                     yield found
 
@@ -152,37 +154,69 @@ class Scan:
         seq, session_id, role, kind, name, created_at, metadata, payload, media_type, content, is_from_user = row
         if '"echo"' in metadata and msgspec.json.decode(metadata).get("echo"):
             return None
-        texts = [content]
-        if payload is not None and Payload(payload, 0, media_type).is_text:
-            try:
-                texts = list(_pieces(self._log.payloads, payload))
-            except (PayloadMissing, PayloadDamaged, OSError):
-                self.unreadable.append(seq)
-        if len(texts) == 1:
-            matched = [number for number, one in enumerate(patterns) if one.occurs(texts[0])]
-        else:
-            matched = [number for number, one in enumerate(patterns) if any(one.occurs(text) for text in texts)]
-        if not matched or (every and len(matched) < len(patterns)):
+        looked = _Looked(patterns, without, self._width if self.detailed > 0 else None)
+        try:
+            if payload is not None and Payload(payload, 0, media_type).is_text:
+                for piece in _pieces(self._log.payloads, payload):
+                    looked.at(piece)
+            else:
+                looked.at(content)
+        except (PayloadMissing, PayloadDamaged, OSError):
+            self.unreadable.append(seq)
+            looked = _Looked(patterns, without, self._width if self.detailed > 0 else None)
+            looked.at(content)
+        matched = looked.matched
+        if not matched or looked.is_unwanted or (every and len(matched) < len(patterns)):
             return None
-        if without and any(one.occurs(text) for one in without for text in texts):
-            return None
-        found = GrepMatch(seq, session_id, role, kind, name, created_at, frozenset(matched), bool(is_from_user))
-        if self.detailed <= 0:
-            return found
-        self.detailed -= 1
-        return self._details(found, texts, patterns)
+        if self.detailed > 0:
+            self.detailed -= 1
+        return GrepMatch(
+            seq,
+            session_id,
+            role,
+            kind,
+            name,
+            created_at,
+            frozenset(matched),
+            bool(is_from_user),
+            looked.excerpt,
+            looked.count,
+        )
 
-    def _details(self, found: GrepMatch, texts: list[bytes], patterns: Sequence[Pattern]) -> GrepMatch:
-        count, excerpt = 0, ""
-        for piece, text in enumerate(texts):
-            for number in sorted(found.matched):
-                places = patterns[number].places(text)
-                if piece:  # what lies wholly in the part that was looked at before was counted before
-                    places = [place for place in places if place[1] > OVERLAP]
-                if places and not excerpt:
-                    excerpt = around(text, places[0], self._width)
-                count += len(places)
-        return msgspec.structs.replace(found, excerpt=excerpt, count=count)
+
+class _Looked:
+    """What was seen in a text that is read piece by piece; one piece is in memory at a time."""
+
+    def __init__(self, patterns: Sequence[Pattern], without: Sequence[Pattern], width: int | None) -> None:
+        self._patterns = patterns
+        self._without = without
+        self._width = width  # of the excerpt; None when only the fact of a match counts
+        self._is_first = True
+        self.matched: set[int] = set()
+        self.is_unwanted = False
+        self.excerpt = ""
+        self.count = 0  # places that matched
+
+    def at(self, text: bytes) -> None:
+        check_work()
+        for number, pattern in enumerate(self._patterns):
+            if self._width is not None:
+                self._look_closely(number, pattern, text, self._width)
+            elif number not in self.matched and pattern.occurs(text):
+                self.matched.add(number)
+        self.is_unwanted = self.is_unwanted or any(pattern.occurs(text) for pattern in self._without)
+        self._is_first = False
+
+    def _look_closely(self, number: int, pattern: Pattern, text: bytes, width: int) -> None:
+        places = pattern.places(text)
+        if places:
+            self.matched.add(number)
+        if not self._is_first:
+            # What lies completely in the overlap was counted with the piece before.
+            places = [place for place in places if place[1] > OVERLAP]
+        if places and not self.excerpt:
+            self.excerpt = around(text, places[0], width)
+        self.count += len(places)
 
 
 def pattern(text: str, *, regex: bool = False, case: bool = False) -> Pattern:

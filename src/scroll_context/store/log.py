@@ -26,6 +26,8 @@ from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.rows import Row, event_from_row, prepare, put_again
 from scroll_context.store.schema import utc_now
 from scroll_context.store.writer import FileWriter, StoreLimits, Writer, Written
+from scroll_context.work import check as check_work
+from scroll_context.work import current as current_work
 
 Values = Sequence[Any] | Mapping[str, Any]  # for ? and for :name; ?1 is refused by newer versions of sqlite3
 
@@ -38,6 +40,7 @@ EraseRows = Callable[[list[int], list[str], Mapping[str, Any]], tuple[int, str]]
 _COLUMNS = ", ".join(schema.COLUMNS)
 LEASES = "leases"  # the folder of a store that holds them
 PAGE = 500  # rows fetched per read transaction when iterating
+_STEPS = 20_000  # of SQLite's virtual machine between two looks at whether a query is still wanted: some 0.3 ms
 
 
 class SessionInfo(msgspec.Struct, frozen=True):
@@ -86,12 +89,26 @@ class _Reader:
         with self._in_use, schema.Translated(self._path):
             if self._connection is None:
                 raise schema.closed(self._path, "read")
+            work = current_work()
+            if work is None:
+                return self._rows(self._connection, sql, values)
+            self._connection.set_progress_handler(lambda: work.is_over, _STEPS)
             try:
-                return self._connection.execute(sql, values).fetchall()
+                return self._rows(self._connection, sql, values)
             except sqlite3.OperationalError as error:
-                if not schema.tolerates(self._connection, error):
-                    raise
-                return self._connection.execute(sql, values).fetchall()
+                if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+                    work.check()
+                raise
+            finally:
+                self._connection.set_progress_handler(None, 0)
+
+    def _rows(self, connection: sqlite3.Connection, sql: str, values: Values) -> list[tuple[Any, ...]]:
+        try:
+            return connection.execute(sql, values).fetchall()
+        except sqlite3.OperationalError as error:
+            if not schema.tolerates(connection, error):
+                raise
+            return connection.execute(sql, values).fetchall()
 
     def close(self) -> None:
         with self._in_use:
@@ -326,6 +343,7 @@ class EventLog:
         where, values = conditions(**filters)
         until = self.last_seq() if until is None else until
         while True:
+            check_work()
             page = self._select(f"seq > ? AND seq <= ? AND {where} ORDER BY seq LIMIT ?", [after, until, *values, PAGE])
             yield from page
             if len(page) < PAGE:

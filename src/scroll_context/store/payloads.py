@@ -25,6 +25,7 @@ import msgspec
 from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing, StoreError, StoreFull, StoreReadOnly
 from scroll_context.events import Event, Kind, Payload
 from scroll_context.store.schema import command, private_folder, sync_folder, try_lock
+from scroll_context.work import check as check_work
 
 CHUNK = 1 << 20
 TEXT = "text/plain; charset=utf-8"
@@ -208,6 +209,7 @@ class PayloadStore:
         hasher = hashlib.sha256()
         held: bytes | None = None
         for piece in self._stored_pieces(digest):
+            check_work()
             hasher.update(piece)
             if held is not None:
                 yield held

@@ -33,11 +33,13 @@ from typing import Any
 
 import msgspec
 
-from scroll_context.errors import QueryLimit, QueryRefused, StoreError
+from scroll_context.errors import QueryLimit, QueryRefused, StoreError, WorkStopped
 from scroll_context.events import BOOKKEEPING, EVERYTHING, Grant, Kind
 from scroll_context.store import schema
 from scroll_context.store.log import NEWEST_ERASURE
 from scroll_context.store.rows import IS_ERASED
+from scroll_context.work import acquire
+from scroll_context.work import check as check_work
 
 COLUMNS = tuple(column for column in schema.COLUMNS if column != "chain")
 MAX_SQL = 100_000  # characters
@@ -45,6 +47,7 @@ MAX_PARAMS = 16 << 20  # bytes
 START_SECONDS = 60.0  # for a worker to start and to copy the rows of its grant, on a busy machine
 IDLE = 300.0  # seconds without a query after which a worker ends
 GRACE = 0.5  # seconds after its deadline until a query is killed
+LOOK_SECONDS = 0.1  # between two looks at whether the cell that asked still waits
 
 FUNCTIONS = frozenset(
     """abs acos asin atan atan2 avg ceil ceiling char coalesce concat concat_ws cos count cume_dist current_date
@@ -166,8 +169,11 @@ class GuardedSql:
         values = _bound(params)
         self._before()
         try:
-            with self._turn:
+            acquire(self._turn)
+            try:
                 answer = self._ask(statement, values, tuple(sorted(hidden)))
+            finally:
+                self._turn.release()
         except UnicodeEncodeError:
             raise QueryRefused("the query has a lone surrogate, which no stored text has") from None
         if answer.error:
@@ -202,6 +208,9 @@ class GuardedSql:
             except TimeoutError:
                 self._drop(worker)
                 return _Answer(error="time")
+            except WorkStopped:
+                self._drop(worker)
+                raise
             except _Gone as gone:
                 self._drop(worker)
                 if self._closed:
@@ -391,14 +400,15 @@ class _Worker:
     def _receive(self, size: int, deadline: float) -> None:
         """Have at least so many bytes of the next frame."""
         while len(self._received) < size:
+            check_work()
             left = deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError
-            self._channel.settimeout(left)
+            self._channel.settimeout(min(left, LOOK_SECONDS))
             try:
                 piece = self._channel.recv(1 << 16)
             except TimeoutError:
-                raise
+                continue
             except OSError:
                 raise _Gone("the connection to it failed") from None
             if not piece:

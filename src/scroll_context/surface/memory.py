@@ -10,7 +10,8 @@ Everything else is refused with a sentence that says what is expected.
 """
 
 import datetime as dt
-from collections.abc import Callable, Collection, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from importlib import resources
 from typing import Any, Protocol
 
@@ -19,17 +20,23 @@ import msgspec
 from scroll_context.errors import BadInput, UnknownSeq
 from scroll_context.events import Event, Kind, Scope
 from scroll_context.kernel.protocol import Prelude
-from scroll_context.kernel.results import CapabilityResult
+from scroll_context.kernel.results import CapabilityCall, CapabilityResult
 from scroll_context.store.search import Hit
 from scroll_context.store.sql import GuardedSql
 from scroll_context.store.store import Store
 from scroll_context.text.dates import misdated
+from scroll_context.work import Places
+from scroll_context.work import check as check_work
 
 MAX_HITS = 200
 MAX_NOTES = 5
 WHOLE_TEXT = 1 << 20  # bytes; a larger body stays behind its handle
 PIECE = 4 << 20  # bytes of a body sent to the kernel at once
-EXPAND_CHARS = 16 << 20  # text that one expand returns
+EXPAND_BYTES = 16 << 20  # of memory for the texts that one expand returns
+EXPAND_PAGE = 100  # events that it reads at once
+MAX_TEXT = 100_000  # characters in all arguments of one call together
+MAX_VALUES = 20_000  # in all arguments of one call together
+MAX_CALLS = 4  # that are answered at once for one kernel; others wait
 FUSED = 50  # hits by words and by meaning that are joined
 REMEMBERED = 1_000  # searches and verified bodies that a session remembers
 _OWN_METHODS = ("search", "expand", "sql_query", "index", "provenance")
@@ -61,6 +68,7 @@ class MemorySurface:
         self._sql: GuardedSql | None = None
         self._asked: dict[int, int] = {}  # how often the same search was asked, by its hash
         self._verified: dict[str, None] = {}  # digests of bodies that were as they should be
+        self.places = Places(MAX_CALLS)
         from scroll_context.surface.recall import Recall  # late, since it builds on this module
 
         self.recall = Recall(self)
@@ -69,16 +77,32 @@ class MemorySurface:
             for owner, names in ((self, _OWN_METHODS), (self.recall, _RECALL_METHODS))
             for name in names
         }
+        self._methods["payload.read"] = self.read_payload
 
     def begin_cell(self) -> None:
         """A new cell: its calls are counted from here."""
         self.calls = self.empty_searches = 0
         self.notes = []
 
-    def methods(self) -> Mapping[str, Callable[..., CapabilityResult]]:
-        """The capabilities, by the name under which the kernel asks for them."""
+    def answer(self, call: CapabilityCall) -> CapabilityResult:
+        """Answer a call of a cell, of which everything may be forged.
+
+        A few calls run at once, each until its answer has been sent, so that no number of threads in a cell takes the
+        memory of the host; and all of them end with the cell.
+        """
+        with call.work.in_this_thread():
+            call.work.until_sent.enter_context(self.places.place())
+            call.work.check()
+            return self.call(call.capability, *call.args, **call.kwargs)
+
+    def call(self, capability: str, /, *args: Any, **kwargs: Any) -> CapabilityResult:
+        """Call a method by the name under which a model knows it: the border that every argument passes."""
+        method = self._methods.get(capability)
+        if method is None:
+            raise NameError(f"the host offers no capability {capability!r:.80}")
         self.calls += 1
-        return self._methods
+        check_size(capability, args, kwargs)
+        return method(*args, **kwargs)
 
     def search(
         self, query: str, k: Any = 10, per_session: Any = None, by: Any = "words", **filters: Any
@@ -146,35 +170,43 @@ class MemorySurface:
         """The exact events at one seq, at several, or from one to another."""
         asked_seqs, asked = places_of(places)
         seqs = list(dict.fromkeys(asked_seqs))
-        events = self.store.log.get_many(seqs, self.grant)
-        if not events:
+        rows: list[dict[str, Any]] = []
+        notes: list[str] = []
+        left = EXPAND_BYTES
+        for event in self._events_at(seqs):
+            row = _common(event) | {
+                "content": self.whole_text(event), "name": event.name, "tool_call_id": event.tool_call_id,
+                "reply_to": event.reply_to,
+            }  # fmt: skip
+            left -= sys.getsizeof(row["content"])
+            if left < 0 and rows:
+                notes.append(
+                    f"only the first {len(rows):,} events are here: they are long. Go on from seq {event.seq}, or "
+                    "read a long text by its row's `payload`."
+                )
+                break
+            rows.append(row)
+        if not rows:
             newest = self.store.log.tail(1, grant=self.grant)
             end = f"; the newest event within reach has seq {newest[0].seq}" if newest else ""
             raise UnknownSeq(
                 f"no event within reach at {asked}{end}. "
                 "Take seqs from ms.search, ms.index() or hist.conversation_history."
             )
-        missing = sorted(set(seqs) - {event.seq for event in events}) if len(seqs) < 100 else []
-        notes = [f"not within reach: {missing}"] if missing else []
-        rows: list[dict[str, Any]] = []
-        left = EXPAND_CHARS
-        for event in events:
-            row = _common(event) | {
-                "content": self.whole_text(event), "name": event.name, "tool_call_id": event.tool_call_id,
-                "reply_to": event.reply_to,
-            }  # fmt: skip
-            left -= len(row["content"])
-            if left < 0 and rows:
-                notes.append(
-                    f"only the first {len(rows):,} of {len(events):,} events are here: they are long. Go on from seq "
-                    f"{event.seq}, or read a long text by its row's `payload`."
-                )
-                break
-            rows.append(row)
+        is_cut = bool(notes)
+        missing = sorted(set(seqs) - {row["seq"] for row in rows})
+        if missing and not is_cut and len(seqs) < 100:
+            notes.append(f"not within reach: {missing}")
         note = "; ".join(notes)
         self.note("ms.expand: ", note)
-        answer = {"rows": rows, "note": note, "truncated": len(rows) < len(events)}
+        answer = {"rows": rows, "note": note, "truncated": is_cut}
         return CapabilityResult(answer, tuple(row["seq"] for row in rows))
+
+    def _events_at(self, seqs: Sequence[int]) -> Iterator[Event]:
+        """The events at these addresses within reach, read in pages: 5,000 of them can be large."""
+        for at in range(0, len(seqs), EXPAND_PAGE):
+            check_work()
+            yield from self.store.log.get_many(seqs[at : at + EXPAND_PAGE], self.grant)
 
     def sql_query(self, sql: str, params: Any = ()) -> CapabilityResult:
         """Read-only SQL on hist.conversation_history and hist.events."""
@@ -331,6 +363,29 @@ def ref_of(event: Event) -> ResultRef | None:
 
 
 # arguments --------------------------------------------------------------------------------------------------
+
+
+def check_size(capability: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuse arguments that are larger than a question is. What is under the limit costs linear time everywhere."""
+    characters = values = 0
+    waiting: list[Any] = [args, kwargs]
+    while waiting:
+        value = waiting.pop()
+        values += 1
+        if isinstance(value, str | bytes | bytearray | memoryview):
+            characters += len(value)
+        elif isinstance(value, Mapping):
+            waiting += [*value.keys(), *value.values()]
+        elif isinstance(value, list | tuple | set | frozenset):
+            waiting += value
+        elif isinstance(value, int):
+            characters += value.bit_length() // 64
+        if characters > MAX_TEXT or values + len(waiting) > MAX_VALUES:
+            raise BadInput(
+                f"the arguments of {capability} are too large: together they may have {MAX_TEXT:,} characters in "
+                f"{MAX_VALUES:,} values. Ask for less at once, or filter the rows in your own code."
+            )
+
 
 MAX_EXPAND = 5_000  # rows of one expand; more is asked for in pieces
 FILTERS = ("scope", "kind", "role", "session_id", "agent_id", "all_agents", "seq_range", "created_on", "created_from",

@@ -45,7 +45,7 @@ class _MemoryTools:
 
         All words are tried first, then any of them. Uppercase OR, AND, NOT, "exact phrases" and prefix* work.
         """
-        return _hits(self._memory.search(query, k).value)
+        return _hits(self._memory.call("ms.search", query, k).value)
 
     def search(
         self,
@@ -70,7 +70,7 @@ class _MemoryTools:
         if first_seq is not None or last_seq is not None:
             filters["seq_range"] = (first_seq or 0, last_seq or self._memory.store.log.last_seq())
         given = {name: value for name, value in filters.items() if value is not None}
-        return _hits(self._memory.search(query, k, **given).value)
+        return _hits(self._memory.call("ms.search", query, k, **given).value)
 
     def expand(
         self,
@@ -79,7 +79,7 @@ class _MemoryTools:
         start: Annotated[int, "where in a long text to begin, in characters"] = 0,
     ) -> dict[str, Any]:
         """Return the exact events at a seq, or from one seq to another. A long text comes in pages."""
-        answer = self._memory.expand(*((seq,) if last is None else (seq, last))).value
+        answer = self._memory.call("ms.expand", *((seq,) if last is None else (seq, last))).value
         rows, note = answer["rows"], answer["note"]
         if len(rows) > MAX_ROWS:
             note = (
@@ -113,7 +113,7 @@ class _MemoryTools:
         Columns: seq, session_id, agent_id, task_id, kind, role, name, content, headline, step_index, msg_index,
         metadata, created_at.
         """
-        answer = self._memory.sql_query(sql, params or ()).value
+        answer = self._memory.call("ms.sql_query", sql, params or ()).value
         return _answer(answer["rows"], answer["note"])
 
     def grep(
@@ -132,7 +132,7 @@ class _MemoryTools:
         }  # fmt: skip
         if after_seq:
             filters["seq_range"] = (after_seq + 1, self._memory.store.log.last_seq())
-        answer = self._memory.recall.grep(text, regex, limit=MAX_ROWS, **filters).value
+        answer = self._memory.call("ms.grep", text, regex, limit=MAX_ROWS, **filters).value
         rows = [
             _known(row) | {name: row[name] for name in ("text", "repeats") if row.get(name)} for row in answer["rows"]
         ]
@@ -145,7 +145,7 @@ class _MemoryTools:
         created_to: Annotated[str | None, "a date; it is included"] = None,
     ) -> dict[str, Any]:
         """List the sessions: number, dates, first and last seq, and what each was about."""
-        answer = self._memory.recall.outline(created_from, created_to, query).value
+        answer = self._memory.call("ms.outline", created_from, created_to, query).value
         rows = [
             {"n": row["n"], "from": row["from"], "seqs": "{}-{}".format(*row["seqs"]), "about": ", ".join(row["terms"])}
             | {name: row[name] for name in ("hits", "misdated") if row.get(name)}
@@ -161,12 +161,12 @@ class _MemoryTools:
         chars: Annotated[int, "how long the extract may be"] = 6_000,
     ) -> dict[str, Any]:
         """Extract the most telling sentences of a session, of a subject or of everything, spread evenly over it."""
-        answer = self._memory.recall.gist(session, query=query, role=role, chars=chars).value
+        answer = self._memory.call("ms.gist", session, query=query, role=role, chars=chars).value
         return _answer(answer["rows"], answer["note"])
 
     def standing(self, topic: Annotated[str, "only what bears on this; everything without it"] = "") -> dict[str, Any]:
         """List the user's standing instructions and preferences, newest last."""
-        answer = self._memory.recall.standing(topic).value
+        answer = self._memory.call("ms.standing", topic).value
         return _answer(
             [{name: row[name] for name in ("seq", "date", "kind", "text")} for row in answer["rows"]], answer["note"]
         )

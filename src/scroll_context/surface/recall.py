@@ -9,8 +9,10 @@ evidence about the past.
 
 import math
 import re
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from threading import Lock
 from typing import Any
 
@@ -20,17 +22,19 @@ from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
 from scroll_context.kernel.results import CapabilityResult
 from scroll_context.origin import Origin
-from scroll_context.store.grep import GrepMatch, Scan, pattern, query_patterns
+from scroll_context.store.grep import LONGEST_PATTERN, SECONDS, GrepMatch, Scan, pattern, query_patterns
 from scroll_context.store.log import SessionInfo
 from scroll_context.store.meaning import fused
 from scroll_context.store.search import Hit
 from scroll_context.surface.memory import FUSED, MemorySurface, bounds, filters_of, iso, whole_number
 from scroll_context.text.dates import misdated
+from scroll_context.text.gist import READ as GIST_READ
 from scroll_context.text.gist import gist
 from scroll_context.text.similar import Folder, content_stems
 from scroll_context.text.stance import INSTRUCTION, stance, stances, standing
 from scroll_context.text.terms import TermTable, distinctive, title
 from scroll_context.text.words import body, clip
+from scroll_context.work import check as check_work
 
 MOST_MATCHES = 1_000  # rows of one grep
 MOST_WIDTH = 2_000  # characters to each side of a match
@@ -38,6 +42,9 @@ MOST_ALSO = 20  # seqs of near-duplicates that are listed
 MOST_TURNS = 2_000  # rows of one turns()
 MOST_CHARS = 4_000_000  # characters of one turns()
 MOST_GIST = 30_000  # characters of one gist()
+MOST_READ = 20_000  # turns that one gist() reads; of more, it reads some that are spread evenly
+MOST_ALTERNATIVES = 16  # parts of a query between OR
+MOST_COUNTED_ROWS = 200_000  # rows that one part of a query is counted in
 TURN_CHARS = 110  # of a turn that a gist for a query shows: the more turns, the more of the evidence is among them
 ENOUGH = 3  # rows with all words of a query, below which rows with most of the words are taken
 FEW_STANDING = 12  # instructions and preferences that are listed whatever the topic
@@ -218,27 +225,44 @@ class Recall:
         if query is None:
             lo, hi = wanted.pop("seq_range", (0, None))
             role = wanted.pop("role", None)
-            events = list(self._said(role, after=lo - 1, until=hi, **wanted))
-            if not events and role == "user":
-                events = list(self._turns(after=lo - 1, until=hi, **wanted))
-                behind = NOBODYS if events else ""
-            extracts = gist(((event.seq, self._memory.whole_text(event)) for event in events), room)
+            turns = self._spread_evenly(self._said(role, after=lo - 1, until=hi, **wanted))
+            if not turns and role == "user":
+                turns = self._spread_evenly(self._turns(after=lo - 1, until=hi, **wanted))
+                behind = NOBODYS if turns else ""
+            extracts = gist(((turn.seq, turn.text) for turn in turns), room)
         else:
             events, behind = self._best_turns(query, room // TURN_CHARS, wanted)
-            texts = ((event.seq, self._memory.whole_text(event)) for event in events)
-            extracts = gist(texts, room, content_stems(query), TURN_CHARS)
-        at = {event.seq: event for event in events}
+            turns = [self._turn(event) for event in events]
+            extracts = gist(((turn.seq, turn.text) for turn in turns), room, content_stems(query), TURN_CHARS)
+        at = {turn.seq: turn for turn in turns}
         rows = [
-            {"seq": one.seq, "date": at[one.seq].created_at[:10], "role": at[one.seq].role, "text": one.text}
+            {"seq": one.seq, "date": at[one.seq].date, "role": at[one.seq].role, "text": one.text}
             | ({"repeats": one.repeats} if one.repeats else {})
             for one in extracts
         ]
-        sessions = len({event.session_id for event in events})
-        note = f"{len(rows)} sentences of {len(events)} turns in {sessions} sessions"
+        sessions = len({turn.session_id for turn in turns})
+        note = f"{len(rows)} sentences of {len(turns)} turns in {sessions} sessions"
         if query is not None:
             note += f", the best for {clip(query, 60)!r}; ms.timeline and ms.grep find every mention."
         note = f"{note} {behind}".rstrip()
         return self._answer(rows, note)
+
+    def _spread_evenly(self, events: Iterator[Event]) -> list["_Turn"]:
+        """A bounded number of turns, whatever their number: every one, or every second, fourth, eighth."""
+        turns: list[_Turn] = []
+        step = 1
+        for number, event in enumerate(events):
+            if number % step:
+                continue
+            turns.append(self._turn(event))
+            if len(turns) > MOST_READ:
+                turns = turns[::2]
+                step *= 2
+        return turns
+
+    def _turn(self, event: Event) -> "_Turn":
+        text = self._memory.whole_text(event)[:GIST_READ]
+        return _Turn(event.seq, event.session_id, event.created_at[:10], event.role, text)
 
     def standing(self, topic: Any = "") -> CapabilityResult:
         """The user's standing instructions and preferences, newest last; about a topic, if one is named."""
@@ -370,26 +394,38 @@ class Recall:
         """Every row that matches a query, in order of seq, and in words how the query was understood."""
         if not isinstance(query, str):
             raise BadInput(f"a query is a text, not {type(query).__name__}")
+        if len(query) > LONGEST_PATTERN:
+            raise BadInput(f"a query has at most {LONGEST_PATTERN:,} characters here, not {len(query):,}")
         rows: dict[int, GrepMatch] = {}
-        told = []
+        notes = []
         running = self._memory.running_seqs()
-        for part in re.split(r"\s+OR\s+", query):
+        until = time.monotonic() + SECONDS
+        stopped_at: int | None = None
+        for part in _alternatives(query)[:MOST_ALTERNATIVES]:
             wanted, unwanted = query_patterns(part)
             if not wanted:
                 continue
-            every = list(Scan(self._log).rows(wanted, without=unwanted, grant=self._grant, exclude=running, **filters))
+            scan = Scan(self._log, seconds=until - time.monotonic())
+            matches = scan.rows(wanted, without=unwanted, grant=self._grant, exclude=running, **filters)
+            every = list(islice(matches, MOST_COUNTED_ROWS))
             which = "the word" if len(wanted) == 1 else "all words"
             found, how = every, f"{len(every)} rows with {which} of {clip(part, 60)!r}"
             if len(every) < ENOUGH and len(wanted) > 1:
-                scan = Scan(self._log)
-                some = scan.rows(wanted, every=False, without=unwanted, grant=self._grant, exclude=running, **filters)
-                found = _with_most_words(list(some), len(wanted))
+                scan = Scan(self._log, seconds=until - time.monotonic())
+                matches = scan.rows(
+                    wanted, every=False, without=unwanted, grant=self._grant, exclude=running, **filters
+                )
+                found = _with_most_words(list(islice(matches, MOST_COUNTED_ROWS)), len(wanted))
                 how += f", {len(found)} with most of them"
-            rows |= {one.seq: one for one in found}
-            told.append(how)
-        if not told:
+            if stopped_at is None:
+                stopped_at = scan.stopped_at
+            rows |= {match.seq: match for match in found}
+            notes.append(how)
+        if not notes:
             raise BadInput(f"{query!r:.80} has no word to look for; ms.grep looks for any text")
-        return [rows[seq] for seq in sorted(rows)], "; ".join(told)
+        if stopped_at is not None:
+            notes.append(f"time ran out at seq {stopped_at}, so rows behind it may be missing")
+        return [rows[seq] for seq in sorted(rows)], "; ".join(notes)
 
 
 # what is kept between calls ----------------------------------------------------------------------------------
@@ -423,24 +459,36 @@ class _Map:
             if any(session in self._numbers and session != newest for session in new):  # an older session went on
                 self._forget()
                 new = self._new(turns, 0, upto)
-            for session, texts in new.items():
-                if session in self._numbers:
-                    self._table.extend(texts)
-                    self._terms.pop(session)
-                else:
-                    self._numbers[session] = self._table.add(texts)
-                    self._terms.clear()  # a new session changes what sets the others apart
-                self._counts[session] += len(texts)
-                first = self._first.setdefault(session, [])
-                first += [text[:TITLE_FROM] for text in texts[: TITLE_TURNS - len(first)]]
+            try:
+                self._add(new)
+            except BaseException:
+                # What was counted of some sessions only would be counted again.
+                self._forget()
+                raise
             self._upto = upto
             for session, number in self._numbers.items():
                 if session not in self._terms:
+                    check_work()
                     self._terms[session] = self._table.terms(number)
-            return {
-                session: (self._counts[session], terms, title(self._first[session], terms, TITLE_CHARS))
-                for session, terms in self._terms.items()
-            }
+            sessions = {}
+            for session, terms in self._terms.items():
+                check_work()
+                name = title(self._first[session], terms, TITLE_CHARS)
+                sessions[session] = self._counts[session], terms, name
+            return sessions
+
+    def _add(self, new: Mapping[str, list[str]]) -> None:
+        for session, texts in new.items():
+            check_work()
+            if session in self._numbers:
+                self._table.extend(texts)
+                self._terms.pop(session, None)
+            else:
+                self._numbers[session] = self._table.add(texts)
+                self._terms.clear()  # a new session changes what sets the others apart
+            self._counts[session] += len(texts)
+            first = self._first.setdefault(session, [])
+            first += [text[:TITLE_FROM] for text in texts[: TITLE_TURNS - len(first)]]
 
     def _new(self, turns: _Turns, after: int, until: int) -> dict[str, list[str]]:
         """The texts of turns that were not read yet, by session."""
@@ -469,8 +517,10 @@ class _Stances:
     def read(self, turns: _Turns, upto: int) -> dict[int, _Stated]:
         with self._lock:
             for event in turns(self._upto, upto) if upto > self._upto else ():
+                check_work()
                 if found := tuple(sentence for _, sentence in stances(event.content)):
                     self._stated[event.seq] = _Stated(event.session_id, event.created_at, found)
+                self._upto = event.seq
             self._upto = max(upto, self._upto)
             return dict(self._stated)
 
@@ -482,6 +532,27 @@ class _Notes:
         self.erased = erased  # seq of the newest erasure
         self.map = _Map()
         self.stances = _Stances()
+
+
+class _Turn(msgspec.Struct, frozen=True):
+    """A turn of which an extract is made."""
+
+    seq: int
+    session_id: str
+    date: str
+    role: str
+    text: str  # as much as an extract reads of it
+
+
+def _alternatives(query: str) -> list[str]:
+    """The parts of a query between uppercase OR."""
+    parts: list[list[str]] = [[]]
+    for word in query.split():
+        if word == "OR":
+            parts.append([])
+        else:
+            parts[-1].append(word)
+    return [" ".join(words) for words in parts]
 
 
 # rows and notes ---------------------------------------------------------------------------------------------

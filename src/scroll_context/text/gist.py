@@ -15,6 +15,7 @@ import msgspec
 
 from scroll_context.text.similar import Folder
 from scroll_context.text.words import STOP_WORDS, body, clip, prose, sentences, stem, words
+from scroll_context.work import check as check_work
 
 READ = 8_000  # characters of a turn that are looked at
 SENTENCE = 240  # characters of a sentence at most
@@ -63,6 +64,7 @@ def gist(
     parts: list[list[_Sentence]] = [[] for _ in range(count)]
     known: dict[tuple[str, ...], _Sentence] = {}
     for position, (seq, text) in enumerate(stretch):
+        check_work()
         for sentence in sentences(prose(body(text[:READ]))):
             found = words(sentence)
             stems = frozenset(map(stem, found)) - _STOP_STEMS

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 
 from scroll_context.text.words import body, clip, prose, sentences, stem, words
+from scroll_context.work import check as check_work
 
 INSTRUCTION = 2
 PREFERENCE = 1
@@ -47,6 +48,7 @@ def newest(found: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
     kept: dict[int, tuple[int, str, frozenset[str]]] = {}
     by_word: dict[str, set[int]] = {}
     for number, (seq, sentence) in enumerate(found):
+        check_work()
         subject = _subject(sentence)
         for other in sorted({other for word in subject for other in by_word.get(word, ())}):
             old = kept[other][2]

@@ -93,13 +93,18 @@ def words_of(query: str) -> re.Pattern[str]:
 
 # running text -------------------------------------------------------------------------------------------
 
+# Each of these takes linear time: text of others is cut by them while the interpreter is locked.
 _TAG = re.compile(r"\s*\[[^\]\n]{1,120}\] ?(?:user|assistant|system|tool|human|ai)\s?: ?", re.IGNORECASE)
 _FENCED = re.compile(r"(```|~~~).*?(?:\1|\Z)", re.DOTALL)
-_BLOCK_MATHS = re.compile(r"\$\$.*?(?:\$\$|\Z)|\\\[.*?(?:\\\]|\Z)|\\\(.*?\\\)", re.DOTALL)
+_BLOCK_MATHS = re.compile(r"\$\$.*?(?:\$\$|\Z)|\\\[.*?(?:\\\]|\Z)|\\\(.{0,200}?\\\)", re.DOTALL)
 _INLINE = re.compile(r"`[^`\n]*`|\$[^$\n]{1,200}\$")
-_LINK = re.compile(r"(?:https?://|www\.)\S+|\b[\w.+-]+@[\w-]+\.\w+|(?<!\w)(?:~?/|[A-Za-z]:\\)[\w.-]+(?:[/\\][\w.-]+)+")
+_LINK = re.compile(
+    r"(?:https?://|www\.)\S+"
+    r"|(?<![\w.+-])[\w.+-]++@[\w-]+\.\w+"
+    r"|(?<!\w)(?:~?/|[A-Za-z]:\\)[\w.-]+(?:[/\\][\w.-]+)+"
+)
 _QUOTED_LINE = re.compile(r"^[ \t]*>.*$", re.MULTILINE)
-_END = re.compile(r"[.!?…]+[\"'”’)\]]*(?=\s|\Z)|[。！？]+|\n\s*")
+_END = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’)\]]*+(?=\s|\Z)|[。！？]+|\n\s*")
 _ABBREVIATION = re.compile(r"(?:\b(?:e\.g|i\.e|etc|vs|cf|mr|mrs|ms|dr|prof|st|no|approx|fig|eq)|\b[A-Za-z])\Z", re.I)
 _BULLET = re.compile(r"(?:[-*•–·]|\(?\d{1,3}[.)]|#{1,6})\s+")
 
