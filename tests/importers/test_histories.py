@@ -54,6 +54,9 @@ def test_a_gemini_session_with_calls_thoughts_and_a_rewind(store: Store, tmp_pat
     (path.parent.parent / ".project_root").write_text(f"{CWD}\n")
     report = import_file(store, path)
     assert (report.format, report.bad) == ("Gemini CLI session", 0)
+    assert report.added == store.log.last_seq(), "parts that are written again are counted once"
+    rewound = next(event for event in store.log.iterate() if "went back" in event.content)
+    assert rewound.created_at == "2026-03-01T09:00:03+00:00", "it has no time of its own"
     assert shown(store) == [
         ("meta", "system", "", "Update available"),
         ("conversation", "user", "", "Look at the barrier"),
@@ -128,7 +131,7 @@ def test_an_opencode_database_with_every_kind_of_part(store: Store, tmp_path: Pa
     assert (report.format, report.known, report.bad) == ("opencode database", 4, 0)
     assert shown(store) == [
         ("conversation", "user", "", "Count the lamps"),
-        ("meta", "user", "", "<file>"),
+        ("meta", "system", "", "<file>"),
         ("conversation", "user", "", "[image/png, 8 bytes]"),
         ("conversation", "user", "", "[file: lamps.txt]"),
         ("tool_call", "assistant", "bash", '{"x": 1}'),
@@ -280,7 +283,7 @@ def test_a_qwenpaw_history_and_another_of_the_same_names(store: Store, tmp_path:
     import_file(store, tmp_path / "one" / "history.db")
     assert shown(store) == [
         ("conversation", "user", "", "Count one"),
-        ("meta", "user", "", "[folded] one"),
+        ("meta", "system", "", "[folded] one"),
         ("conversation", "assistant", "", "I look. one"),
         ("tool_call", "assistant", "sh", "{}"),
         ("tool_call", "assistant", "ls", '{"a": 1}'),

@@ -65,13 +65,15 @@ def test_anthropic_blocks_keep_their_order() -> None:
         ],
     }
     assert events(reply, tools) == [
+        ("thinking", "assistant", "", "hm", ""),
         ("conversation", "assistant", "", "First\nthis.", ""),
         ("tool_call", "assistant", "find", '{"städte": ["Köln"]}', "t1"),
         ("conversation", "assistant", "", "Then that.", ""),
         ("tool_call", "assistant", "web", "{}", "t2"),
     ]
-    first = pieces(reply, tools)[0].draft
-    assert first.metadata == {"thinking": [{"type": "thinking", "thinking": "hm", "signature": "sig"}]}
+    sealed = {"type": "redacted_thinking", "data": "c2VhbGVk"}
+    thought, first, *_ = pieces({**reply, "content": [*reply["content"], sealed]}, tools)
+    assert (thought.draft.metadata, first.draft.metadata) == ({}, {"thinking": [sealed]})
     answer = {
         "role": "user",
         "content": [

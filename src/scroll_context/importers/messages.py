@@ -1,8 +1,12 @@
 """Messages of chat APIs as the events that happened: what was said, each tool call, each tool result.
 
 OpenAI's and Anthropic's shapes are told apart part by part, since every part names its type; so a list may mix
-them. Order inside a message is kept, neighbouring texts are one event, base64 media become attachments, and whatever
-has no place of its own (reasoning, unknown parts, extra fields) is kept in the metadata of the message's first event.
+them. Order inside a message is kept, neighbouring texts are one event, reasoning is an event of its own, base64 media
+become attachments, and whatever has no place of its own (unknown parts, extra fields) is kept in the metadata of the
+message's first event that is not reasoning.
+
+A message of kind `meta` or `compaction` was written by a program, whatever role the program gave it: it is never
+recorded with the role of the user.
 
 A source key is how a second import of a message is recognised as the same message. It is the same one when these are
 equal: its session; the whole JSON of the message (whatever the order of its keys and its spacing); how many equal
@@ -33,6 +37,7 @@ from scroll_context.errors import BadInput
 from scroll_context.events import IMPORTED, STORE_SESSION, Draft, Kind
 from scroll_context.importers import records
 from scroll_context.importers.records import (
+    COMPACTION,
     META,
     THINKING,
     Attachment,
@@ -109,6 +114,8 @@ class _Message:
             "msg_index": records.number(message, "msg_index"),
         }
         self.kind = records.text(message, "kind") or (str(Kind.TOOL_RESULT) if self.is_result else labels.kind)
+        if self.kind in (META, COMPACTION) and self.role == "user":
+            self.role = "system"
         if self.kind in RESERVED:
             raise BadInput(
                 f"kind {self.kind!r} is reserved for what Scroll records itself; leave it out or choose another"
@@ -117,7 +124,7 @@ class _Message:
             raise BadInput(f"session {STORE_SESSION!r} is the store's own; choose another name")
         self.texts: list[str] = []
         self.found: list[Piece] = []
-        self.thinking: list[dict[str, Any]] = []
+        self.sealed: list[dict[str, Any]] = []
         self.others: list[Any] = []
 
     def read(self, shared: dict[str, Any]) -> tuple[Piece, ...]:
@@ -128,9 +135,11 @@ class _Message:
             self._say("")
         metadata, headline = self._metadata(shared), records.text(self.message, "headline")
         if metadata or headline:
-            first = self.found[0]
+            spoken = (number for number, piece in enumerate(self.found) if piece.draft.kind != THINKING)
+            number = next(spoken, 0)
+            first = self.found[number]
             draft = msgspec.structs.replace(first.draft, metadata=metadata, headline=headline)
-            self.found[0] = Piece(draft, first.attachment)
+            self.found[number] = Piece(draft, first.attachment)
         return tuple(self.found)
 
     def _content(self, content: Any) -> None:
@@ -154,7 +163,7 @@ class _Message:
         if (said := _text_of(part)) is not None:
             self.texts.append(said)
         elif kind in _THINKING:
-            self.thinking.append(part)
+            self._think(part)
         elif kind.endswith("tool_use"):
             self._call(records.text(part, "id"), records.text(part, "name"), part.get("input", {}))
         elif kind.endswith("tool_result"):
@@ -180,6 +189,15 @@ class _Message:
             kind=self.kind, role=self.role, name=name, content=content,
             tool_call_id=self.call_id, tool_state=records.text(self.message, "tool_state"),
         )  # fmt: skip
+
+    def _think(self, part: dict[str, Any]) -> None:
+        """Reasoning that can be read is an event; what a provider has sealed is only kept."""
+        thought = part.get("thinking")
+        if isinstance(thought, str) and thought:
+            self._flush()
+            self._add(kind=THINKING, role=self.role, content=records.text(part, "thinking"))
+        elif part.get("type") != "thinking":
+            self.sealed.append(part)
 
     def _calls(self) -> None:
         """OpenAI keeps calls beside the content, not in it."""
@@ -241,7 +259,7 @@ class _Message:
         if given is not None and not isinstance(given, dict):
             raise BadInput("metadata must be an object")
         metadata = {field: value for field, value in self.message.items() if field not in _OWN_FIELDS} | (given or {})
-        kept = {"thinking": self.thinking, "parts": self.others, "conversation": shared}
+        kept = {"thinking": self.sealed, "parts": self.others, "conversation": shared}
         metadata |= {field: value for field, value in kept.items() if value}
         if metadata:
             try:
@@ -270,6 +288,8 @@ def _text_of(part: Any) -> str | None:
 def _media(part: dict[str, Any]) -> Attachment | None:
     """The body of a part that carries one in base64, in any of the shapes in use."""
     source = part.get("source")  # Anthropic: image, document
+    if isinstance(source, Attachment):  # read from a file beside the transcript
+        return source
     if isinstance(source, dict) and source.get("type") == "base64":
         return Attachment(records.body(source.get("data")), records.media_type(source.get("media_type")))
     audio = part.get("input_audio")

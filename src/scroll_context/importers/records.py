@@ -27,6 +27,10 @@ THINKING, META, COMPACTION, BRANCH, DOCUMENT = "thinking", "meta", "compaction",
 that replaced the past, turns that were taken back, and pieces of a text that is no conversation."""
 
 
+State = dict[str, Any]
+"""What the reader of a transcript must know of earlier lines, as JSON; {} at the beginning of a file."""
+
+
 class Format(enum.StrEnum):
     """How a file is laid out: its name, what a reader calls it, and what it holds.
 

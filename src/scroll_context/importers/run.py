@@ -220,10 +220,11 @@ class ImportFile:
             merged = merge_export(
                 lines, store.log, self.label, progress, trust=self._options.trust, join=self._options.join
             )
-        new = sum(seq > last for seq in merged.seqs)
+        seqs = set(merged.seqs)
+        new = sum(seq > last for seq in seqs)
         return ImportReport(
             file=self.label, format=self._source.described(set()), messages=len(merged.seqs), added=new,
-            known=len(merged.seqs) - new, renamed=merged.renamed, missing=merged.missing,
+            known=len(seqs) - new, renamed=merged.renamed, missing=merged.missing,
         )  # fmt: skip
 
     def _read(
@@ -307,7 +308,8 @@ def drafts_of(
 def append_new(store: Store, drafts: list[Draft]) -> tuple[int, int]:
     """Append drafts; how many were new, and how many were there already."""
     last = store.log.last_seq()
-    seqs = store.log.append_many(drafts)
+    # Gemini writes a message again when its calls have ended: an event counts once, however often a file has it.
+    seqs = set(store.log.append_many(drafts))
     new = sum(seq > last for seq in seqs)
     return new, len(seqs) - new
 

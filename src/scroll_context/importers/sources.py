@@ -25,6 +25,7 @@ from scroll_context.errors import BadInput
 from scroll_context.importers.chats import slack_root
 from scroll_context.importers.formats import detect
 from scroll_context.importers.records import Format
+from scroll_context.importers.saved_outputs import FOLDER, size_beside
 
 STDIN = Path("-")
 _READ = frozenset(".jsonl .ndjson .json .md .markdown .mdx .txt .text .csv .tsv .db .vscdb .sqlite".split())
@@ -61,7 +62,9 @@ class Source(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        return sum(_size(part.path) for part in self.parts)
+        """Bytes that are read, the tool outputs beside a transcript of Claude Code included."""
+        beside = sum(size_beside(part.path) for part in self.parts if part.layout is Format.CLAUDE_CODE)
+        return beside + sum(_size(part.path) for part in self.parts)
 
 
 def open_source(path: str | Path | IO[bytes], layout: Format | None, cleanup: contextlib.ExitStack) -> Source:
@@ -120,6 +123,8 @@ def _parts_in(folder: Path, name: str, layout: Format | None) -> list[Part]:
         is_hidden = any(part.startswith((".", "__MACOSX")) for part in inside.parts)
         if is_hidden or (inside.suffix.lower() not in _READ and layout is None) or not file.stat().st_size:
             continue
+        if _is_saved_output(folder, inside):
+            continue
         with contextlib.suppress(BadInput):  # a database of another program
             found = layout or detect(file, file.suffix)
             is_only_chat = found is Format.WHATSAPP and file.stem.startswith("_")
@@ -130,6 +135,12 @@ def _parts_in(folder: Path, name: str, layout: Format | None) -> list[Part]:
     if not parts:
         raise BadInput("it is an archive without a file of a known kind")
     return parts
+
+
+def _is_saved_output(folder: Path, inside: Path) -> bool:
+    """Whether a file of an archive belongs to the transcript of a session that is there too."""
+    parents = list(inside.parents)
+    return any(parent.name == FOLDER and (folder / parent.parent).with_suffix(".jsonl").is_file() for parent in parents)
 
 
 def _size(path: Path) -> int:

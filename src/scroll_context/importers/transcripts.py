@@ -1,4 +1,6 @@
-"""Transcripts of coding assistants as messages: Claude Code, Codex rollouts, sessions of the Gemini CLI.
+"""Transcripts of coding assistants as messages: Codex rollouts and sessions of the Gemini CLI.
+
+Transcripts of Claude Code are read in claude_code.py, in the same way.
 
 Each reader takes the JSON values of a file, in order, and gives messages in the shape that `messages.pieces` reads,
 each with a source key made of the ids that the assistant itself gave out. So a transcript that has grown adds what is
@@ -8,7 +10,8 @@ earlier lines is a JSON object, its state; a later run goes on with it.
 The assistant becomes the agent, the folder that it worked in becomes the task (project.py), its sessions keep their
 ids. A sub-agent's transcript repeats the id of the session that started it, so its session is `SESSION/AGENT`. What
 is no part of the conversation gets a kind of its own, so that it is not taken for the user's words: `compaction` (a
-boundary, or the summary that replaced the past), `meta` (what the assistant's program told the model), `thinking`.
+boundary, or the summary that replaced the past), `meta` (what the assistant's program told the model, and what an
+assistant told its sub-agent), `thinking`.
 
 Lines that carry no message (snapshots of files, titles, token counts) are passed over; a message that cannot be read is
 a Fault with its line.
@@ -20,17 +23,24 @@ from pathlib import Path
 from typing import Any
 
 from scroll_context.errors import BadInput
-from scroll_context.importers import records
+from scroll_context.importers import claude_code, records
 from scroll_context.importers.messages import call, gemini_parts, response_item, result
-from scroll_context.importers.records import COMPACTION, META, THINKING, Format, Found, fingerprint, placed
+from scroll_context.importers.records import COMPACTION, META, THINKING, Format, Found, State, fingerprint, placed
 from scroll_context.project import task_of
 
-State = dict[str, Any]
 LineReader = Callable[[Found, State, Path], Iterator[Found]]
 """The messages of a line, which may change the state; the state is {} at the beginning of a file."""
 
-_CLAUDE_META = ("<command-name>", "<command-message>", "<local-command-", "<bash-", "<system-reminder>", "Caveat: The ")
-_CODEX_META = ("<environment_context>", "<user_instructions>", "<permissions instructions>", "# AGENTS.md instructions")
+_CODEX_META = (
+    "<environment_context>",
+    "<user_instructions>",
+    "<permissions instructions>",
+    "# AGENTS.md instructions",
+    "<turn_aborted>",
+    "<subagent_notification>",
+    "<user_shell_command>",
+    "<skill>",
+)
 _CODEX_LINES = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
 
 
@@ -51,70 +61,6 @@ def recognise(value: Any) -> Format | None:
     return None
 
 
-# Claude Code ---------------------------------------------------------------------------------------------
-
-
-def _claude_code(found: Found, state: State, _: Path) -> Iterator[Found]:
-    """A line of a transcript. The first folder that a session names is its project, whichever it names later."""
-    line = found.value
-    kind = records.text(line, "type")
-    if kind in ("user", "assistant"):
-        if not isinstance(line.get("message"), dict):
-            raise BadInput(f"a line of type {kind} needs a message")
-        message = _claude_message(kind, line)
-    elif kind == "system" and isinstance(line.get("content"), str):
-        is_boundary = line.get("subtype") == "compact_boundary"
-        message = {"role": "system", "content": line["content"], "kind": COMPACTION if is_boundary else META}
-    else:
-        return
-    if message is None:
-        return
-    if not (uuid := records.identifier(records.text(line, "uuid"))):
-        raise BadInput(f"a line of type {kind} needs a uuid")
-    session = records.text(line, "sessionId") or found.labels.session_id
-    tasks: dict[str, str] = state.setdefault("tasks", {})
-    if session not in tasks:
-        tasks[session] = task_of(records.text(line, "cwd"))
-    agent = records.text(line, "agentId")
-    about = records.kept(
-        line, uuid="uuid", parent="parentUuid", logical_parent="logicalParentUuid", git_branch="gitBranch",
-        version="version", compaction="compactMetadata", subagent="agentId", sidechain="isSidechain",
-    ) | records.kept(line.get("message") or {}, message_id="id", model="model")  # fmt: skip
-    yield placed(
-        found, Format.CLAUDE_CODE, message, session=f"{session}/{agent}" if agent else session, key=uuid,
-        task=tasks[session], time=line.get("timestamp"), about=about,
-    )  # fmt: skip
-
-
-def _claude_message(kind: str, line: dict[str, Any]) -> dict[str, Any] | None:
-    """The role, content and kind of a line; None for thinking of which only the signature is left."""
-    content = line["message"].get("content")
-    if content is None:
-        raise BadInput(f"a line of type {kind} needs content")
-    message: dict[str, Any] = {"role": kind, "content": content}
-    if line.get("isCompactSummary"):
-        message["kind"] = COMPACTION
-    elif kind == "user" and (line.get("isMeta") or _opens_with(content, _CLAUDE_META)):
-        message["kind"] = META
-    parts = content if isinstance(content, list) else []
-    thoughts = [p for p in parts if isinstance(p, dict) and p.get("type") in ("thinking", "redacted_thinking")]
-    if not thoughts:
-        return message
-    said = [thought for p in thoughts if isinstance(thought := p.get("thinking"), str) and thought]
-    if len(thoughts) == len(parts):
-        return {"role": kind, "content": "\n".join(said), "kind": THINKING} if said else None
-    kept = [{"type": "thinking", "thinking": thought} for thought in said]
-    return {**message, "content": [*kept, *(p for p in parts if p not in thoughts)]}
-
-
-def _opens_with(content: Any, openings: tuple[str, ...]) -> bool:
-    """Whether all that a message says is written by the assistant's program."""
-    if isinstance(content, list):
-        texts = [part.get("text") if isinstance(part, dict) else part for part in content]
-        return bool(texts) and all(isinstance(text, str) and text.lstrip().startswith(openings) for text in texts)
-    return isinstance(content, str) and content.lstrip().startswith(openings)
-
-
 # Codex ---------------------------------------------------------------------------------------------------
 
 
@@ -133,8 +79,7 @@ def _codex(found: Found, state: State, _: Path) -> Iterator[Found]:
         _begin_rollout(item, state)
         return
     message = response_item(item) if kind == "response_item" else None
-    is_meta = item.get("role") == "developer" or _opens_with(item.get("content"), _CODEX_META)
-    if message is not None and item.get("type") == "message" and is_meta:
+    if message is not None and item.get("type") == "message" and _is_codex_meta(item, state):
         message["kind"] = META
     if kind == "compacted":
         message = {"role": "system", "content": item.get("message") or "", "kind": COMPACTION}
@@ -153,12 +98,29 @@ def _codex(found: Found, state: State, _: Path) -> Iterator[Found]:
     )  # fmt: skip
 
 
+def _is_codex_meta(item: dict[str, Any], state: State) -> bool:
+    """Whether a message was written by the program, or by the assistant that started this sub-agent."""
+    role = item.get("role")
+    if role == "developer" or (role == "user" and state.get("is_subagent")):
+        return True
+    return _opens_with(item.get("content"), _CODEX_META)
+
+
+def _opens_with(content: Any, openings: tuple[str, ...]) -> bool:
+    """Whether all that a message says is written by the assistant's program."""
+    if isinstance(content, list):
+        texts = [part.get("text") if isinstance(part, dict) else part for part in content]
+        return bool(texts) and all(isinstance(text, str) and text.lstrip().startswith(openings) for text in texts)
+    return isinstance(content, str) and content.lstrip().startswith(openings)
+
+
 def _begin_rollout(meta: dict[str, Any], state: State) -> None:
     """A rollout that continues another repeats the other's first line behind its own: the first one counts."""
     if state.get("session"):
         return
-    git = meta.get("git")
+    git, source = meta.get("git"), meta.get("source")
     state |= {
+        "is_subagent": isinstance(source, dict) and "subagent" in source,
         "session": records.text(meta, "id"),
         "task": task_of(records.text(meta, "cwd")),
         "about": records.kept(meta, version="cli_version", originator="originator")
@@ -187,16 +149,20 @@ def _gemini(found: Found, state: State, path: Path) -> Iterator[Found]:
         if session := records.text(about, "sessionId"):
             state["session"] = session
             state.setdefault("task", _gemini_task(about, path))
+            state.setdefault("time", about.get("startTime"))
         said = itertools.chain.from_iterable(map(_gemini_said, records.objects(about, "messages")))
     elif "$rewindTo" in line:
         back = records.identifier(records.text(line, "$rewindTo"))
         text = f"[the user went back to the message {back}: what came after it was taken back]"
         number = state["rewinds"] = state.get("rewinds", 0) + 1
-        said = [(f"{back}.rewound.{number}", {"role": "system", "content": text, "kind": META}, None, {})]
+        # The line has no time of its own: it happened after the newest message before it.
+        time = line.get("timestamp") or state.get("time")
+        said = [(f"{back}.rewound.{number}", {"role": "system", "content": text, "kind": META}, time, {})]
     elif "type" in line:
         said = _gemini_said(line)
     for key, message, time, kept in said:
         session = state.get("session") or found.labels.session_id
+        state["time"] = time or state.get("time")
         yield placed(
             found, Format.GEMINI, message, session=session, key=f"{records.identifier(session)}:{key}",
             task=state.get("task", ""), time=time, about=kept,
@@ -247,7 +213,7 @@ def _gemini_said(record: dict[str, Any]) -> Iterator[GeminiPart]:
 
 
 READERS: dict[Format, LineReader] = {
-    Format.CLAUDE_CODE: _claude_code,
+    Format.CLAUDE_CODE: claude_code.read_line,
     Format.CODEX: _codex,
     Format.GEMINI: _gemini,
 }
