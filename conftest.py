@@ -21,7 +21,6 @@ from forms import LONG, form
 from scroll_context.session.session import Session
 from scroll_context.store import store as opening
 from scroll_context.store.log import EventLog
-from scroll_context.store.search import SearchIndex
 from scroll_context.store.store import Store
 from scroll_context.store.writer import is_replica
 
@@ -39,8 +38,6 @@ hypothesis.settings.load_profile("fuzz" if FUZZ_SECONDS else "tests")
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell; tests press Ctrl-C
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # A search that has waited long enough answers from what is indexed; a busy machine must not bring that about.
-    SearchIndex.search.__kwdefaults__["patience"] = 60.0
     config.addinivalue_line("markers", "fuzz: draws its examples; every Hypothesis test has it")
     config.addinivalue_line("markers", "first: begins before all others, since it takes longest")
 

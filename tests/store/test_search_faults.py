@@ -8,6 +8,7 @@ import random
 import resource
 import shutil
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -181,12 +182,12 @@ def test_kill_nine_while_rebuilding(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def index_locked(folder: Path) -> Iterator[None]:
-    """Hold the lock as another process would: a second open file is a second holder."""
+def index_locked(folder: Path) -> Iterator[Callable[[], None]]:
+    """Hold the lock as another process would: a second open file is a second holder. Gives what releases it."""
     (folder / "index").mkdir(exist_ok=True)
     with (folder / "index" / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        yield lambda: fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def test_a_search_does_not_wait_for_ever_and_says_what_is_missing(folder: Path) -> None:
@@ -200,6 +201,25 @@ def test_a_search_does_not_wait_for_ever_and_says_what_is_missing(folder: Path) 
             assert store.index.catch_up(0.05) is False
         hits = store.index.search("common", k=100)
         assert (len(hits), hits.behind, hits.note) == (67, 0, "")
+
+
+def test_a_short_backlog_is_waited_for_longer_than_a_long_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scroll_context.store.search.PATIENCE", 0.05)
+    monkeypatch.setattr("scroll_context.store.search.SHORT_EVENTS", 7)
+    with Store(folder) as store:
+        store.index.catch_up()
+        store.log.append_many(drafts(60, 7))
+        with index_locked(folder) as release:
+            threading.Timer(0.5, release).start()
+            assert len(store.index.search("common", k=100)) == 67
+        store.log.append_many(drafts(67, 8))
+        with index_locked(folder):
+            hits = store.index.search("common", k=100)
+            assert (len(hits), hits.behind) == (67, 8)
+        assert store.index.catch_up(60)
+        store.append(Draft(content="common and long: " + "word " * 2_000_000))
+        with index_locked(folder):
+            assert store.index.search("common", k=100).behind == 1
 
 
 def test_an_index_that_somebody_else_is_building_is_not_an_error(folder: Path) -> None:

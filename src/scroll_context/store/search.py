@@ -1,9 +1,10 @@
 """Search over the log: `SearchIndex` finds events by their words and says how current the answer is.
 
 A search first waits until the index holds what the log has and the caller may see; past its patience it answers from
-what is indexed and says by how much that is behind. It never blocks for ever. A damaged index is thrown away and built
-again; IndexUnavailable is raised only when nothing is indexed and it cannot be built. Echoes, notices and bookkeeping
-are never indexed, so they are never hits.
+what is indexed and says by how much that is behind. A short backlog is worth a longer wait: only a busy machine takes
+more than a moment for it, and an answer without the events just recorded would be wrong. A search never blocks for
+ever. A damaged index is thrown away and built again; IndexUnavailable is raised only when nothing is indexed and it
+cannot be built. Echoes, notices and bookkeeping are never indexed, so they are never hits.
 """
 
 from collections import Counter
@@ -23,7 +24,9 @@ from scroll_context.store.query import Needle, Node, Words, snippet
 from scroll_context.store.ranking import Filters, Match, Ranked, RankedSearch, Ranking
 from scroll_context.text.similar import Repeats
 
-PATIENCE = 2.0  # seconds that a search waits for the index to catch up
+PATIENCE = 2.0  # seconds that a search waits for an index that is far behind
+BUSY_PATIENCE = 20.0  # seconds that a search waits for a short backlog
+SHORT_EVENTS, SHORT_BYTES = 5_000, 8 << 20  # a backlog that an idle machine indexes in about a second
 MOST_HITS = 10_000
 MOST_REPEATS = 100  # further matches looked at, in place of those that repeat a better one
 ONE_PER_SESSION = 600  # matches looked at when sessions are to take turns
@@ -108,13 +111,14 @@ class SearchIndex:
         per_session: int | None = None,
         user_weight: float = 2.0,
         flow: float = 0.25,
-        patience: float = PATIENCE,
+        patience: float | None = None,
     ) -> Hits:
         """The k best events for a query (see query.py for the language), best first.
 
         Filters take a text or several. `seq_range` and the two dates are inclusive, and a date stands for the whole
         of it. `exclude` names events that are no use to the caller. `per_session` is the most hits that one session
-        may have. A user turn weighs `user_weight` times as much, and gets `flow` of the score of the reply to it.
+        may have. `patience` is how many seconds to wait for the index; without it, as long as its backlog is worth. A
+        user turn weighs `user_weight` times as much, and gets `flow` of the score of the reply to it.
         """
         if k < 1:
             raise BadInput(f"k must be at least 1, not {k}")
@@ -134,7 +138,7 @@ class SearchIndex:
         try:
             self._find(hits, parsed, filters, ranking, per_session)
         except IndexUnavailable:  # damage that only reading brought to light
-            self._indexer.discard(patience)
+            self._indexer.discard(PATIENCE if patience is None else patience)
             hits.behind = self._freshen(grant, exclude, patience)
             hits.trouble = self._indexer.trouble
             hits.clear()  # some may have been found before the damage was met
@@ -197,12 +201,12 @@ class SearchIndex:
 
     # searching ------------------------------------------------------------------------------------------
 
-    def _freshen(self, grant: Grant, exclude: Collection[int], patience: float) -> int:
+    def _freshen(self, grant: Grant, exclude: Collection[int], patience: float | None) -> int:
         """Wait for what this search may see; the number of events that are still missing."""
-        last = self._log.awaited_seq(patience)
+        last = self._log.awaited_seq(PATIENCE if patience is None else patience)
         until = self._indexer.current_until()
         if not self._is_current(until, last, grant, exclude):
-            is_reached = self._indexer.wait_for(last, patience)
+            is_reached = self._indexer.wait_for(last, self._patience(until, last) if patience is None else patience)
             until = self._indexer.current_until()
             if not is_reached:
                 if until == 0 and self._indexer.trouble:
@@ -214,6 +218,14 @@ class SearchIndex:
         if behind:
             self._indexer.start()  # for the next search; this one does not wait for other hosts
         return behind
+
+    def _patience(self, until: int, last: int) -> float:
+        """How long to wait for the events behind `until`: longer when there is little to index."""
+        if last - until > SHORT_EVENTS:
+            return PATIENCE
+        size = "SELECT sum(length(content) + ifnull(payload_size, 0)) FROM event WHERE seq > ? AND seq <= ?"
+        ((backlog,),) = self._log.query(size, [until, last])
+        return BUSY_PATIENCE if (backlog or 0) <= SHORT_BYTES else PATIENCE
 
     def _is_current(self, known: int, last: int, grant: Grant, exclude: Collection[int]) -> bool:
         """Whether everything new is nothing that this search could return, so that it need not wait for a commit."""
