@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from members import body
 
 from forms import form
 from scroll_context import Draft, Store
@@ -107,8 +108,8 @@ class Writer:
 
     def append_once(self, digests: list[str], generation: int) -> tuple[int, int]:
         self.batch += 1
-        one = [b"s"], [b"a"], [b"t"], [None], [",".join(digests)], [generation], [None], [os.urandom(16)], [b"body"]
-        ((seqs, states),) = self.server.call(_APPEND, [self.shared.store_id, self.writer, self.batch, *one])
+        row = [b"s"], [b""], [b""], [None], [",".join(digests)], [generation], [None], [os.urandom(16)], [body()]
+        ((seqs, states),) = self.server.call(_APPEND, [self.shared.store_id, self.writer, self.batch, *row])
         return states[0], seqs[0]
 
 

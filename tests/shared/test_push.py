@@ -192,7 +192,7 @@ def test_old_snapshots_and_those_from_before_an_erasure_go(hosts: Hosts, folder:
     stale = kept[0]
     first.erase(seqs=[5])
     assert snapshots(log.server, log.facts.store_id) == [] and objects(bucket) == []
-    values = [log.facts.store_id, "late", stale.seq, stale.chain, 1, ""]
+    values = [log.facts.store_id, "snapshots/late.gz", stale.seq, stale.chain, 1, ""]
     assert log.server.call("SELECT scroll.add_snapshot(%s, %s, %s, %s, %s, %s)", values) == [(False,)]
     snapshot(first)
     assert len(objects(bucket)) == 1

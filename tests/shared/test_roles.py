@@ -134,11 +134,11 @@ def test_a_member_reads_and_appends_in_its_own_store_only(site: Site) -> None:
         f"CALL scroll.record({main}, gen_random_uuid(), 1, 0, NULL, {empty}, NULL, NULL, NULL, NULL)",
         f"SELECT scroll.append({main}, gen_random_uuid(), 1, 0, NULL, {empty})",
         f"SELECT scroll.settle({main}, gen_random_uuid(), 1)",
-        f"SELECT scroll.claim({main}, 's'::bytea, 'me', interval '1 minute')",
-        f"SELECT scroll.renew({main}, '{{}}', '{{}}', interval '1 minute')",
-        f"SELECT scroll.release({main}, 's'::bytea, 1)",
+        f"SELECT scroll.claim({main}, 's'::bytea, 'me', sha256('x'), interval '1 minute')",
+        f"SELECT scroll.renew({main}, '{{}}', '{{}}', '{{}}', interval '1 minute')",
+        f"SELECT scroll.release({main}, 's'::bytea, 1, sha256('x'))",
         f"SELECT scroll.holder({main}, 's'::bytea)",
-        f"SELECT scroll.report({main}, gen_random_uuid(), 'host', 1, 1)",
+        f"SELECT scroll.report({main}, sha256('x'), 'host', 1, 1)",
     ):
         with pytest.raises(psycopg.Error) as refused:
             site.sql(statement, "tenant")

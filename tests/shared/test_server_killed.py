@@ -76,7 +76,7 @@ class Writers:
 
 def without_flush(database: str) -> None:
     """Take away the commit that flushes, from appends and from followers."""
-    script = next(step.script for step in migrations() if step.name == "log")
+    script = migrations()[0].script
     flush = "PERFORM pg_logical_emit_message(true, 'scroll', '');"
     found = re.search(r"CREATE PROCEDURE barrier\(.*?END \$\$;", script, re.S)
     assert found is not None and flush in found[0] and script.count(flush) == 1

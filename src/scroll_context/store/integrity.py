@@ -13,7 +13,7 @@ import itertools
 import os
 import sqlite3
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,11 +26,13 @@ from scroll_context.store.chain import GENESIS, breaks, expected
 from scroll_context.store.log import PAGE, EventLog
 from scroll_context.store.pages import PageFile, Place
 from scroll_context.store.payloads import PayloadStore, is_digest
-from scroll_context.store.rows import event_from_row, is_blank, prepare
+from scroll_context.store.rows import event_from_row, is_blank, is_unreadable, prepare
 from scroll_context.store.schema import utc_now
 from scroll_context.store.writer import INSERT
 
 _SPECIAL = ABOUT_THE_LOG | {Kind.SNAPSHOT}
+
+UNREADABLE_ROW = "unreadable: a member of the shared store appended a row that is not an event"
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -40,7 +42,7 @@ class Verdict(msgspec.Struct, frozen=True):
     payloads: int
     head: str
     bad: tuple[tuple[int, str], ...]  # (seq, what is wrong), in order; a gap once, by its first seq
-    known: tuple[tuple[int, str], ...]  # the same, declared by a salvage
+    known: tuple[tuple[int, str], ...]  # declared by a salvage, or unreadable in a shared store
 
     @property
     def ok(self) -> bool:
@@ -62,7 +64,9 @@ def verify(log: EventLog, progress: Progress | None = None) -> Verdict:
             else:
                 faults.append(_Fault(at, "altered: the row does not match its hash"))
         for row in page:
-            if row[23] is not None:
+            if row[23] is not None and is_unreadable(row):
+                faults.append(_Fault(row[0], UNREADABLE_ROW))
+            elif row[23] is not None:
                 erased.append(row[0])
                 if not is_blank(row):
                     faults.append(_Fault(row[0], "altered: the row of an erased event holds more than it may"))
@@ -103,39 +107,51 @@ def _told_apart(
 ) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
     """Which faults were not declared, and which are known. An erased row that no erasure names is altered."""
     about = [event.metadata for event in records if event.session_id == STORE_SESSION]
-    named = _Spans(span for facts in about for span in facts.get("spans", ()))
-    declared = _Spans(
-        span
-        for event in records
-        if event.kind == Kind.SALVAGE
-        for span in (*((seq, seq) for seq in event.metadata.get("altered", ())), *event.metadata.get("lost", ()))
-    )
+    named = Spans(span for facts in about for span in spans_in(facts.get("spans")))
+    declared = Spans(span for event in records if event.kind == Kind.SALVAGE for span in _declared_by(event.metadata))
     undeclared = (_Fault(seq, "altered: no erasure names this erased event") for seq in erased if seq not in named)
     bad: list[tuple[int, str]] = []
     known: list[tuple[int, str]] = []
     for fault in sorted([*faults, *undeclared]):
-        is_known = declared.covers(fault.seq, fault.last or fault.seq)
+        is_known = fault.what == UNREADABLE_ROW or declared.covers(fault.seq, fault.last or fault.seq)
         (known if is_known else bad).append((fault.seq, fault.what))
     return bad, known
 
 
-class _Spans:
+def spans_in(value: object) -> Iterator[tuple[int, int]]:
+    """The spans of seqs in metadata, in which anybody may have written anything."""
+    for span in value if isinstance(value, list) else ():
+        if isinstance(span, list) and len(span) == 2 and all(type(seq) is int for seq in span):
+            yield span[0], span[1]
+
+
+def _declared_by(metadata: dict[str, Any]) -> Iterator[tuple[int, int]]:
+    """The rows that a salvage has declared altered or lost."""
+    altered = metadata.get("altered")
+    for seq in altered if isinstance(altered, list) else ():
+        yield from spans_in([[seq, seq]])
+    yield from spans_in(metadata.get("lost"))
+
+
+class Spans:
     """Which seqs lie in any of the spans; found in a few steps, however many there are."""
 
-    def __init__(self, spans: Iterable[Sequence[int]]) -> None:
-        self._merged: list[list[int]] = []
-        for low, high in sorted((int(low), int(high)) for low, high in spans):
-            if self._merged and low <= self._merged[-1][1] + 1:
-                self._merged[-1][1] = max(high, self._merged[-1][1])
+    def __init__(self, spans: Iterable[tuple[int, int]]) -> None:
+        self.merged: list[list[int]] = []
+        for low, high in sorted(spans):
+            if high < low:
+                continue
+            if self.merged and low <= self.merged[-1][1] + 1:
+                self.merged[-1][1] = max(high, self.merged[-1][1])
             else:
-                self._merged.append([low, high])
+                self.merged.append([low, high])
 
     def __contains__(self, seq: int) -> bool:
         return self.covers(seq, seq)
 
     def covers(self, first: int, last: int) -> bool:
-        at = bisect.bisect_right(self._merged, [first, sys.maxsize]) - 1
-        return at >= 0 and last <= self._merged[at][1]
+        at = bisect.bisect_right(self.merged, [first, sys.maxsize]) - 1
+        return at >= 0 and last <= self.merged[at][1]
 
 
 def _payload_fault(log: EventLog, digest: str) -> str:

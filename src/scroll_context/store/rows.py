@@ -26,6 +26,8 @@ ERASED = "[erased]"  # the content of an erased row
 ERASED_METADATA = '{"erased":true}'
 IS_ERASED = f"metadata = '{ERASED_METADATA}'"
 """The condition in SQL that a row of the log was erased."""
+UNREADABLE = "[unreadable]"  # the content of a row of a shared log that this host could not read
+UNREADABLE_METADATA = '{"unreadable":true}'
 
 _LABELS = (
     "kind", "session_id", "agent_id", "task_id", "role", "name",
@@ -123,6 +125,11 @@ def is_blank(row: tuple[Any, ...]) -> bool:
     )  # fmt: skip
 
 
+def is_unreadable(row: tuple[Any, ...]) -> bool:
+    """Whether this is the placeholder for a row of a shared log that could not be read."""
+    return row[22] is not None and (row[7], row[17]) == (UNREADABLE, UNREADABLE_METADATA)
+
+
 def event_from_row(row: tuple[Any, ...]) -> Event:
     """The event that a row of the table stands for."""
     if not (_are_texts(_texts_of(row)) and isinstance(row[21], bytes)):
@@ -168,7 +175,7 @@ def _metadata(text: str) -> dict[str, Any]:
     """The metadata of a row. What damage has made unreadable is shown as it is: the rest of the row is still good."""
     try:
         return _decode_metadata(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return {DAMAGED: text}
 
 

@@ -19,6 +19,7 @@ from scroll_context.folders import cache_folder
 
 SCHEMES = ("postgresql://", "postgres://")
 LEASE = 30.0  # seconds
+LONGEST_LEASE = 3600.0  # as the server has it, whatever is asked for
 TIMEOUT = 10.0
 
 _OURS = ("store", "payloads", "replica", "lease", "timeout")
@@ -115,16 +116,16 @@ def parse(url: str) -> Address:
         secrets=tuple(secret for secret in secrets if secret),
         payloads=ours.get("payloads", ""),
         replica=ours.get("replica", ""),
-        lease=_seconds(ours, "lease", LEASE),
+        lease=_seconds(ours, "lease", LEASE, LONGEST_LEASE),
         timeout=_seconds(ours, "timeout", TIMEOUT),
     )
 
 
-def _seconds(given: dict[str, str], name: str, default: float) -> float:
+def _seconds(parameters: dict[str, str], name: str, default: float, most: float = 86_400) -> float:
     try:
-        value = float(given.get(name) or default)
+        value = float(parameters.get(name) or default)
     except ValueError:
         value = -1.0
-    if not 0.5 <= value <= 86_400:
-        raise BadInput(f"{name} is a number of seconds from 0.5 on, not {given.get(name)!r:.40}")
+    if not 0.5 <= value <= most:
+        raise BadInput(f"{name} is a number of seconds from 0.5 to {most:g}, not {parameters[name]!r:.40}")
     return value

@@ -1,8 +1,11 @@
 """What the owner of a database does: make the schema and its stores, bring the schema up to date, admit members.
 
-The schema `scroll` is a row of numbered migrations, each applied once and in a transaction of its own. Migrations are
-appended to, never edited. A member is a role of the server, a login or a group, that may read one store and perhaps
-append to it or erase in it. Rights on tables and functions are the same for all stores; row security and the functions
+The schema `scroll` is made by numbered steps, each applied once and in a transaction of its own. The first step makes
+everything; what a release has applied is never edited, later steps change it. Numbers never go back: a schema older
+than the first step is refused.
+
+A member is a role of the server, a login or a group, that may read one store and perhaps append to it or erase in it.
+Rights on tables and functions are the same for all stores; row security and the functions
 themselves decide which store a role may touch.
 """
 
@@ -12,17 +15,20 @@ from typing import Any
 
 import msgspec
 
-from scroll_context.errors import BadInput
+from scroll_context.errors import BadInput, StoreError, StoreUnreachable
 from scroll_context.store.shared.address import Address
-from scroll_context.store.shared.server import Server, driver
+from scroll_context.store.shared.server import Server, driver, require_version
 
-_LOCK = "SELECT pg_advisory_xact_lock(1396920908, -1)"  # two owners may migrate at once
+# Two owners may migrate at once. Any login may take an advisory lock; only the owner of the table can
+# take this one, beside which members can read.
+_LOCK = "LOCK TABLE scroll.migration IN SHARE ROW EXCLUSIVE MODE"
+_LOCK_TIMEOUT = "SET LOCAL lock_timeout = '10s'"
 _SAFE_COLUMNS = "store_id, uid, name, format, payloads, max_bytes, created"  # of `store`: all but the secret
 _TABLES = tuple(f"scroll.{name}" for name in ("head", "event", "tombstone", "replica", "migration", "snapshot"))
 _FUNCTIONS = {  # which member may call what; each checks besides that the role belongs to that store
     "READ": ("readable", "report", "barrier", "holder", "rights"),
-    "APPEND": ("append", "record", "settle", "claim", "renew", "release", "add_snapshot", "drop_snapshots"),
-    "ERASE": ("erase", "bury", "adopt"),
+    "APPEND": ("append", "record", "settle", "claim", "renew", "release"),
+    "ERASE": ("erase", "bury", "adopt", "add_snapshot", "drop_snapshots"),
 }
 
 
@@ -45,25 +51,32 @@ def migrations() -> list[Migration]:
 
 def newest() -> int:
     """The version of the schema that this Scroll needs."""
-    return len(migrations())
+    return migrations()[-1].number
+
+
+def require_current(server: Server) -> int:
+    """The version of a server's schema, which must be the one that this Scroll needs."""
+    steps = migrations()
+    version = int(server.call("SELECT coalesce(max(number), 0) FROM scroll.migration")[0][0])
+    require_version(version, steps[0].number, steps[-1].number, server.address)
+    return version
 
 
 def migrate(address: Address, steps: list[Migration] | None = None) -> list[int]:
-    """Apply the steps that the database has not seen; their numbers."""
+    """Apply the steps that the database has not seen; their numbers. An older schema is refused."""
+    steps = steps or migrations()
     applied: list[int] = []
     with Server(address, "scroll admin") as server:
-        with server.transaction() as run:
-            run(_LOCK)
-            run("CREATE SCHEMA IF NOT EXISTS scroll")
-            run(
-                """CREATE TABLE IF NOT EXISTS scroll.migration (
-                number integer PRIMARY KEY, name text NOT NULL, applied timestamptz NOT NULL DEFAULT now())"""
-            )
-        for step in steps or migrations():
+        _make_ledger(server)
+        for step in steps:
             with server.transaction() as run:
+                run(_LOCK_TIMEOUT)
                 run(_LOCK)
-                if run("SELECT 1 FROM scroll.migration WHERE number = %s", [step.number]):
+                ((version,),) = run("SELECT coalesce(max(number), 0) FROM scroll.migration")
+                if version >= step.number:
                     continue
+                if version:
+                    require_version(version, steps[0].number, version, address)
                 run("SET LOCAL search_path = scroll, pg_temp")
                 run(step.script)
                 run("INSERT INTO scroll.migration (number, name) VALUES (%s, %s)", [step.number, step.name])
@@ -76,6 +89,24 @@ def migrate(address: Address, steps: list[Migration] | None = None) -> list[int]
             for role, can_append, can_erase in roles:
                 _give_rights(server, role, can_append, can_erase)
     return applied
+
+
+def _make_ledger(server: Server) -> None:
+    """Make the table of applied steps. Of two that do it at once, Postgres fails one; its next attempt is fine."""
+    for attempt in range(5):
+        try:
+            with server.transaction() as run:
+                run("CREATE SCHEMA IF NOT EXISTS scroll")
+                run(
+                    """CREATE TABLE IF NOT EXISTS scroll.migration (
+                    number integer PRIMARY KEY, name text NOT NULL, applied timestamptz NOT NULL DEFAULT now())"""
+                )
+            return
+        except StoreUnreachable:
+            raise
+        except StoreError:
+            if attempt == 4:
+                raise
 
 
 def init(address: Address, *, max_bytes: int | None = None) -> bool:

@@ -16,8 +16,9 @@ from scroll_context.errors import NotAStore, ScrollError
 from scroll_context.store.shared import admin
 from scroll_context.store.shared.address import Address
 from scroll_context.store.shared.objects import SCHEMES, Bucket
-from scroll_context.store.shared.server import Server, require_version
+from scroll_context.store.shared.server import Server
 from scroll_context.store.shared.snapshots import snapshots
+from scroll_context.text.printable import printable
 
 OLDEST_SERVER = 150_000  # Postgres 15: the oldest that the tests run on
 _SAFE = {"fsync": "on", "full_page_writes": "on"}  # settings without which an acknowledged event can be lost
@@ -63,8 +64,7 @@ def _findings(server: Server, address: Address) -> Iterator[Check]:
     yield Check("server", number >= OLDEST_SERVER and not away, text)
     yield _transport(server, address)
     yield _durability(server)
-    ((schema,),) = server.call("SELECT coalesce(max(number), 0) FROM scroll.migration")
-    require_version(schema, admin.newest(), address)
+    schema = admin.require_current(server)
     yield Check("schema", True, f"version {schema}, as this Scroll needs it")
     rows = server.call(
         """SELECT s.store_id, s.uid::text, s.payloads, h.last_seq, h.bytes, s.max_bytes
@@ -134,7 +134,9 @@ def _copies(server: Server, store_id: int, last: int) -> Iterator[Check]:
     )
     for host, applied, age in rows:
         yield Check(
-            "replica", True, f"{host}: {max(0, last - applied):,} events behind when last seen, {age:.0f} s ago"
+            "replica",
+            True,
+            f"{printable(host)[:100]}: {max(0, last - applied):,} events behind when last seen, {age:.0f} s ago",
         )
     if not rows:
         yield Check("replica", True, "none was seen in the last 7 days")

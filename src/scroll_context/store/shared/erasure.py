@@ -3,33 +3,36 @@
 The server replaces the rows and appends the event that records it, in one transaction; that needs a role which may
 erase. Every host meets this event when it follows the log. The transaction that writes it to the copy also notes that
 the rows are still to be replaced there, so a host that is killed in between goes on with it. Then the copy is cleaned
-as a local store is: search index, free pages, write-ahead log, cached payloads. A host reports what it has carried out,
+as a local store is: search index, free pages, write-ahead log, cached payloads. What the blank row holds is decided
+here, from the row of the copy: the server only says which events are erased. A host reports what it has carried out,
 and the one that erases is told which hosts have not yet.
 
 Out of reach: backups of the server, its write-ahead log, its dead rows until it vacuums; hosts that never come back.
 """
 
+import sqlite3
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from scroll_context.events import STORE_SESSION
-from scroll_context.store.chain import body_of
+from scroll_context.store.chain import body_of, leaf_of
 from scroll_context.store.erase import PURGE, REPLACE, add_chores, blanked, erasure_draft, rewriting
+from scroll_context.store.integrity import Spans, spans_in
 from scroll_context.store.log import PAGE, EventLog
 from scroll_context.store.rows import prepare
 from scroll_context.store.schema import utc_now
 from scroll_context.store.shared.collect import collect
 from scroll_context.store.shared.objects import SharedPayloads
-from scroll_context.store.shared.server import Server
+from scroll_context.store.shared.server import Bytes, Numbers, Server
 from scroll_context.store.shared.snapshots import prune
+from scroll_context.text.printable import printable
 
 if TYPE_CHECKING:
     from scroll_context.store.shared.log import SharedLog
 
-_decode = msgspec.msgpack.Decoder(list[str | int | None]).decode
+_SEQS = 10_000  # that one question to the server is about
+_ERASED = """SELECT e.seq FROM unnest(%s, %s) AS s(low, high)
+    JOIN scroll.event e ON e.store_id = %s AND e.seq BETWEEN s.low AND s.high AND e.leaf IS NOT NULL"""
 
 
 def erase_on_server(
@@ -43,13 +46,16 @@ def erase_on_server(
     record = prepare(erasure_draft(seqs, facts), utc_now(), log.payloads)
     store_id = log.facts.store_id
     ((seq,),) = log.server.call(
-        "SELECT scroll.erase(%s, %b, %s::bigint[], %b::bytea[], %b, %b, %b)",
+        "SELECT scroll.erase(%s, %b, %s, %s, %b, %b)",
         [
-            store_id, f"erasure:{uuid.uuid4()}".encode(), [row[0] for row in rows],
-            [body_of(blanked(row, None)) for row in rows], STORE_SESSION.encode(), record.nonce,
+            store_id,
+            f"erasure:{uuid.uuid4()}".encode(),
+            Numbers(row[0] for row in rows),
+            Bytes(body_of(blanked(row, None)) for row in rows),
+            record.nonce,
             body_of(record.before),
         ],
-    )  # fmt: skip
+    )
     log.refresh()  # which carries it out in the copy of this host
     if isinstance(log.payloads, SharedPayloads):
         collect(log.server, store_id, log.payloads.place, grace=0.0, only=set(payloads))
@@ -68,7 +74,7 @@ def unconfirmed(server: Server, store_id: int, seq: int) -> list[str]:
         AND seen > now() - interval '30 days' ORDER BY host""",
         [store_id, seq],
     )
-    return [f"{host} ({replica[:8]})" for host, replica in rows]
+    return [f"{printable(host)[:100]} ({replica[:8]})" for host, replica in rows]
 
 
 def _vacuum(server: Server) -> list[str]:
@@ -86,28 +92,51 @@ def purge(log: "SharedLog", server: Server) -> bool:
     pending = [name for (name,) in EventLog.query(log, f"SELECT name FROM chore WHERE name LIKE '{PURGE}%'")]
     if not pending:
         return False
-    seqs: list[int] = []
-    for name in pending:
-        spans = log.get(int(name.removeprefix(PURGE))).metadata.get("spans", [])
-        seqs += (seq for lo, hi in spans for seq in range(int(lo), int(hi) + 1))
     gone: set[str] = set()
     with rewriting(log) as database:
-        for at in range(0, len(seqs), PAGE):
-            part = seqs[at : at + PAGE]
-            sent = server.call(
-                """SELECT seq, body, leaf FROM scroll.event
-                WHERE store_id = %s AND seq = ANY(%s::bigint[]) AND leaf IS NOT NULL""",
-                [log.facts.store_id, part],
-            )
-            marks = ", ".join("?" * len(sent))
-            for row in database.execute(f"SELECT * FROM event WHERE seq IN ({marks})", [one[0] for one in sent]):
-                gone.update(log.payloads.named_by(row[4], row[7], row[8]))
-            database.executemany(REPLACE, [(*_decode(body), leaf, seq) for seq, body, leaf in sent])
+        for name in pending:
+            record = log.get(int(name.removeprefix(PURGE)))
+            for spans in _pieces(record.metadata.get("spans"), record.seq):
+                erased = server.call(_ERASED, [*spans, log.facts.store_id])
+                gone |= _blank(log, database, [seq for (seq,) in erased])
         add_chores(database, gone if isinstance(log.payloads, SharedPayloads) else ())
         database.executemany("DELETE FROM chore WHERE name = ?", [(name,) for name in pending])
     if log.on_erased is not None:
         log.on_erased()
     return True
+
+
+def _pieces(spans: object, until: int) -> Iterator[tuple[Numbers, Numbers]]:
+    """The spans of an erasure as lower and upper ends, cut so that one question is about a bounded number of seqs.
+
+    Only events before the erasure can be meant, whatever the spans say.
+    """
+    lows, highs, count = Numbers(), Numbers(), 0
+    for low, high in Spans((max(1, low), min(high, until)) for low, high in spans_in(spans)).merged:
+        for at in range(low, high + 1, _SEQS):
+            end = min(high, at + _SEQS - 1)
+            lows.append(at)
+            highs.append(end)
+            count += end - at + 1
+            if count >= _SEQS:
+                yield lows, highs
+                lows, highs, count = Numbers(), Numbers(), 0
+    if lows:
+        yield lows, highs
+
+
+def _blank(log: EventLog, database: sqlite3.Connection, seqs: Sequence[int]) -> set[str]:
+    """Blank rows of the copy, each with the hash that it has; the payloads that they named."""
+    gone: set[str] = set()
+    for at in range(0, len(seqs), PAGE):
+        part = seqs[at : at + PAGE]
+        marks = ", ".join("?" * len(part))
+        rows = database.execute(f"SELECT * FROM event WHERE seq IN ({marks}) AND nonce IS NOT NULL", part).fetchall()
+        for row in rows:
+            gone.update(log.payloads.named_by(row[4], row[7], row[8]))
+            leaf = row[23] or leaf_of(row[22], row[1:21])
+            database.execute(REPLACE, (*blanked(row, None), leaf, row[0]))
+    return gone
 
 
 def purged_until(log: "SharedLog") -> int:

@@ -7,6 +7,9 @@ server notifies at most every 20 ms, so after a page there are more looks, at gr
 thread rests, unless somebody waits for rows, so that a busy store is read in few large pages. Processes that were not
 elected read by themselves only when rows of their own do not arrive. When the server is away the thread tries again,
 and says so in `trouble`.
+
+A row that does not continue the chain means another history, and quarantines the copy. A row that continues it and
+cannot be read is only somebody's bad row: it becomes a placeholder (received.py), with a warning.
 """
 
 import contextlib
@@ -16,14 +19,14 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
-
-import msgspec
 
 from scroll_context.errors import ScrollError, StoreDamaged, StoreUnreachable
 from scroll_context.store import schema
-from scroll_context.store.shared.replica import Replica, StoreFacts, TableRow
+from scroll_context.store.rows import is_unreadable
+from scroll_context.store.shared.received import SENT, TableRow, table_row
+from scroll_context.store.shared.replica import Replica, StoreFacts
 from scroll_context.store.shared.server import Server
 
 PAGE_ROWS = 2_000
@@ -37,12 +40,11 @@ _REPORT = 5.0  # seconds between two reports of how far this copy is
 
 _NEWEST = (1 << 63) - 1  # no seq is behind it
 
-_PAGE = """SELECT seq, session_id, nonce, body, leaf, chain FROM (
+_PAGE = f"""SELECT {SENT} FROM (
     SELECT *, sum(length(body)) OVER (ORDER BY seq) - length(body) AS before FROM scroll.event
     WHERE store_id = %s AND seq BETWEEN %s AND %s ORDER BY seq LIMIT %s) page WHERE before < %s ORDER BY seq"""
 
 _logger = logging.getLogger("scroll_context.store")
-_decode = msgspec.msgpack.Decoder(list[str | int | None]).decode
 
 
 class Follower:
@@ -126,9 +128,9 @@ class Follower:
             self._replica.forget_own(seq)  # another process may have applied them
         values = [self._facts.store_id, max(seq, 1), max(seq, upto), PAGE_ROWS, PAGE_BYTES]
         page = self.server.once(_PAGE, values, deadline=deadline)
-        is_full = len(page) == PAGE_ROWS or sum(len(one[3]) for one in page) >= PAGE_BYTES
+        is_full = len(page) == PAGE_ROWS or sum(len(sent[5]) for sent in page) >= PAGE_BYTES
         if seq:
-            if not page or page[0][0] != seq or page[0][5] != chain:
+            if not page or page[0][0] != seq or page[0][7] != chain:
                 raise self._replica.quarantined(f"seq {seq} is not on the server as it is here")
             page = page[1:]
         if not page:
@@ -139,18 +141,22 @@ class Follower:
             self.server.once("CALL scroll.barrier()", deadline=deadline)
             self._replica.durable = newest
         self.seen = max(self.seen, newest)
-        self._replica.apply([self._row(one) for one in page])
+        rows = [table_row(sent) for sent in page]
+        self._replica.apply(rows)
+        self._warn_of_unreadable(rows)
         return is_full
 
-    def _row(self, sent: Sequence[Any]) -> TableRow:
-        seq, session_id, nonce, body, leaf, chain = sent
-        try:
-            columns = _decode(body)
-        except msgspec.MsgspecError:
-            columns = []
-        if len(columns) != len(schema.COLUMNS) - 2 or str(columns[0]).encode() != session_id:
-            raise self._replica.quarantined(f"seq {seq} on the server is no event")
-        return (seq, *columns, chain, nonce, leaf)
+    def _warn_of_unreadable(self, rows: list[TableRow]) -> None:
+        seqs = [row[0] for row in rows if row[23] is not None and is_unreadable(row)]
+        if seqs:
+            more = f" and {len(seqs) - 1:,} more" if len(seqs) > 1 else ""
+            _logger.warning(
+                "seq %d%s of %s cannot be read and is shown as [unreadable]: a member of the store appended a row "
+                "that is not an event. All other events are intact.",
+                seqs[0],
+                more,
+                self._facts.address,
+            )
 
     # the thread -----------------------------------------------------------------------------------------
 
@@ -205,9 +211,10 @@ class Follower:
     def report(self) -> None:
         """Tell the server how far this copy is."""
         facts = self._facts
-        values = [facts.store_id, facts.replica, socket.gethostname(), self._replica.head()[0], self.purged()]
+        applied = self._replica.head()[0]
+        values = [facts.store_id, facts.secret.encode(), socket.gethostname(), applied, self.purged()]
         self.server.once(
-            "SELECT scroll.report(%s, %s, %s, %s, %s)", values, deadline=time.monotonic() + self.server.address.timeout
+            "SELECT scroll.report(%s, %b, %s, %s, %s)", values, deadline=time.monotonic() + self.server.address.timeout
         )
         self._reported = time.monotonic()
 

@@ -4,38 +4,37 @@ A lease is a row on the server with an epoch that every claim increments, judged
 sends its epoch with each append, and the server refuses rows of an older one: a holder that was cut off, suspended or
 believed dead cannot write any more once another has the session. One thread renews all leases of this process three
 times in each lease's length. A holder that dies without a word loses its session when the lease has run out.
+
+The server binds a lease to the login and to a secret of the holder, which it never shows: members learn who has a
+session, but cannot renew, release or claim it in the holder's name.
 """
 
 import contextlib
 import os
+import secrets
 import socket
 import threading
 import time
-import uuid
 from collections.abc import Callable
 
 import msgspec
 
 from scroll_context.errors import ScrollError
 from scroll_context.store.lease import Holder, busy
-from scroll_context.store.shared.server import Server
+from scroll_context.store.shared.server import Bytes, Numbers, Server
 from scroll_context.store.shared.writer import fenced
+from scroll_context.text.printable import printable
 
 AGAIN_SECONDS = 0.1  # between two attempts while waiting
-
-
-class _Owner(Holder, frozen=True):
-    """A holder as the server keeps it. The token tells a claim that is repeated from one by somebody else."""
-
-    token: str
 
 
 class SharedLease:
     """A lease that this process has. Give it back with `release`."""
 
-    def __init__(self, leases: "Leases", holder: Holder, epoch: int) -> None:
+    def __init__(self, leases: "Leases", holder: Holder, secret: bytes, epoch: int) -> None:
         self._leases = leases
         self.holder = holder
+        self.secret = secret
         self.epoch: int | None = epoch
         self.lost = False  # the server has said so
 
@@ -64,21 +63,21 @@ class Leases:
 
     def take(self, session_id: str, since: str, wait: float) -> SharedLease:
         """Claim a session, waiting up to `wait` seconds. Raises SessionBusy, which names the holder."""
-        host, token = socket.gethostname(), uuid.uuid4().hex
-        holder = Holder(session_id, os.getpid(), host, since)
-        owner = msgspec.json.encode(_Owner(session_id, os.getpid(), host, since, token)).decode()
+        holder = Holder(session_id, os.getpid(), socket.gethostname(), since)
+        owner = msgspec.json.encode(holder).decode()
+        secret = secrets.token_bytes(32)  # by which the server knows a claim again whose answer was lost
         deadline = time.monotonic() + wait
         while True:
             epoch, other, head = self._server.call(
-                "SELECT o_epoch, o_owner, o_head FROM scroll.claim(%s, %b, %s, %s * interval '1 second')",
-                [self._store_id, session_id.encode(), owner, self._server.address.lease],
+                "SELECT o_epoch, o_owner, o_head FROM scroll.claim(%s, %b, %s, %b, %s * interval '1 second')",
+                [self._store_id, session_id.encode(), owner, secret, self._server.address.lease],
             )[0]
             if epoch is not None:
                 break
             if time.monotonic() >= deadline:
-                raise busy(session_id, msgspec.json.decode(other, type=Holder), wait)
+                raise busy(session_id, _holder(session_id, other), wait)
             time.sleep(AGAIN_SECONDS)
-        lease = SharedLease(self, holder, epoch)
+        lease = SharedLease(self, holder, secret, epoch)
         with self._lock:
             self._held[session_id] = lease
             if self._thread is None:
@@ -94,9 +93,9 @@ class Leases:
     def holder(self, session_id: str) -> Holder | None:
         """Who has a session open now; None when it is free, or when the server does not answer."""
         with contextlib.suppress(ScrollError):
-            found = self._server.call("SELECT scroll.holder(%s, %b)", [self._store_id, session_id.encode()])
-            if found[0][0] is not None:
-                return msgspec.json.decode(found[0][0], type=Holder)
+            ((owner,),) = self._server.call("SELECT scroll.holder(%s, %b)", [self._store_id, session_id.encode()])
+            if owner is not None:
+                return _holder(session_id, owner)
         return None
 
     def release(self, lease: SharedLease) -> None:
@@ -105,8 +104,8 @@ class Leases:
                 del self._held[lease.holder.session_id]
         with contextlib.suppress(ScrollError):
             self._server.call(
-                "SELECT scroll.release(%s, %b, %s)",
-                [self._store_id, lease.holder.session_id.encode(), lease.epoch],
+                "SELECT scroll.release(%s, %b, %s, %b)",
+                [self._store_id, lease.holder.session_id.encode(), lease.epoch, lease.secret],
                 timeout=min(2.0, self._server.address.timeout),
             )
 
@@ -117,11 +116,13 @@ class Leases:
                 held = dict(self._held)
             if not held:
                 continue
-            sessions, epochs = [name.encode() for name in held], [lease.epoch for lease in held.values()]
+            sessions = Bytes(name.encode() for name in held)
+            epochs = Numbers(lease.epoch for lease in held.values())
+            proofs = Bytes(lease.secret for lease in held.values())
             try:
                 lost = self._server.call(
-                    "SELECT scroll.renew(%s, %b::bytea[], %s::bigint[], %s * interval '1 second')",
-                    [self._store_id, sessions, epochs, length],
+                    "SELECT scroll.renew(%s, %s, %s, %s, %s * interval '1 second')",
+                    [self._store_id, sessions, epochs, proofs, length],
                     timeout=length / 3,
                 )
             except ScrollError:
@@ -135,3 +136,12 @@ class Leases:
             self.release(lease)
         self._server.interrupt()
         self._server.close()
+
+
+def _holder(session_id: str, owner: str) -> Holder:
+    """Who has a session, as a member of the store has written it: any text, which people will read."""
+    try:
+        holder = msgspec.json.decode(owner, type=Holder)
+    except msgspec.MsgspecError:
+        return Holder(session_id, 0, "an unknown host", "an unknown time")
+    return Holder(session_id, holder.process, printable(holder.host)[:100], printable(holder.since)[:40])

@@ -6,6 +6,7 @@ little later; what this process has appended can be read at once. `applied_seq` 
 nothing is missing.
 """
 
+import secrets
 import time
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,7 @@ from scroll_context.store.shared.follower import Follower
 from scroll_context.store.shared.leases import Leases
 from scroll_context.store.shared.objects import SCHEMES, Bucket, ObjectPlace, SharedPayloads
 from scroll_context.store.shared.replica import Replica, StoreFacts, make_replica, read_facts
-from scroll_context.store.shared.server import Server, require_version
+from scroll_context.store.shared.server import Server
 from scroll_context.store.shared.snapshots import begin_from_snapshot
 from scroll_context.store.shared.writer import ServerWriter
 from scroll_context.store.writer import Written
@@ -163,13 +164,12 @@ def open_shared(address: Address, *, create: bool = False) -> SharedLog:
 
 
 def _find(server: Server, address: Address) -> StoreFacts | None:
-    version = server.call("SELECT coalesce(max(number), 0) FROM scroll.migration")[0][0]
-    require_version(version, admin.newest(), address)
+    admin.require_current(server)
     found = server.call("SELECT uid::text, store_id, payloads FROM scroll.store WHERE name = %s", [address.store])
     if not found:
         return None
     uid, store_id, payloads = found[0]
-    return StoreFacts(uid, store_id, payloads, address.shown)
+    return StoreFacts(uid, store_id, payloads, address.shown, secrets.token_hex(32))
 
 
 def open_payloads(address: Address, facts: StoreFacts) -> PayloadStore:

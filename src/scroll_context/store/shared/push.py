@@ -124,7 +124,7 @@ def _adopt(
 ) -> None:
     values = columns(
         (
-            *(str(one).encode() for one in row[1:4]), _source(row), ",".join(named).encode() or None, row[22],
+            *(str(one).encode() for one in row[1:4]), _source(row), ",".join(named) or None, row[22],
             body_of(row[1:21]), row[23], row[21],
         )
         for row, named in zip(page, digests, strict=True)

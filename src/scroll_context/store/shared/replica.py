@@ -9,6 +9,7 @@ kept in memory. Queries see them beside the rows of the file: what an append ret
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import sqlite3
@@ -27,12 +28,10 @@ from scroll_context.store import schema
 from scroll_context.store.chain import breaks
 from scroll_context.store.erase import PURGE
 from scroll_context.store.shared.address import Address
+from scroll_context.store.shared.received import TableRow, as_unreadable
 from scroll_context.store.writer import INSERT, REPLICA, head_of
 
 _QUARANTINE = "quarantine.json"  # a file of a copy whose history is not the server's
-
-TableRow = tuple[Any, ...]
-"""A row with all columns of the event table."""
 
 
 class StoreFacts(msgspec.Struct, frozen=True):
@@ -42,7 +41,12 @@ class StoreFacts(msgspec.Struct, frozen=True):
     store_id: int
     payloads: str
     address: str  # without a password
-    replica: str = msgspec.field(default_factory=lambda: str(uuid.uuid4()))  # the name of this copy on the server
+    secret: str  # of this copy: with it, and not otherwise, one reports on its behalf
+
+    @property
+    def replica(self) -> str:
+        """The name of this copy on the server."""
+        return str(uuid.UUID(bytes=hashlib.sha256(self.secret.encode()).digest()[:16]))
 
 
 def read_facts(folder: Path) -> StoreFacts | None:
@@ -119,7 +123,7 @@ class Replica:
                 for at, before in breaks(new, seq, chain):
                     raise self.quarantined(f"seq {at} from the server does not continue seq {before} here")
                 seq = new[-1][0] if new else seq
-                database.executemany(INSERT, new)
+                self._insert(new)
                 database.executemany(
                     "INSERT OR REPLACE INTO chore VALUES (?, '')",
                     [(f"{PURGE}{row[0]}",) for row in new if row[4] == Kind.ERASURE and row[1] == STORE_SESSION],
@@ -130,6 +134,21 @@ class Replica:
                     database.execute("ROLLBACK")
                 raise
         self.forget_own(seq)
+
+    def _insert(self, rows: Sequence[TableRow]) -> None:
+        """Insert rows; one that the table refuses, such as a second one with a source key, becomes a placeholder."""
+        database = self._database
+        try:
+            database.executemany(INSERT, rows)
+        except sqlite3.IntegrityError:
+            inserted, _ = head_of(database, self.path)
+            for row in rows:
+                if row[0] <= inserted:
+                    continue
+                try:
+                    database.execute(INSERT, row)
+                except sqlite3.IntegrityError:
+                    database.execute(INSERT, as_unreadable(row))
 
     def add_own(self, rows: Sequence[TableRow]) -> bool:
         """Take in rows that this process has appended; whether the file has them, too."""

@@ -9,7 +9,6 @@ the server itself refuses is raised at once. No text of an error has a password 
 import contextlib
 import math
 import os
-import struct
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -24,6 +23,7 @@ from scroll_context.errors import (
     StoreDamaged,
     StoreError,
     StoreFull,
+    StoreLocked,
     StoreReadOnly,
     StoreTooNew,
     StoreUnreachable,
@@ -134,7 +134,7 @@ class Server:
             connection = self._connect()
             connection.remaining = lambda: -1.0 if self._interrupted else self._deadline - time.monotonic()
             connection.add_notify_handler(self._count)
-            for kind, dumper in dumpers():
+            for kind, dumper in _array_dumpers():
                 connection.adapters.register_dumper(kind, dumper)
             self._connection = connection
             self._connected += 1
@@ -224,6 +224,11 @@ class Server:
                 )
             case "SC005":
                 return BadInput(f"{text}. Nothing was written.")
+            case "55P03":
+                return StoreLocked(
+                    f"another login holds a lock on the server of {self.address} ({text}). Nothing was written. Try "
+                    "again; if it lasts, the server's owner finds the login in pg_stat_activity and can end it."
+                )
             case "42501":
                 return StoreReadOnly(f"the server refuses that: {text}. Ask its owner for `scroll admin grant`.")
             case "3F000" | "42P01" | "42883":
@@ -252,17 +257,23 @@ def _is_away(error: "psycopg.Error") -> bool:
     return state.startswith(_AWAY)
 
 
-def require_version(found: int, ours: int, address: Address) -> None:
-    """Refuse a server whose schema is newer or older than this Scroll's."""
-    if found > ours:
+def require_version(schema: int, oldest: int, newest: int, address: Address) -> None:
+    """Refuse a server whose schema this Scroll does not speak. `oldest` is what it can bring up to date."""
+    if schema > newest:
         raise StoreTooNew(
-            f"the server of {address} has schema {found}; this Scroll knows {ours}. Nothing was changed. "
-            "Upgrade scroll-context."
+            f"the server of {address} has schema {schema}; this Scroll knows {newest}. Nothing was "
+            "changed. Upgrade scroll-context."
         )
-    if found < ours:
+    if 0 < schema < oldest:
         raise NotAStore(
-            f"the server of {address} has schema {found}, and this Scroll needs {ours}. Its owner brings it up to date "
-            "with `scroll admin migrate URL`."
+            f"the server of {address} has schema {schema}, from a Scroll before {oldest}, which this one "
+            "does not read. Nothing was changed. With the Scroll that made it, `scroll pull URL DIR` "
+            "copies each store to a folder; then push the folders to a new database."
+        )
+    if schema < newest:
+        raise NotAStore(
+            f"the server of {address} has schema {schema}, and this Scroll needs {newest}. Nothing was "
+            "changed. Its owner brings it up to date with `scroll admin migrate URL`."
         )
 
 
@@ -295,77 +306,34 @@ def _limited(gen: Generator[Any, Any, T], remaining: Any) -> Generator[Any, Any,
         return value
 
 
-# arrays, packed in one pass -------------------------------------------------------------------------------
+# arrays -----------------------------------------------------------------------------------------
 #
-# A batch of rows goes to the server as one array for each column. The driver's own lists are walked several times in
-# Python to find out what is in them, which took a quarter of the processor time of an append.
-
-_header = struct.Struct(">5i").pack
-_length = struct.Struct(">i").pack
-_int8 = struct.Struct(">q").pack
-_NULL = _length(-1)
-_EIGHT = _length(8)
+# A batch of rows goes to the server as one array for each column. The driver walks a plain list
+# several times to find out its type, which was seen in the processor time of appends; these lists
+# say it.
 
 
-class Array:
-    """An array of one type, packed."""
-
-    __slots__ = ("data",)
-    oid = 0  # of the array
-    element = 0  # of its elements
-
-    def __init__(self, values: Sequence[Any]) -> None:
-        parts = [_header(1, None in values, self.element, len(values), 1)]
-        self._pack(values, parts)
-        self.data = b"".join(parts) if values else _header(0, 0, self.element, 0, 0)[:12]
-
-    def _pack(self, values: Sequence[Any], parts: list[bytes]) -> None:
-        raise NotImplementedError
-
-
-class Bytes(Array):
+class Bytes(list[bytes | None]):
     """bytea[]"""
 
-    __slots__ = ()
-    oid, element = 1001, 17
 
-    def _pack(self, values: Sequence[bytes | None], parts: list[bytes]) -> None:
-        for value in values:
-            parts += (_NULL,) if value is None else (_length(len(value)), value)
+class Texts(list[str | None]):
+    """text[]"""
 
 
-class Texts(Bytes):
-    """text[], of texts that are encoded already"""
-
-    __slots__ = ()
-    oid, element = 1009, 25
-
-
-class Numbers(Array):
+class Numbers(list[int | None]):
     """bigint[]"""
-
-    __slots__ = ()
-    oid, element = 1016, 20
-
-    def _pack(self, values: Sequence[int | None], parts: list[bytes]) -> None:
-        for value in values:
-            parts += (_NULL,) if value is None else (_EIGHT, _int8(value))
 
 
 @cache
-def dumpers() -> tuple[tuple[type[Array], Any], ...]:
-    """What the driver needs to know of each kind of array. The driver is imported only when it is used."""
-    from psycopg.adapt import Dumper
-    from psycopg.pq import Format
+def _array_dumpers() -> tuple[tuple[type, Any], ...]:
+    """The driver's own dumper of arrays, told the type. The driver is imported only when it is used."""
+    from psycopg.types.array import ListBinaryDumper
 
-    def dumper(kind: type[Array]) -> Any:
-        class Packed(Dumper):
-            format = Format.BINARY
-            oid = kind.oid
+    types = driver().adapters.types
 
-            def dump(self, obj: Array) -> bytes:
-                return obj.data
+    def dumper(element: str) -> Any:
+        info = types[element]
+        return type(element, (ListBinaryDumper,), {"oid": info.array_oid, "element_oid": info.oid})
 
-        return Packed
-
-    return tuple((kind, dumper(kind)) for kind in (Bytes, Texts, Numbers))
+    return ((Bytes, dumper("bytea")), (Texts, dumper("text")), (Numbers, dumper("int8")))

@@ -15,7 +15,8 @@ from scroll_context.store.chain import body_of, link
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.rows import Row
 from scroll_context.store.shared.objects import SharedPayloads
-from scroll_context.store.shared.replica import Replica, TableRow, columns
+from scroll_context.store.shared.received import TableRow
+from scroll_context.store.shared.replica import Replica, columns
 from scroll_context.store.shared.server import Bytes, Numbers, Server, Texts
 from scroll_context.store.writer import Written
 
@@ -71,7 +72,7 @@ class ServerWriter:
         values = columns(
             (
                 _bytes(row.before[0]), _bytes(row.before[1]), _bytes(row.before[2]), row.source_key.encode() or None,
-                ",".join(named).encode() or None, shared.generation(named) if shared and named else 0, epoch, row.nonce,
+                ",".join(named) or None, shared.generation(named) if shared and named else 0, epoch, row.nonce,
                 body_of(row.before),
             )
             for (row, epoch), named in zip(rows, digests, strict=True)
