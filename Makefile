@@ -67,7 +67,7 @@ bench-shared: $(READY)  ## a shared store on Postgres beside one SQLite file; EV
 bench-inspector: $(READY)  ## the pages of the inspector at 100,000 events: first bytes, cold and warm, and memory
 	$(BIN)/python benchmarks/inspector.py
 
-compare: $(READY)  ## the same measurements on BASE (a revision) and on this checkout, in turns; fails when slower by 10 %
+compare: $(READY)  ## the same measurements on BASE (a revision) and on this checkout, in turns; fails when slower by 5 %
 	$(BIN)/python benchmarks/compare.py --base $(or $(BASE),HEAD)
 
 turn: $(READY)   ## the files and functions that one turn with a recall crosses; ARGS=--list names them
