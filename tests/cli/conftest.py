@@ -35,6 +35,7 @@ def process(folder: Path) -> Callable[..., "subprocess.Popen[bytes]"]:
 
     def start(*args: str | Path, prefix: tuple[str, ...] = (), **options: Any) -> "subprocess.Popen[bytes]":
         environment = {**os.environ, "SCROLL_STORE": str(folder)}
+        environment.pop("PYTHONUNBUFFERED", None)  # for people, output is buffered
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, **options}
         return subprocess.Popen([*prefix, *SCROLL, *map(str, args)], env=environment, **options)
 

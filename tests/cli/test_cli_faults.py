@@ -249,10 +249,11 @@ def test_a_reader_that_stops_reading_is_no_error_message(scroll: Any, process: A
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_output_that_cannot_be_written_is_told(filled: Any, process: Any) -> None:
-    for command in (["export"], ["show", "1"], ["sessions"], ["stats", "--json"], ["--help"]):
+@pytest.mark.parametrize("prefix", [(), ("env", "PYTHONUNBUFFERED=1")], ids=["buffered", "unbuffered"])
+def test_output_that_cannot_be_written_is_told(filled: Any, process: Any, prefix: tuple[str, ...]) -> None:
+    for command in (["export"], ["show", "1"], ["sessions"], ["stats", "--json"], ["--help"], ["search", "toll"]):
         with open("/dev/full", "wb") as full:
-            status, _, err = finish(process(*command, stdout=full))
+            status, _, err = finish(process(*command, stdout=full, prefix=prefix))
         assert status == 1
         assert one_line(err)
         assert "No space left" in err

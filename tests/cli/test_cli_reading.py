@@ -136,6 +136,19 @@ def test_control_characters_of_stored_text_do_not_reach_a_terminal(filled: Any, 
     assert lines(filled("show", 31, "--json"))[0]["content"] == evil
 
 
+def test_json_escapes_whatever_a_terminal_would_obey(scroll: Any, tmp_path: Path) -> None:
+    evil = "zebra \x7f \x9b31m \u202e \u2028 \U000e0041 naïve 漢字 👩‍💻"
+    file = tmp_path / "evil.jsonl"
+    file.write_text(json.dumps({"role": "user", "content": evil, "session_id": "s\x9bx"}))
+    assert scroll("import", file).exit_code == 0
+    commands = (["show", "1"], ["search", "zebra"], ["sessions"], ["stats"], ["sql", "SELECT content FROM hist.events"])
+    for command in commands:
+        result = scroll(*command, "--json")
+        assert not any(character in result.stdout for character in "\x7f\x9b\u202e\u2028\U000e0041"), command
+    [row] = json.loads(scroll("sql", "SELECT content FROM hist.events", "--json").stdout)["rows"]
+    assert row["content"] == evil
+
+
 def test_sessions(filled: Any) -> None:
     text = filled("sessions").stdout.splitlines()
     assert text[0].split() == ["session", "events", "seqs", "first", "last", "title"]

@@ -3,6 +3,7 @@
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -249,3 +250,15 @@ def test_threads_of_the_host_take_turns_on_one_kernel(kernel: Kernel) -> None:
     for thread in threads:
         thread.join()
     assert kernel.execute("print(log == list(range(80)))").stdout == "True\n"
+
+
+def test_the_fork_server_ends_when_its_host_ends_in_the_middle_of_a_request() -> None:
+    for beginning in (b"", b"\0\0", launcher.PREFIX.pack(1_000), launcher.PREFIX.pack(1_000) + b"half a request"):
+        server = launcher.ForkServer()
+        try:
+            if beginning:
+                server._control.sendall(beginning)
+            server._control.shutdown(socket.SHUT_WR)
+            assert server._process.wait(timeout=30) == 0, beginning
+        finally:
+            server.close()

@@ -240,6 +240,16 @@ def test_a_session_without_a_user_still_has_a_line(store: Store) -> None:
     assert row["turns"] == 0 and any("backup" in term.lower() for term in row["terms"])
 
 
+def test_the_line_of_a_session_without_a_user_keeps_to_the_grant(store: Store) -> None:
+    said(store, "compiled the lighthouse report", role="assistant", session_id="shared")
+    said(store, "transferred the hidden treasure", role="assistant", session_id="shared", agent_id="somebody")
+    said(store, "buried the hidden treasure", role="tool", kind=Kind.TOOL_RESULT, session_id="shared", agent_id="else")
+    memory = surface(store, "agent")
+    [row] = rows(memory, "outline")
+    assert row["turns"] == 0 and "lighthouse" in f"{row['terms']} {row['title']}"
+    assert "treasure" not in str(row)
+
+
 def test_sessions_whose_date_contradicts_their_neighbours_are_marked(store: Store) -> None:
     for number, day in enumerate(("2025-03-31", "2024-07-02", "2024-07-03", "2024-07-04", "2024-07-05"), 1):
         session(store, number, "kitchen", day)

@@ -25,6 +25,7 @@ from scroll_context.errors import BadInput, ScrollError
 from scroll_context.events import Progress
 from scroll_context.store.shared.address import shown
 from scroll_context.text.printable import visible as visible
+from scroll_context.text.printable import visible_json
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -107,9 +108,21 @@ def faults_in_one_line() -> Iterator[None]:
     except BrokenPipeError:
         raise  # the reader has enough; click ends quietly
     except OSError as error:
+        if _output_is_lost():
+            raise  # main.py says so, once
         fault, status = f"{error.filename}: {error.strerror}" if error.filename else str(error), 1
     note(fault)
     raise click.exceptions.Exit(status)
+
+
+def _output_is_lost() -> bool:
+    """Whether output waits that cannot be written."""
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.flush()
+    except OSError:
+        return True
+    return False
 
 
 # data -------------------------------------------------------------------------------------------------------
@@ -119,7 +132,8 @@ def print_document(value: Any) -> None:
     """One JSON document, indented."""
     import msgspec
 
-    print_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    print_bytes(visible_json(text).encode() + b"\n")
 
 
 def print_result(value: Any, text: str, *, as_json: bool) -> None:
@@ -134,11 +148,11 @@ def print_line(value: Any) -> None:
     """One line of JSON Lines."""
     import msgspec
 
-    print_bytes(msgspec.json.encode(value) + b"\n")
+    print_bytes(visible_json(msgspec.json.encode(value).decode()).encode() + b"\n")
 
 
 def print_bytes(data: bytes) -> None:
-    """Data as it is: JSON, which has no control characters, or bytes that do not go to a terminal."""
+    """Data as it is: JSON whose control characters are escaped, or bytes that do not go to a terminal."""
     sys.stdout.flush()
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()

@@ -240,10 +240,12 @@ def _end_with(host_pid: int) -> None:
 
 def _receive(control: socket.socket) -> tuple[SpawnRequest, int]:
     data, fds, _, _ = socket.recv_fds(control, 65_536, 1)
-    while data and len(data) < PREFIX.size + PREFIX.unpack_from(data)[0]:
-        data += control.recv(65_536)
-    if not data:
-        os._exit(0)
+    while len(data) < PREFIX.size or len(data) < PREFIX.size + PREFIX.unpack_from(data)[0]:
+        piece = control.recv(65_536)
+        if not piece:
+            # The host has ended, perhaps in the middle of a request.
+            os._exit(0)
+        data += piece
     return msgspec.msgpack.decode(data[PREFIX.size :], type=SpawnRequest), fds[0]
 
 

@@ -1,5 +1,6 @@
 """Text of others made safe to show: without what a terminal or a model obeys and a reader cannot see."""
 
+import json
 import re
 from collections.abc import Callable
 
@@ -27,6 +28,11 @@ _KEYCAP = "\u20e3"
 def visible(text: str) -> str:
     """Text that does nothing to a terminal or a page but appear on it. Line ends and tabs stay."""
     return _replaced(text, lambda unseen: ascii(unseen[0])[1:-1])
+
+
+def visible_json(text: str) -> str:
+    """JSON with the same value, in which everything that a terminal would obey is escaped, U+009B for one."""
+    return _replaced(text, lambda unseen: json.dumps(unseen[0])[1:-1])
 
 
 def printable(text: str) -> str:
