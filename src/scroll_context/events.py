@@ -94,6 +94,14 @@ class Payload(msgspec.Struct, frozen=True):
         return base.startswith("text/") or base in _TEXTS or base.endswith(("+json", "+xml", "+yaml"))
 
 
+class Excerpt(msgspec.Struct, frozen=True):
+    """A text, or of a longer one the beginning and the end: `left_out` characters are missing at `cut`."""
+
+    text: str
+    cut: int = 0
+    left_out: int = 0
+
+
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
     """Something that happened, before it has an address."""
 

@@ -116,7 +116,7 @@ def test_a_view_that_was_filled_before_its_session_is_explained_with_what_filled
     earlier = [store.append(Draft(session_id="before", role="user", content=f"word {n}")) for n in range(3)]
     history = store.log.get_many(earlier)
     with Session.open(store, session_id="a") as session:
-        session.context = make_context("scroll", store.log.text)
+        session.context = make_context("scroll", store.log.excerpt)
         for event in history:
             session.context.add(event)
         Agent(session, ScriptedModel(["done"])).run("Go.")

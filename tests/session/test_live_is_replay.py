@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from forms import form
-from scroll_context.events import Event, Kind
+from scroll_context.events import Event, Excerpt, Kind
 from scroll_context.messages import Message, ToolCall, canonical
 from scroll_context.models import Reply, Usage
 from scroll_context.session.context import WindowedContext
@@ -33,7 +33,8 @@ class NativeContext(WindowedContext):
     actions = WindowedContext.actions.__class__(exec=False, ms=False, prompts=())
 
 
-TEXTS = st.sampled_from(["a", "word " * 30, "long " * 200, "漢字 " * 60, "line\nline\n" * 40])
+KINDS_OF_TEXT = ("a", "word " * 30, "long " * 200, "漢字 " * 60, "line\nline\n" * 40, "in a payload\n" * 3_000)
+TEXTS = st.sampled_from(range(len(KINDS_OF_TEXT))).map(KINDS_OF_TEXT.__getitem__)
 
 
 class Sessions(RuleBasedStateMachine):
@@ -141,7 +142,7 @@ class Sessions(RuleBasedStateMachine):
 
     @invariant()
     def the_rebuilt_view_is_the_live_one(self) -> None:
-        rebuilt = NativeContext(self.store.log.text)
+        rebuilt = NativeContext(self.store.log.excerpt)
         for event in lineage(self.store, self.session.scope.session_id):
             rebuilt.add(event)
         live = self.session.context.render("You work.", "digest")
@@ -170,7 +171,7 @@ def setup_module() -> None:
     NativeContext.name = "native-for-tests"
     for module in (context, explain):
         module.context_class = with_native  # type: ignore[attr-defined]
-    assert session.make_context("native-for-tests", str) is not None
+    assert session.make_context("native-for-tests", lambda event, _: Excerpt(event.content)) is not None
 
 
 TestSessions = Sessions.TestCase

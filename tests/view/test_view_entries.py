@@ -46,7 +46,7 @@ def test_a_clip_keeps_head_and_tail_and_only_shrinks(text: str, chars: int, agai
 def test_a_preview_says_that_it_is_one() -> None:
     shown = passage(event("the first lines", payload=Payload("0" * 64, 200_000)))
     assert shown.form is Form.CLIPPED
-    assert shown.shown.startswith("the first lines\n[scroll: clipped seq 123 · the beginning of 200,000 bytes")
+    assert shown.shown.startswith("the first lines\n[scroll: clipped seq 123 · not all of 200,000 bytes is shown")
 
 
 def reply(arguments: object, text: str = "") -> Event:

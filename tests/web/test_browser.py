@@ -16,6 +16,7 @@ from scroll_context.events import Draft, Kind
 from scroll_context.models import ScriptedModel, exec_cell
 from scroll_context.session.session import Session
 from scroll_context.store.store import Store
+from scroll_context.view.working import RENDERER_VERSION
 from scroll_context.web.app import Inspector
 from scroll_context.web.export import export
 
@@ -174,12 +175,13 @@ def test_a_stored_script_does_not_run(serve: Serve, tmp_path: Path, open_page: O
                 Draft(kind=Kind.SESSION, session_id="s", content=evil, name=evil,
                       metadata={"context": "scroll", "window": 900, "tools": tools}),
                 Draft(session_id="s", role="user", content=evil, agent_id=evil),
-                Draft(kind=Kind.REQUEST, session_id="s", name=evil, metadata={"renderer": 2, "digest": f"x: {evil}"}),
+                Draft(kind=Kind.REQUEST, session_id="s", name=evil,
+                      metadata={"renderer": RENDERER_VERSION, "digest": f"x: {evil}"}),
                 Draft(session_id="s", role="assistant", content=evil, headline=evil,
                       metadata={"tool_calls": [{"id": evil, "name": evil, "arguments": {evil: evil, "source": evil}}]}),
                 Draft(kind=Kind.CELL, session_id="s", content=evil, tool_call_id=evil),
                 Draft(kind=Kind.OBSERVATION, session_id="s", content=evil, reply_to=5, tool_state=evil),
-                Draft(kind=Kind.REQUEST, session_id="s", name=evil, metadata={"renderer": 2}),
+                Draft(kind=Kind.REQUEST, session_id="s", name=evil, metadata={"renderer": RENDERER_VERSION}),
             ]
         )  # fmt: skip
     with serve(tmp_path / "s") as site:

@@ -17,7 +17,7 @@ from scroll_context.session.explain import Past, whereabouts
 from scroll_context.session.history import lineage
 from scroll_context.session.session import Session
 from scroll_context.store.store import Store
-from scroll_context.view.working import WorkingView
+from scroll_context.view.working import RENDERER_VERSION, WorkingView
 from scroll_context.web import seen
 
 SESSION = "trip-4-september"
@@ -134,7 +134,9 @@ def test_why_an_event_was_not_there(past: Past) -> None:
 
 def test_a_past_takes_in_what_is_recorded_while_it_is_kept(tmp_path: Path) -> None:
     def request(upto: int, tokens: int) -> Draft:
-        return Draft(kind=Kind.REQUEST, session_id="s", metadata={"upto": upto, "tokens": tokens, "renderer": 2})
+        return Draft(
+            kind=Kind.REQUEST, session_id="s", metadata={"upto": upto, "tokens": tokens, "renderer": RENDERER_VERSION}
+        )
 
     with Store(tmp_path / "s", create=True) as store:
         tools = {"context": "scroll", "window": 1000, "tools": []}
@@ -185,10 +187,16 @@ def test_a_request_that_cannot_be_verified_says_so(serve: Serve, tmp_path: Path)
         facts = {"context": "scroll", "window": 1000, "tools": []}
         store.append(Draft(kind=Kind.SESSION, session_id="s", content="<b>system</b>", metadata=facts))
         store.append(Draft(session_id="s", role="user", content="[scroll: folded seq 1 <script>]"))
-        store.append(Draft(kind=Kind.REQUEST, session_id="s", metadata={"hash": "00", "renderer": 2, "digest": "<i>x"}))
+        store.append(
+            Draft(
+                kind=Kind.REQUEST,
+                session_id="s",
+                metadata={"hash": "00", "renderer": RENDERER_VERSION, "digest": "<i>x"},
+            )
+        )
         unknown = {"context": "of another package", "window": 1000, "tools": []}
         store.append(Draft(kind=Kind.SESSION, session_id="s", metadata=unknown))
-        store.append(Draft(kind=Kind.REQUEST, session_id="s", metadata={"hash": "00", "renderer": 2}))
+        store.append(Draft(kind=Kind.REQUEST, session_id="s", metadata={"hash": "00", "renderer": RENDERER_VERSION}))
     with serve(tmp_path / "s") as site:
         page = site.get("/request/3").text
         assert "Not verified:" in page

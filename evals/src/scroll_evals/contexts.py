@@ -8,7 +8,7 @@ than the old, so what was within budget stays so.
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -19,7 +19,7 @@ from scroll_context.errors import ModelCancelled, ModelError
 from scroll_context.events import Event, Kind
 from scroll_context.messages import Message, canonical
 from scroll_context.models import Model, Request
-from scroll_context.session.context import Actions, WindowedContext
+from scroll_context.session.context import Actions, ReadExcerpt, WindowedContext
 from scroll_context.view.entries import MARK, Entry, Step
 from scroll_context.view.eviction import Budget
 from scroll_context.view.index import HEADER
@@ -130,8 +130,8 @@ class SummarizeContext(ReactContext):
     name = "summarize"
     gone = "summarized above"
 
-    def __init__(self, text: Callable[[Event], str]) -> None:
-        super().__init__(text)
+    def __init__(self, read: ReadExcerpt) -> None:
+        super().__init__(read)
         self.summary = ""
         self._unsummarized = 0  # entries that left without a word
 

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from scroll_context.errors import ModelUnavailable
 from scroll_context.events import Event, Kind, Scope
 from scroll_context.models import Model
-from scroll_context.session.context import WindowedContext
+from scroll_context.session.context import ReadExcerpt, WindowedContext
 from scroll_context.session.history import earlier_work, lineage
 from scroll_context.session.session import Session, SessionOptions
 from scroll_context.store.journal import Journal
@@ -90,16 +90,16 @@ def clear_sessions(store: Store, name: str, model: Model) -> None:
 
 def starting_context(store: Store, name: str) -> WindowedContext:
     """The context that every question about a store's history starts from. Takes a second for a long history."""
-    context = CONTEXTS[name](store.log.text)
+    context = CONTEXTS[name](store.log.excerpt)
     for event in inherited_events(store, context):
         context.add(event)
     return context
 
 
-def copied_context(context: WindowedContext, text: Callable[[Event], str]) -> WindowedContext:
+def copied_context(context: WindowedContext, read: ReadExcerpt) -> WindowedContext:
     """The same context for another store, free to change: what it holds are values, and after an ingestion few."""
-    twin = CONTEXTS[context.name](text)
-    vars(twin).update(vars(context), view=context.view.copy(), _text=text)
+    twin = CONTEXTS[context.name](read)
+    vars(twin).update(vars(context), view=context.view.copy(), _read=read)
     return twin
 
 
@@ -131,7 +131,7 @@ def inherited_by(store: Store, seq: int) -> Callable[[str], Iterable[Event]] | N
     """What the session of a seq began with, for `explain`: None for sessions that begin with nothing."""
     if store.log.get(seq).session_id != PROBE:
         return None
-    return lambda name: inherited_events(store, CONTEXTS[name](store.log.text)) if name in CONTEXTS else ()
+    return lambda name: inherited_events(store, CONTEXTS[name](store.log.excerpt)) if name in CONTEXTS else ()
 
 
 def summary_costs(store: Store) -> list[dict[str, Any]]:

@@ -288,7 +288,7 @@ class MemoryTrial:
             known = self._shared.context
             if known is None or known[0] != work:
                 known = self._shared.context = (work, starting_context(store, name))
-        return copied_context(known[1], store.log.text)
+        return copied_context(known[1], store.log.excerpt)
 
 
 def access(actions: Actions) -> str:

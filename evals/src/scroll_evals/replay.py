@@ -123,7 +123,7 @@ def requests_seen(
     and the records that it was given (`rows`, at most ROWS of `rows_total`). `context` is what the session began with.
     """
     name = next((str(event.metadata["context"]) for event in events if "context" in event.metadata), "scroll")
-    context = context or make_context(name, store.log.text)
+    context = context or make_context(name, store.log.excerpt)
     system = ""
     asked: tuple[Message, ...] = ()
     before: tuple[Message, ...] = ()

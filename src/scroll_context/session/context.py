@@ -10,22 +10,28 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec.structs import replace
 
-from scroll_context.errors import BadInput
-from scroll_context.events import BOOKKEEPING, Event, Kind
+from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
+from scroll_context.events import BOOKKEEPING, Event, Excerpt, Kind
 from scroll_context.models import Model
 from scroll_context.session.history import earlier_work
+from scroll_context.view.entries import HELD_CHARS
 from scroll_context.view.eviction import Budget, plan_eviction
 from scroll_context.view.index import EarlierWork
-from scroll_context.view.working import EvictionPlan, Rendered, WorkingView, render
+from scroll_context.view.working import EvictionPlan, Rendered, WorkingView, needs_excerpt, render
 
 if TYPE_CHECKING:
     from scroll_context.session.session import Session
 
 GROUP = "scroll_context.contexts"
 """The entry points of contexts that other packages offer: a name and a subclass of WindowedContext."""
-WHOLE_RESULT = 4 << 20  # bytes; a longer native result is shown by its preview
+LONGEST_TEXT = 16 << 20
+"""Characters of one text that a view is given: more than any window takes. Of a longer one it gets both ends."""
+CROWDED_TOKENS = 4 << 20
+"""From so many tokens on, far above any window, a view is only given HELD_CHARS of each further text."""
+
+ReadExcerpt = Callable[[Event, int], Excerpt]
+"""Gives the text of an event, or of a text with more than so many characters its two ends."""
 
 
 class Actions(msgspec.Struct, frozen=True):
@@ -40,27 +46,33 @@ class Actions(msgspec.Struct, frozen=True):
 class WindowedContext:
     """Scroll's context: bounded view, recoverable eviction, tiered index, cells with `ms`.
 
-    `text` gives the whole text of an event.
+    The context reads the texts of payloads for its view, which has no disk, with `read`. Every event goes through
+    `add`, live and when a session is replayed, so both views are given the same texts.
     """
 
     name = "scroll"
     actions = Actions()
 
-    def __init__(self, text: Callable[[Event], str]) -> None:
+    def __init__(self, read: ReadExcerpt) -> None:
         self.view = self.make_view()
         self.visible: Collection[int] = frozenset()  # seqs that the newest request shows in full
-        self._text = text
+        self.unreadable: tuple[int, ...] = ()  # seqs whose payload is missing or damaged, so that a preview is shown
+        self._read = read
 
     def add(self, event: Event) -> None:
         """Take in the next event of the session."""
         if event.is_foreign and event.kind in BOOKKEEPING:
             return  # an import brings text to read, never a plan to carry out
-        payload = event.payload
-        native = event.kind == Kind.TOOL_RESULT and not self.actions.exec
-        if native and payload is not None and payload.is_text and payload.size <= WHOLE_RESULT:
-            # without a kernel there is no other way to read on, so the view shows as much as its window allows
-            event = replace(event, content=self._text(event), payload=None)
-        self.view.add(event)
+        self.view.add(event, self._excerpt(event) if needs_excerpt(event) else None)
+
+    def _excerpt(self, event: Event) -> Excerpt | None:
+        """The text of an event's payload, as far as the view may hold it; None if it cannot be read."""
+        is_crowded = self.view.entry_tokens > CROWDED_TOKENS
+        try:
+            return self._read(event, HELD_CHARS if is_crowded else LONGEST_TEXT)
+        except (PayloadMissing, PayloadDamaged):
+            self.unreadable += (event.seq,)
+            return None
 
     def fit(self, session: "Session", budget: Budget, model: Model | None, overflowed: bool) -> bool:
         """Make the view fit its budget, recording what it does; whether it shrank."""
@@ -133,12 +145,12 @@ def context_class(name: str) -> type[WindowedContext] | None:
     return None
 
 
-def make_context(name: str, text: Callable[[Event], str]) -> WindowedContext:
-    """A fresh context of this name; `text` gives it the whole text of an event."""
+def make_context(name: str, read: ReadExcerpt) -> WindowedContext:
+    """A fresh context of this name, which reads the texts of payloads with `read`."""
     found = context_class(name)
     if found is None:
         from importlib.metadata import entry_points
 
         names = sorted({WindowedContext.name, *entry_points(group=GROUP).names})
         raise BadInput(f"there is no context {name!r}; choose one of {', '.join(names)}")
-    return found(text)
+    return found(read)

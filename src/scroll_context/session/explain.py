@@ -165,6 +165,9 @@ class Past:
         if doubt and (erased := [one.seq for one in self.events(until=request.seq) if one.is_erased]):
             shown = ", ".join(map(str, erased[:10])) + (f" and {len(erased) - 10} more" if len(erased) > 10 else "")
             doubt = f"seq {shown} of what it was made from were erased, so it cannot be compared with what was sent"
+        if doubt and sent.unreadable:
+            seqs = ", ".join(map(str, sent.unreadable[:10]))
+            doubt = f"the payload of seq {seqs} is missing or damaged, so the request cannot be rebuilt"
         return Seen(request, setup, context, rendered, doubt)
 
     def index_sizes(self, request: Event) -> list[tuple[int, int]]:
@@ -244,7 +247,7 @@ def _replayed(store: Store, name: str, events: Iterable[Event]) -> WindowedConte
     """A context of a known name after these events."""
     found = context_class(name)
     assert found is not None
-    context = found(store.log.text)
+    context = found(store.log.excerpt)
     for event in events:
         context.add(event)
     return context

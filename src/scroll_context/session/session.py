@@ -106,7 +106,7 @@ class Session:
         if not self.cell_timeout > 0:
             raise BadInput(f"cell_timeout is the seconds that a cell may run, so more than 0, not {self.cell_timeout}")
         journal.quota = options.quota or Quota()
-        self.context: WindowedContext = make_context(str(self.options.context), store.log.text)
+        self.context: WindowedContext = make_context(str(self.options.context), store.log.excerpt)
         self._erasure = store.log.newest_erasure()  # that the view knows of
         self._host: HostRecord | None = None  # made when a host first hands over its history
         self._cells: set[object] = set()  # those under way, or about to begin
@@ -462,7 +462,7 @@ class Session:
         if newest == self._erasure:
             return
         self._erasure = newest
-        self.context = make_context(str(self.options.context), self.store.log.text)
+        self.context = make_context(str(self.options.context), self.store.log.excerpt)
         self._host = None
         for event in self.events():
             self.context.add(event)

@@ -18,11 +18,11 @@ from typing import Any
 import msgspec
 
 from scroll_context.errors import ScrollError, StoreError, StoreReadOnly, UnknownSeq
-from scroll_context.events import EVERYTHING, STORE_SESSION, Draft, Event, Grant, Kind
+from scroll_context.events import EVERYTHING, STORE_SESSION, Draft, Event, Excerpt, Grant, Kind
 from scroll_context.origin import FROM_USER_SQL
 from scroll_context.store import lease, schema
 from scroll_context.store.lease import AnyLease, Holder
-from scroll_context.store.payloads import PayloadStore
+from scroll_context.store.payloads import PayloadStore, excerpt
 from scroll_context.store.rows import Row, event_from_row, prepare, put_again
 from scroll_context.store.schema import utc_now
 from scroll_context.store.writer import FileWriter, StoreLimits, Writer, Written
@@ -363,6 +363,12 @@ class EventLog:
         if event.payload is None or not event.payload.is_text:
             return event.content
         return self.payloads.text(event.payload.digest)
+
+    def excerpt(self, event: Event, most: int) -> Excerpt:
+        """The whole text of an event if it has at most `most` characters, else its two ends in the memory of those."""
+        if event.payload is None or not event.payload.is_text:
+            return excerpt([event.content], most)
+        return excerpt(self.payloads.text_pieces(event.payload.digest), most)
 
     def sessions(self, grant: Grant = EVERYTHING) -> list[SessionInfo]:
         """Every session within reach, oldest first."""

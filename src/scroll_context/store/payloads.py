@@ -23,7 +23,7 @@ from typing import IO, Any, Protocol
 import msgspec
 
 from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing, StoreError, StoreFull, StoreReadOnly
-from scroll_context.events import Event, Kind, Payload
+from scroll_context.events import Event, Excerpt, Kind, Payload
 from scroll_context.store.schema import command, private_folder, sync_folder, try_lock
 from scroll_context.work import check as check_work
 
@@ -357,6 +357,24 @@ class _SavedVariable(msgspec.Struct):
 
 class _Saved(msgspec.Struct):
     saved: tuple[_SavedVariable, ...] = ()
+
+
+def excerpt(pieces: Iterable[str], most: int) -> Excerpt:
+    """A text that comes in pieces, with all of it up to `most` characters, else two thirds of them and a third."""
+    head, tail = "", ""
+    longest_head = most * 2 // 3
+    longest_tail = most - longest_head
+    length = 0
+    for piece in pieces:
+        length += len(piece)
+        taken = longest_head - len(head)
+        head += piece[:taken]
+        # Twice as much as needed stays, so that a long text is not copied for each of its pieces.
+        tail += piece[taken:]
+        if len(tail) > 2 * longest_tail + CHUNK:
+            tail = tail[-longest_tail:]
+    tail = tail[max(0, len(tail) - longest_tail) :]
+    return Excerpt(head + tail, len(head), length - len(head) - len(tail))
 
 
 def is_digest(name: object) -> bool:

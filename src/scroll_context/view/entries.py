@@ -5,6 +5,9 @@ A **step** is one reply of the model with all of its calls and their results; it
 one-line stub). Both marks name the seq and the call that returns the whole text, both are smaller than what they
 replace, and repeating either changes nothing. Values here never change in place and never reach outside themselves;
 `WorkingView` decides what happens to them.
+
+What is shown of a text does not depend on where the log keeps it. The text of a payload comes in as an excerpt that
+somebody else has read: all of it, or both ends of a text that no window could take.
 """
 
 import contextlib
@@ -16,7 +19,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import force_setattr, replace
 
-from scroll_context.events import Event
+from scroll_context.events import Event, Excerpt
 from scroll_context.messages import Message, Thinking, ToolCall
 from scroll_context.view.headline import FIELD_CHARS, Headline, cut, fallback, headline, parse_field
 from scroll_context.view.tokens import MESSAGE_TOKENS, estimate
@@ -29,6 +32,8 @@ BLANK = MARK + "empty]"
 _NO_RESULT_TOKENS = estimate(NO_RESULT)
 _CALL_TOKENS = 8
 _SUCCESS = frozenset({"", "ok", "done", "success", "completed"})
+HELD_CHARS = 32 * 1024
+"""Of a clipped text, what a view keeps in memory at most, unless it shows more."""
 
 
 class Form(StrEnum):
@@ -40,7 +45,11 @@ class Form(StrEnum):
 
 
 class Passage(msgspec.Struct, frozen=True):
-    """One text under one seq. `text` is all that the view was given, and is dropped when folded."""
+    """One text under one seq.
+
+    `text` is what the view holds of it: all, or after a clip its two ends, which are enough for every later clip. A
+    folded passage holds nothing.
+    """
 
     seq: int
     text: str
@@ -48,6 +57,8 @@ class Passage(msgspec.Struct, frozen=True):
     extent: str  # the size of the whole, for a reader
     tokens: int
     form: Form = Form.FULL
+    cut: int = 0  # where `left_out` characters of the whole are missing in `text`
+    left_out: int = 0
 
     @property
     def length(self) -> int:
@@ -62,10 +73,28 @@ class Passage(msgspec.Struct, frozen=True):
 
     def clipped(self, chars: int) -> "Passage":
         """About `chars` characters of head and tail around a note, or the passage itself if that is no smaller."""
-        if self.form is Form.FOLDED:
+        if self.form is Form.FOLDED or len(self.text) <= chars:
             return self
-        shown = clip_text(self.text, chars, self.seq, self.extent)
-        return self._smaller(replace(self, shown=shown, tokens=estimate(shown), form=Form.CLIPPED))
+        head, left_out, tail = self._ends(chars)
+        shown = f"{head}\n{_clip_note(self.seq, left_out, self.extent)}\n{tail}"
+        clipped = replace(self, shown=shown, tokens=estimate(shown), form=Form.CLIPPED)
+        return self._smaller(clipped._holding(max(chars, HELD_CHARS)))
+
+    def _ends(self, chars: int) -> tuple[str, int, str]:
+        """The two ends of the text in about `chars` characters, and how many of the whole are between them."""
+        head = chars * 2 // 3
+        tail = chars - head
+        if self.left_out:
+            head, tail = min(head, self.cut), min(tail, len(self.text) - self.cut)
+        rest = len(self.text) - head - tail
+        return self.text[:head], self.left_out + rest, self.text[len(self.text) - tail :]
+
+    def _holding(self, chars: int) -> "Passage":
+        """The passage with no more of its text in memory than this."""
+        if len(self.text) <= chars:
+            return self
+        head, left_out, tail = self._ends(chars)
+        return replace(self, text=head + tail, cut=len(head), left_out=left_out)
 
     def _smaller(self, other: "Passage") -> "Passage":
         return other if other.tokens < self.tokens and len(other.shown) < len(self.shown) else self
@@ -76,21 +105,31 @@ def clip_text(text: str, chars: int, seq: int, extent: str) -> str:
     if len(text) <= chars:
         return text
     head = chars * 2 // 3
-    note = (
-        f"{MARK}clipped seq {seq} · {len(text) - chars:,} characters of {extent} are not shown · "
-        f"ms.expand({seq}) returns all]"
-    )
+    note = _clip_note(seq, len(text) - chars, extent)
     return f"{text[:head]}\n{note}\n{text[len(text) - (chars - head) :]}"
 
 
-def passage(event: Event, prefix: str = "") -> Passage:
-    """The passage of an event. Where the log keeps only a preview inline, the view shows it as clipped."""
-    text = prefix + event.content
-    if event.payload is None:
-        return Passage(event.seq, text, text, f"{len(event.content):,} characters", estimate(text))
-    extent = f"{event.payload.size:,} bytes"
-    text += f"\n{MARK}clipped seq {event.seq} · the beginning of {extent} · ms.expand({event.seq}) returns all]"
-    return Passage(event.seq, text, text, extent, estimate(text), Form.CLIPPED)
+def _clip_note(seq: int, left_out: int, extent: str) -> str:
+    return (
+        f"{MARK}clipped seq {seq} · {left_out:,} characters of {extent} are not shown · ms.expand({seq}) returns all]"
+    )
+
+
+def passage(event: Event, excerpt: Excerpt | None = None, prefix: str = "") -> Passage:
+    """The passage of an event. `excerpt` is the text of its payload; without it, a preview is shown as clipped."""
+    if event.payload is not None and excerpt is None:
+        extent = f"{event.payload.size:,} bytes"
+        note = f"{MARK}clipped seq {event.seq} · not all of {extent} is shown · ms.expand({event.seq}) returns all]"
+        text = f"{prefix}{event.content}\n{note}"
+        return Passage(event.seq, text, text, extent, estimate(text), Form.CLIPPED)
+    excerpt = excerpt or Excerpt(event.content)
+    text, left_out = prefix + excerpt.text, excerpt.left_out
+    extent = f"{len(excerpt.text) + left_out:,} characters"
+    if not left_out:
+        return Passage(event.seq, text, text, extent, estimate(text))
+    cut = len(prefix) + excerpt.cut
+    shown = f"{text[:cut]}\n{_clip_note(event.seq, left_out, extent)}\n{text[cut:]}"
+    return Passage(event.seq, text, shown, extent, estimate(shown), Form.CLIPPED, cut, left_out)
 
 
 class StepCall(msgspec.Struct, frozen=True):
@@ -322,11 +361,11 @@ class Step(msgspec.Struct, frozen=True, dict=True):
                 return replace(self, addresses=known, last=event.seq)
         return self
 
-    def answered(self, i: int, event: Event) -> "Step":
+    def answered(self, i: int, event: Event, excerpt: Excerpt | None = None) -> "Step":
         """The step after call `i` returned."""
         bound = event.metadata.get("bound")
         names = tuple(str(name) for name in bound) if isinstance(bound, list | tuple) else ()
-        result = StepResult(passage(event), event.name or self.reply.calls[i].name, event.tool_state, names)
+        result = StepResult(passage(event, excerpt), event.name or self.reply.calls[i].name, event.tool_state, names)
         return replace(self, results=(*self.results[:i], result, *self.results[i + 1 :]), last=event.seq)
 
     def with_result(self, seq: int, change: Callable[[StepResult], StepResult]) -> "Step":
@@ -396,13 +435,13 @@ def passages(entry: Entry) -> tuple[Passage, ...]:
     return (entry.body,)
 
 
-def step(event: Event, turn: int, task: str) -> Step:
+def step(event: Event, turn: int, task: str, excerpt: Excerpt | None = None) -> Step:
     """The step that an assistant's event begins."""
     made = event.metadata.get("tool_calls")
     calls = tuple(_call(one) for one in made if isinstance(one, Mapping)) if isinstance(made, list) else ()
     thinking = event.metadata.get("thinking")
     blocks = tuple(one for one in thinking if isinstance(one, dict)) if isinstance(thinking, list) else ()
-    reply = _reply(passage(event), calls, blocks, event.headline)
+    reply = _reply(passage(event, excerpt), calls, blocks, event.headline)
     return Step(reply, (None,) * len(calls), (0,) * len(calls), event.seq, turn, task)
 
 

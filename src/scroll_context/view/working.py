@@ -16,8 +16,10 @@ order of their seqs. What each kind must carry:
   `EvictionPlan`, appended before it is applied. `session`: `metadata.earlier`, an `EarlierWork`, before the first
   request.
 
-Every other kind leaves the view as it is. `content` is shown as given: where a payload holds the body, the preview
-is shown with a note. Adding costs the same whatever the length of the session.
+Every other kind leaves the view as it is. `content` is shown as given, and where it is only the preview of a text that
+a payload holds (`needs_excerpt`), that text is shown instead: whoever adds the event has read it. What the view then
+does with a text, long or short, is decided by its budget alone. A payload that is not text, or was not read, is shown
+by what `content` says of it, with a note. Adding costs the same whatever the length of the session.
 
 A request records the version of the rules that made it (RENDERER_VERSION), and is rebuilt only by the same rules: a
 change to what is rendered gets the next number.
@@ -40,14 +42,14 @@ import msgspec
 from msgspec.structs import replace
 
 from scroll_context.errors import BadInput
-from scroll_context.events import BOOKKEEPING, Event, Kind, Payload
+from scroll_context.events import BOOKKEEPING, Event, Excerpt, Kind, Payload
 from scroll_context.messages import Message, canonical
 from scroll_context.view.entries import MARK, Entry, Form, Notice, Step, UserTurn, passage, spare_id, step, succeeded
 from scroll_context.view.headline import TASK_CHARS, cut
 from scroll_context.view.index import SEAM, EarlierWork, EntryTerms, EvictionIndex, IndexLine, Standing, line_for
 from scroll_context.view.tokens import MESSAGE_TOKENS, Gauge, estimate
 
-RENDERER_VERSION = 2
+RENDERER_VERSION = 3
 """The rules that requests are made by. The number grows with every change to them and is never given out again."""
 
 
@@ -157,8 +159,8 @@ class WorkingView:
         """The shown entry that a seq belongs to."""
         return self._entries.get(self._owner.get(seq, 0))
 
-    def add(self, event: Event) -> None:
-        """Take in the next event of the session."""
+    def add(self, event: Event, excerpt: Excerpt | None = None) -> None:
+        """Take in the next event of the session, with the text of its payload if the event needs it."""
         if event.seq <= self.last_seq:
             raise BadInput(
                 f"event {event.seq} came after event {self.last_seq}: a view takes events in the order of their seqs. "
@@ -171,13 +173,13 @@ class WorkingView:
             event = replace(event, payload=None)
         match event.kind:
             case Kind.CONVERSATION if event.role == "user":
-                self._add_user_message(event)
+                self._add_user_message(event, excerpt)
             case Kind.CONVERSATION if event.role == "assistant":
-                self._add_reply(event)
+                self._add_reply(event, excerpt)
             case Kind.TOOL_CALL | Kind.CELL | Kind.TOOL_RESULT | Kind.OBSERVATION:
-                self._add_to_step(event)
+                self._add_to_step(event, excerpt)
             case Kind.NOTICE:
-                self._register(Notice(passage(event, MARK + "notice] "), self.turn))
+                self._register(Notice(passage(event, excerpt, MARK + "notice] "), self.turn))
             case Kind.REQUEST:
                 upto, tokens = (_int(event.metadata.get(name)) for name in ("upto", "tokens"))
                 self._pending_request = _Asked(upto, tokens, self.turn, self._task)
@@ -258,13 +260,13 @@ class WorkingView:
             self.set_standing(work.standing, work.unlisted)
         self.begun = True
 
-    def _add_user_message(self, event: Event) -> None:
+    def _add_user_message(self, event: Event, excerpt: Excerpt | None) -> None:
         if not (event.metadata.get("continues") and self.turn in self._entries):
             self.turn = event.seq
             self._task = cut(event.content, TASK_CHARS)
-        self._register(UserTurn(passage(event), self.turn, is_from_user=event.is_from_user))
+        self._register(UserTurn(passage(event, excerpt), self.turn, is_from_user=event.is_from_user))
 
-    def _add_reply(self, event: Event) -> None:
+    def _add_reply(self, event: Event, excerpt: Excerpt | None) -> None:
         asked = self._pending_request or _Asked(self.last_seq, 0, self.turn, self._task)
         if not event.metadata.get("cut"):
             self.seen = max(self.seen, asked.upto)
@@ -273,9 +275,9 @@ class WorkingView:
                 self.gauge = self.gauge.observed(asked.tokens, _int(usage.get("input_tokens")))
             self._pending_request = None
         self._newest_step = event.seq
-        self._register(step(event, asked.turn, asked.task))
+        self._register(step(event, asked.turn, asked.task, excerpt))
 
-    def _add_to_step(self, event: Event) -> None:
+    def _add_to_step(self, event: Event, excerpt: Excerpt | None) -> None:
         """Attach a call, a cell or a result to its step; one that has none is in the log and is not shown."""
         cell = _int(event.metadata.get("inside_cell"))
         named = cell or event.reply_to or self._newest_step
@@ -292,7 +294,7 @@ class WorkingView:
         else:
             call = entry.call_at(event.reply_to, event.tool_call_id)
             if call is not None:
-                self._register(entry.answered(call, event))
+                self._register(entry.answered(call, event, excerpt))
 
     def _put(self, entry: Entry) -> bool:
         """Enter a new entry or another form of one; whether its size changed."""
@@ -307,6 +309,19 @@ class WorkingView:
         self._put(entry)
         for own in entry.seqs if isinstance(entry, Step) else (entry.seq,):
             self._owner[own] = entry.seq
+
+
+def needs_excerpt(event: Event) -> bool:
+    """Whether a view shows the text that the payload of an event holds, and not only what its row says of that.
+
+    The row of an observation has exactly what a cell was allowed to show, so its payload is not needed.
+    """
+    payload = event.payload
+    if payload is None or not payload.is_text or _is_whole(event.content, payload):
+        return False
+    if event.kind == Kind.CONVERSATION:
+        return event.role in ("user", "assistant")
+    return event.kind == Kind.NOTICE or (event.kind == Kind.TOOL_RESULT and "inside_cell" not in event.metadata)
 
 
 def _is_whole(content: str, payload: Payload) -> bool:
