@@ -9,12 +9,13 @@ import scroll_context
 
 PACKAGE = Path(scroll_context.__file__).parent
 
-VALUES = {"events", "errors", "messages", "background", "folders", "origin", "project", "text", "work"}
+VALUES = {"events", "errors", "messages", "background", "files", "folders", "origin", "project", "text", "work"}
 MAY_IMPORT = {
     "events": {"errors", "origin"},
     "errors": set(),
     "messages": set(),
     "background": set(),
+    "files": set(),
     "folders": set(),
     "origin": set(),
     "project": set(),

@@ -11,7 +11,6 @@ import re
 import shlex
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from click.core import ParameterSource
 from scroll_context.cli.main import INTERRUPTED
 from scroll_context.errors import BadInput, ScrollError
 from scroll_context.events import Progress
+from scroll_context.files import complete_file
 from scroll_context.store.shared.address import shown
 from scroll_context.text.printable import visible as visible
 from scroll_context.text.printable import visible_json
@@ -264,21 +264,16 @@ def new_file(target: Path) -> Iterator[IO[bytes]]:
     """A file that gets its name when it is complete; one that exists is never overwritten."""
     if target.exists():
         raise BadInput(f"{target} exists and is not overwritten; name a new file")
+    mask = os.umask(0o077)
+    os.umask(mask)
     try:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".partial")
-    except OSError as error:
-        raise BadInput(f"{target} cannot be written: {error.strerror}; name a file in another folder") from error
-    try:
-        with open(handle, "wb") as file:
+        with contextlib.ExitStack() as stack:
+            try:
+                file = stack.enter_context(complete_file(target, mode=0o666 & ~mask))
+            except OSError as error:
+                raise BadInput(
+                    f"{target} cannot be written: {error.strerror}; name a file in another folder"
+                ) from error
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-        mask = os.umask(0o077)
-        os.umask(mask)
-        Path(name).chmod(0o666 & ~mask)
-        try:
-            os.link(name, target)
-        except FileExistsError:
-            raise BadInput(f"{target} appeared meanwhile and is not overwritten; name a new file") from None
-    finally:
-        Path(name).unlink(missing_ok=True)
+    except FileExistsError:
+        raise BadInput(f"{target} appeared meanwhile and is not overwritten; name a new file") from None

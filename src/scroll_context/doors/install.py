@@ -20,7 +20,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -30,6 +29,7 @@ import msgspec
 from scroll_context.doors import json_edit, toml_edit
 from scroll_context.doors.hooks import ASSISTANTS, TOKENS, log_file
 from scroll_context.errors import BadInput, ScrollError
+from scroll_context.files import complete_file
 from scroll_context.folders import state_folder
 from scroll_context.store.store import open_log
 
@@ -394,14 +394,5 @@ def _write(file: Path, text: str | None, *, private: bool = False) -> None:
         return
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700 if private else 0o777)
     mode = target.stat().st_mode & 0o7777 if target.exists() else 0o600
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with open(handle, "wb") as opened:
-            opened.write(text.encode("utf-8", "surrogateescape"))
-            opened.flush()
-            os.fsync(opened.fileno())
-        Path(name).chmod(mode)
-        Path(name).replace(target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with complete_file(target, replace=True, mode=mode) as opened:
+        opened.write(text.encode("utf-8", "surrogateescape"))

@@ -25,6 +25,7 @@ import msgspec
 
 from scroll_context.errors import BadInput, ScrollError, SessionBusy, StoreLocked
 from scroll_context.events import IMPORTED, Progress
+from scroll_context.files import complete_file
 from scroll_context.importers.databases import READERS as DATABASES
 from scroll_context.importers.formats import Renamed, detect, is_one_value, read
 from scroll_context.importers.records import Fault, Format, Imported, Labels
@@ -213,10 +214,8 @@ class _Run:
             session: dict(list(calls.items())[-_CALLS:]) for session, calls in cursor.position.tools.items()
         }
         kept.parent.mkdir(mode=0o700, exist_ok=True)
-        unfinished = kept.with_suffix(f".{os.getpid()}")
-        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        with complete_file(kept, replace=True, durable=False) as file:
             file.write(msgspec.json.encode(cursor))
-        unfinished.replace(kept)
 
 
 def file_stamp(path: Path) -> str:

@@ -28,14 +28,12 @@ import msgspec
 import tantivy
 
 from scroll_context.errors import IndexUnavailable, ScrollError
-from scroll_context.events import BOOKKEEPING, Event, Kind
+from scroll_context.events import BOOKKEEPING, Event, Kind, Progress
+from scroll_context.files import complete_file
 from scroll_context.store import schema, tokenize
 from scroll_context.store.log import EventLog
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.tokenize import SCHEMA
-
-Progress = Callable[[int, int], None]
-"""Told the newest seq that was read for the index, now and then and after each commit, and the seq to reach."""
 
 BATCH_EVENTS = 50_000  # a commit at the latest after so many events,
 BATCH_CHARS = 100_000_000  # or so much text
@@ -171,10 +169,9 @@ class Indexer:
         """
         with contextlib.suppress(ScrollError, OSError), self._alone(time.monotonic() + NOTES_PATIENCE) as alone:
             if alone and self.folder.is_dir() and is_valid():
-                half = self.folder / f".tmp-{name}"  # removed when the index is next written to, if it is left
-                with open(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+                # A file that a killed process leaves is removed when the index is next written to, by its prefix.
+                with complete_file(self.folder / name, replace=True, prefix=".tmp-", durable=False) as file:
                     file.write(data)
-                half.rename(self.folder / name)
                 return True
         return False
 

@@ -21,6 +21,7 @@ import msgspec
 
 from scroll_context.errors import PayloadDamaged, PayloadMissing, StoreDamaged, StoreLocked
 from scroll_context.events import ABOUT_THE_LOG, STORE_SESSION, Draft, Event, Kind, Progress
+from scroll_context.files import sync_folder
 from scroll_context.store import schema
 from scroll_context.store.chain import GENESIS, breaks, expected
 from scroll_context.store.log import PAGE, EventLog
@@ -304,5 +305,5 @@ def _swap(path: Path, stage: Path) -> Path:
         path.with_name(path.name + suffix).unlink(missing_ok=True)
     os.replace(stage / schema.LOG_NAME, path)
     stage.rmdir()
-    schema.sync_folder(path.parent)
+    sync_folder(path.parent)
     return kept

@@ -11,26 +11,10 @@ import hashlib
 import hmac
 import os
 import secrets
-import tempfile
 from pathlib import Path
 
 from scroll_context.errors import StoreReadOnly
-from scroll_context.store.schema import sync_folder
-
-
-def _write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, complete or not at all; FileExistsError when there is one."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, stage = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with open(handle, "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(stage, path)
-    finally:
-        Path(stage).unlink(missing_ok=True)
-    sync_folder(path.parent)
+from scroll_context.files import complete_file
 
 
 def key_file() -> Path:
@@ -55,7 +39,9 @@ def make_key() -> bytes:
         return key
     try:
         with contextlib.suppress(FileExistsError):
-            _write_private(path, secrets.token_hex(32) + "\n")
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with complete_file(path) as file:
+                file.write(f"{secrets.token_hex(32)}\n".encode())
     except OSError as error:
         raise StoreReadOnly(
             f"the key file {path} cannot be written ({error.strerror}); nothing was changed. "

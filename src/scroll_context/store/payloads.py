@@ -24,7 +24,8 @@ import msgspec
 
 from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing, StoreError, StoreFull, StoreReadOnly
 from scroll_context.events import Event, Excerpt, Kind, Payload
-from scroll_context.store.schema import command, private_folder, sync_folder, try_lock
+from scroll_context.files import sync_folder
+from scroll_context.store.schema import command, private_folder, try_lock
 from scroll_context.work import check as check_work
 
 CHUNK = 1 << 20

@@ -32,6 +32,7 @@ from scroll_context.errors import (
     StoreTooNew,
     StoreTooOld,
 )
+from scroll_context.files import sync_folder
 
 APPLICATION_ID = 0x5343524C  # "SCRL"
 LOG_NAME = "log.db"
@@ -322,15 +323,6 @@ def size_of(file: Path) -> int:
         return file.stat().st_size if file.is_file() else 0
     except FileNotFoundError:
         return 0
-
-
-def sync_folder(folder: Path) -> None:
-    """Make a rename or link in `folder` durable."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def try_lock(handle: int) -> bool:

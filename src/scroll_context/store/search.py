@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 
 from scroll_context.errors import BadInput, IndexUnavailable
-from scroll_context.events import EVERYTHING, Event, Grant
+from scroll_context.events import EVERYTHING, Event, Grant, Progress
 from scroll_context.store import query as language
 from scroll_context.store import tokenize
-from scroll_context.store.indexer import Commit, EngineFaults, Indexer, Progress
+from scroll_context.store.indexer import Commit, EngineFaults, Indexer
 from scroll_context.store.log import EventLog
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.query import Needle, Node, Words, snippet

@@ -20,6 +20,7 @@ import msgspec
 
 from scroll_context.errors import NotAStore, PayloadDamaged, PayloadMissing, StoreDamaged, StoreError, StoreFull
 from scroll_context.events import Kind, Progress
+from scroll_context.files import sync_folder
 from scroll_context.store import schema
 from scroll_context.store.chain import GENESIS, expected
 from scroll_context.store.log import PAGE, EventLog
@@ -165,8 +166,8 @@ def _stage(target: Path) -> Path:
 
 def _publish(stage: Path, target: Path) -> None:
     """Give a finished folder its name; an empty folder of that name makes way."""
-    schema.sync_folder(stage)
+    sync_folder(stage)
     if target.exists():
         target.rmdir()
     os.rename(stage, target)
-    schema.sync_folder(target.absolute().parent)
+    sync_folder(target.absolute().parent)

@@ -24,6 +24,7 @@ import msgspec
 
 from scroll_context.errors import StoreDamaged
 from scroll_context.events import STORE_SESSION, Kind
+from scroll_context.files import complete_file
 from scroll_context.store import schema
 from scroll_context.store.chain import breaks
 from scroll_context.store.erase import PURGE
@@ -242,13 +243,9 @@ class Replica:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a small file whole or not at all; the first of several writers wins."""
-    temporary = path.with_name(f"{schema.UNFINISHED}{path.name}.{os.getpid()}.{threading.get_ident()}")
-    temporary.write_bytes(content)
-    temporary.chmod(0o600)
-    with contextlib.suppress(FileExistsError):
-        os.link(temporary, path)
-    temporary.unlink()
+    """Write a small file; the first of several writers wins."""
+    with contextlib.suppress(FileExistsError), complete_file(path, prefix=schema.UNFINISHED) as file:
+        file.write(content)
 
 
 def columns(rows: Iterable[Sequence[Any]]) -> list[list[Any]]:

@@ -33,6 +33,7 @@ import msgspec
 
 from scroll_context.errors import BadInput, StoreDamaged, StoreError, StoreLocked
 from scroll_context.events import Progress
+from scroll_context.files import sync_folder
 from scroll_context.store import schema
 from scroll_context.store.chain import GENESIS, body_of, breaks
 from scroll_context.store.erase import has_chores
@@ -198,7 +199,7 @@ def restore(server: Server, store_id: int, snapshot: Snapshot, bucket: Bucket, f
             os.rename(stage / "index", folder / "index")
         with contextlib.suppress(FileExistsError):  # another process of this host was first
             os.link(stage / schema.LOG_NAME, folder / schema.LOG_NAME)
-        schema.sync_folder(folder)
+        sync_folder(folder)
     except NoObject as error:
         raise unusable(snapshot, "the object is missing") from error
     finally:

@@ -1,0 +1,44 @@
+"""Files that get their name only when they are complete, so that no reader meets half of one."""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+
+@contextlib.contextmanager
+def complete_file(
+    target: Path, *, replace: bool = False, mode: int = 0o600, prefix: str = ".", durable: bool = True
+) -> Iterator[IO[bytes]]:
+    """A new file beside `target` that takes its name at the end, and is removed if anything fails before.
+
+    Without `replace`, a file that has the name by then stays and FileExistsError is raised. `prefix` begins the name of
+    the unfinished file. With `durable`, the file survives a power cut once this has returned.
+    """
+    handle, stage = tempfile.mkstemp(dir=target.parent, prefix=f"{prefix}{target.name}.")
+    try:
+        with open(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            if durable:
+                os.fsync(file.fileno())
+        if replace:
+            os.replace(stage, target)
+        else:
+            os.link(stage, target)
+    finally:
+        Path(stage).unlink(missing_ok=True)
+    if durable:
+        sync_folder(target.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename or link in `folder` durable."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
