@@ -5,7 +5,7 @@ are immutable. Kinds are open text, because imported histories bring their own; 
 named in `Kind`. This module holds values only: no disk, no clock.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from typing import Any
 
@@ -189,6 +189,31 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 EVERYTHING = Grant()
+
+
+def packed_seqs(seqs: Iterable[int], most: int) -> list[int | list[int]]:
+    """Addresses as a list of at most `most` entries: seqs, or if there are more, pairs of a first and a last one.
+
+    Where even runs are too many, those that lie closest are joined. So a long list may stand for more events than were
+    named, and never for fewer: what it is for is to find everything that an event had to do with.
+    """
+    ordered = sorted(set(seqs))
+    if len(ordered) <= most:
+        return list(ordered)
+    gaps = sorted(range(1, len(ordered)), key=lambda at: ordered[at - 1] - ordered[at])[: most - 1]
+    starts = [0, *sorted(gaps)]
+    ends = [*(at - 1 for at in starts[1:]), len(ordered) - 1]
+    return [[ordered[start], ordered[end]] for start, end in zip(starts, ends, strict=True)]
+
+
+def unpacked_seqs(entries: object) -> Iterator[tuple[int, int]]:
+    """The first and last seq of each entry of such a list. What has another shape is passed over."""
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, int):
+            yield entry, entry
+        elif isinstance(entry, list) and len(entry) == 2 and all(isinstance(seq, int) for seq in entry):
+            yield entry[0], entry[1]
+
 
 Progress = Callable[[int, int], None]
 """Called now and then during long work with what is done and what there is to do in all."""

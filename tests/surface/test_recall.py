@@ -9,7 +9,7 @@ import pytest
 from scroll_context.errors import BadInput
 from scroll_context.events import Draft, Kind, Scope
 from scroll_context.kernel.kernel import Kernel
-from scroll_context.kernel.results import CapabilityCall, CapabilityResult
+from scroll_context.kernel.results import UNKNOWN_SEQ, CapabilityCall, CapabilityResult
 from scroll_context.store.grep import MOST_COUNTED, OVERLAP, PAGE, Scan, pattern
 from scroll_context.store.payloads import CHUNK
 from scroll_context.store.store import Store
@@ -445,7 +445,7 @@ print(len(str(ms.turns(1, 1)[0]["text"])))
     assert any(line.startswith("session 1 hits 8") for line in lines)
     assert any("instruction: Always include the price" in line for line in lines)
     assert "… 7 more rows" in lines
-    assert set(result.seqs) <= set(range(1, 10)) and result.seqs
+    assert set(result.seqs) == {UNKNOWN_SEQ, *range(1, 10)}  # an outline is made of more than it names
 
 
 def test_models_without_cells_have_the_same_as_tools(store: Store) -> None:

@@ -183,7 +183,8 @@ class NamesUsed(msgspec.Struct, frozen=True):
 
 
 _NO_NAMES = NamesUsed(frozenset(), frozenset())
-_NOT_COMPILED = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
+NOT_COMPILED = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
+"""What looking at a source raises that cannot be compiled, or that is too large to be looked at."""
 
 
 def names_used(source: str, filename: str, existing: Container[str]) -> NamesUsed:
@@ -215,6 +216,20 @@ def names_used(source: str, filename: str, existing: Container[str]) -> NamesUse
         seen = maybe - bound_before_read(tree, maybe, source)
         return NamesUsed(frozenset(read - bound | seen), frozenset(bound))
     return NamesUsed(frozenset(read - bound), frozenset(bound))
+
+
+def names_read_later(source: str, filename: str) -> frozenset[str]:
+    """The names of the namespace that functions, classes and generators in `source` read whenever they are run."""
+    names: set[str] = set()
+    tables = list(_symtable.symtable(source, filename, "exec").children)
+    while tables:
+        table = tables.pop()
+        tables += table.children
+        for name, flags in table.symbols.items():
+            is_global = (flags >> _symtable.SCOPE_OFF) & _symtable.SCOPE_MASK in _GLOBAL
+            if is_global and flags & _symtable.USE:
+                names.add(name)
+    return frozenset(names)
 
 
 def _read_elsewhere(tree: ast.Module) -> set[str]:
@@ -283,13 +298,13 @@ class CellRunner:
         linecache.cache.pop(f"{_PREFIX}{cell - _SOURCES_KEPT}>", None)
         try:
             code = compile(source, filename, "exec", _FLAGS, dont_inherit=True)
-        except _NOT_COMPILED as error:
+        except NOT_COMPILED as error:
             return error_of(error), _NO_NAMES
         used = _NO_NAMES
         try:
             if self._names_a_variable(code):
                 used = names_used(source, filename, self._namespace)
-        except _NOT_COMPILED:  # too large to look at, but not to run
+        except NOT_COMPILED:  # too large to look at, but not to run
             pass
         return self._execute(code), used
 

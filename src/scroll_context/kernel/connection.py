@@ -39,7 +39,7 @@ from scroll_context.kernel.protocol import (
     portable,
     revive,
 )
-from scroll_context.kernel.results import MAX_SEQS, UNKNOWN_SEQ, CapabilityCall, CapabilityResult, Dispatch
+from scroll_context.kernel.results import UNKNOWN_SEQ, CapabilityCall, CapabilityResult, Dispatch
 from scroll_context.work import Work
 
 STALL_SECONDS = 10.0
@@ -122,6 +122,7 @@ def _lost(error: EOFError | OSError) -> KernelDied:
 
 
 MAX_OPEN = 64
+MOST_SEQS = 100_000  # events that a cell was given and that are remembered; an erasure looks for them
 _MAX_REFUSALS = 1000
 _LAST_SECONDS = 0.5  # for all calls together that still run when the worker is closed
 _SMALL = 1_024  # bytes of arguments that cannot do any harm
@@ -149,7 +150,7 @@ class Broker:
         self._open: dict[int, _OpenCall] = {}  # by the id that the worker gave it
         self._bytes = 0
         self._refusals: deque[CallRefusal] = deque()
-        self._seqs: set[int] = set()  # at most MAX_SEQS
+        self._seqs: set[int] = set()  # at most MOST_SEQS
         self._seqs_left_out = 0
         self._calls = 0
 
@@ -278,9 +279,9 @@ class Broker:
             call.work.stop()
             self._bytes -= call.size
             fresh = set(seqs) - self._seqs
-            room = MAX_SEQS - len(self._seqs)
+            room = MOST_SEQS - len(self._seqs)
             if len(fresh) > room:
                 self._seqs_left_out += len(fresh) - room
-                fresh = set(sorted(fresh)[:room])
+                fresh = {UNKNOWN_SEQ, *sorted(fresh)[:room]}  # it was given events that are not named here
             self._seqs |= fresh
         return True

@@ -38,6 +38,7 @@ from scroll_context.kernel.protocol import (
     Saved,
 )
 from scroll_context.kernel.results import (
+    MAX_SEQS,
     BlobStore,
     CapabilityCall,
     CellError,
@@ -123,12 +124,15 @@ class Kernel:
             self._started = True
             return self._ready().enforcement
 
-    def execute(self, source: str, timeout: float = 60.0) -> CellResult:
-        """Run a cell. Whatever the cell does, this returns; a worker that had to be killed is replaced."""
+    def execute(self, source: str, timeout: float = 60.0, *, event: int = 0) -> CellResult:
+        """Run a cell. Whatever the cell does, this returns; a worker that had to be killed is replaced.
+
+        `event` is the address of the cell in a log, under which its variables are then known.
+        """
         with self._turn:
             self._stop = False
             try:
-                return self._run_cell(source, timeout)
+                return self._run_cell(source, timeout, event)
             finally:
                 self._stop = None
 
@@ -147,6 +151,14 @@ class Kernel:
         with self._turn:
             self._refresh_descriptions()
             return self._names.variables()
+
+    def cells_behind(self, source: str, text_of: Callable[[int], str]) -> tuple[int, ...]:
+        """The events of the cells whose values `source` would read, if it ran now; see `Namespace.cells_behind`."""
+        return self._names.cells_behind(source, text_of)
+
+    def cells_behind_digest(self) -> tuple[int, ...]:
+        """The events of the cells that made the variables which the newest digest lists."""
+        return self._names.made_by(self._names.listed)
 
     def known_variables(self) -> tuple[Variable, ...]:
         """The variables as they were before the cell that is running; does not wait for it."""
@@ -235,7 +247,7 @@ class Kernel:
         finally:
             self._turn.release()
 
-    def _run_cell(self, source: str, timeout: float) -> CellResult:
+    def _run_cell(self, source: str, timeout: float, event: int) -> CellResult:
         worker = self._ready()
         restore, self._unreported_restore = self._unreported_restore, None
         self._cell += 1
@@ -252,7 +264,7 @@ class Kernel:
             raise
         result = self._result(worker, begun, *_outcome(done.error, worker.stopped_for, timeout), done, restore)
         written = (*done.bound, *done.changed)
-        self._names.record_cell(self._cell, written, done.deleted, done.read, result.seqs, source)
+        self._names.record_cell(self._cell, written, done.deleted, done.read, result.seqs, source, event)
         return result
 
     def _ask_for_cell(self, worker: WorkerProcess, source: str, timeout: float) -> Done:
@@ -363,6 +375,7 @@ class Kernel:
         """What is known of a cell, however it ended."""
         duration = time.monotonic() - begun
         seqs, left_out, calls = worker.broker.take_seqs()
+        left_out += max(0, len(seqs) - MAX_SEQS)
         for names in (done.bound, done.changed, done.deleted, done.read):
             left_out += max(0, len(names) - _NAMES_TOLD)
         printed = worker.take_printed()
@@ -381,7 +394,8 @@ class Kernel:
             deleted=done.deleted[:_NAMES_TOLD],
             read=done.read[:_NAMES_TOLD],
             rebound=done.rebound,
-            seqs=seqs,
+            seqs=seqs[:MAX_SEQS],
+            all_seqs=seqs if len(seqs) > MAX_SEQS else (),
             left_out=left_out,
             calls=calls,
             duration=duration,

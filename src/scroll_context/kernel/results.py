@@ -97,6 +97,7 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
     read: tuple[str, ...] = ()  # whose values from before the cell it could see
     rebound: tuple[str, ...] = ()  # names of the host that an earlier cell had overwritten, now put back
     seqs: tuple[int, ...] = ()  # the events that the host handed to this cell
+    all_seqs: tuple[int, ...] = ()  # the same without a bound, where there are more
     left_out: int = 0
     calls: int = 0  # capability calls made
     duration: float = 0.0  # seconds
@@ -125,7 +126,8 @@ class SavedVariable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """One variable in a manifest: a pickle (a blob or, when small, inline), a module, or the reason why neither.
 
     Variables with the same `group` are names of one object. `stale` is set when the value may have changed since it
-    was pickled. `cells` are those whose events went into it; `seqs` is what older versions wrote instead.
+    was pickled. `cells` are those whose events went into it; `seqs` is what older versions wrote instead. `made_by` are
+    the events of the cells that bound it or changed it, by which an erasure finds what they had read in turn.
     """
 
     name: str
@@ -139,6 +141,7 @@ class SavedVariable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     cell: int = 0
     seqs: tuple[int, ...] = ()
     cells: tuple[int, ...] = ()
+    made_by: tuple[int, ...] = ()
     stale: bool = False
 
 

@@ -5,10 +5,15 @@ and from what the names that the cell read derive from. So a variable refers to 
 tuple of events: nothing is stored once for each variable. Pickles are opaque bytes: the host keeps them, sends them
 back, and never unpickles.
 
+For an erasure, which must find everything, each variable also knows the events of the cells that bound or changed it
+(`made_by`). The event of a cell names those behind the values that it was about to read (`cells_behind`), and so on:
+the log has all of it, without a bound.
+
 What a worker claims about its variables is bounded in size and believed only for that worker's own namespace. Names are
 identifiers and reasons come from a fixed list, because both are shown to the model in the host's own words.
 """
 
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +23,7 @@ from typing import Any
 import msgspec
 
 from scroll_context.errors import KernelDied, KernelUnavailable
+from scroll_context.kernel.cell import NOT_COMPILED, names_read_later, names_used
 from scroll_context.kernel.protocol import Blob, Kept, Load, Loaded
 from scroll_context.kernel.results import (
     MAX_SEQS,
@@ -42,6 +48,16 @@ _INLINE_BYTES = 1024
 _PIECE = 4 << 20
 _LOAD_SECONDS = 60.0
 _ATTEMPTS = 3
+_MOST_CELLS = 1_000  # events of cells behind one variable; more than that are not told apart
+_UNCHANGING = frozenset({"int", "float", "bool", "complex", "str", "bytes", "NoneType", "date", "datetime", "range"})
+_ANY_NAME = re.compile(
+    r"\b(?:globals|locals|vars|eval|exec|__main__|__globals__|f_globals|f_locals|f_back|modules|gc|inspect|ctypes)\b"
+)  # a source with one of these words may read any variable without naming it
+_FILES = re.compile(
+    r"\b(?:open|Path|pathlib|shutil|tempfile|glob|sqlite3|shelve|dbm|zipfile|tarfile|gzip|bz2|lzma|h5py|os\.\w+"
+    r"|(?:to|read|write|scan|sink)_(?:csv|json|parquet|pickle|excel|feather|hdf|sql|text|bytes|table|xml|html|ndjson)"
+    r"|savefig|savetxt|loadtxt|genfromtxt|memmap|imread|imsave|tofile|fromfile|savez?(?=\()|load(?=\()|dump(?=\())\b"
+)  # a source with one of these words may write files of the kernel, or read them
 _LOOP = re.compile(r"\bfor\s([\w\s,()*]{1,60}?)\sin\b")
 _SOURCE_CHARS = 10_000  # of a cell that are searched for loops
 
@@ -57,6 +73,13 @@ class _Known(msgspec.Struct):
     touched: set[int] | None = None  # if a cell read it since the last save: cells whose events may have gone in
     bound: int = 0  # the cell that bound it, if that was since the last save
     by_loop: bool = False
+    made_by: frozenset[int] = frozenset()  # events of the cells that bound it or changed it
+    touched_by: frozenset[int] = frozenset()  # events of the cells in `touched`
+
+    @property
+    def cells(self) -> frozenset[int]:
+        """The events of the cells whose values may be in it."""
+        return self.made_by if self.variable.type in _UNCHANGING else self.made_by | self.touched_by
 
 
 class Namespace:
@@ -67,6 +90,9 @@ class Namespace:
         self._given: dict[int, tuple[int, ...]] = {}  # cell -> events that it was given
         self._finished = 0  # the last cell that ran to an end
         self._saved_cell = 0
+        self._files: frozenset[int] = frozenset()  # events of cells that may have written files
+        self._read_later: dict[int, frozenset[str] | None] = {}  # by event of a cell; None is every name
+        self.listed: tuple[str, ...] = ()  # the names in the newest digest
 
     def variables(self) -> tuple[Variable, ...]:
         seqs: dict[tuple[int, ...], tuple[int, ...]] = {}
@@ -86,9 +112,13 @@ class Namespace:
         read: Sequence[str],
         seqs: tuple[int, ...],
         source: str = "",
+        event: int = 0,
     ) -> None:
-        """A cell ran: it was given `seqs`, read and wrote those names."""
+        """A cell ran: it was given `seqs`, read and wrote those names. `event` is its address in a log."""
         self._finished = cell
+        here = frozenset([event] if event else ())
+        if here and _FILES.search(source):
+            self._files = here
         if not (written or deleted or read):
             return
         behind: set[int] = {cell} if seqs else set()
@@ -98,6 +128,7 @@ class Namespace:
         for one in seen:
             one.variable = msgspec.structs.replace(one.variable, used=cell)
             one.touched = behind | (one.touched or set())
+            one.touched_by |= here
         for name in deleted:
             self._known.pop(name, None)
         derived = tuple(sorted(behind)[-_CELLS_BEHIND:])
@@ -108,7 +139,7 @@ class Namespace:
         for name in written:
             fresh = Variable(name=name, cell=cell, used=cell)
             touched = self._known[name].touched if name in self._known else None  # its old value may have other names
-            self._known[name] = _Known(fresh, derived, touched, cell, name in loops)
+            self._known[name] = _Known(fresh, derived, touched, cell, name in loops, here)
         for name in list(self._known)[:-_MOST] if len(self._known) > _MOST else ():
             del self._known[name]
 
@@ -117,7 +148,9 @@ class Namespace:
         seen: dict[str, _Known] = {}
         for one in found:
             check_names((one.name,))
-            known = seen[one.name] = self._known.get(one.name) or _Known(Variable(name=one.name))
+            # A name that no cell is known to have bound: a thread may have done it, which a cell has left behind.
+            unknown = _Known(Variable(name=one.name), made_by=frozenset([UNKNOWN_SEQ]))
+            known = seen[one.name] = self._known.get(one.name) or unknown
             size = one.size or known.variable.size
             known.variable = msgspec.structs.replace(
                 known.variable, type=one.type, detail=one.detail, inline=one.inline, size=size
@@ -128,14 +161,17 @@ class Namespace:
         """A save found these names, and these with another pickle than before. Returns those changed in place."""
         mutated = tuple(name for name in changed if name in self._known and not self._known[name].bound)
         anything = {cell for one in self._known.values() for cell in one.touched or ()}  # reached by another name
+        anything_by = frozenset().union(*(known.touched_by for known in self._known.values()))
         for name in mutated:
             known = self._known[name]
+            # A cell that read it by name names what it was made by before, so the chain of cells goes on from there.
+            known.made_by = known.touched_by or _bounded(known.made_by | anything_by)
             behind = {*known.behind, *(anything if known.touched is None else known.touched)}
             known.behind = tuple(sorted(behind)[-_CELLS_BEHIND:])
         present = set(names)
         self._known = {name: known for name, known in self._known.items() if name in present}
         for known in self._known.values():
-            known.touched, known.bound = None, 0
+            known.touched, known.bound, known.touched_by = None, 0, frozenset()
         self._saved_cell = cell
         needed = {cell for known in self._known.values() for cell in known.behind}
         self._given = {cell: seqs for cell, seqs in self._given.items() if cell in needed}
@@ -150,7 +186,14 @@ class Namespace:
             known = self._known.get(name) or _Known(Variable(name=name))
             is_stale = name in stale and not (entry.module or entry.reason)
             variables.append(
-                msgspec.structs.replace(entry, cell=known.variable.cell, cells=known.behind, seqs=(), stale=is_stale)
+                msgspec.structs.replace(
+                    entry,
+                    cell=known.variable.cell,
+                    cells=known.behind,
+                    seqs=(),
+                    made_by=tuple(sorted(known.cells)),
+                    stale=is_stale,
+                )
             )
         return Manifest(variables=tuple(variables), sources=dict(self._given))
 
@@ -172,6 +215,7 @@ class Namespace:
                 stale.append(Loss(name, "as it was when it was last saved; it may have changed since"))
         self._given = {cell: seqs[:MAX_SEQS] for cell, seqs in manifest.sources.items()}
         self._known = {}
+        self._files = frozenset()
         for name in back:
             one = saved[name]
             behind = one.cells[-_CELLS_BEHIND:]
@@ -179,9 +223,58 @@ class Namespace:
                 self._given.setdefault(one.cell, one.seqs[:MAX_SEQS])
                 behind = (one.cell,)
             variable = Variable(name=name, type=one.type, size=one.size, cell=one.cell, used=one.cell)
-            self._known[name] = _Known(variable, behind)
+            self._known[name] = _Known(variable, behind, made_by=frozenset(one.made_by))
         old = {loss.name for loss in stale}
         return RestoreReport(tuple(name for name in back if name not in old), tuple(stale), tuple(losses.values()))
+
+    def made_by(self, names: Iterable[str]) -> tuple[int, ...]:
+        """The events of the cells that these variables come from."""
+        events = frozenset().union(*(self._known[name].cells for name in names if name in self._known))
+        return tuple(sorted(events))
+
+    def cells_behind(self, source: str, text_of: Callable[[int], str]) -> tuple[int, ...]:
+        """The events of the cells whose values a source would read, if it ran now. It may name too many, not too few.
+
+        Asked before the cell runs, so that it is recorded whatever becomes of the cell, and decided here: what a worker
+        tells is not needed for it. A function reads its names when it is called, so those are followed through the
+        source of the cell that defined it, which `text_of` gives. UNKNOWN_SEQ stands for cells that are not known.
+        """
+        names = self._names_read(source, text_of)
+        behind = self.made_by(self._known if names is None else names)
+        return tuple(sorted({*behind, *self._files})) if self._files and _FILES.search(source) else behind
+
+    def _names_read(self, source: str, text_of: Callable[[int], str]) -> set[str] | None:
+        """The variables that a source reads, by way of functions too; None when it may be any."""
+        if _ANY_NAME.search(source):
+            return None
+        try:
+            pending = list(names_used(source, "<cell>", self._known).read)
+        except SyntaxError:
+            return set()  # it does not run
+        except NOT_COMPILED:
+            return None
+        names: set[str] = set()
+        while pending:
+            name = pending.pop()
+            if name in names or name not in self._known:
+                continue
+            names.add(name)
+            for event in self._known[name].cells:
+                later = self._names_read_later(event, text_of)
+                if later is None:
+                    return None
+                pending += later
+        return names
+
+    def _names_read_later(self, event: int, text_of: Callable[[int], str]) -> frozenset[str] | None:
+        if event not in self._read_later:
+            text = text_of(event)
+            names: frozenset[str] | None = None
+            if not _ANY_NAME.search(text):
+                with contextlib.suppress(*NOT_COMPILED):
+                    names = names_read_later(text, "<cell>")
+            self._read_later[event] = names
+        return self._read_later[event]
 
     def digest(self, limit: int, heading: str = "") -> str:
         """The namespace in at most about `limit` characters: data by use and size, then functions on one line.
@@ -205,15 +298,21 @@ class Namespace:
             lines.append(f"(from {_origin(common, _SPANS_SHOWN)} where no other origin is told)")
         functions = _functions_line(callables, min(_FUNCTIONS_CHARS, limit // 3))
         room = limit - sum(len(line) + 1 for line in (*lines, functions) if line)
+        self.listed = tuple(variable.name for variable in data)
         for position, variable in enumerate(data):
             line = describe_line(variable, common)
             left = len(data) - position
             if len(line) + 1 > room - (0 if left == 1 else len(_rest(left))):
                 lines.append(_rest(left))
+                self.listed = self.listed[:position]
                 break
             lines.append(line)
             room -= len(line) + 1
         return "\n".join([*lines, functions] if functions else lines)
+
+
+def _bounded(events: frozenset[int]) -> frozenset[int]:
+    return events if len(events) <= _MOST_CELLS else frozenset([UNKNOWN_SEQ, *sorted(events)[-_MOST_CELLS:]])
 
 
 def check_names(*lists: Sequence[str]) -> None:

@@ -9,18 +9,22 @@ snapshot event holds what changed since the one before; folding them in order gi
 import ast
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from scroll_context.errors import ScrollError
-from scroll_context.events import Event, Kind
+from scroll_context.events import Event, Kind, packed_seqs
+from scroll_context.kernel.connection import MOST_SEQS
 from scroll_context.kernel.jail.spec import JailSpec
 from scroll_context.kernel.kernel import Kernel, KernelOptions
 from scroll_context.kernel.protocol import Prelude
 from scroll_context.kernel.results import (
+    MAX_SEQS,
+    UNKNOWN_SEQ,
     CapabilityCall,
     CapabilityResult,
     CellResult,
@@ -100,6 +104,7 @@ class Environment:
         self.save_trouble = ""  # why the newest save failed; the next one tries again
         self._cell_seq = 0
         self._cell_over = threading.Event()
+        self._given = _Given()
         self._saved = Manifest()
         self._blobs = _Blobs(journal.log.payloads)
         self._after_cell = ThreadPoolExecutor(1, thread_name_prefix="scroll-save")  # digest first, then save
@@ -136,12 +141,13 @@ class Environment:
         """
         self.settle()
         self._cell_seq = cell.seq
+        self._given = _Given()
         self.memory.begin_cell()
         self._digest = None
         self._cell_over = threading.Event()
         calls_before = self.toolbox.started
         try:
-            result = self.kernel.execute(source, timeout)
+            result = self.kernel.execute(source, timeout, event=cell.seq)
         finally:
             self._cell_over.set()
         # before the save, so that the next request need not wait for that
@@ -153,6 +159,22 @@ class Environment:
             ran = "One search" if searches == 1 else f"{searches} searches"
             text += f"\n[{ran} in this cell ran and matched nothing. Other words may, or fewer filters.]"
         return result, text
+
+    def cells_behind(self, source: str) -> dict[str, Any]:
+        """What the event of a cell records about the variables that it is going to read: the cells that made them."""
+        if not self.actions.exec:
+            return {}
+        self.settle()
+        return origin(self.kernel.cells_behind(source, self._source_of))
+
+    def cells_behind_digest(self) -> dict[str, Any]:
+        """What a request records about the variables that it lists: the cells that made them."""
+        return origin(self.kernel.cells_behind_digest()) if self.actions.exec else {}
+
+    def _source_of(self, seq: int) -> str:
+        """The source of a cell, by its address."""
+        found = self.journal.log.get_many([seq])
+        return self.journal.log.text(found[0]) if found else ""
 
     def settle(self) -> None:
         """Wait for a save that is under way."""
@@ -217,19 +239,67 @@ class Environment:
 
     def _dispatch(self, call: CapabilityCall) -> CapabilityResult:
         """Answer a call of a cell. The name and the arguments are whatever the kernel process sent."""
+        given = self._given
         kind, _, name = call.capability.partition(".")
         if kind == "tools":
-            outcome = self.toolbox.call(name, call.args, call.kwargs, cell_seq=self._cell_seq, deadline=call.deadline)
+            # Its result need not be noted as given: it is an event of this cell, and so is every call after it.
+            outcome = self.toolbox.call(
+                name,
+                call.args,
+                call.kwargs,
+                cell_seq=self._cell_seq,
+                deadline=call.deadline,
+                given=given.so_far(),
+            )
             value = {"handle": msgspec.to_builtins(outcome.ref)} if outcome.ref else {"value": outcome.value}
             return CapabilityResult(value, (outcome.result_seq,))
+        result = self._read(call, kind, given)
+        given.add(result)
+        return result
+
+    def _read(self, call: CapabilityCall, kind: str, given: "_Given") -> CapabilityResult:
         if kind == "payload" or (kind == "ms" and self.actions.ms):
             return self.memory.answer(call)
         methods: Mapping[str, Callable[..., CapabilityResult]] = {}
         if kind == "ask" and self.ask is not None:
-            methods = self.ask.methods(self._cell_seq, self._cell_over)
+            methods = self.ask.methods(self._cell_seq, self._cell_over, given.so_far())
         if call.capability not in methods:
             raise NameError(f"the host offers no capability {call.capability!r}")
         return methods[call.capability](*call.args, **call.kwargs)
+
+
+MOST_GIVEN = 100  # entries in what a call records of the events that its cell was given before it
+
+
+class _Given:
+    """The events that the running cell was given so far: its next call may have been made from them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seqs: set[int] = set()
+        self._unknown = False
+
+    def add(self, result: CapabilityResult) -> None:
+        with self._lock:
+            self._unknown |= result.unknown
+            if len(self._seqs) < MOST_SEQS:
+                self._seqs.update(result.seqs)
+            else:
+                self._unknown |= bool(result.seqs)
+
+    def so_far(self) -> dict[str, Any]:
+        """What the event of a call records about them."""
+        with self._lock:
+            return ({"seqs": packed_seqs(self._seqs, MOST_GIVEN)} if self._seqs else {}) | (
+                {"unknown": True} if self._unknown else {}
+            )
+
+
+def origin(cells: Collection[int]) -> dict[str, Any]:
+    """What an event records about the cells behind the values that it has to do with."""
+    known = [seq for seq in cells if seq != UNKNOWN_SEQ]
+    facts: dict[str, Any] = {"made_from": packed_seqs(known, MAX_SEQS)} if known else {}
+    return facts if len(known) == len(cells) else facts | {"unknown": True}
 
 
 def recalls(source: str) -> bool:

@@ -147,7 +147,8 @@ class Past:
         if setup is None:
             raise BadInput(f"the request at seq {request.seq} was recorded without the settings of its run")
         name = str(setup.metadata.get("context", ""))
-        if context_class(name) is None or request.metadata.get("renderer") != RENDERER_VERSION:
+        version = RENDERER_VERSION if request.is_erased else request.metadata.get("renderer")
+        if context_class(name) is None or version != RENDERER_VERSION:
             return setup, None
         return setup, self._checkpoints(name).before(self, request.seq)
 

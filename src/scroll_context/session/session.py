@@ -21,7 +21,7 @@ from msgspec.structs import asdict, replace
 
 from scroll_context.background import in_background, in_thread
 from scroll_context.errors import BadInput, ContextOverflow, QuotaReached, SessionBusy, UnknownSession
-from scroll_context.events import STORE_SESSION, Event, Kind, Scope
+from scroll_context.events import STORE_SESSION, Event, Kind, Scope, packed_seqs
 from scroll_context.kernel.jail.spec import JailSpec
 from scroll_context.kernel.kernel import KernelOptions
 from scroll_context.kernel.results import UNKNOWN_SEQ, CellResult, RestoreReport, restored
@@ -44,7 +44,7 @@ from scroll_context.view.eviction import Budget, ViewBudget
 from scroll_context.view.headline import parse_field, parse_reply
 from scroll_context.view.tokens import estimate
 
-MAX_LISTED = 1_000  # seqs that a cell was given, and names that it bound, that its observation lists
+MAX_LISTED = 1_000  # names that a cell bound, and entries for the events that it was given, in its observation
 
 AnyTool = Tool[..., Any] | Callable[..., Any]
 Reach = Literal["session", "task", "agent", "all"]
@@ -315,6 +315,7 @@ class Session:
                 )
             facts = rendered.metadata()
             facts |= {"tokens": tokens, "digest": digest}
+            facts |= self.environment.cells_behind_digest() if digest else {}
             self.record(Kind.REQUEST, name=model_name, metadata=facts)
         return Request(rendered.messages, tools)
 
@@ -351,7 +352,8 @@ class Session:
                 self.journal.require_room()
             except QuotaReached as error:
                 return self.answer(ToolCall(call_id, name), f"not run: {error}", "refused")
-            marks = {"echo": True} if echo or recalls(source) else {}
+            marks: dict[str, Any] = {"echo": True} if echo or recalls(source) else {}
+            marks |= self.environment.cells_behind(source)
             cell = self.record(
                 Kind.CELL, role="assistant", name=name, tool_call_id=call_id, content=source, metadata=marks
             )
@@ -365,8 +367,8 @@ class Session:
         elif len(text) > INLINE_LIMIT // 4 and len(text.encode()) > INLINE_LIMIT:
             body = text  # shown whole, and too long for a row alone
         bound = [*result.bound, *result.changed][:MAX_LISTED]
-        given = [seq for seq in result.seqs if seq != UNKNOWN_SEQ][:MAX_LISTED]
-        metadata: dict[str, Any] = {"bound": bound, "seqs": given}
+        given = [seq for seq in result.all_seqs or result.seqs if seq != UNKNOWN_SEQ]
+        metadata: dict[str, Any] = {"bound": bound, "seqs": packed_seqs(given, MAX_LISTED)}
         if UNKNOWN_SEQ in result.seqs:
             metadata["unknown"] = True  # it was given events that cannot be named, too
         if self.environment.memory.calls or echo:

@@ -64,6 +64,9 @@ class ErasureReport(msgspec.Struct, frozen=True, kw_only=True):
 
     asked: tuple[int, ...]  # the events that were asked for
     copies: tuple[int, ...]  # events that repeat their words, or were made from them
+    why: dict[str, tuple[int, ...]] = {}  # the copies by the reason why they count as such
+    possible: tuple[int, ...] = ()  # what may have been made from them: its query names no events
+    labels: tuple[str, ...] = ()  # names of sessions, agents and tasks that have one of the words, and stay
     snapshots: tuple[int, ...]  # saved variables of the sessions concerned
     variables: tuple[str, ...]  # the names of those variables
     sessions: tuple[str, ...]
@@ -145,12 +148,16 @@ def erase(
     by: str = "",
     words: Collection[str] = (),
     copies: bool = False,
+    possible: bool = False,
     dry_run: bool = False,
     related: bool = True,
     rule: dict[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> ErasureReport:
-    """Erase these events, and with `copies` also those that repeat their words. `words` are looked for besides.
+    """Erase these events, and with `copies` also whatever repeats them or was made from them (see copies.py).
+
+    `words` are looked for besides. `possible` counts results of queries that name no events as copies, if they may have
+    read one of these.
 
     Without `related`, nothing but these events: neither copies nor saved variables are looked for. `rule` is kept with
     the record.
@@ -167,12 +174,15 @@ def erase(
     store.log.refresh()
     plan = ErasurePlan(store.log, seqs)
     if related:
-        plan.look_around(words, copies, progress)
+        plan.look_around(words, copies=copies, possible=possible, progress=progress)
     chosen = [*plan.asked, *plan.snapshots, *(plan.copies if copies else ())]
     gone = unshared_payloads(store.log, set(chosen))
     report = ErasureReport(
         asked=tuple(plan.asked),
         copies=tuple(plan.copies),
+        why={str(why): tuple(seqs) for why, seqs in plan.why.items()},
+        possible=tuple(plan.possible),
+        labels=tuple(plan.labels),
         snapshots=tuple(plan.snapshots),
         variables=tuple(plan.variables()),
         sessions=tuple(sorted(plan.sessions)),

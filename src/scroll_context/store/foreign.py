@@ -23,7 +23,7 @@ RESERVED = frozenset(
 """Names in the metadata of events that no import may use."""
 
 STRUCTURE = frozenset(
-    """bound bytes continues cost cut effects inside_cell seqs tokens tool_calls unknown usage""".split()
+    """bound bytes continues cost cut effects inside_cell made_from seqs tokens tool_calls unknown usage""".split()
 )
 """Names that describe how the events of a session hang together. Only an export of a store has them,
 with addresses that were changed to match; in any other file they are set aside as well."""

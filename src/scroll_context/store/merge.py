@@ -21,7 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
-from scroll_context.events import ABOUT_THE_LOG, BOOKKEEPING, Draft, Event, Kind, Progress
+from scroll_context.events import ABOUT_THE_LOG, BOOKKEEPING, Draft, Event, Kind, Progress, unpacked_seqs
 from scroll_context.origin import Origin
 from scroll_context.store import schema
 from scroll_context.store.chain import GENESIS, expected
@@ -255,8 +255,13 @@ def _readdressed(event: AnyEvent, address: Address, text: Callable[[AnyEvent], s
     for field in ("inside_cell", "upto", "at_seq"):
         if isinstance(metadata.get(field), int):
             metadata[field] = address(metadata[field])
-    if isinstance(metadata.get("seqs"), list):
-        metadata["seqs"] = _known(address(seq) for seq in metadata["seqs"] if isinstance(seq, int))
+    for field in ("seqs", "made_from"):
+        if isinstance(metadata.get(field), list):
+            entries = [(lo, hi, address(lo), address(hi)) for lo, hi in unpacked_seqs(metadata[field])]
+            named = [(new, end) for _, _, new, end in entries if new is not None and end is not None]
+            metadata[field] = [lo if lo == hi else [lo, hi] for lo, hi in named]
+            if any(lo != hi and None in ends for lo, hi, *ends in entries):
+                metadata["unknown"] = True  # some events of a run came along, and which is not known
     with contextlib.suppress(*_OTHER_SHAPE):
         if event.kind == Kind.EVICTION and isinstance(plan := metadata.get("plan"), dict):
             metadata["plan"] = _plan(plan, address)
@@ -287,16 +292,17 @@ def _plan(plan: dict[str, Any], address: Address) -> dict[str, Any]:
 
 
 def _snapshot(change: dict[str, Any], address: Address) -> str:
-    """The content of a snapshot event, with the cells and events that its variables come from."""
+    """The content of a snapshot event, with the events that its variables come from.
+
+    Cells are numbered by their kernel there: these numbers are no addresses, and stay.
+    """
     for variable in change.get("saved", ()):
-        variable["cell"] = address(variable.get("cell", 0)) or 0
-        for field in ("seqs", "cells"):
+        for field in ("seqs", "made_by"):
             if field in variable:
-                variable[field] = _known(map(address, variable[field]))
+                variable[field] = _known(address(seq) if seq else seq for seq in variable[field])
     if "sources" in change:
-        sources = {address(int(cell)): _known(map(address, seqs)) for cell, seqs in change["sources"].items()}
-        change["sources"] = {str(cell): seqs for cell, seqs in sources.items() if cell is not None}
-    return msgspec.json.encode({**change, "cell": address(change["cell"]) or 0}).decode()
+        change["sources"] = {cell: _known(map(address, seqs)) for cell, seqs in change["sources"].items()}
+    return msgspec.json.encode(change).decode()
 
 
 def _standing(standing: Iterable[dict[str, Any]], address: Address) -> list[dict[str, Any]]:

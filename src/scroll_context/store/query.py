@@ -102,8 +102,11 @@ class _Malformed(Exception):
     """The text is no expression; never leaves this module."""
 
 
-def parse(text: str) -> Words | Node:
-    """Read a query. An empty `Words` finds nothing."""
+def parse(text: str, *, every_word: bool = False) -> Words | Node:
+    """Read a query. An empty `Words` finds nothing.
+
+    With `every_word`, a long query is not read as a question: no word but stop words is left out of it.
+    """
     text = tokenize.normal(text[:MAX_LENGTH].encode(errors="replace").decode()).translate(_QUOTES)
     lexemes = _LEXEMES.findall(text)
     if any(word in _OPERATORS for _, _, word in lexemes):
@@ -111,7 +114,7 @@ def parse(text: str) -> Words | Node:
             return _Expression(lexemes).read()
         except _Malformed:
             pass
-    return _bare(lexemes)
+    return _bare(lexemes, every_word)
 
 
 def terms_of(query: Words | Node) -> list[Term]:
@@ -140,16 +143,16 @@ def relaxed(query: Node) -> Node:
             return All((*quoted, AnyOf(others)) if others else quoted, without)
 
 
-def _bare(lexemes: list[tuple[str, str, str]]) -> Words:
+def _bare(lexemes: list[tuple[str, str, str]], every_word: bool) -> Words:
     found: dict[Term, None] = {}
     for phrase, _, word in lexemes:
         if word in _OPERATORS:
             continue
-        for term in _phrase(phrase) if phrase else _word(word, spread=True):
+        for term in _phrase(phrase) if phrase else _word(word, spread=not every_word):
             if not _is_one_of(tokenize.STOP_WORDS, term):
                 found[term] = None
     terms = list(found)[:MAX_TERMS]
-    question = len(terms) > KEYWORDS
+    question = len(terms) > KEYWORDS and not every_word
     if question:
         terms = [term for term in terms if not _is_one_of(tokenize.WEAK_WORDS, term)] or terms
     return Words(tuple(t for t in terms if t.quoted), tuple(t for t in terms if not t.quoted), question)

@@ -176,6 +176,29 @@ class RankedSearch:
         missing, only_excluded = self._without_rows(query)
         return msgspec.structs.replace(found, missing=missing, only_excluded=only_excluded)
 
+    def every(self, query: Words | Node, *, any_word: bool = False) -> set[int]:
+        """Every event that has all of the words, or with `any_word` any of them, in whichever passages of it.
+
+        What AND, OR, NOT and quotes say holds in any case.
+        """
+        if not isinstance(query, Words):
+            return self._seqs(language.relaxed(query) if any_word else query)
+        join = set.union if any_word else set.intersection
+        words = [join(*map(self._seqs, query.terms))] if query.terms else []
+        return set.intersection(*words, *map(self._seqs, query.required))
+
+    def _seqs(self, node: Node, *, exact: bool = False) -> set[int]:
+        match node:
+            case AnyOf(parts):
+                return set().union(*(self._seqs(part, exact=exact) for part in parts))
+            case All(parts, without):
+                wanted = [self._seqs(part, exact=exact) for part in parts]
+                unwanted = [self._seqs(part, exact=True) for part in without]
+                return set.intersection(*wanted).difference(*unwanted)
+        must = [(Occur.Must, query) for query in (self._node(node, exact=exact), *self._clauses)]
+        hits = self.searcher.search(Query.boolean_query(must), max(1, self.searcher.num_docs), count=False).hits
+        return set(self._column("seq", [place for _, place in hits])) if hits else set()
+
     def _find_words(self, query: Words) -> Ranked:
         if len(query.terms) < 2 or query.question:
             return self._found(self._candidates(self._any_words(query)))

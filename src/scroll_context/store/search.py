@@ -145,6 +145,33 @@ class SearchIndex:
             self._find(hits, parsed, filters, ranking, per_session)
         return hits
 
+    def every(
+        self,
+        query: str,
+        *,
+        any_word: bool = False,
+        session_id: _Several = None,
+        agent_id: _Several = None,
+        task_id: _Several = None,
+    ) -> list[int]:
+        """The seqs of all events that a query means, in order, however many there are; nothing is ranked.
+
+        They have all of its words, or with `any_word` any of them. Waits until everything is indexed.
+        """
+        parsed = language.parse(query, every_word=True)
+        if not language.terms_of(parsed):
+            raise BadInput(f'{query!r:.80} has no word to search for; put common words in "quotes"')
+        wanted = {"session_id": session_id, "agent_id": agent_id, "task_id": task_id}
+        filters = Filters.of(EVERYTHING, wanted, None, None, None)
+        self._log.refresh()
+        self._indexer.catch_up()
+        commit = self._indexer.newest()
+        if commit is None:
+            return []
+        with EngineFaults("searching the index"):
+            search = RankedSearch(commit.searcher, commit.counts, filters, Ranking(1, 1, frozenset(), 1.0, 0.0))
+            return sorted(search.every(parsed, any_word=any_word))
+
     # freshness ------------------------------------------------------------------------------------------
 
     @property

@@ -118,16 +118,28 @@ class Store:
         reason: Reason = "request",
         by: str = "",
         copies: bool = False,
+        possible: bool = False,
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> ErasureReport:
         """Erase events: their words leave every file of the store, their addresses and the chain stay (see erase.py).
 
-        With `copies`, events that repeat their words, or any of `words`, go too; without, the report names them. A
+        With `copies`, events that repeat their words, or any of `words`, and what was made from them go too; without,
+        the report names them. With `possible`, so do results of queries that name no events but may have read these. A
         dry run changes nothing. `by` is who asked for it; without it, the user of this process.
         """
         chosen = select(self.log, seqs=seqs, session_id=session_id, agent_id=agent_id, task_id=task_id, source=source)
-        return erase(self, chosen, reason=reason, by=by, words=words, copies=copies, dry_run=dry_run, progress=progress)
+        return erase(
+            self,
+            chosen,
+            reason=reason,
+            by=by,
+            words=words,
+            copies=copies,
+            possible=possible,
+            dry_run=dry_run,
+            progress=progress,
+        )
 
     def expire(
         self,

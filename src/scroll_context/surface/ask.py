@@ -89,14 +89,17 @@ class Ask:
     def prelude(self) -> Prelude:
         return Prelude("asking", _PRELUDE, ("ask", "ask_many"))
 
-    def methods(self, cell_seq: int, over: threading.Event) -> Mapping[str, Callable[..., CapabilityResult]]:
-        """What the cell at a seq may call. `over` is set when it has ended."""
+    def methods(
+        self, cell_seq: int, over: threading.Event, given: Mapping[str, Any] | None = None
+    ) -> Mapping[str, Callable[..., CapabilityResult]]:
+        """What the cell at a seq may call. `over` is set when it has ended; `given` is what it has read so far."""
+        facts = {"inside_cell": cell_seq, **(given or {})}
         return {
-            "ask.one": lambda prompt, context="": self._one(prompt, context, cell_seq, over),
-            "ask.many": lambda prompt, contexts: self._many(prompt, contexts, cell_seq, over),
+            "ask.one": lambda prompt, context="": self._one(prompt, context, facts, over),
+            "ask.many": lambda prompt, contexts: self._many(prompt, contexts, facts, over),
         }
 
-    def _one(self, prompt: str, context: str, cell_seq: int, over: threading.Event) -> CapabilityResult:
+    def _one(self, prompt: str, context: str, facts: dict[str, Any], over: threading.Event) -> CapabilityResult:
         if not isinstance(prompt, str) or not isinstance(context, str):
             raise BadInput("ask takes a prompt and a context, both as text")
         if len(context) > CONTEXT_LIMIT:
@@ -118,7 +121,7 @@ class Ask:
             if known is not None:
                 mine.set_result(CapabilityResult(self._journal.log.text(known), (known.seq,)))
             else:
-                mine.set_result(self._asked(key, prompt, context, cell_seq))
+                mine.set_result(self._asked(key, prompt, context, facts))
         except BaseException as error:  # noqa: BLE001 - for those who wait for the same answer; raised below
             mine.set_exception(error)
         finally:
@@ -126,10 +129,10 @@ class Ask:
                 del self._on_its_way[key]
         return mine.result()
 
-    def _asked(self, key: str, prompt: str, context: str, cell_seq: int) -> CapabilityResult:
+    def _asked(self, key: str, prompt: str, context: str, facts: dict[str, Any]) -> CapabilityResult:
         self._spend()
         # an echo, because a search must find the text itself and not a question about it
-        metadata: dict[str, Any] = {"inside_cell": cell_seq, "echo": True, "model": self._model.name}
+        metadata: dict[str, Any] = {**facts, "echo": True, "model": self._model.name}
         question = msgspec.json.encode({"prompt": prompt, "context": context}).decode()
         call = self._append(Kind.TOOL_CALL, role="assistant", content=question, metadata=metadata).seq
         try:
@@ -154,7 +157,9 @@ class Ask:
     def _append(self, kind: str, **fields: Any) -> Event:
         return self._journal.append(self._journal.draft(kind, name="ask", **fields))
 
-    def _many(self, prompt: str, contexts: Sequence[Any], cell_seq: int, over: threading.Event) -> CapabilityResult:
+    def _many(
+        self, prompt: str, contexts: Sequence[Any], facts: dict[str, Any], over: threading.Event
+    ) -> CapabilityResult:
         if not isinstance(contexts, list | tuple):
             raise BadInput("ask_many takes a prompt and a list of contexts")
         futures: list[Future[CapabilityResult]] = [Future() for _ in contexts]
@@ -169,7 +174,7 @@ class Ask:
                 except queue.Empty:
                     return
                 try:
-                    future.set_result(self._one(prompt, context, cell_seq, over))
+                    future.set_result(self._one(prompt, context, facts, over))
                 except BaseException as error:  # noqa: BLE001 - raised where the answers are waited for
                     future.set_exception(error)
 

@@ -38,6 +38,7 @@ MAX_TEXT = 100_000  # characters in all arguments of one call together
 MAX_VALUES = 20_000  # in all arguments of one call together
 MAX_CALLS = 4  # that are answered at once for one kernel; others wait
 FUSED = 50  # hits by words and by meaning that are joined
+MOST_NAMED = 20_000  # events that the answer of one call names; an answer made of more names none
 REMEMBERED = 1_000  # searches and verified bodies that a session remembers
 _OWN_METHODS = ("search", "expand", "sql_query", "index", "provenance")
 _RECALL_METHODS = ("grep", "outline", "timeline", "turns", "gist", "standing")  # methods of Recall
@@ -222,13 +223,18 @@ class MemorySurface:
 
     def index(self) -> CapabilityResult:
         """The eviction index as data: headlines and the seq spans they stand for."""
-        return CapabilityResult({"rows": self.facts.index_lines(), "note": ""})
+        rows = self.facts.index_lines()
+        spans = [span for row in rows for span in row["seqs"]]
+        few = sum(hi - lo + 1 for lo, hi in spans) <= MOST_NAMED
+        seqs = [seq for lo, hi in spans for seq in range(lo, hi + 1)] if few else []
+        return CapabilityResult({"rows": rows, "note": ""}, tuple(seqs), unknown=not few)
 
     def provenance(self, name: str) -> CapabilityResult:
         """Where a variable comes from."""
         if not isinstance(name, str):
             raise BadInput("ms.provenance takes the name of a variable as text")
-        return CapabilityResult(self.facts.provenance(name))
+        known = self.facts.provenance(name)
+        return CapabilityResult(known, tuple(known["seqs"]), unknown=known["unknown"])
 
     def read_payload(self, seq: Any, start: Any = 0) -> CapabilityResult:
         """A piece of the body of an event within reach, and whether more follows."""

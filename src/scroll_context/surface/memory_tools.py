@@ -8,6 +8,7 @@ recalls. The grant, the checks and the notes are those of the memory surface.
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
+from scroll_context.events import packed_seqs
 from scroll_context.surface.memory import WHOLE_TEXT, MemorySurface
 from scroll_context.surface.tools import Tool, tool
 
@@ -26,6 +27,7 @@ def memory_tools(memory: MemorySurface, names: Iterable[str]) -> list[Tool[..., 
     for name in names:
         one = tool(getattr(offered, name), name=name if name == "recall" else f"ms_{name}")
         one.echo = True
+        one.origin = _origin
         made.append(one)
     return made
 
@@ -170,6 +172,14 @@ class _MemoryTools:
         return _answer(
             [{name: row[name] for name in ("seq", "date", "kind", "text")} for row in answer["rows"]], answer["note"]
         )
+
+
+def _origin(answer: Any) -> dict[str, Any]:
+    """Which events an answer shows, for the event that records it: an erasure of one of them must find it."""
+    rows = answer["rows"]
+    seqs = [row["seq"] for row in rows if isinstance(row.get("seq"), int)]
+    facts: dict[str, Any] = {"seqs": packed_seqs(seqs, MAX_ROWS)} if seqs else {}
+    return facts if len(seqs) == len(rows) else facts | {"unknown": True}
 
 
 def _answer(rows: list[dict[str, Any]], note: str) -> dict[str, Any]:

@@ -136,8 +136,7 @@ class Recall:
             first, last = (f"{one.seq} ({one.created_at[:10]})" for one in (found[0], found[-1]))
             note += f"; first mention seq {first}, last {last}"
         self._memory.note("ms.timeline: ", note)
-        seqs = [seq for row in rows for seq in (row["first_seq"], row["last_seq"])]
-        return self._answer(rows, note, seqs)
+        return self._answer(rows, note, [match.seq for match in found])
 
     # what lies where ------------------------------------------------------------------------------------
 
@@ -178,7 +177,8 @@ class Recall:
             rows.append(row)
         self._memory.note("ms.outline: ", *notes)
         notes.insert(0, f"{len(rows)} of {len(sessions)} sessions")
-        return self._answer(rows, "; ".join(notes), [seq for row in rows for seq in row["seqs"]])
+        # Titles and terms are made of all turns of a session, which are too many to be named.
+        return self._answer(rows, "; ".join(notes), [seq for row in rows for seq in row["seqs"]], unknown=bool(rows))
 
     def turns(self, *place: Any, session_id: Any = None, role: Any = None) -> CapabilityResult:
         """What was said in a session (by id, or by its number in the outline), or from one seq to another."""
@@ -318,9 +318,11 @@ class Recall:
 
     # shared ---------------------------------------------------------------------------------------------
 
-    def _answer(self, rows: Rows, note: str, seqs: Sequence[int] | None = None) -> CapabilityResult:
+    def _answer(
+        self, rows: Rows, note: str, seqs: Sequence[int] | None = None, unknown: bool = False
+    ) -> CapabilityResult:
         given = [row["seq"] for row in rows] if seqs is None else seqs
-        return CapabilityResult({"rows": rows, "note": note}, tuple(dict.fromkeys(given)))
+        return CapabilityResult({"rows": rows, "note": note}, tuple(dict.fromkeys(given)), unknown)
 
     def _filters(self, method: str, given: Mapping[str, Any]) -> dict[str, Any]:
         named = {name: value for name, value in given.items() if value is not None}

@@ -82,17 +82,27 @@ class Recorder:
     """Writes the events of one call. `call_seq` and `result_seq` are 0 until there is such an event."""
 
     def __init__(
-        self, journal: Journal, *, name: str, arguments: str, tool_call_id: str, metadata: dict[str, Any]
+        self,
+        journal: Journal,
+        *,
+        name: str,
+        arguments: str,
+        tool_call_id: str,
+        metadata: dict[str, Any],
+        given: Mapping[str, Any] | None = None,
     ) -> None:
         self._journal = journal
         self._arguments = arguments
+        self._given = given or {}  # what is recorded with the call alone
         self._common: dict[str, Any] = {"name": name, "tool_call_id": tool_call_id, "metadata": metadata}
         self.call_seq = 0
         self.result_seq = 0
 
     def begin(self) -> None:
         """Record the call."""
-        self.call_seq = self._append(Kind.TOOL_CALL, role="assistant", content=self._arguments).seq
+        call = {**self._common, "metadata": {**self._common["metadata"], **self._given}}
+        draft = self._journal.draft(Kind.TOOL_CALL, role="assistant", content=self._arguments, **call)
+        self.call_seq = self._journal.append(draft).seq
 
     def fail(self, state: str, text: str) -> None:
         """Record that there is no result. Of a call that never began, only the beginning of its arguments is kept."""
@@ -103,8 +113,12 @@ class Recorder:
             self.begin()
         self._end(state, text)
 
-    def finish(self, result: Plain) -> ToolOutcome:
-        """Record a result; gives the value for the cell, or a reference when it is too large to cross."""
+    def finish(self, result: Plain, origin: Mapping[str, Any] | None = None) -> ToolOutcome:
+        """Record a result; gives the value for the cell, or a reference when it is too large to cross.
+
+        `origin` says which events it was made from, and is recorded with it.
+        """
+        self._common["metadata"] = {**self._common["metadata"], **(origin or {})}
         value, media_type = result.value, TEXT if isinstance(result.value, str) else JSON
         if isinstance(value, bytes | bytearray | memoryview):
             media = result.media(value)
@@ -254,8 +268,11 @@ class Toolbox:
         cell_seq: int | None = None,
         tool_call_id: str = "",
         deadline: float | None = None,
+        given: Mapping[str, Any] | None = None,
     ) -> ToolOutcome:
         """Call a tool by its name (or its native name) and wait for it, at most until `deadline` (monotonic clock).
+
+        `given` is what the cell at `cell_seq` has read so far; it is recorded with the call.
 
         Raises ToolFailed for everything that is not a result; both events are recorded by then. Raises QuotaReached
         when the session may not begin anything new; nothing is recorded then.
@@ -268,6 +285,7 @@ class Toolbox:
             name=found.name if found else printable(name[:NAMED_CHARS]),
             arguments=_arguments_text(named),
             tool_call_id=tool_call_id or f"call_{uuid.uuid4().hex}",
+            given=given,
             metadata=({} if cell_seq is None else {"inside_cell": cell_seq})
             | ({"effects": True} if found and found.effects else {})
             | ({"echo": True} if found and found.echo else {}),
@@ -290,7 +308,8 @@ class Toolbox:
             future = _started(found, arguments)
             slot = held.pop_all()
             future.add_done_callback(lambda _: slot.close())  # an abandoned call keeps its slot until it ends
-            return recorder.finish(_result(found, future, until))
+            result = _result(found, future, until)
+            return recorder.finish(result, found.origin(result.value) if found.origin else None)
 
     def call_native(self, name: str, arguments: Mapping[str, Any], *, tool_call_id: str) -> Event:
         """Carry out a call that the model made itself; returns the event of the result, which may be an error."""

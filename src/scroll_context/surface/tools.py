@@ -189,6 +189,7 @@ class Tool(Generic[P, R]):
         self.idempotent = idempotent  # whether the same call again changes nothing more
         self.limits = limits or ToolLimits()
         self.echo = False  # whether what it returns only repeats history, and must never be found by a search
+        self.origin: Callable[[Any], dict[str, Any]] | None = None  # which events a result was made from
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._function(*args, **kwargs)

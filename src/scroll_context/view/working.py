@@ -167,6 +167,9 @@ class WorkingView:
                 "Nothing was changed; rebuild the view with WorkingView.replay(log.iterate(session_id=...))."
             )
         if event.is_erased and event.kind in BOOKKEEPING:  # a plan or a setting that cannot be read any more
+            if event.kind == Kind.REQUEST:  # the model has read everything before it all the same
+                self._pending_request = _Asked(self.last_seq, 0, self.turn, self._task)
+                self.begun = True
             self.last_seq = event.seq
             return
         if event.payload is not None and _is_whole(event.content, event.payload):
