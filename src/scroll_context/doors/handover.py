@@ -5,6 +5,10 @@ are open, files that were changed, decisions, and what the user asked for once a
 the seqs that are no longer seen. It ends with how to search. Everything is read from the log; texts are clipped, never
 rephrased. The number of events that are read is bounded, and so is the text.
 
+Only own sessions and captured assistants are read: words from imported files have no place in it. The session that
+goes on is the latest by time, since `import --all` records one assistant after the other. Every quoted text begins
+behind a seq or a bullet, and each further line of it is marked, so no text can pass for a heading or for another entry.
+
 An assistant waits for this, and importing msgspec alone takes longer than all of its queries. So it imports little
 and reads through a function that runs a SELECT: `EventLog.query`, or a bare connection to the log file.
 """
@@ -26,7 +30,8 @@ Query = Callable[[str, Sequence[Any]], Iterable[tuple[Any, ...]]]
 
 READ_EVENTS = 400  # of the session whose work goes on
 READ_TURNS = 600  # of the user in this project that are searched for standing instructions,
-NEWEST = 12_000  # among so many of its newest events
+NEWEST = 12_000  # among so many events of its latest sessions,
+SESSIONS = 100  # of which there are so many at most
 REQUESTS = 4
 REQUEST_CHARS = 1_200  # of one request; a longer one is cut, with its seq
 LISTED = 8  # of files, tasks, decisions and instructions
@@ -48,13 +53,16 @@ _DECISION = re.compile(
     re.IGNORECASE,
 )
 _CUT = "… (cut; `expand` has all)"
+_FURTHER_LINE = "\n  > "  # before the second line of a quoted text, and each behind it
+_END_MARK = re.compile(r"<\s*/\s*scroll-context\s*>", re.IGNORECASE)
 _DONE = ("completed", "done", "deleted", "cancelled")
 
 
-class _Said(NamedTuple):
-    """One event, as far as it is told."""
+class _Row(NamedTuple):
+    """One event, as far as it is shown."""
 
     seq: int
+    at: str
     session: str
     kind: str
     role: str
@@ -90,51 +98,72 @@ def handover(query: Query, *, task: str, session: str, source: str, tokens: int,
         requests = [event for event in spoken if event.is_from_user][:REQUESTS]
         replies = [event for event in spoken if event.role == "assistant"][:1]
         decisions = [*_notes(query, task), *islice(_decisions(spoken), LISTED)]
-        where = "" if goes_on else f" (session {last})"
+        where = "" if goes_on else f" (session {_line(last, 80)})"
         parts += [
-            _Part(f"The user's last requests, verbatim, newest first{where}", [_request(one) for one in requests], 40),
-            _Part("The assistant's last words", [f"[{one.seq}] {clip(one.text, 400)}" for one in replies], 9),
+            _Part(f"The user's last requests, verbatim, newest first{where}", [_request(row) for row in requests], 40),
+            _Part("The assistant's last words", [f"[{row.seq}] {_line(row.text, 400)}" for row in replies], 9),
             _Part("Open tasks", _open_tasks(calls)[:LISTED], 10),
-            _Part("Files changed, newest first", [", ".join(_files(calls, folder)[:LISTED])], 8),
-            _Part("Decisions, newest first", _bullets(decisions), 12),
+            _Part("Files changed, newest first", _files(calls, folder), 8),
+            _Part("Decisions, newest first", decisions, 12),
         ]
-    found = standing((turn.seq, turn.text) for turn in reversed(turns))[-LISTED:]
-    parts.append(_Part("Standing instructions of the user, newest first", _bullets(reversed(found)), 15))
+    in_time = sorted(turns, key=lambda turn: (turn.at, turn.seq))
+    instructions = standing((turn.seq, turn.text) for turn in in_time)[-LISTED:]
+    bullets = [f"- [{seq}] {_line(text, 200)}" for seq, text in reversed(instructions)]
+    parts.append(_Part("Standing instructions of the user, newest first", bullets, 15))
     opening = _COMPACTED if goes_on and source == "compact" else _EARLIER
     around = len(opening) + len(HOW_TO_SEARCH) + len(OPENING) + len(CLOSING) + 5
     body = _fitted(parts, BYTES_A_TOKEN * tokens - around)
-    lines = [line.replace(CLOSING, "(end)") for line in body]  # a message may have quoted it
+    lines = [_END_MARK.sub("(end)", line) for line in body]  # a message may have quoted it
     return "\n".join([OPENING, opening, *lines, "", HOW_TO_SEARCH, CLOSING]) if body else ""
 
 
 # reading ------------------------------------------------------------------------------------------------
 
-_COLUMNS = f"seq, session_id, kind, role, name, substr(content, 1, 20000), {FROM_USER_SQL}"
-_SAID = (
-    "content NOT IN ('', '[erased]') AND content NOT LIKE '[Request interrupted%' AND metadata NOT LIKE '%\"echo\":t%'"
-)
+_COLUMNS = f"seq, created_at, session_id, kind, role, name, substr(content, 1, 20000), {FROM_USER_SQL}"
+_SAID = "content NOT IN ('', '[erased]') AND metadata NOT LIKE '%\"echo\":t%'"
 
 
-def _turns(query: Query, task: str) -> list[_Said]:
-    """The newest turns of the user, newest first. Sub-agents, whose sessions have a slash, are not told by the user."""
-    of_task, values = ("task_id = ? AND task_id <> ''", [task]) if task else ("1", [])
-    oldest = list(query(f"SELECT seq FROM event WHERE {of_task} ORDER BY seq DESC LIMIT 1 OFFSET ?", [*values, NEWEST]))
-    rows = query(
-        f"SELECT {_COLUMNS} FROM event WHERE {of_task} AND seq > ? AND {FROM_USER_SQL} "
-        f"AND instr(session_id, '/') = 0 AND {_SAID} ORDER BY seq DESC LIMIT ?",
-        [*values, oldest[0][0] if oldest else 0, READ_TURNS],
+_LATEST_SESSIONS = """
+    WITH RECURSIVE names(id) AS (
+        SELECT min(session_id) FROM event
+        UNION ALL SELECT (SELECT min(session_id) FROM event WHERE session_id > id) FROM names WHERE id IS NOT NULL
     )
-    return [_Said(*row) for row in rows]
+    SELECT id FROM names JOIN event ON seq = (SELECT max(seq) FROM event WHERE session_id = id)
+    WHERE instr(id, '/') = 0 AND (? = '' OR task_id = ?) ORDER BY created_at DESC, seq DESC LIMIT ?"""
+"""The sessions whose last events are the latest by time. Each name costs a step in the index of sessions.
+A session with a slash in its name is a sub-agent's, to whom the user does not speak."""
 
 
-def _session(query: Query, task: str, session: str) -> list[_Said]:
+def _turns(query: Query, task: str) -> list[_Row]:
+    """Turns of the user in the latest sessions, those of the latest session first, the newest of each first."""
+    turns: list[_Row] = []
+    left = NEWEST
+    for (session,) in list(query(_LATEST_SESSIONS, [task, task, SESSIONS])):
+        if left <= 0 or len(turns) >= READ_TURNS:
+            break
+        oldest = list(
+            query("SELECT seq FROM event WHERE session_id = ? ORDER BY seq DESC LIMIT 1 OFFSET ?", [session, left])
+        )
+        first = oldest[0][0] if oldest else 0
+        ((size,),) = query("SELECT count(*) FROM event WHERE session_id = ? AND seq > ?", [session, first])
+        left -= size
+        rows = query(
+            f"SELECT {_COLUMNS} FROM event WHERE session_id = ? AND seq > ? AND ? IN ('', task_id) AND {FROM_USER_SQL} "
+            f"AND {_SAID} ORDER BY seq DESC LIMIT ?",
+            [session, first, task, READ_TURNS - len(turns)],
+        )
+        turns += [_Row(*row) for row in rows]
+    return turns
+
+
+def _session(query: Query, task: str, session: str) -> list[_Row]:
     """What was said and called in a session, newest first."""
     rows = query(
         f"SELECT {_COLUMNS} FROM event WHERE session_id = ? AND kind IN ('conversation', 'tool_call') "
         f"AND ? IN ('', task_id) AND {_SAID} AND {NOT_IMPORTED_SQL} ORDER BY seq DESC LIMIT ?",
         [session, task, READ_EVENTS],
     )
-    return [_Said(*row) for row in rows]
+    return [_Row(*row) for row in rows]
 
 
 def _span(query: Query, session: str) -> str:
@@ -145,45 +174,45 @@ def _span(query: Query, session: str) -> str:
     )
 
 
-def _notes(query: Query, task: str) -> list[tuple[int, str]]:
+def _notes(query: Query, task: str) -> list[str]:
     """What was kept with the tool `note`, newest first."""
-    return [
-        (seq, clip(text, 200))
-        for seq, text in query(
-            "SELECT seq, substr(content, 1, 1000) FROM event WHERE session_id = ? AND kind = 'note' "
-            f"AND {_SAID} AND {NOT_IMPORTED_SQL} ORDER BY seq DESC LIMIT 3",
-            [f"notes-{task}"],
-        )
-    ]
+    rows = query(
+        "SELECT seq, substr(content, 1, 1000) FROM event WHERE session_id = ? AND kind = 'note' "
+        f"AND {_SAID} AND {NOT_IMPORTED_SQL} ORDER BY seq DESC LIMIT 3",
+        [f"notes-{task}"],
+    )
+    return [f"- [{seq}] note: {_line(text, 200)}" for seq, text in rows]
 
 
 # telling ------------------------------------------------------------------------------------------------
 
 
-def _request(event: _Said) -> str:
-    text = printable(event.text).strip()
+def _line(text: str, length: int) -> str:
+    """A text on one line, without characters that are not seen."""
+    return clip(printable(text), length)
+
+
+def _request(row: _Row) -> str:
+    """A request in the user's own words and lines."""
+    text = printable(row.text).strip()
     if len(text) > REQUEST_CHARS:
         text = text[:REQUEST_CHARS] + _CUT
-    return f"[{event.seq}] {text}"
+    return f"[{row.seq}] {_FURTHER_LINE.join(text.split(chr(10)))}"
 
 
-def _bullets(found: Iterable[tuple[int, str]]) -> list[str]:
-    return [f"- [{seq}] {printable(text)}" for seq, text in found]
-
-
-def _files(calls: Sequence[_Said], folder: str) -> list[str]:
-    """The files that calls changed, newest first, relative to the project where they lie in it."""
+def _files(calls: Sequence[_Row], folder: str) -> list[str]:
+    """A line with the files that calls changed, newest first, relative to the project where they lie in it."""
     found: dict[str, None] = {}
     for call in calls:
         names = _FILE.findall(call.text) if call.name in _CHANGING else _PATCHED.findall(call.text)
         for name in names:
             path = name.replace("\\\\", "\\")
             is_inside = folder and path.startswith((f"{folder}/", f"{folder}\\"))
-            found[printable(path[len(folder) + 1 :] if is_inside else path)] = None
-    return list(found)
+            found[_line(path[len(folder) + 1 :] if is_inside else path, 300)] = None
+    return [f"- {', '.join(islice(found, LISTED))}"] if found else []
 
 
-def _open_tasks(calls: Sequence[_Said]) -> list[str]:
+def _open_tasks(calls: Sequence[_Row]) -> list[str]:
     """The tasks on the assistant's own list that are not done. It writes the list whole, or task by task."""
     states: dict[str, str] = {}
     created: list[str] = []
@@ -191,7 +220,7 @@ def _open_tasks(calls: Sequence[_Said]) -> list[str]:
         if call.name in ("TodoWrite", "write_todos", "update_plan"):
             items = _arguments(call).get("todos") or _arguments(call).get("plan") or []
             return [
-                f"- {clip(printable(str(item.get('content') or item.get('step') or item.get('description'))), 160)}"
+                f"- {_line(str(item.get('content') or item.get('step') or item.get('description')), 160)}"
                 for item in items
                 if isinstance(item, dict) and item.get("status") not in _DONE
             ]
@@ -201,13 +230,11 @@ def _open_tasks(calls: Sequence[_Said]) -> list[str]:
             created.append(str(_arguments(call).get("subject")))
     created.reverse()  # they are numbered from 1 in the order in which they were made
     return [
-        f"- {clip(printable(subject), 160)}"
-        for number, subject in enumerate(created, 1)
-        if states.get(str(number)) not in _DONE
+        f"- {_line(subject, 160)}" for number, subject in enumerate(created, 1) if states.get(str(number)) not in _DONE
     ]
 
 
-def _arguments(call: _Said) -> dict[str, Any]:
+def _arguments(call: _Row) -> dict[str, Any]:
     try:
         found = json.loads(call.text)
     except ValueError:
@@ -215,16 +242,17 @@ def _arguments(call: _Said) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _decisions(spoken: Iterable[_Said]) -> Iterator[tuple[int, str]]:
-    """Sentences that tell a choice, newest first."""
+def _decisions(spoken: Iterable[_Row]) -> Iterator[str]:
+    """Sentences that tell a choice, each with its speaker, newest first."""
     known: set[str] = set()
-    for event in spoken:
-        if _DECISION.search(event.text):
-            for sentence in sentences(prose(event.text[:4_000])):
-                told = clip(sentence, 200)
-                if told not in known and _DECISION.search(sentence) and not sentence.endswith("?"):
-                    known.add(told)
-                    yield event.seq, told
+    for row in spoken:
+        if not _DECISION.search(row.text):
+            continue
+        for sentence in sentences(prose(row.text[:4_000])):
+            text = _line(sentence, 200)
+            if text not in known and _DECISION.search(sentence) and not sentence.endswith("?"):
+                known.add(text)
+                yield f"- [{row.seq}] {'user' if row.is_from_user else 'assistant'}: {text}"
 
 
 def _fitted(parts: Sequence[_Part], room: int) -> list[str]:
