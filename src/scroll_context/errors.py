@@ -3,7 +3,8 @@
     ScrollError
     ├── BadInput ── UnreadableMessages
     ├── StoreError
-    │   ├── NotAStore · StoreTooNew · StoreTooOld · StoreReadOnly · StoreLocked · StoreFull · StoreDamaged · StoreClosed
+    │   ├── NotAStore · StoreUnsafe · StoreTooNew · StoreTooOld · StoreReadOnly · StoreLocked · StoreFull
+    │   ├── StoreDamaged · StoreClosed
     │   ├── StoreUnreachable · SessionBusy · SessionFenced · UnknownSeq · UnknownSession
     │   └── IndexUnavailable · PayloadMissing · PayloadDamaged
     ├── QueryRefused ── QueryLimit
@@ -47,6 +48,10 @@ class StoreError(ScrollError):
 
 class NotAStore(StoreError):
     """The path holds something that is not a Scroll store."""
+
+
+class StoreUnsafe(StoreError):
+    """A part of the store is a link, belongs to another user, or can be written by others; it was not used."""
 
 
 class StoreTooNew(StoreError):

@@ -472,4 +472,4 @@ def test_it_imports_no_more_than_it_needs(desk: Desk) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(json.loads(done.stdout))
     assert "scroll_context.doors.handover" in loaded
-    assert not loaded & {"msgspec", "click", "tantivy", "logging", "asyncio", "scroll_context.store", "subprocess"}
+    assert not loaded & {"msgspec", "click", "tantivy", "logging", "asyncio", "scroll_context.store.log", "subprocess"}

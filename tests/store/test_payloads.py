@@ -57,11 +57,11 @@ def test_a_body_is_synced_before_it_gets_its_name_and_the_folder_after(
         sync(handle)
         calls.append(("sync", Path(f"/proc/self/fd/{handle}").readlink()))
 
-    def replace(source: str, target: Path) -> None:
-        size = Path(source).stat().st_size
-        assert size == len(body), "written out completely"
-        rename(source, target)
-        calls.append(("rename", Path(source)))
+    def replace(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        path = Path(f"/proc/self/fd/{src_dir_fd}").readlink() / source
+        assert path.stat().st_size == len(body), "written out completely"
+        rename(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+        calls.append(("rename", path))
 
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(os, "replace", replace)
@@ -135,7 +135,7 @@ def test_a_failed_stream_leaves_nothing(payloads: PayloadStore) -> None:
 
 def test_sweep_removes_what_no_living_writer_holds(payloads: PayloadStore) -> None:
     (payloads.folder / "tmp").mkdir(parents=True)
-    (payloads.folder / "tmp" / "left behind").write_bytes(b"half")
+    (payloads.folder / "tmp" / f"{'0' * 16}.part").write_bytes(b"half")
 
     def body() -> Iterator[bytes]:
         yield b"first"

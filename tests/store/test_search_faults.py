@@ -297,17 +297,17 @@ def test_damage_under_a_running_process_is_survived(folder: Path, damage: str) -
 
 
 def test_an_index_that_cannot_be_reached_is_named_and_the_log_still_counted(folder: Path) -> None:
-    (folder / "index").symlink_to(folder / "index")  # as unreachable as a folder of somebody else, for root too
+    (folder / "index").touch()  # as unreachable as a folder of somebody else, for root too
     with Store(folder) as store:
         with pytest.raises(IndexUnavailable, match="The log is not affected"):
             store.index.search("harbour", patience=0.5)
         stats = store.stats()
         assert stats.events > 0
-        assert "Too many levels" in store.index.stats().trouble
+        assert "Not a directory" in store.index.stats().trouble
 
 
 def test_trouble_is_over_when_the_next_attempt_begins(folder: Path) -> None:
-    (folder / "index").symlink_to(folder / "index")
+    (folder / "index").touch()
     with Store(folder) as store:
         with pytest.raises(IndexUnavailable):
             store.index.search("common", patience=30)

@@ -173,6 +173,10 @@ def _reader(store: str) -> tuple[Any, Any]:
     """A function that runs a SELECT on the log, and one that closes it; opening the log itself takes 60 ms more."""
     import sqlite3
 
+    from scroll_context.store.ownership import check_folder
+
+    if "://" not in store:
+        check_folder(store)
     path = os.path.join(store, "log.db")
     for character in "%?#":
         path = path.replace(character, f"%{ord(character):02x}")

@@ -24,6 +24,7 @@ import datetime as dt
 import getpass
 import logging
 import os
+import re
 import shutil
 import sqlite3
 import threading
@@ -56,6 +57,7 @@ _SET = ", ".join(f"{name} = ?" for name in schema.COLUMNS[1:21])
 REPLACE = f"UPDATE event SET {_SET}, nonce = NULL, leaf = ? WHERE seq = ?"  # an event by an erased one
 PURGE = "erase "  # how a chore of a copy begins whose server has erased events
 _CLEANING = f"name NOT LIKE '{PURGE}%'"
+_LEFTOVER = re.compile(r"log\.db\.damaged-[\w-]+|\.creating-[\w.-]+")
 _PLAIN_ROLES = ("user", "assistant", "tool", "system", "developer", "function", "")
 
 
@@ -303,8 +305,10 @@ def _clean(store: "Store", progress: Progress | None, patience: float) -> str:
     chores = [name for (name,) in log.query(f"SELECT name FROM chore WHERE {_CLEANING}")]
     remove_unnamed(log, [name.removeprefix("payload ") for name in chores if name.startswith("payload ")])
     store.payloads.sweep()
-    for leftover in (*store.folder.glob("log.db.damaged-*"), *store.folder.glob(".creating-*")):
-        leftover.unlink(missing_ok=True)  # what a salvage or a killed process left holds the words too
+    for file in store.folder.iterdir():
+        if _LEFTOVER.fullmatch(file.name):
+            # A salvage or a killed process left a file that holds the words too.
+            file.unlink(missing_ok=True)
     shutil.rmtree(store.folder / "meaning", ignore_errors=True)  # vectors tell what was said; they are made anew
     if not store.index.discard(patience):
         return "another process holds the search index; the next opening of the store removes it"

@@ -14,6 +14,7 @@ for this thread up to its own time limit, so a large payload or a slow merge can
 
 import contextlib
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -27,11 +28,12 @@ from typing import IO, Any
 import msgspec
 import tantivy
 
-from scroll_context.errors import IndexUnavailable, ScrollError
+from scroll_context.errors import IndexUnavailable, ScrollError, StoreUnsafe
 from scroll_context.events import BOOKKEEPING, Event, Kind, Progress
 from scroll_context.files import complete_file
 from scroll_context.store import schema, tokenize
 from scroll_context.store.log import EventLog
+from scroll_context.store.ownership import is_made_by_us, is_own, open_file, open_folder
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.tokenize import SCHEMA
 
@@ -43,6 +45,10 @@ LOOK_BACK = 10_000  # events of a session that are looked through for the user t
 SETTLE = 0.05  # seconds to wait for more events before indexing
 PAUSE = 0.5  # seconds to rest after a commit
 NOTES_PATIENCE = 0.1  # seconds to wait for other writers before notes are not kept
+
+_VERSION = re.compile(r"v\d+")
+_TRASH = re.compile(r"trash-[a-z0-9_]{8}")  # as mkdtemp makes it
+_ENGINE_FILE = re.compile(r"[0-9a-f]{32}\.[a-z0-9.]+|meta\.json")
 
 _MAGIC = (1337).to_bytes(4, "little")  # the last four bytes of a file; before them, the length of its footer
 _TAIL = 8
@@ -119,7 +125,10 @@ class Indexer:
     def _open(self, stamp: tuple[int, int]) -> Commit:
         before = self._commit
         with self._lockable() as folder:
-            index = self._index or self._engine(folder)
+            index = self._index
+            if index is None:
+                self._check_files()
+                index = self._engine(folder)
             index.reload()
             commit = Commit(index.searcher(), before)
         if before is None:
@@ -139,6 +148,21 @@ class Indexer:
                 (Path(links) / file.name).symlink_to(file.absolute())
             yield Path(links)  # opened files stay open without their names
 
+    def _check_files(self) -> None:
+        """Refuse an index with files that the engine must not open, follow or remove; it is then built again.
+
+        The engine opens files by name, so a link would lead it out of the folder. It also removes every file
+        that `.managed.json` lists and no segment needs: an absolute path there was removed wherever it was.
+        """
+        handle = open_folder(self.folder)
+        try:
+            with os.scandir(handle) as entries:
+                plain = all(_is_plain(entry) for entry in entries)
+        finally:
+            os.close(handle)
+        if not plain or not all(_ENGINE_FILE.fullmatch(name) for name in _managed(self.folder)):
+            raise IndexUnavailable("the search index has files that Scroll did not make. The log is not affected.")
+
     def _engine(self, folder: Path) -> tantivy.Index:
         index = tantivy.Index(SCHEMA, str(folder))
         index.config_reader("manual")
@@ -157,8 +181,9 @@ class Indexer:
     def notes(self, name: str) -> bytes | None:
         """What was kept under a name since the index was begun."""
         try:
-            return (self.folder / name).read_bytes()
-        except OSError:
+            with open(open_file(self.folder / name, os.O_RDONLY), "rb") as file:
+                return file.read()
+        except (OSError, StoreUnsafe):
             return None
 
     def keep_notes(self, name: str, data: bytes, is_valid: Callable[[], bool]) -> bool:
@@ -289,7 +314,7 @@ class Indexer:
     def _open_lock(self) -> int:
         try:
             schema.private_folder(self.root)
-            return os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            return open_file(self.root / "lock", os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise IndexUnavailable(
                 f"the search index in {self.root} cannot be written: {error.strerror}. The log is not affected."
@@ -344,6 +369,7 @@ class Indexer:
         with contextlib.suppress(IndexUnavailable):
             if (commit := self.newest()) is not None:
                 with EngineFaults("opening the search index"):
+                    self._check_files()
                     return self._engine(self.folder), commit.current_until
         self._discard()
         with EngineFaults("creating the search index"):
@@ -384,10 +410,19 @@ class Indexer:
         """Remove the index and those of other versions. It is renamed first: half an index is never taken for one."""
         self._index = self._commit = self._stamp = None
         with EngineFaults("removing the old search index"):
-            for folder in self.root.glob("v*"):
+            for folder in self._made_by_us(_VERSION):
                 folder.rename(Path(tempfile.mkdtemp(prefix="trash-", dir=self.root)) / folder.name)
-            for trash in self.root.glob("trash-*"):
-                shutil.rmtree(trash, ignore_errors=True)
+            for trash in self._made_by_us(_TRASH):
+                shutil.rmtree(trash, ignore_errors=True)  # which follows no link
+
+    def _made_by_us(self, name: "re.Pattern[str]") -> list[Path]:
+        """The files and folders with names that this program makes. Everything else here is left alone."""
+        with os.scandir(self.root) as entries:
+            return [
+                Path(entry)
+                for entry in entries
+                if name.fullmatch(entry.name) and is_made_by_us(entry.stat(follow_symlinks=False))
+            ]
 
 
 class _Turns:
@@ -431,6 +466,23 @@ def _watermark(searcher: tantivy.Searcher) -> tuple[int, bytes]:
         return 0, b""
     upto, address = hits[0]
     return int(upto), bytes(searcher.doc(address)["chain"][0])
+
+
+def _is_plain(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_file(follow_symlinks=False) and is_own(entry.stat(follow_symlinks=False))
+    except FileNotFoundError:  # another process has just removed it
+        return True
+
+
+def _managed(folder: Path) -> list[str]:
+    """The files that the engine believes to be its own."""
+    try:
+        return msgspec.json.decode((folder / ".managed.json").read_bytes(), type=list[str])
+    except FileNotFoundError:
+        return []
+    except msgspec.MsgspecError as error:
+        raise IndexUnavailable(f"{folder / '.managed.json'} cannot be read: {error}") from error
 
 
 def _is_past(deadline: float | None) -> bool:

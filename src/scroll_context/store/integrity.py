@@ -185,7 +185,7 @@ def salvage(folder: Path, progress: Progress | None = None) -> SalvageReport:
             if not places:
                 raise StoreDamaged(f"nothing in {path} reads as an event; it was left as it is. Restore a backup.")
             stage = folder / "salvage.new"
-            stage.mkdir(exist_ok=True)
+            schema.private_folder(stage)
             (stage / schema.LOG_NAME).unlink(missing_ok=True)
             schema.create(stage, lambda database: rescue.copy(database, places, issued))
         kept = _swap(path, stage)

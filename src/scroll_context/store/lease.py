@@ -20,7 +20,8 @@ from typing import Protocol
 
 import msgspec
 
-from scroll_context.errors import SessionBusy, SessionFenced, StoreFull, StoreReadOnly
+from scroll_context.errors import SessionBusy, SessionFenced, StoreFull, StoreReadOnly, StoreUnsafe
+from scroll_context.store.ownership import open_file
 
 AGAIN_SECONDS = 0.02  # between two attempts while waiting
 
@@ -115,8 +116,8 @@ def holder_of(folder: Path, session_id: str) -> Holder | None:
         if (own := _held.get((os.getpid(), str(path)))) is not None:
             return own  # and the file is not opened: closing it would free our own lock
         try:
-            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
+            handle = open_file(path, os.O_RDONLY)
+        except (OSError, StoreUnsafe):
             return None
         try:
             if _locked_by(handle) is None:
@@ -185,7 +186,7 @@ def _open(path: Path) -> int:
     """The lease file, open for writing; it is made if it is not there."""
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return open_file(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise StoreReadOnly(
             f"{path.parent} refuses writes, so no session can be opened: {error.strerror}. Nothing was changed."

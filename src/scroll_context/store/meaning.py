@@ -21,6 +21,7 @@ import msgspec
 from scroll_context.errors import BadInput, ScrollError
 from scroll_context.events import EVERYTHING, Event, Grant
 from scroll_context.store.log import EventLog, conditions
+from scroll_context.store.ownership import check_folder, open_file
 from scroll_context.store.schema import private_folder, size_of, try_lock
 from scroll_context.text.words import body
 
@@ -125,7 +126,8 @@ class MeaningIndex:
         """Whether this process may write now; the vectors of another log are removed first."""
         private_folder(self._folder.parent)
         private_folder(self._folder)
-        handle = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        check_folder(self._folder, inside=True)
+        handle = open_file(self._folder / "lock", os.O_RDWR | os.O_CREAT)
         try:
             ours = try_lock(handle)
             if ours and not self._is_of_this_log():

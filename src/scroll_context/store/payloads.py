@@ -15,16 +15,25 @@ import hashlib
 import json
 import os
 import re
-import tempfile
+import secrets
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, Protocol
 
 import msgspec
 
-from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing, StoreError, StoreFull, StoreReadOnly
+from scroll_context.errors import (
+    BadInput,
+    PayloadDamaged,
+    PayloadMissing,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnsafe,
+)
 from scroll_context.events import Event, Excerpt, Kind, Payload
 from scroll_context.files import sync_folder
+from scroll_context.store.ownership import is_made_by_us, open_file, open_folder
 from scroll_context.store.schema import command, private_folder, try_lock
 from scroll_context.work import check as check_work
 
@@ -32,6 +41,9 @@ CHUNK = 1 << 20
 TEXT = "text/plain; charset=utf-8"
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_SUBFOLDER = re.compile(r"[0-9a-f]{2}")
+_UNFINISHED = "tmp"  # the folder of files that are being written
+_TEMPORARY = re.compile(r"[0-9a-f]{16}\.part")  # a name there
 
 
 class PayloadPlace(Protocol):
@@ -73,85 +85,123 @@ class PayloadPlace(Protocol):
 
 
 class PayloadFolder:
-    """A folder of files, in subfolders by the first two digits of their names. Safe for any number of processes."""
+    """A folder of files, in subfolders by the first two digits of their names. Safe for any number of processes.
+
+    Each subfolder is opened without following links, and files are named relative to its handle.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._durable: set[Path] = set()  # folders whose own entry is known to be synced
+        self._durable: set[str] = set()  # subfolders whose own entry is known to be synced
 
     def path(self, name: str) -> Path:
         return self.folder / name[:2] / name
 
     def open(self, name: str, start: int = 0) -> IO[bytes]:
-        file = self.path(name).open("rb")
+        with self._subfolder(name[:2]) as folder:
+            handle = open_file(name, os.O_RDONLY, dir_fd=folder)
         if start:
-            file.seek(start)
-        return file
+            os.lseek(handle, start, os.SEEK_SET)
+        return open(handle, "rb")
 
     def size(self, name: str) -> int:
-        return self.path(name).stat().st_size
+        with self._subfolder(name[:2]) as folder:
+            return os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
 
     def names(self, digest: str = "") -> Iterator[str]:
-        if digest:
-            with contextlib.suppress(FileNotFoundError), os.scandir(self.folder / digest[:2]) as entries:
-                yield from sorted(entry.name for entry in entries if entry.name.startswith(digest))
-            return
-        for file in sorted(self.folder.glob("??/*")):
-            yield file.name
+        for subfolder in [digest[:2]] if digest else self._subfolders():
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._subfolder(subfolder) as folder:
+                yield from sorted(name for name in os.listdir(folder) if name.startswith(digest))
+
+    def _subfolders(self) -> list[str]:
+        try:
+            return sorted(filter(_SUBFOLDER.fullmatch, os.listdir(self.folder)))
+        except FileNotFoundError:
+            return []
 
     def remove(self, name: str) -> None:
-        self.path(name).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError), self._subfolder(name[:2]) as folder:
+            os.unlink(name, dir_fd=folder)
 
     def sync(self, name: str) -> None:
-        sync_folder(self.path(name).parent)
+        with self._subfolder(name[:2]) as folder:
+            os.fsync(folder)
 
     def sweep(self) -> None:
-        """Remove temporary files that no living writer holds locked."""
-        with contextlib.suppress(FileNotFoundError), os.scandir(f"{self.folder}/tmp") as left:
-            for file in left:
-                with contextlib.suppress(OSError), open(file, "rb") as half:  # gone, or not ours to remove
-                    if try_lock(half.fileno()):
-                        Path(file).unlink()
+        """Remove temporary files of ours that no living writer holds locked."""
+        try:
+            names = list(filter(_TEMPORARY.fullmatch, os.listdir(f"{self.folder}/{_UNFINISHED}")))
+        except FileNotFoundError:
+            return
+        if not names:
+            return
+        with self._subfolder(_UNFINISHED) as folder:
+            for name in names:
+                # It may be gone, or not ours to remove.
+                with contextlib.suppress(OSError, StoreUnsafe):
+                    _remove_unlocked(name, folder)
 
     def write(self, pieces: Iterable[bytes], name: Callable[[], str | None]) -> int:
-        handle, temporary = self._temporary()
-        try:
-            with open(handle, "wb") as file:  # locked against sweep() until it is closed
-                for piece in pieces:
-                    file.write(piece)
-                file.flush()
-                os.fsync(file.fileno())
-                size = file.tell()
-                if (final := name()) is None:
-                    Path(temporary).unlink()
-                    return size
-                target = self.path(final)
-                self._make_durable(target.parent)
-                os.replace(temporary, target)
-            self.sync(final)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        private_folder(self.folder)
+        private_folder(self.folder / _UNFINISHED)
+        with self._subfolder(_UNFINISHED) as unfinished:
+            handle, temporary = _new_temporary(unfinished)
+            try:
+                with open(handle, "wb") as file:  # locked against sweep() until it is closed
+                    for piece in pieces:
+                        file.write(piece)
+                    file.flush()
+                    os.fsync(file.fileno())
+                    size = file.tell()
+                    final = name()
+                    if final is None:
+                        os.unlink(temporary, dir_fd=unfinished)
+                        return size
+                    self._make_durable(final[:2])
+                    with self._subfolder(final[:2]) as folder:
+                        os.replace(temporary, final, src_dir_fd=unfinished, dst_dir_fd=folder)
+                self.sync(final)
+            except BaseException:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=unfinished)
+                raise
         return size
 
-    def _temporary(self) -> tuple[int, str]:
-        """A new file, locked. A sweep may hold or remove it in the moment before it is locked; then another is made."""
-        private_folder(self.folder)
-        folder = private_folder(self.folder / "tmp")
-        while True:
-            handle, name = tempfile.mkstemp(dir=folder)
-            os.fchmod(handle, 0o600)
-            if try_lock(handle) and os.fstat(handle).st_nlink:
-                return handle, name
+    @contextlib.contextmanager
+    def _subfolder(self, name: str) -> Iterator[int]:
+        handle = open_folder(f"{self.folder}/{name}")
+        try:
+            yield handle
+        finally:
             os.close(handle)
 
-    def _make_durable(self, folder: Path) -> None:
+    def _make_durable(self, subfolder: str) -> None:
         """Create a folder for digests, or make sure that the one another process created survives a crash."""
-        if folder not in self._durable:
-            private_folder(folder)
+        if subfolder not in self._durable:
+            private_folder(self.folder / subfolder)
             sync_folder(self.folder)
             sync_folder(self.folder.parent)
-            self._durable.add(folder)
+            self._durable.add(subfolder)
+
+
+def _new_temporary(folder: int) -> tuple[int, str]:
+    """A new file, locked. A sweep may hold or remove it in the moment before it is locked; then another is made."""
+    while True:
+        name = f"{secrets.token_hex(8)}.part"
+        handle = open_file(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, dir_fd=folder)
+        os.fchmod(handle, 0o600)
+        if try_lock(handle) and os.fstat(handle).st_nlink:
+            return handle, name
+        os.close(handle)
+
+
+def _remove_unlocked(name: str, folder: int) -> None:
+    handle = open_file(name, os.O_RDONLY, dir_fd=folder)
+    try:
+        if is_made_by_us(os.fstat(handle)) and try_lock(handle):
+            os.unlink(name, dir_fd=folder)
+    finally:
+        os.close(handle)
 
 
 class PayloadStore:

@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+from urllib.parse import quote
 
 from scroll_context.errors import (
     BadInput,
@@ -31,8 +32,10 @@ from scroll_context.errors import (
     StoreReadOnly,
     StoreTooNew,
     StoreTooOld,
+    StoreUnsafe,
 )
 from scroll_context.files import sync_folder
+from scroll_context.store import ownership
 
 APPLICATION_ID = 0x5343524C  # "SCRL"
 LOG_NAME = "log.db"
@@ -201,15 +204,29 @@ def create(folder: Path, fill: Callable[[sqlite3.Connection], None] | None = Non
 
 def is_vacant(folder: Path) -> bool:
     """Whether a store may be created here: nothing is there but files of others who create one now."""
+    if folder.is_symlink():
+        return False
     if not folder.exists():
         return True
     return folder.is_dir() and all(file.name.startswith(UNFINISHED) for file in folder.iterdir())
 
 
 def locate(folder: Path) -> Path:
-    """The log file of an existing store, or an error that says what the folder is instead."""
+    """The log file of an existing store, or an error that says what the folder is instead.
+
+    Everything that opens a store begins here, so this is where it is refused if it is not the user's own.
+    """
     path = folder / LOG_NAME
-    if path.is_file():
+    try:
+        if ownership.check_folder(folder).st_mode & 0o077:
+            _make_store_private(folder)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        pass  # which is explained below, or by SQLite
+    except StoreUnsafe:
+        # A folder of other things may hold links; the error below says that it is not a store.
+        if folder.is_symlink() or os.path.lexists(path):
+            raise
+    if os.path.isfile(path):
         return path
     if folder.exists() and not folder.is_dir():
         raise NotAStore(f"{folder} is a file, not a store. A store is a folder with {LOG_NAME} in it.")
@@ -231,7 +248,7 @@ def connect(path: Path, *, writable: bool, busy_ms: int = 10_000) -> sqlite3.Con
     mode = "rw" if writable else "ro"
     with Translated(path):
         try:
-            database = _checked(f"{path.absolute().as_uri()}?mode={mode}", path, busy_ms)
+            database = _checked(f"file:{quote(os.path.abspath(path))}?mode={mode}", path, busy_ms)
         except sqlite3.OperationalError as error:
             if writable or error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CANTOPEN:
                 raise
@@ -299,12 +316,29 @@ def _check(database: sqlite3.Connection, path: Path) -> None:
 
 
 def private_folder(folder: Path) -> Path:
-    """Create a folder of a store, which only its owner can enter, whatever the umask; close one that exists."""
-    if not folder.is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
-        folder.chmod(0o700)
-    make_private(folder)
+    """Create a folder of a store, which only its owner can enter, whatever the umask; close one that exists.
+
+    A link in its place, or a folder of another user, is refused.
+    """
+    is_new = False
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(parents=True)
+        is_new = True
+    handle = ownership.open_folder(folder)
+    try:
+        mode = 0o777 if is_new else stat.S_IMODE(os.fstat(handle).st_mode)
+        if mode & 0o077:
+            with contextlib.suppress(OSError):  # it is root's, or on a medium that cannot be written
+                os.fchmod(handle, mode & 0o700)
+    finally:
+        os.close(handle)
     return folder
+
+
+def _make_store_private(folder: Path) -> None:
+    """Close a store that was copied or unpacked with a wider umask."""
+    for part in ("", LOG_NAME, f"{LOG_NAME}-wal", f"{LOG_NAME}-shm", "payloads", "index"):
+        make_private(folder / part)
 
 
 def make_private(path: Path) -> bool:

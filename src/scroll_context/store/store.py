@@ -66,9 +66,6 @@ class Store:
         self.log = open_log(folder, create=create, lock_timeout=lock_timeout, limits=limits)
         self.folder, self.payloads = self.log.path.parent, self.log.payloads
         self.log.read_only = read_only
-        if schema.make_private(self.folder):  # an earlier version made it as open as the umask let it
-            for part in ("log.db", "log.db-wal", "log.db-shm", "payloads", "index"):
-                schema.make_private(self.folder / part)
         self.index = SearchIndex(self.folder / "index", self.log, self.payloads)
         self.meaning = MeaningIndex(self.folder / "meaning", self.log, embedder) if embedder else None
         self.log.on_append = self.index.notify

@@ -1,0 +1,140 @@
+"""Whether the parts of a store are the user's own.
+
+A store may have arrived with a repository or an archive, or lie where others can write. So a part is
+used only if it is a plain file or folder and not a link, if it belongs to the user of this process or
+to root, and if no other user can write to it. Folders are looked at through a handle that follows no
+link: the store and what lies directly in it when the store is opened, deeper parts when they are.
+Whatever fails is refused with `StoreUnsafe`, which names the remedy; nothing is changed.
+
+Owners tell users apart, not contents: files of a cloned repository belong to the user who cloned it.
+So clean-up code also looks at names (`is_made_by_us`), and nothing that a file of a store says is
+followed out of the store. docs/FORMAT.md describes the race that remains.
+"""
+
+import os
+import stat
+
+from scroll_context.errors import StoreUnsafe
+
+Path = str | os.PathLike[str]
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_WRITABLE = stat.S_IWGRP | stat.S_IWOTH
+_TYPE = 0o170000  # the bits of a mode that say what a thing is
+_PLAIN = (stat.S_IFREG, stat.S_IFDIR)
+# A named pipe in the place of a file must not block the one who opens it.
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def check_folder(folder: Path, *, inside: bool = False) -> os.stat_result:
+    """Refuse a store if it, or anything directly in it, is not the user's own. Returns its status.
+
+    A folder `inside` a store may be open to others: they cannot enter the store. Raises FileNotFoundError
+    and NotADirectoryError where there is no folder.
+    """
+    handle = _opened(folder, _FOLDER, None)
+    try:
+        writable = 0 if inside else _WRITABLE
+        owners = (os.geteuid(), 0)
+        own = os.fstat(handle)
+        if own.st_uid not in owners or own.st_mode & writable:
+            _refuse(own, folder, "")
+        with os.scandir(handle) as entries:
+            for entry in entries:
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                # Each opening of a store comes here, so the usual case makes no call.
+                mode = status.st_mode
+                if status.st_uid not in owners or mode & writable or mode & _TYPE not in _PLAIN:
+                    _refuse(status, folder, entry.name)
+        return own
+    finally:
+        os.close(handle)
+
+
+def open_folder(folder: Path, *, dir_fd: int | None = None) -> int:
+    """A handle of a folder in a store: not a link, and the user's own. It may be open to others."""
+    handle = _opened(folder, _FOLDER, dir_fd)
+    try:
+        _check_owner(os.fstat(handle), os.fspath(folder))
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def open_file(file: Path, flags: int, *, dir_fd: int | None = None) -> int:
+    """A handle of a plain file in a store: not a link, and the user's own. With O_CREAT it is private."""
+    handle = _opened(file, flags | _FILE, dir_fd)
+    try:
+        status = os.fstat(handle)
+        _check_type(status, os.fspath(file))
+        _check_owner(status, os.fspath(file))
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _opened(path: Path, flags: int, dir_fd: int | None) -> int:
+    try:
+        return os.open(path, flags, 0o600, dir_fd=dir_fd)
+    except OSError:
+        if dir_fd is None and os.path.islink(path):
+            raise _is_link(os.fspath(path)) from None
+        raise
+
+
+def is_own(status: os.stat_result) -> bool:
+    """Whether a part belongs to the user of this process, or to root, who can change everything anyway."""
+    return status.st_uid in (os.geteuid(), 0)
+
+
+def is_made_by_us(status: os.stat_result) -> bool:
+    """Whether a file or folder may be removed that has a name which this program makes.
+
+    A plain file with a second name is left alone: somebody keeps it elsewhere.
+    """
+    if status.st_uid != os.geteuid():
+        return False
+    return stat.S_ISDIR(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_nlink == 1)
+
+
+def _refuse(status: os.stat_result, folder: Path, name: str) -> None:
+    import shlex  # which a hook must not wait for
+
+    path = os.path.join(folder, name) if name else os.fspath(folder)
+    _check_type(status, path)
+    _check_owner(status, path)
+    raise StoreUnsafe(
+        f"other users of this machine can write to {path} (mode {stat.S_IMODE(status.st_mode):o}), so "
+        "its content may not be yours. Nothing was changed. If you trust it: "
+        f"`chmod -R go-w {shlex.quote(os.path.abspath(folder))}`"
+    )
+
+
+def _check_type(status: os.stat_result, path: str) -> None:
+    if stat.S_ISLNK(status.st_mode):
+        raise _is_link(path)
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        raise StoreUnsafe(
+            f"{path} is neither a file nor a folder, so it is not part of a store. Nothing was changed. "
+            "Remove it if you did not put it there, and try again."
+        )
+
+
+def _check_owner(status: os.stat_result, path: str) -> None:
+    if not is_own(status):
+        raise StoreUnsafe(
+            f"{path} belongs to another user (uid {status.st_uid}), who could change it while it is used. "
+            "Nothing was changed. Work as that user, or copy the store to a folder of your own and use the copy."
+        )
+
+
+def _is_link(path: str) -> StoreUnsafe:
+    return StoreUnsafe(
+        f"{path} is a link to {os.path.realpath(path)}, and a store is opened without following links. "
+        "Nothing was changed. Use the folder that it points to if it is a store of yours; else remove the link."
+    )
