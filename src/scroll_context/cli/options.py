@@ -12,7 +12,7 @@ import click
 
 from scroll_context.cli.output import note
 from scroll_context.cli.settings import VARIABLE, default_store, ignored_store, usual_store
-from scroll_context.errors import NotAStore, ScrollError
+from scroll_context.errors import BadInput, NotAStore, ScrollError
 from scroll_context.store.shared.address import is_address
 
 if TYPE_CHECKING:
@@ -54,14 +54,16 @@ def _span(text: str) -> tuple[int, int]:
 
 
 def parse_time(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
-    """An ISO date or time as the log compares it: one with a zone becomes UTC."""
+    """A date or time as the store reads it."""
     if text is None:
         return None
+    from scroll_context.store import times
+
     try:
-        moment = dt.datetime.fromisoformat(text)
-    except ValueError:
-        raise click.BadParameter(f"{text!r} is not a date or time; write 2026-03-01 or 2026-03-01T09:30") from None
-    return text if moment.tzinfo is None else moment.astimezone(dt.UTC).isoformat()
+        times.bound(text, upper=False)
+    except BadInput as error:
+        raise click.BadParameter(str(error)) from None
+    return text
 
 
 def parse_age(_: click.Context, __: click.Parameter, text: str | None) -> dt.timedelta | None:

@@ -20,7 +20,7 @@ import msgspec
 from scroll_context.errors import ScrollError, StoreError, StoreReadOnly, UnknownSeq
 from scroll_context.events import EVERYTHING, STORE_SESSION, Draft, Event, Excerpt, Grant, Kind
 from scroll_context.origin import FROM_USER_SQL
-from scroll_context.store import lease, schema
+from scroll_context.store import lease, schema, times
 from scroll_context.store.lease import AnyLease, Holder
 from scroll_context.store.payloads import PayloadStore, excerpt
 from scroll_context.store.rows import Row, event_from_row, prepare, put_again
@@ -456,8 +456,9 @@ def conditions(
         values += others
     if created_from is not None:
         terms.append("created_at >= ?")
-        values.append(created_from)
+        values.append(times.bound(created_from, upper=False))
     if created_to is not None:
+        last = times.bound(created_to, upper=True)
         terms.append("substr(created_at, 1, ?) <= ?")
-        values += [len(created_to), created_to]
+        values += [len(last), last]
     return " AND ".join(terms), values

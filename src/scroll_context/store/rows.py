@@ -17,6 +17,7 @@ from scroll_context.events import Draft, Event, Payload
 from scroll_context.origin import DAMAGED
 from scroll_context.store.chain import leaf_of, link, new_nonce
 from scroll_context.store.payloads import TEXT, PayloadStore, is_digest
+from scroll_context.store.times import recorded
 
 INLINE_LIMIT = 32 * 1024  # bytes of UTF-8 a row may hold
 PREVIEW = 2_000  # characters of an externalised body that stay in the row
@@ -100,7 +101,8 @@ def prepare(
         payload.media_type if payload else None,
         draft.tool_call_id, draft.tool_state, draft.headline,
         draft.reply_to, draft.step_index, draft.msg_index,
-        _encode_metadata(metadata), draft.created_at or now, now, draft.source_key or None,
+        _encode_metadata(metadata),
+        recorded(draft.created_at) if draft.created_at else now, now, draft.source_key or None,
     )  # fmt: skip
     nonce = new_nonce()
     return Row(before, draft.source_key, nonce, leaf_of(nonce, before))

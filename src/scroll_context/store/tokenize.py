@@ -18,8 +18,9 @@ from functools import lru_cache
 
 import tantivy
 
-from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
+from scroll_context.errors import PayloadDamaged, PayloadMissing
 from scroll_context.events import Event, Kind
+from scroll_context.store import times
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.text.stance import stance
 
@@ -209,10 +210,6 @@ def _exactly(*values: str) -> tuple[str, ...]:
     return tuple(map(exact, values))
 
 
-_DATE_PREFIX = re.compile(
-    r"\d{4}(?:-?\d\d(?:-?\d\d(?:[T ]\d\d(?::?\d\d(?::?\d\d(?:[.,]\d+)?)?)?(?:Z|[+-][\d:]+)?)?)?)?"
-)
-_ZONE = re.compile(r"(?:Z|[+-][\d:]+)\Z")
 _DIGITS = 19  # year to second, and the second to five places
 
 
@@ -228,10 +225,7 @@ def created_key(created_at: str) -> int:
 
 def created_bound(text: str, *, upper: bool) -> int:
     """The first or last moment that a date or time, or the beginning of one, stands for."""
-    if not _DATE_PREFIX.fullmatch(text):
-        raise BadInput(f"{text[:80]!r} is not a date or time such as 2024-07, 2024-07-31 or 2024-07-31T10:30")
-    date, time = text[:10], _ZONE.sub("", text[10:])
-    digits = re.sub(r"\D", "", date + time)[:_DIGITS]
+    digits = re.sub(r"\D", "", times.bound(text, upper=upper))[:_DIGITS]
     return int(digits.ljust(_DIGITS, "9" if upper else "0"))
 
 

@@ -21,6 +21,7 @@ from scroll_context.errors import BadInput, UnknownSeq
 from scroll_context.events import Event, Kind, Scope
 from scroll_context.kernel.protocol import Prelude
 from scroll_context.kernel.results import CapabilityCall, CapabilityResult
+from scroll_context.store import times
 from scroll_context.store.search import Hit
 from scroll_context.store.sql import GuardedSql
 from scroll_context.store.store import Store
@@ -421,7 +422,7 @@ def filters_of(method: str, given: Mapping[str, Any], scope: Scope) -> dict[str,
     for name in ("created_from", "created_to"):
         value = given.get("created_on") if given.get(name) is None else given[name]
         if value is not None:
-            wanted[name] = iso(value)
+            wanted[name] = moment(value, upper=name == "created_to")
     return wanted
 
 
@@ -467,12 +468,11 @@ def places_of(places: tuple[Any, ...]) -> tuple[list[int], str]:
     return [whole_number(one, "seq", 0) for one in flat], f"seq {', '.join(map(str, flat[:10]))}"
 
 
-def iso(value: Any) -> str:
-    if isinstance(value, dt.date):
-        return value.isoformat()
-    if not isinstance(value, str):
+def moment(value: Any, *, upper: bool) -> str:
+    """The first or last moment that a date, a datetime or a text means, in UTC."""
+    if not isinstance(value, str | dt.date):
         raise BadInput(f"{value!r:.80} is not a date: give one such as '2024-07-31', or an ISO time, as text")
-    return value
+    return times.bound(value, upper=upper)
 
 
 def bindable(params: Mapping[str, Any] | Sequence[Any]) -> Mapping[str, Any] | Sequence[Any]:

@@ -26,7 +26,7 @@ from scroll_context.store.grep import LONGEST_PATTERN, SECONDS, GrepMatch, Scan,
 from scroll_context.store.log import SessionInfo
 from scroll_context.store.meaning import fused
 from scroll_context.store.search import Hit
-from scroll_context.surface.memory import FUSED, MemorySurface, bounds, filters_of, iso, whole_number
+from scroll_context.surface.memory import FUSED, MemorySurface, bounds, filters_of, moment, whole_number
 from scroll_context.text.dates import misdated
 from scroll_context.text.gist import READ as GIST_READ
 from scroll_context.text.gist import gist
@@ -143,7 +143,8 @@ class Recall:
     def outline(self, created_from: Any = None, created_to: Any = None, query: Any = None) -> CapabilityResult:
         """One row a session: number, id, dates, seqs, turns of the user, distinctive terms, title; hits of a query."""
         sessions = self._sessions()
-        first, last = (None if one is None else iso(one) for one in (created_from, created_to))
+        first = None if created_from is None else moment(created_from, upper=False)
+        last = None if created_to is None else moment(created_to, upper=True)
         suspect = misdated([info.first_at for info in sessions])
         hits: Counter[str] = Counter()
         notes = []

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from scroll_context.events import EVERYTHING, IMPORTED, STORE_SESSION, Event, Grant, Kind
 from scroll_context.origin import TURN_SQL
+from scroll_context.store import times
 from scroll_context.store.log import EventLog, conditions
 from scroll_context.store.store import Store
 
@@ -160,6 +161,8 @@ def matching(
 ) -> Iterator[SessionSums]:
     """The sessions that pass the filters; an empty filter lets everything pass."""
     wanted = words.casefold().split()
+    since = times.bound(since, upper=False) if since else ""
+    until = times.bound(until, upper=True) if until else ""
     for one in sessions:
         text = f"{one.title} {one.session_id} {one.agent_id} {one.task_id}".casefold()
         if (

@@ -1,0 +1,79 @@
+"""Times: how the log writes them, and how a filter names one.
+
+The log compares times as text, so all of them are UTC: `recorded` converts a time with another zone
+before it is stored. `bound` reads a filter in the same way for every door (`ms`, MCP, the command
+line, the inspector). A time without a zone is UTC, and the beginning of a time (`2024`, `2024-07`,
+`2024-07-31`, `2024-07-31T10`) stands for everything that begins so.
+"""
+
+import datetime as dt
+import re
+
+from scroll_context.errors import BadInput
+
+_TIME = re.compile(
+    r"(\d{4})(?:-?(\d\d)(?:-?(\d\d)(?:[T ](\d\d)(?::?(\d\d)(?::?(\d\d)(?:[.,](\d{1,9}))?)?)?"
+    r"(Z|[+-]\d\d(?::?\d\d)?)?)?)?)?",
+    re.ASCII,
+)
+
+
+def bound(value: str | dt.date, *, upper: bool) -> str:
+    """The first or last moment that a filter means, as the beginning of a time in the log."""
+    text = value.isoformat() if isinstance(value, dt.date) else value
+    match = _TIME.fullmatch(text.strip()) if len(text) < 100 else None
+    if match is None:
+        raise _unreadable(text)
+    *parts, fraction, zone = match.groups()
+    year, month, day, hour, minute, second = [None if part is None else int(part) for part in parts]
+    try:
+        begin = dt.datetime(year or 0, month or 1, day or 1, hour or 0, minute or 0, second or 0)
+    except ValueError:
+        raise _unreadable(text) from None
+    if zone is None:
+        return _beginning(begin, sum(part is not None for part in parts), fraction)
+    microseconds = (fraction or "").ljust(6, "9" if upper else "0")[:6]
+    moment = begin.replace(microsecond=int(microseconds), tzinfo=_zone(zone, text))
+    if upper:
+        moment = moment.replace(minute=59 if minute is None else minute, second=59 if second is None else second)
+    try:
+        utc = moment.astimezone(dt.UTC).replace(tzinfo=None)
+    except OverflowError:
+        raise _unreadable(text) from None
+    is_a_second = utc.microsecond == (999_999 if upper else 0)
+    return utc.isoformat(timespec="seconds" if is_a_second else "microseconds")
+
+
+def recorded(created_at: str) -> str:
+    """A time as the log keeps it: one with a zone becomes UTC, anything else stays as it is."""
+    if created_at.endswith(("Z", "+00:00")):
+        return created_at
+    try:
+        moment = dt.datetime.fromisoformat(created_at)
+        return created_at if not moment.utcoffset() else moment.astimezone(dt.UTC).isoformat()
+    except (ValueError, OverflowError):
+        return created_at
+
+
+def _beginning(begin: dt.datetime, parts: int, fraction: str | None) -> str:
+    """As much of a time as was written, in the form of the log."""
+    written = begin.isoformat()[: (4, 7, 10, 13, 16, 19)[parts - 1]]
+    return f"{written}.{fraction[:6]}" if fraction else written
+
+
+def _zone(zone: str, text: str) -> dt.tzinfo:
+    if zone == "Z":
+        return dt.UTC
+    digits = zone[1:].replace(":", "").ljust(4, "0")
+    offset = dt.timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+    try:
+        return dt.timezone(-offset if zone[0] == "-" else offset)
+    except ValueError:
+        raise _unreadable(text) from None
+
+
+def _unreadable(text: str) -> BadInput:
+    return BadInput(
+        f"{text[:80]!r} is not a date or time: write one such as 2024-07, 2024-07-31, 2024-07-31T10:30 "
+        "or 2024-07-31T10:30+02:00"
+    )
