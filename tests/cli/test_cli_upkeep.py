@@ -1,14 +1,17 @@
 """verify, salvage, reindex, backup, export, demo."""
 
 import json
+import os
 import shutil
 import sqlite3
+import stat
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from damage import replace_with
+from scroll_context.events import Draft
 from scroll_context.store.store import Store
 
 
@@ -127,3 +130,27 @@ def test_export_overwrites_nothing_and_leaves_no_litter(filled: Any, folder: Pat
     assert result.exit_code == 1
     assert result.stderr.startswith("scroll: ")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["all.jsonl", "store"]
+
+
+def test_files_that_commands_write_are_private_whatever_the_umask(filled: Any, tmp_path: Path, folder: Path) -> None:
+    before = os.umask(0)
+    try:
+        commands: list[tuple[str | Path, ...]] = [
+            ("export", tmp_path / "export.jsonl"),
+            ("get", "1", "-o", tmp_path / "get"),
+            ("read", "trip-2-booking", "-o", tmp_path / "read.md"),
+            ("trajectory", "trip-2-booking", "--out", tmp_path / "trajectory.json"),
+            ("serve", "trip-2-booking", "--export", tmp_path / "session.html"),
+        ]
+        for words in commands:
+            done = filled(*words)
+            assert done.exit_code == 0, (words, done.stderr)
+            assert stat.S_IMODE(Path(words[-1]).stat().st_mode) == 0o600, words
+        with Store(folder) as store:
+            seq = store.append(Draft(content="a body " * 10_000))
+            reference = store.ref(store.log.get(seq))
+            assert reference is not None
+            store.payloads.save_as(reference.digest, tmp_path / "body")
+        assert stat.S_IMODE((tmp_path / "body").stat().st_mode) == 0o600
+    finally:
+        os.umask(before)

@@ -119,13 +119,13 @@ def uninstall(
       scroll uninstall claude-code
       scroll uninstall codex --scope project --yes
     """
-    from scroll_context.doors.install import examine_assistants, plan_uninstall
+    from scroll_context.doors.install import connected_scopes, plan_uninstall
 
     changes = plan_uninstall(assistant, scope, project.absolute())
     _carry_out(changes, "uninstalled", yes=yes, dry_run=dry_run, as_json=as_json)
-    for one in examine_assistants(project.absolute()):
-        if one.assistant == assistant and one.scope not in ("", scope):
-            note(f"it is also connected here: `scroll uninstall {assistant} --scope {one.scope}`")
+    for other in connected_scopes(assistant, project.absolute()):
+        if other != scope:
+            note(f"it is also connected here: `scroll uninstall {assistant} --scope {other}`")
 
 
 @click.command(cls=Command, context_settings={"ignore_unknown_options": True})

@@ -6,7 +6,6 @@ steer one (control characters, or characters that reverse the direction of writi
 """
 
 import contextlib
-import os
 import re
 import shlex
 import shutil
@@ -261,15 +260,16 @@ def live(bars: "Bars") -> Iterator["Bars"]:
 
 @contextlib.contextmanager
 def new_file(target: Path) -> Iterator[IO[bytes]]:
-    """A file that gets its name when it is complete; one that exists is never overwritten."""
+    """A file that gets its name when it is complete; one that exists is never overwritten.
+
+    It holds history, so only its owner can read it, whatever the umask.
+    """
     if target.exists():
         raise BadInput(f"{target} exists and is not overwritten; name a new file")
-    mask = os.umask(0o077)
-    os.umask(mask)
     try:
         with contextlib.ExitStack() as stack:
             try:
-                file = stack.enter_context(complete_file(target, mode=0o666 & ~mask))
+                file = stack.enter_context(complete_file(target))
             except OSError as error:
                 raise BadInput(
                     f"{target} cannot be written: {error.strerror}; name a file in another folder"

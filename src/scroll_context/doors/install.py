@@ -31,6 +31,7 @@ from scroll_context.doors.hooks import ASSISTANTS, TOKENS, log_file
 from scroll_context.errors import BadInput, ScrollError
 from scroll_context.files import complete_file
 from scroll_context.folders import state_folder
+from scroll_context.store.shared.address import shown
 from scroll_context.store.store import open_log
 
 SettingsScope = Literal["user", "project"]
@@ -95,8 +96,11 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
     def state(self) -> str:
         if not self.scope:
             return "on this machine, not connected" if self.missing else "not on this machine"
+        place = shown(self.store)
+        if self.scope == "project":
+            return f"connected (project) to {place}, which a file of this project names, so it was not opened"
         when = f"last captured {self.captured[:19]}" if self.captured else "nothing captured yet"
-        return f"connected ({self.scope}) to {self.store}, {when}"
+        return f"connected ({self.scope}) to {place}, {when}"
 
 
 # entries ------------------------------------------------------------------------------------------------
@@ -172,13 +176,30 @@ def scroll_command() -> list[str]:
 def plan_install(assistant: str, scope: SettingsScope, project: Path, to: StoreLink) -> list[Change]:
     """The files that would change, each as it would become. None of them: everything is there already."""
     wanted = entries(assistant, scope, project, to)
+    _check_places(wanted, scope, project)
     changes = [_inserted(change, wanted) for change in _undone(wanted)]
     return [change for change in changes if change.new != change.old]
 
 
 def plan_uninstall(assistant: str, scope: SettingsScope, project: Path) -> list[Change]:
     """The files that would change to hold nothing of ours."""
-    return [change for change in _undone(entries(assistant, scope, project, NOWHERE)) if change.new != change.old]
+    present = entries(assistant, scope, project, NOWHERE)
+    _check_places(present, scope, project)
+    return [change for change in _undone(present) if change.new != change.old]
+
+
+def _check_places(wanted: list[Entry], scope: SettingsScope, project: Path) -> None:
+    """Refuse a file of a project that is a link out of it: the repository would choose what is written to.
+
+    The user's own configuration may be linked, as people do who keep it in a repository.
+    """
+    inside = project.resolve()
+    for file in {entry.file for entry in wanted}:
+        if scope == "project" and file.is_relative_to(project) and not file.resolve().is_relative_to(inside):
+            raise BadInput(
+                f"{file} is a link to {file.resolve()}, outside of the project. Nothing was changed. "
+                "Replace the link by a file, or install with --scope user."
+            )
 
 
 def apply(changes: list[Change]) -> None:
@@ -309,25 +330,45 @@ def _installed(assistant: str, scope: SettingsScope, project: Path) -> Installed
         return None
     server = next((value for entry, value in present if not entry.in_list), {})
     call = next((str(_command_of(value)) for entry, value in present if entry.in_list), "")
-    store = _word_behind("--store", server.get("args") or shlex.split(call))
+    words = _words(call)
+    store = _word_behind("--store", server.get("args") or words)
     missing = [f"{'.'.join(e.path)} in {e.file}: `scroll install {assistant}`" for e, value in values if value is None]
-    program = str(server.get("command") or (shlex.split(call) or [""])[0])
+    program = str(server.get("command") or (words or [""])[0])
     if not Path(program).exists():
         missing.append(f"the program {program}: `scroll install {assistant}` names the one of now")
     if importlib.util.find_spec("mcp") is None:
         missing.append("the mcp extra, without which it cannot search: pip install 'scroll-context[mcp]'")
     captured = ""
-    try:
-        with contextlib.closing(open_log(store)) as log:
-            captured = next((event.recorded_at for event in log.tail(1, agent_id=assistant)), "")
-    except ScrollError as error:
-        missing.append(str(error))
+    # A file of the project may have come with a repository: the store that it names is shown and never opened.
+    if scope == "user":
+        try:
+            with contextlib.closing(open_log(store)) as log:
+                captured = next((event.recorded_at for event in log.tail(1, agent_id=assistant)), "")
+        except ScrollError as error:
+            missing.append(str(error))
     if fault := _last_fault(captured):
         missing.append(f"the last hook failed: {fault} ({log_file()})")
     files = tuple(dict.fromkeys(str(entry.file) for entry, _ in present))
     return Installed(
         assistant=assistant, scope=scope, files=files, store=store, captured=captured, missing=tuple(missing)
     )
+
+
+def connected_scopes(assistant: str, project: Path) -> list[SettingsScope]:
+    """The scopes whose files hold something of ours. No store is opened."""
+    scopes: tuple[SettingsScope, ...] = ("user", "project")
+    return [
+        scope
+        for scope in scopes
+        if any(isinstance(_ours_at(entry), dict) for entry in entries(assistant, scope, project, NOWHERE))
+    ]
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError:  # a quotation that does not end: not what we write
+        return []
 
 
 def _command_of(value: dict[str, Any]) -> Any:

@@ -289,8 +289,11 @@ class PayloadStore:
             yield rest
 
     def save_as(self, digest: str, target: Path) -> None:
-        """Copy the body to a new file, verified; an existing file is never overwritten, a bad copy never left."""
-        with target.open("xb") as file:
+        """Copy the body to a new file, verified; an existing file is never overwritten, a bad copy never left.
+
+        Only its owner can read the copy.
+        """
+        with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             try:
                 for piece in self.chunks(digest):
                     file.write(piece)
