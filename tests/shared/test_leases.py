@@ -1,5 +1,6 @@
 """Leases in a shared store: one writer a session on all hosts, and a holder that was replaced writes nothing more."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -92,6 +93,23 @@ def test_a_second_host_is_refused_by_name_until_the_first_closes(hosts: Hosts, d
     other = Journal(second.log, Scope("s"))
     assert [event.content for event in second.log.iterate(session_id="s")] == ["mine"]
     other.close()
+
+
+def test_a_host_that_takes_a_session_first_reads_what_its_last_holder_recorded(hosts: Hosts, tmp_path: Path) -> None:
+    first = hosts.open("a")
+    hosts.open("b").close()
+    with (tmp_path / "b" / "follow.lock").open("w") as held:  # no process of this host can be the one that follows
+        fcntl.flock(held, fcntl.LOCK_EX)
+        frozen = hosts.open("b")
+        journal = Journal(first.log, Scope("s"))
+        for n in range(3):
+            journal.append(journal.draft(Kind.NOTICE, content=f"by the first host {n}"))
+        journal.close()
+        assert frozen.log.applied_seq() == 0
+        taken = Journal(frozen.log, Scope("s"))
+        contents = [event.content for event in frozen.log.iterate(session_id="s")]
+        assert contents == [f"by the first host {n}" for n in range(3)]
+        taken.close()
 
 
 def test_waiting_for_a_session_gets_it_when_it_is_released(

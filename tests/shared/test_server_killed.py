@@ -13,10 +13,12 @@ from collections import Counter
 from pathlib import Path
 
 import psycopg
+from members import Member, body
 from servers import Postgres
 from stores import Hosts, hosts_of
 
 from forms import form
+from scroll_context import Draft
 from scroll_context.store.shared.admin import migrations
 
 DRIVER = Path(__file__).with_name("append_driver.py")
@@ -137,3 +139,37 @@ def test_without_the_flush_acknowledged_events_are_lost(killed_postgres: Postgre
             if lost(hosts, "fresh", writers.acknowledged):
                 return
     raise AssertionError("nothing was lost without the flush, so the test above proves nothing")
+
+
+def test_a_replica_believes_no_row_that_the_server_can_still_lose(killed_postgres: Postgres, tmp_path: Path) -> None:
+    server = killed_postgres
+    database = server.database()
+    with hosts_of(database, tmp_path, timeout=60) as hosts:
+        hosts.open("owner", create=True).close()
+        reading = hosts.open("reading")
+        member = Member(database)
+        seq = member.append(body(content="committed, and not flushed"))  # the function alone, not the procedure
+        reading.log.refresh()
+        assert reading.log.get(seq).content == "committed, and not flushed"
+        server.kill()
+        server.start()
+        fresh = hosts.open("fresh")
+        assert fresh.log.last_seq() == seq, "the server has lost a row that a replica has"
+        assert fresh.append(Draft(content="after")) == seq + 1
+        reading.log.refresh()
+        assert reading.log.get(seq + 1).content == "after"
+
+
+def test_a_row_that_no_replica_has_read_can_be_lost(killed_postgres: Postgres, tmp_path: Path) -> None:
+    """The control for the test above: without a reader nothing flushes the row."""
+    server = killed_postgres
+    for attempt in range(5):  # another commit that waits for the disk may save the row at the last moment
+        database = server.database()
+        with hosts_of(database, tmp_path / str(attempt)) as hosts:
+            hosts.open("owner", create=True).close()
+            Member(database).append(body(content="committed, and not flushed"))
+            server.kill()
+            server.start()
+            if hosts.open("fresh").log.last_seq() == 0:
+                return
+    raise AssertionError("nothing was lost without a barrier, so the test above proves nothing")

@@ -207,6 +207,25 @@ def test_a_server_with_an_older_history_is_refused_and_nothing_is_merged(hosts: 
     assert fresh.log.last_seq() == 3 and fresh.append(Draft(content="on the restored history")) == 4
 
 
+def test_a_server_with_as_many_events_of_another_history_is_refused(hosts: Hosts, database: str) -> None:
+    first, second = hosts.open("a"), hosts.open("b")
+    for n in range(5):
+        first.append(Draft(content=f"event {n}"))
+    reach(second, 5)
+    first.close()
+    second.close()
+    with psycopg.connect(database, autocommit=True) as admin:  # as a restored backup would have it
+        admin.execute("DELETE FROM scroll.event WHERE seq > 3")
+        admin.execute("UPDATE scroll.head SET last_seq = 3, chain = (SELECT chain FROM scroll.event WHERE seq = 3)")
+    with hosts_of(database, hosts.folder / "restored", payloads=hosts.folder / "payloads") as restored:
+        other = restored.open("c")
+        assert [other.append(Draft(content=f"another {n}")) for n in range(2)] == [4, 5]
+    with pytest.raises(StoreDamaged, match="seq 5 is not on the server as it is here"):
+        hosts.open("b")
+    with Store(hosts.folder / "b") as untouched:
+        assert untouched.log.get(5).content == "event 4"
+
+
 def test_a_row_that_breaks_the_chain_is_not_written(hosts: Hosts, database: str) -> None:
     first = hosts.open("a")
     for n in range(3):
