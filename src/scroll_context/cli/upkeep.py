@@ -283,7 +283,7 @@ def init(url: str, max_bytes: int | None, as_json: bool) -> None:
 @owned_url_argument
 @click.argument("role")
 @click.option("--read-only", is_flag=True, help="It may read, and not append.")
-@click.option("--erase", is_flag=True, help="It may also erase events.")
+@click.option("--erase", is_flag=True, help="It may also erase events, collect garbage, make snapshots and push.")
 @click.option("--revoke", is_flag=True, help="It may nothing any more; copies that it has stay where they are.")
 @json_option
 def grant(url: str, role: str, read_only: bool, erase: bool, revoke: bool, as_json: bool) -> None:
@@ -331,10 +331,11 @@ def snapshot(url: str, as_json: bool) -> None:
     """Put a copy of this host's replica into the object store, for new hosts to start from.
 
     The replica catches up first, and so does its search index. The newest two snapshots are kept.
+    Needs a login that may erase.
 
     \b
     Example:
-      scroll admin snapshot 'postgresql://scroll@db.example/agents?store=main'
+      scroll admin snapshot 'postgresql://owner@db.example/agents?store=main'
     """
     from scroll_context.store.shared.snapshots import take_of
 
