@@ -256,3 +256,14 @@ class Scope(msgspec.Struct, frozen=True):
                 f"without {whose}. Name {whose}, or take reach 'session'."
             )
         return self.grant(reach)
+
+
+def runs(seqs: Iterable[int]) -> list[tuple[int, int]]:
+    """Seqs in rising order as the runs that they form, each by its first and its last."""
+    pairs: list[tuple[int, int]] = []
+    for seq in seqs:
+        if pairs and pairs[-1][1] == seq - 1:
+            pairs[-1] = (pairs[-1][0], seq)
+        else:
+            pairs.append((seq, seq))
+    return pairs

@@ -43,6 +43,7 @@ from scroll_context.store.schema import utc_now
 from scroll_context.store.store import Store
 from scroll_context.surface.memory import MemorySurface, NoSession
 from scroll_context.text.printable import printable
+from scroll_context.text.words import clip
 
 T = TypeVar("T")
 Reach = Literal["task", "all"]
@@ -504,5 +505,4 @@ def _heading(row: Mapping[str, Any]) -> str:
 
 
 def _on_one_line(text: str, chars: int) -> str:
-    line = " ".join(printable(text).split())
-    return line if len(line) <= chars else line[: chars - 1] + "…"
+    return clip(printable(text), chars)

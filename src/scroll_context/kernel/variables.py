@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from scroll_context.errors import KernelDied, KernelUnavailable
+from scroll_context.events import runs
 from scroll_context.kernel.cell import NOT_COMPILED, names_read_later, names_used
 from scroll_context.kernel.protocol import Blob, Kept, Load, Loaded
 from scroll_context.kernel.results import (
@@ -358,14 +359,9 @@ def _functions_line(callables: Sequence[Variable], limit: int) -> str:
 
 def spans(seqs: Iterable[int], most: int) -> str:
     """Sorted numbers as ranges: `3-5, 9`. Past `most` ranges only their count is given."""
-    runs: list[list[int]] = []
-    for seq in sorted(seqs):
-        if runs and seq == runs[-1][1] + 1:
-            runs[-1][1] = seq
-        else:
-            runs.append([seq, seq])
-    shown = ", ".join(f"{low}-{high}" if high > low else str(low) for low, high in runs[:most])
-    return shown if len(runs) <= most else f"{shown} and {len(runs) - most} more ranges"
+    ranges = runs(sorted(seqs))
+    shown = ", ".join(f"{low}-{high}" if high > low else str(low) for low, high in ranges[:most])
+    return shown if len(ranges) <= most else f"{shown} and {len(ranges) - most} more ranges"
 
 
 def _rest(count: int) -> str:

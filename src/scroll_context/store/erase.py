@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from scroll_context.errors import BadInput, ScrollError, StoreReadOnly, UnknownSeq
-from scroll_context.events import ABOUT_THE_LOG, STORE_SESSION, Draft, Kind, Progress
+from scroll_context.events import ABOUT_THE_LOG, STORE_SESSION, Draft, Kind, Progress, runs
 from scroll_context.store import schema
 from scroll_context.store.chain import leaf_of
 from scroll_context.store.copies import ErasurePlan, remove_unnamed, unshared_payloads
@@ -221,7 +221,7 @@ def _erase_rows(log: EventLog, seqs: list[int], payloads: list[str], facts: dict
 
 def erasure_draft(seqs: list[int], facts: Mapping[str, Any]) -> Draft:
     """The event that records an erasure: which events went, never what they said."""
-    metadata = {"spans": _spans(seqs), **facts}
+    metadata = {"spans": runs(seqs), **facts}
     return Draft(
         kind=Kind.ERASURE, session_id=STORE_SESSION, content=f"{len(seqs)} events were erased", metadata=metadata
     )
@@ -276,16 +276,6 @@ def blanked(row: Sequence[Any], source_key: str | None) -> tuple[str | int | Non
         "" if is_foreign else row[11], "" if is_foreign else row[12], "", *row[14:17], ERASED_METADATA, *row[18:20],
         source_key,
     )  # fmt: skip
-
-
-def _spans(seqs: list[int]) -> list[list[int]]:
-    spans: list[list[int]] = []
-    for seq in seqs:
-        if spans and spans[-1][1] == seq - 1:
-            spans[-1][1] = seq
-        else:
-            spans.append([seq, seq])
-    return spans
 
 
 # cleaning up --------------------------------------------------------------------------------------------

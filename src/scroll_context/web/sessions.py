@@ -21,6 +21,7 @@ from scroll_context.origin import TURN_SQL
 from scroll_context.store import times
 from scroll_context.store.log import EventLog, conditions
 from scroll_context.store.store import Store
+from scroll_context.text.words import clip
 
 TITLE = 140  # characters of what a session is called
 
@@ -113,8 +114,7 @@ class Catalogue:
             )
             for session_id, content in said:
                 if (named := self._sessions.get(session_id)) is not None and not named.title:
-                    line = " ".join(content.split())
-                    named.title = line if len(line) <= TITLE else line[: TITLE - 1] + "…"
+                    named.title = clip(content, TITLE)
             forks = log.query(
                 f"""SELECT session_id, json_extract(metadata, '$.session_id'), json_extract(metadata, '$.at_seq')
                 FROM event WHERE {where} AND kind = '{Kind.FORK}' ORDER BY seq""",
