@@ -154,6 +154,7 @@ class Event(Draft, frozen=True, kw_only=True):
     seq: int
     recorded_at: str
     chain: bytes = b""
+    is_erased: bool = False  # whether its words were erased on purpose: the leaf of its row says so, and nothing else
 
     @property
     def is_echo(self) -> bool:
@@ -161,16 +162,11 @@ class Event(Draft, frozen=True, kw_only=True):
         return bool(self.metadata.get("echo"))
 
     @property
-    def is_erased(self) -> bool:
-        """Whether what this event said was erased on purpose: its address, kind and times are all that is left."""
-        return bool(self.metadata.get("erased"))
-
-    @property
     def is_searchable(self) -> bool:
         """Whether search may return this event at all."""
         if self.kind in BOOKKEEPING or self.kind == Kind.NOTICE:
             return False
-        return not self.metadata or not (self.is_echo or self.is_erased)
+        return not (self.is_erased or self.is_echo)
 
 
 class Grant(msgspec.Struct, frozen=True):

@@ -52,7 +52,7 @@ def test_a_gemini_session_with_calls_thoughts_and_a_rewind(store: Store, tmp_pat
         {"$set": {"messages": [gemini(4, "model", "It is blue."), gemini(5, "user", "Thanks")]}},
     ])  # fmt: skip
     (path.parent.parent / ".project_root").write_text(f"{CWD}\n")
-    report = import_file(store, path)
+    report = import_file(store, path, mine=True)
     assert (report.format, report.bad) == ("Gemini CLI session", 0)
     assert report.added == store.log.last_seq(), "parts that are written again are counted once"
     rewound = next(event for event in store.log.iterate() if "went back" in event.content)
@@ -116,7 +116,7 @@ def test_an_opencode_database_with_every_kind_of_part(store: Store, tmp_path: Pa
     ])  # fmt: skip
     running = ("m_2", {"role": "assistant", "time": {"created": EPOCH}}, [tool("running")])
     opencode(path, [asked, running])
-    assert import_file(store, path).added == 4  # the reply is being written, and waits
+    assert import_file(store, path, mine=True).added == 4  # the reply is being written, and waits
     reply = ("m_2", {"role": "assistant", "time": DONE, "modelID": "m"}, [
         tool("completed", output="3 lamps"), {"type": "step-start"}, {"type": "reasoning", "text": "simple"},
         {"type": "text", "text": "Three."},
@@ -127,7 +127,7 @@ def test_an_opencode_database_with_every_kind_of_part(store: Store, tmp_path: Pa
     summary = ("m_3", {"role": "assistant", "time": DONE, "summary": True}, [{"type": "text", "text": "Lamps: 3"}])
     cut = ("m_4", {"role": "assistant", "time": {"created": EPOCH}}, [{"type": "text", "text": "I was inter"}])
     opencode(path, [reply, summary, cut, ("m_5", {"role": "user", "time": {}}, [{"type": "text", "text": "Go on"}])])
-    report = import_file(store, path)
+    report = import_file(store, path, mine=True)
     assert (report.format, report.known, report.bad) == ("opencode database", 4, 0)
     assert shown(store) == [
         ("conversation", "user", "", "Count the lamps"),
@@ -237,7 +237,7 @@ def test_a_cursor_database_old_and_new(store: Store, tmp_path: Path) -> None:
         key = "workbench.panel.aichat.view.aichat.chatdata"
         base.execute("INSERT INTO ItemTable VALUES (?, ?)", [key, json.dumps(tabs)])
     base.close()
-    assert import_file(store, path).bad == 0
+    assert import_file(store, path, mine=True).bad == 0
     assert [(event.session_id, event.role, event.content) for event in store.log.iterate()] == [
         ("c-0", "user", "inline"),
         ("c-1", "user", "Why is it stale?"),
@@ -254,9 +254,9 @@ def test_a_cursor_database_old_and_new(store: Store, tmp_path: Path) -> None:
 
 def test_a_transcript_of_cursors_command_line_belongs_to_its_project(store: Store, tmp_path: Path) -> None:
     path = cursor_agent(tmp_path / "usr-lib", 1)
-    import_file(store, path)
+    import_file(store, path, mine=True)
     gone = cursor_agent(tmp_path / "no-such-project", 2)
-    import_file(store, gone, session_id="gone")
+    import_file(store, gone, session_id="gone", mine=True)
     assert [event.task_id for event in store.log.iterate()] == [project_task(Path("/usr/lib"))] * 2 + [
         "no-such-project"
     ] * 4

@@ -11,7 +11,7 @@ import pytest
 
 from scroll_context.errors import BadInput
 from scroll_context.importers import import_file
-from scroll_context.importers.messages import RESERVED
+from scroll_context.store.foreign import RESERVED_KINDS
 from scroll_context.store.store import Store
 
 
@@ -30,13 +30,13 @@ def said(**fields: object) -> dict[str, object]:
     return {"role": "user", "content": "x", **fields}
 
 
-@pytest.mark.parametrize("kind", sorted(RESERVED))
+@pytest.mark.parametrize("kind", sorted(RESERVED_KINDS))
 def test_no_kind_of_the_store_itself_is_taken(tmp_path: Path, kind: str) -> None:
     assert "reserved" in refusal(tmp_path, said(kind=str(kind)))
 
 
 def test_the_session_of_the_store_itself_takes_no_messages(tmp_path: Path) -> None:
-    assert "the store's own" in refusal(tmp_path, said(session_id="scroll.store"))
+    assert "one of Scroll's own" in refusal(tmp_path, said(session_id="scroll.store"))
 
 
 def test_a_name_without_end_is_refused(tmp_path: Path) -> None:

@@ -77,9 +77,9 @@ def test_a_document_is_one_session_named_after_the_file(tmp_path: Path, indent: 
 def test_lines_of_messages_name_their_session_or_take_the_label(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_text(jsonl({**USER, "session_id": "s1", "agent_id": "a", "task_id": 7}, REPLY))
-    first, second = drafts(load(path, Labels(session_id="mine", agent_id="b", task_id="t", kind="note")))
-    assert (first.session_id, first.agent_id, first.task_id, first.kind) == ("s1", "a", "7", "note")
-    assert (second.session_id, second.agent_id, second.task_id, second.kind) == ("mine", "b", "t", "note")
+    first, second = drafts(load(path, Labels(session_id="mine", agent_id="b", task_id="t", kind="memo")))
+    assert (first.session_id, first.agent_id, first.task_id, first.kind) == ("s1", "a", "7", "memo")
+    assert (second.session_id, second.agent_id, second.task_id, second.kind) == ("mine", "b", "t", "memo")
 
 
 def test_each_line_of_conversations_is_a_session_that_keeps_its_name(tmp_path: Path) -> None:

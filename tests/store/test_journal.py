@@ -8,7 +8,7 @@ import pytest
 
 from scroll_context.errors import BadInput, QuotaReached, SessionBusy, StoreClosed
 from scroll_context.events import Event, Kind, Scope
-from scroll_context.store.journal import Journal, Quota, require_idle
+from scroll_context.store.journal import Journal, Quota
 from scroll_context.store.redact import Redactor
 from scroll_context.store.store import Store
 
@@ -185,16 +185,6 @@ def test_secrets_are_redacted_in_content_and_in_text_bodies(store: Store, journa
     picture = key.encode()
     event = journal.append(journal.draft(Kind.ARTIFACT), body=picture, media_type="image/png")
     assert event.payload is not None and store.payloads.read(event.payload.digest) == picture, "no text, left alone"
-
-
-def test_what_is_added_from_outside_waits_for_no_open_session(store: Store, journal: Journal) -> None:
-    said(journal, "open")
-    with pytest.raises(SessionBusy):
-        require_idle(store.log, "s")
-    require_idle(store.log, "unknown")
-    journal.close()
-    require_idle(store.log, "s")
-    Journal(store.log, Scope("s")).close()
 
 
 def test_a_closed_journal_refuses(store: Store, journal: Journal) -> None:

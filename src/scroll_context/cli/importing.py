@@ -39,7 +39,7 @@ FORMATS = tuple(  # the values of importers.records.Format, which a start of the
     help="The session of messages that name none.",
 )
 @click.option("--agent", metavar="ID", default="", help="The agent of messages that name none.")
-@click.option("--task", metavar="ID", default="", help="The task of messages that name none.")
+@click.option("--task", metavar="ID", default="", help="The task of the messages.")
 @click.option("--kind", metavar="KIND", default="conversation", show_default=True, help="The kind of what was said.")
 @click.option(
     "--format", "layout", type=click.Choice(FORMATS), metavar="FORMAT",
@@ -49,8 +49,7 @@ FORMATS = tuple(  # the values of importers.records.Format, which a start of the
 @click.option(
     "--into", metavar="ID", default="", help="As --session, and add to a session that another source has begun."
 )
-@click.option("--redact", is_flag=True, help="Replace keys and tokens in messages by markers.")
-@click.option("--keep-secrets", is_flag=True, help="Do not redact an assistant's transcript.")
+@click.option("--keep-secrets", is_flag=True, help="Do not replace keys and tokens by markers.")
 @click.option("--mine", is_flag=True, help="The files are your own history: the user in them is you.")
 @click.option("--trust", is_flag=True, help="Restore an export of your own: its snapshots and forks take effect.")
 @store_option
@@ -59,23 +58,24 @@ FORMATS = tuple(  # the values of importers.records.Format, which a start of the
 def import_(
     files: tuple[Path, ...], everything: bool, dry_run: bool, session: str, agent: str,
     task: str, kind: str, layout: str | None, skip_bad: bool, into: str,
-    redact: bool, keep_secrets: bool, mine: bool, trust: bool, store: Place, lock_timeout: float, as_json: bool,
+    keep_secrets: bool, mine: bool, trust: bool, store: Place, lock_timeout: float, as_json: bool,
 ) -> None:  # fmt: skip
     """Add messages to a store; creates the store if there is none.
 
     Reads histories of Claude Code, Codex, the Gemini CLI, opencode, Cursor and QwenPaw, exports of ChatGPT, Slack and
     WhatsApp, messages of OpenAI, Anthropic and LangChain as JSON or JSON Lines, Markdown, plain text, CSV with a column
     of roles, what `scroll export` wrote, and archives (.gz, .zip) of these; the file - is stdin. Keys and tokens are
-    replaced by markers in all but JSON lists of messages and exports, unless --keep-secrets is given. Each tool call
-    and each tool result becomes an event of its own. A file that was imported before adds nothing, one that has grown
-    adds what is new. A file with a bad line is not imported at all, unless --skip-bad is given. A session that another
-    source has begun is not added to, unless --into is given: the file's own gets another name.
+    replaced by markers, unless --keep-secrets is given; an export that is restored with --trust stays exact. Each tool
+    call and each tool result becomes an event of its own. A file that was imported before adds nothing, one that has
+    grown adds what is new. A file with a bad line is not imported at all, unless --skip-bad is given. A session that
+    another source has begun is not added to, unless --into is given: the file's own gets another name.
 
     --all finds the histories of Claude Code, Codex, the Gemini CLI, opencode, Cursor and QwenPaw, shows how many, how
     large and how old they are, and imports them. Run again, it reads what was added since.
 
     Files that you name may hold anybody's words, so nothing in them is taken for yours: it is not a standing
-    instruction, not in the hand-over, and not found by --role user. --mine says that they are your own history.
+    instruction, not in the hand-over, and not found by --role user, and it belongs to the task that --task names or
+    to none. --mine says that they are your own history.
 
     A foreign export is text to read. Its snapshots, forks and settings take effect only with --trust, which
     also restores the same addresses and hashes in a new store.
@@ -100,15 +100,13 @@ def import_(
         raise click.UsageError("--dry-run goes with --all")
     if session and into:
         raise click.BadParameter("name the session with one of --session and --into", param_hint="--into")
-    if redact and keep_secrets:
-        raise click.BadParameter("give one of --redact and --keep-secrets", param_hint="--keep-secrets")
     from scroll_context.importers.records import Format
     from scroll_context.importers.run import ImportOptions
 
     options = ImportOptions(
         session_id=into or session, agent_id=agent, task_id=task, kind=kind,
         layout=Format(layout) if layout else None, skip_bad=skip_bad, join=bool(into), mine=mine, trust=trust,
-        redact=True if redact else False if keep_secrets else None,
+        redact=not keep_secrets,
     )  # fmt: skip
     with _target(store, lock_timeout) as target:
         reports = [_import_file(file, options, target) for file in files]
@@ -239,6 +237,11 @@ def _tell(report: "ImportReport", *, as_json: bool) -> None:
     if report.skipped:
         named = visible(", ".join(report.skipped[:5]))
         note(f"{report.file}: there are no messages in {len(report.skipped):,} of its files: {named}")
+    if report.tasks:
+        tasks = visible(", ".join(report.tasks[:5]))
+        note(
+            f"{report.file}: it names tasks ({tasks}), which its events did not get; --task ID or --mine gives them one"
+        )
     if report.missing:
         note(f"{report.file}: {len(report.missing):,} payloads were not in the exported store any more")
 
@@ -282,7 +285,7 @@ def watch(files: tuple[Path, ...], every: float, once: bool, keep_secrets: bool,
         raise click.BadParameter(f"{missing[0]} is no file", param_hint="FILE")
     named = [str(file.absolute()) for file in files]
     for file in named:
-        if not detect(Path(file), Path(file).suffix).is_redacted:
+        if not detect(Path(file), Path(file).suffix).can_be_followed:
             raise BadInput(
                 f"{file} is no history of an assistant that can be followed; `scroll import {file}` reads it"
             )

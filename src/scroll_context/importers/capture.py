@@ -36,14 +36,14 @@ from scroll_context.importers.run import (
     ImportReport,
     append_new,
     batches,
-    drafts_of,
     first_number,
     is_open_to,
+    pieces_of,
 )
 from scroll_context.importers.sources import Part, Source, subagent_files
 from scroll_context.importers.text_files import Position
 from scroll_context.origin import Origin
-from scroll_context.store.redact import Redactor
+from scroll_context.store.foreign import ForeignWriter
 from scroll_context.store.store import Store
 
 _logger = logging.getLogger("scroll_context.importers")
@@ -82,7 +82,7 @@ def capture(
     to bound the wait for its write lock as well. Secrets are replaced by markers, as `import_file` does it.
     """
     run = _Run(store, wait, budget, redact)
-    with contextlib.ExitStack() as run.leases:
+    with contextlib.closing(run):
         files = [Path(path), *subagent_files(Path(path))]
         try:
             for file in files:
@@ -103,16 +103,19 @@ class _Run:
 
     def __init__(self, store: Store, wait: float, budget: float | None, redact: bool) -> None:
         self.store = store
-        self.leases = contextlib.ExitStack()
         self.left = ""
         self._wait = wait
         self._deadline = None if budget is None else time.monotonic() + budget
         self._batch = IMPORT_BATCH if budget is None else BATCH_EVENTS
         self._redact = redact
-        self._redactor = Redactor() if redact else None
-        self._held: set[str] = set()
+        self._writers: dict[Format, ForeignWriter] = {}
         self._parts: list[Part] = []
         self._total = ImportReport(file="")
+
+    def close(self) -> None:
+        """Let others have the sessions again."""
+        for writer in self._writers.values():
+            writer.release()
 
     def file(self, path: Path) -> None:
         kept = self.store.folder / FOLDER / f"{hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:32]}.json"
@@ -124,7 +127,7 @@ class _Run:
                 cursor = _Cursor(str(path.absolute()), layout, Position())
         except OSError as error:
             raise BadInput(f"{path}: {error.strerror}") from error
-        if not cursor.layout.is_redacted:  # no line of it says yet which assistant wrote it
+        if not cursor.layout.can_be_followed:  # no line of it says yet which assistant wrote it
             return
         self._parts.append(Part(path, path.stem, cursor.layout))
         if cursor.layout.holds == "transcript" and not (cursor.layout is Format.GEMINI and is_one_value(path)):
@@ -151,6 +154,7 @@ class _Run:
 
     def _whole(self, path: Path, cursor: _Cursor) -> None:
         """Import a file that can only be read as a whole."""
+        self.close()
         options = ImportOptions(layout=cursor.layout, skip_bad=True, redact=self._redact, mine=True)
         with ImportFile(path, options) as file:
             try:
@@ -163,8 +167,10 @@ class _Run:
 
     def report(self, file: str) -> ImportReport:
         described = Source(file, self._parts).described(set()) if self._parts else ""
-        replaced = dict(self._redactor.replaced) if self._redactor else {}
-        return ImportReport(file=file, format=described, left=self.left, redacted=replaced).plus(self._total)
+        total = self._total
+        for writer in self._writers.values():
+            total = total.plus(ImportReport(file="", redacted=writer.redacted))
+        return ImportReport(file=file, format=described, left=self.left).plus(total)
 
     def _messages_behind(self, path: Path, cursor: _Cursor) -> Iterator[Imported]:
         labels = Labels(session_id=path.stem)
@@ -176,12 +182,11 @@ class _Run:
                 yield item
 
     def _append(self, batch: list[Imported], layout: Format) -> None:
-        drafts = drafts_of(batch, self.store, self._redactor, Origin.CAPTURED, str(layout))
-        for session in sorted({draft.session_id for draft in drafts} - self._held):
-            taken = self.store.log.take_lease(session, self._wait)
-            self.leases.callback(taken.release)
-            self._held.add(session)
-        added, known = append_new(self.store, drafts)
+        if layout not in self._writers:
+            self._writers[layout] = self.store.append_foreign(
+                Origin.CAPTURED, str(layout), redact=self._redact, wait=self._wait
+            )
+        added, known = append_new(self.store, self._writers[layout], pieces_of(batch))
         self._total = self._total.plus(ImportReport(file="", messages=len(batch), added=added, known=known))
 
     def _renaming(self, cursor: _Cursor) -> Renamed:

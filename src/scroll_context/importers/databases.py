@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from scroll_context.errors import BadInput
 from scroll_context.importers import records
-from scroll_context.importers.messages import RESERVED, call, result
+from scroll_context.importers.messages import call, result
 from scroll_context.importers.records import (
     COMPACTION,
     META,
@@ -30,6 +30,7 @@ from scroll_context.importers.records import (
     placed,
 )
 from scroll_context.project import task_of
+from scroll_context.store.foreign import RESERVED_KINDS
 
 MAGIC = b"SQLite format 3\x00"
 _CHAT_TABS = "workbench.panel.aichat.view.aichat.chatdata"  # where Cursor kept its chats before 2025
@@ -374,7 +375,7 @@ def _qwenpaw_row(row: Row, task: str) -> Iterator[_Said]:
             for block in _blocks(row.get("blocks"))
         ]
         if kind not in ("context_msg", "model_turn", "conversation", ""):
-            message["kind"] = f"qwenpaw_{kind}" if kind in RESERVED else kind
+            message["kind"] = f"qwenpaw_{kind}" if kind in RESERVED_KINDS else kind
         elif any("tag" in str(name) for name in about.get("metadata", ())):  # said by the program, not by the user
             message["kind"] = META
     message["headline"] = row.get("headline")

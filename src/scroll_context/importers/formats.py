@@ -20,9 +20,10 @@ from msgspec.structs import replace
 from scroll_context.errors import BadInput
 from scroll_context.importers import chats, databases, records, text_files, transcripts
 from scroll_context.importers.messages import SourceKeys, as_message, pieces
-from scroll_context.importers.records import Fault, Format, Found, Imported, Labels, Piece
+from scroll_context.importers.records import Fault, Format, Found, Imported, Labels
 from scroll_context.importers.text_files import Position, items, json_lines, text_lines, whole_text
 from scroll_context.project import CLOSING, OPENING, task_of
+from scroll_context.store.foreign import Piece, check_foreign
 
 _LINE_SUFFIXES = (".jsonl", ".ndjson")
 _LOOKED_AT = 50  # lines at most, until one says which assistant wrote it
@@ -204,6 +205,8 @@ def _message(found: Found, keys: SourceKeys, tools: dict[str, dict[str, str]], r
                 Piece(replace(piece.draft, session_id=f"{session}-{number}"), piece.attachment)
                 for piece in pieces(found, f"{key}~{number}", called)
             )
+        for piece in events:
+            check_foreign(piece.draft)
         events = _marked(events) if found.key else events
         return Imported(found.line, session, key, events, found.offset, shape, found.is_last)
     except (BadInput, RecursionError) as error:

@@ -34,22 +34,19 @@ from typing import Any
 import msgspec
 
 from scroll_context.errors import BadInput
-from scroll_context.events import IMPORTED, STORE_SESSION, Draft, Kind
+from scroll_context.events import IMPORTED, Draft, Kind
 from scroll_context.importers import records
 from scroll_context.importers.records import (
     COMPACTION,
     META,
     THINKING,
-    Attachment,
     Found,
     Labels,
-    Piece,
     fingerprint,
 )
+from scroll_context.store.foreign import Attachment, Piece
 
 METADATA_LIMIT = 8 << 20  # bytes of JSON: what the log accepts
-RESERVED = frozenset(Kind) - {Kind.CONVERSATION, Kind.TOOL_CALL, Kind.TOOL_RESULT}
-"""Kinds that only Scroll itself records: they mean something to a session that is resumed."""
 
 _OWN_FIELDS = frozenset(
     """role content session_id agent_id task_id kind created_at timestamp name headline step_index msg_index metadata
@@ -116,12 +113,6 @@ class _Message:
         self.kind = records.text(message, "kind") or (str(Kind.TOOL_RESULT) if self.is_result else labels.kind)
         if self.kind in (META, COMPACTION) and self.role == "user":
             self.role = "system"
-        if self.kind in RESERVED:
-            raise BadInput(
-                f"kind {self.kind!r} is reserved for what Scroll records itself; leave it out or choose another"
-            )
-        if self.common["session_id"] == STORE_SESSION:
-            raise BadInput(f"session {STORE_SESSION!r} is the store's own; choose another name")
         self.texts: list[str] = []
         self.found: list[Piece] = []
         self.sealed: list[dict[str, Any]] = []

@@ -18,7 +18,8 @@ from typing import Any, Self
 import msgspec
 
 from scroll_context.errors import BadInput
-from scroll_context.events import IMPORTED, Draft
+from scroll_context.events import IMPORTED
+from scroll_context.store.foreign import Piece
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
@@ -65,8 +66,8 @@ class Format(enum.StrEnum):
         return made
 
     @property
-    def is_redacted(self) -> bool:
-        """Whether secrets are replaced unless that is declined: people and programs write them down at their work."""
+    def can_be_followed(self) -> bool:
+        """Whether a file of this kind may be one that an assistant is still writing."""
         return self.holds != "data"
 
     @property
@@ -83,25 +84,6 @@ class Labels(msgspec.Struct, frozen=True):
     task_id: str = ""
     kind: str = "conversation"
     created_at: str = ""
-
-
-class Attachment(msgspec.Struct, frozen=True):
-    """A body in bytes, not yet stored."""
-
-    body: bytes
-    media_type: str
-
-
-class Piece(msgspec.Struct, frozen=True):
-    """One event to be, with the body that becomes its payload, if it has one."""
-
-    draft: Draft
-    attachment: Attachment | None = None
-    is_echo: bool = False  # what Scroll itself said to an assistant, which search leaves out
-
-    @property
-    def size(self) -> int:
-        return len(self.draft.content) + (len(self.attachment.body) if self.attachment else 0)
 
 
 class Fault(msgspec.Struct, frozen=True):

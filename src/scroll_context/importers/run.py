@@ -20,17 +20,14 @@ from typing import IO
 import msgspec
 
 from scroll_context.errors import BadInput, UnreadableMessages
-from scroll_context.events import IMPORTED, Draft, Payload, Progress
+from scroll_context.events import IMPORTED, Progress
 from scroll_context.importers.formats import read
-from scroll_context.importers.messages import RESERVED
-from scroll_context.importers.records import Fault, Format, Imported, Labels, Piece
+from scroll_context.importers.records import Fault, Format, Imported, Labels
 from scroll_context.importers.sources import Part, open_source, utf8
 from scroll_context.origin import Origin
-from scroll_context.store.foreign import as_foreign
-from scroll_context.store.journal import require_idle
+from scroll_context.store.foreign import RESERVED_KINDS, ForeignWriter, Piece
 from scroll_context.store.log import EventLog
 from scroll_context.store.merge import check_export, merge_export
-from scroll_context.store.redact import Redactor
 from scroll_context.store.store import Store
 from scroll_context.store.writer import ERASED_KEY
 
@@ -52,7 +49,7 @@ class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
     layout: Format | None = None  # None: found out
     skip_bad: bool = False  # import the good messages of a file with bad ones
     join: bool = False  # add to sessions of the same name that another source began
-    redact: bool | None = None  # replace secrets in messages by markers; None: in transcripts of assistants
+    redact: bool = True  # replace secrets by markers; a trusted export is restored exactly
     trust: bool = False  # of an export: restore it as one's own, with snapshots, forks and plans that take effect
     mine: bool = False  # the file is a history of the user: its user turns count as theirs (origin.py)
 
@@ -69,6 +66,7 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     faults: tuple[Fault, ...] = ()  # the first of them, with the reason
     renamed: dict[str, str] = {}  # sessions whose names were taken, and their names in the store
     redacted: dict[str, int] = {}  # secrets in it that were replaced, by kind
+    tasks: tuple[str, ...] = ()  # tasks that it names and that its events did not get
     skipped: tuple[str, ...] = ()  # files of an archive in which there are no messages
     missing: tuple[str, ...] = ()  # payloads that an export names and does not hold
     left: str = ""  # why a capture left the rest to the next one
@@ -95,7 +93,7 @@ def import_file(
     join: bool = False,
     trust: bool = False,
     mine: bool = False,
-    redact: bool | None = None,
+    redact: bool = True,
     progress: Progress | None = None,
 ) -> ImportReport:
     """Import a file of messages, or an export of another store. Raises BadInput when nothing of it was imported.
@@ -117,7 +115,7 @@ class ImportFile:
     """One file on its way into a store: opened, checked without a store, then written to one."""
 
     def __init__(self, path: str | Path | IO[bytes], options: ImportOptions) -> None:
-        if options.kind in RESERVED or not options.kind:
+        if options.kind in RESERVED_KINDS or not options.kind:
             raise BadInput(f"kind {options.kind!r} is reserved for what Scroll records itself; choose another")
         self._options = options
         self._labels = Labels(
@@ -130,8 +128,6 @@ class ImportFile:
             self._cleanup.close()
             raise
         self.label = self._source.label
-        is_wanted = any(part.layout.is_redacted for part in self._source.parts)
-        self._redactor = Redactor() if (is_wanted if options.redact is None else options.redact) else None
         self._sessions: dict[str, Format] = {}
         self._shapes: set[str] = set()
         self.messages = 0
@@ -149,19 +145,13 @@ class ImportFile:
         self._cleanup.close()
 
     @property
-    def _origin(self) -> Origin:
-        return Origin.CAPTURED if self._options.mine else Origin.IMPORTED
-
-    @property
     def _is_export(self) -> bool:
         return self._source.parts[0].layout is Format.EXPORT
 
     def check(self, progress: Progress | None = None) -> None:
         """Read all of it and write nothing. Raises BadInput when it cannot be imported."""
         if self._is_export:
-            if self._options.redact:
-                raise BadInput("an export is imported as it is: only messages can be redacted")
-            if self._labels != Labels():
+            if self._labels != Labels(task_id="" if self._options.trust else self._labels.task_id):
                 raise BadInput("an export names the session, agent, task and kind of each event; leave those out")
             with self._source.parts[0].path.open("rb") as lines:
                 check_export(lines, progress)
@@ -197,34 +187,50 @@ class ImportFile:
         """Append what is not there yet. The file must have passed check()."""
         if self._is_export:
             return self._write_export(store, progress)
-        renamed: dict[str, int] = {}
-        if store.log.last_seq():
-            renamed = {} if self._options.join else self._names(store.log)
-            for name in self._sessions:
-                require_idle(store.log, numbered(name, renamed.get(name)))
+        origin = Origin.CAPTURED if self._options.mine else Origin.IMPORTED
         added = known = 0
-        for batch in batches(self._good(progress, renamed), BATCH_EVENTS, BATCH_BYTES):
-            drafts = drafts_of(batch, store, self._redactor, self._origin, self.label)
-            new, old = append_new(store, drafts)
-            added, known = added + new, known + old
+        with store.append_foreign(
+            origin, self.label, task_id=self._labels.task_id, redact=self._options.redact
+        ) as writer:
+            renamed = self._hold(store.log, writer)
+            for batch in batches(self._good(progress, renamed), BATCH_EVENTS, BATCH_BYTES):
+                new, old = append_new(store, writer, pieces_of(batch))
+                added, known = added + new, known + old
+            tasks = tuple(sorted(writer.tasks))
         return ImportReport(
             file=self.label, format=self._source.described(self._shapes), messages=self.messages, added=added,
-            known=known, skipped=tuple(part.inside for part in self._skipped),
+            known=known, skipped=tuple(part.inside for part in self._skipped), tasks=tasks,
             bad=self._bad, faults=tuple(self._faults), renamed={name: numbered(name, n) for name, n in renamed.items()},
-            redacted=dict(self._redactor.replaced) if self._redactor else {},
+            redacted=writer.redacted,
         )  # fmt: skip
+
+    def _hold(self, log: EventLog, writer: ForeignWriter) -> dict[str, int]:
+        """Take the sessions of the file; those whose names others have taken, with the number that each gets instead.
+
+        Another import may begin a session of the same name until ours is held, so the names are looked at again then.
+        """
+        renamed: dict[str, int] | None = None
+        while True:
+            names = {} if self._options.join or not log.last_seq() else self._names(log)
+            if names == renamed:
+                return names
+            renamed = names
+            writer.release()
+            writer.hold({numbered(name, renamed.get(name)) for name in self._sessions})
 
     def _write_export(self, store: Store, progress: Progress | None) -> ImportReport:
         last = store.log.last_seq()
         with self._source.parts[0].path.open("rb") as lines:
             merged = merge_export(
-                lines, store.log, self.label, progress, trust=self._options.trust, join=self._options.join
-            )
+                lines, store.log, self.label, progress, trust=self._options.trust, join=self._options.join,
+                task_id=self._labels.task_id, redact=self._options.redact,
+            )  # fmt: skip
         seqs = set(merged.seqs)
         new = sum(seq > last for seq in seqs)
         return ImportReport(
             file=self.label, format=self._source.described(set()), messages=len(merged.seqs), added=new,
-            known=len(seqs) - new, renamed=merged.renamed, missing=merged.missing,
+            known=len(seqs) - new, renamed=merged.renamed, missing=merged.missing, tasks=merged.tasks,
+            redacted=merged.redacted,
         )  # fmt: skip
 
     def _read(
@@ -261,7 +267,8 @@ class ImportFile:
         if not taken:
             return {}
         keys: dict[str, set[str]] = {name: set() for name in taken if not self._sessions[name].has_ids}
-        for item in self._read() if keys else ():
+        items = self._read() if self._kept is None else self._kept
+        for item in items if keys else ():
             if isinstance(item, Imported) and item.session_id in keys:
                 keys[item.session_id].add(item.key)
 
@@ -293,36 +300,17 @@ def batches(
     yield batch
 
 
-def drafts_of(
-    batch: list[Imported], store: Store, redactor: Redactor | None, origin: Origin, source: str
-) -> list[Draft]:
-    drafts = []
-    for message in batch:
-        for piece in message.pieces:
-            # A file that somebody named cannot hide what it says from search.
-            own = {"echo": True} if piece.is_echo and origin is Origin.CAPTURED else None
-            drafts.append(as_foreign(_with_payload(piece, store, redactor), origin, source, own=own))
-    return drafts
+def pieces_of(batch: list[Imported]) -> list[Piece]:
+    return [piece for message in batch for piece in message.pieces]
 
 
-def append_new(store: Store, drafts: list[Draft]) -> tuple[int, int]:
-    """Append drafts; how many were new, and how many were there already."""
+def append_new(store: Store, writer: ForeignWriter, pieces: list[Piece]) -> tuple[int, int]:
+    """Append events; how many were new, and how many were there already."""
     last = store.log.last_seq()
     # Gemini writes a message again when its calls have ended: an event counts once, however often a file has it.
-    seqs = set(store.log.append_many(drafts))
+    seqs = set(writer.append(pieces))
     new = sum(seq > last for seq in seqs)
     return new, len(seqs) - new
-
-
-def _with_payload(piece: Piece, store: Store, redactor: Redactor | None) -> Draft:
-    """The draft of a piece without its secrets, its attachment stored as its payload."""
-    draft = piece.draft if redactor is None else redactor.draft(piece.draft)
-    if piece.attachment is None:
-        return draft
-    body, media_type = piece.attachment.body, piece.attachment.media_type
-    if redactor is not None and Payload("", 0, media_type).is_text:
-        body = redactor.text(body.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
-    return msgspec.structs.replace(draft, payload=store.payloads.put(body, media_type))
 
 
 def is_open_to(log: EventLog, session_id: str, family: str) -> bool:

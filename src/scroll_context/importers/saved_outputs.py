@@ -17,7 +17,8 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from scroll_context.importers.records import Attachment, State
+from scroll_context.importers.records import State
+from scroll_context.store.foreign import Attachment
 
 FOLDER = "tool-results"
 LONGEST_OUTPUT = 64 << 20  # bytes; Claude Code itself cuts outputs off about there

@@ -42,7 +42,7 @@ from scroll_context.store import schema
 from scroll_context.store.chain import leaf_of
 from scroll_context.store.copies import ErasurePlan, remove_unnamed, unshared_payloads
 from scroll_context.store.log import PAGE, EventLog, conditions
-from scroll_context.store.rows import ERASED, ERASED_METADATA, event_from_row, prepare
+from scroll_context.store.rows import ERASED, ERASED_METADATA, IS_ERASED, event_from_row, prepare
 from scroll_context.store.schema import utc_now
 from scroll_context.store.writer import INSERT, erased_key, head_of, is_replica
 
@@ -135,9 +135,9 @@ def due(
     )
     never = ", ".join(f"'{kind}'" for kind in sorted(ABOUT_THE_LOG))
     rows = log.query(
-        f"SELECT seq FROM event WHERE {where} AND recorded_at < ? AND metadata <> ? AND kind NOT IN ({never}) "
+        f"SELECT seq FROM event WHERE {where} AND recorded_at < ? AND NOT ({IS_ERASED}) AND kind NOT IN ({never}) "
         "ORDER BY seq",
-        [*values, before, ERASED_METADATA],
+        [*values, before],
     )
     return [seq for (seq,) in rows]
 

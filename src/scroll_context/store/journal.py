@@ -184,7 +184,8 @@ class Journal:
             self._check_open()
             self._catch_up()
             self._is_behind = True
-            written = iter(self.log.write([row for one in batch for row in one.rows], self._lease.epoch))
+            epochs = {self.session_id: self._lease.epoch}
+            written = iter(self.log.write([row for one in batch for row in one.rows], epochs))
             for one in batch:
                 one.events = [self._written(row, *next(written)) for row in one.rows]
             self._is_behind = False
@@ -301,9 +302,3 @@ _REMEDY = "what is recorded stays readable. Go on in a new session, or resume wi
 def _about_bytes(event: Event) -> int:
     """The size of a row that was read, about; only a row that is written is measured."""
     return len(event.content) + len(event.headline) + 200
-
-
-def require_idle(log: EventLog, session_id: str) -> None:
-    """Refuse to add to a session from outside while it is open: raises SessionBusy, which names the holder."""
-    if log.tail(1, session_id=session_id):
-        log.take_lease(session_id).release()

@@ -37,7 +37,7 @@ NEWEST_ERASURE = (
 EraseRows = Callable[[list[int], list[str], Mapping[str, Any]], tuple[int, str]]
 """Erases seqs and payloads, with facts for the record; the seq that records it, and what is left to do."""
 
-_COLUMNS = ", ".join(schema.COLUMNS)
+_COLUMNS = ", ".join(schema.ALL_COLUMNS)
 LEASES = "leases"  # the folder of a store that holds them
 PAGE = 500  # rows fetched per read transaction when iterating
 _STEPS = 20_000  # of SQLite's virtual machine between two looks at whether a query is still wanted: some 0.3 ms
@@ -59,11 +59,10 @@ class SessionInfo(msgspec.Struct, frozen=True):
 class _Ticket:
     """One caller's rows, waiting to share a commit."""
 
-    __slots__ = ("epoch", "error", "rows", "turn", "written")
+    __slots__ = ("error", "rows", "turn", "written")
 
-    def __init__(self, rows: list[Row], epoch: int | None) -> None:
-        self.rows = rows
-        self.epoch = epoch
+    def __init__(self, rows: list[Row], epochs: Mapping[str, int | None]) -> None:
+        self.rows = [(row, epochs.get(row.session_id)) for row in rows]
         self.written: list[Written] | None = None
         self.error: Exception | None = None
         self.turn = threading.Lock()  # released when the rows are written, or when it is up to this caller to write
@@ -157,11 +156,14 @@ class EventLog:
         """Record one event and return its address; durable when this returns."""
         return self.append_many((draft,))[0]
 
-    def append_many(self, drafts: Iterable[Draft]) -> list[int]:
-        """Record all or none, in order. A draft whose source key is already recorded yields the existing seq."""
+    def append_many(self, drafts: Iterable[Draft], epochs: Mapping[str, int | None] | None = None) -> list[int]:
+        """Record all or none, in order. A draft whose source key is already recorded yields the existing seq.
+
+        `epochs` are those of the leases under which sessions of a shared log are added to, by session.
+        """
         now, drafts = utc_now(), list(drafts)
         rows = [prepare(draft, now, self.payloads) for draft in drafts]
-        written = self.write(rows)
+        written = self.write(rows, epochs)
         if large := {number: row.digest for number, row in enumerate(rows) if row.digest is not None}:
             for number in large:
                 put_again(rows[number], drafts[number], self.payloads)
@@ -177,16 +179,16 @@ class EventLog:
 
             remove_unnamed(self, [bodies[event.seq] for event in self.get_many(list(bodies)) if event.is_erased])
 
-    def write(self, rows: list[Row], epoch: int | None = None) -> list[Written]:
+    def write(self, rows: list[Row], epochs: Mapping[str, int | None] | None = None) -> list[Written]:
         """Record checked rows, all or none, in order; durable when this returns.
 
-        `epoch` is that of the lease under which a journal writes rows of one session to a shared log.
+        `epochs` are those of the leases under which sessions of a shared log are written, by session.
         """
         if not rows:
             return []
         if self.on_first_use is not None:
             self._first_use()
-        ticket = _Ticket(rows, epoch)
+        ticket = _Ticket(rows, epochs or {})
         try:
             self._join(ticket)
             if ticket is self._leader:
@@ -242,7 +244,7 @@ class EventLog:
                     raise schema.closed(self.path, "append")
                 if self.read_only:
                     raise StoreReadOnly(f"{self.path} was opened to be read; nothing was written")
-                answers = self._writer.write([(row, ticket.epoch) for ticket in batch for row in ticket.rows])
+                answers = self._writer.write([row for ticket in batch for row in ticket.rows])
             at = 0
             for ticket in batch:
                 own = answers[at : at + len(ticket.rows)]

@@ -14,19 +14,27 @@ import contextlib
 import hashlib
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
-from scroll_context.events import ABOUT_THE_LOG, BOOKKEEPING, Draft, Event, Kind, Progress, unpacked_seqs
+from scroll_context.events import ABOUT_THE_LOG, BOOKKEEPING, IMPORTED, Draft, Event, Kind, Progress, unpacked_seqs
 from scroll_context.origin import Origin
 from scroll_context.store import schema
 from scroll_context.store.chain import GENESIS, expected
-from scroll_context.store.foreign import STRUCTURE, as_foreign
-from scroll_context.store.journal import require_idle
+from scroll_context.store.copies import remove_unnamed
+from scroll_context.store.foreign import (
+    NOTE,
+    PAYLOAD_MISSING,
+    ForeignWriter,
+    HeldLeases,
+    Piece,
+    by_sessions,
+    is_reserved_session,
+)
 from scroll_context.store.log import PAGE, EventLog
 from scroll_context.store.payloads import PayloadStore, hashed
 from scroll_context.store.rows import event_from_row, is_blank
@@ -64,6 +72,8 @@ class MergeReport(msgspec.Struct, frozen=True):
     seqs: list[int]  # of its events, in their order, as they are in the log now
     renamed: dict[str, str] = {}  # sessions whose names were taken, and their names here
     missing: tuple[str, ...] = ()  # digests of payloads that the export names and does not hold
+    tasks: tuple[str, ...] = ()  # tasks that the export names and that its events did not get
+    redacted: dict[str, int] = {}  # secrets that were replaced, by kind
 
 
 def check_export(lines: Iterable[bytes], progress: Progress | None = None) -> None:
@@ -82,31 +92,62 @@ def merge_export(
     *,
     trust: bool = False,
     join: bool = False,
+    task_id: str = "",
+    redact: bool = True,
 ) -> MergeReport:
     """Add the events of an export, which came from `source`, to a log. A second time adds nothing.
 
-    What a salvage or an erasure says of addresses of the other log is left out when addresses change.
+    What a salvage or an erasure says of addresses of the other log is left out when addresses change. Events of an
+    export that is not trusted get the task `task_id`, and secrets in them are replaced unless `redact` is False.
     """
     reader = _ExportReader(lines, log.payloads, progress)
     is_exact = trust and log.last_seq() == 0
     if is_exact and (seqs := _fill_vacant(reader, log)) is not None:
         return MergeReport(seqs, {}, tuple(reader.missing))
-    merge = _Merge(log, source, trust=trust, join=join)
-    for row in reader:
-        merge.take(event_from_row(row))
-    merge.flush()
+    writer = None
+    if not trust:
+        writer = ForeignWriter(
+            log, origin=Origin.IMPORTED, source=source, task_id=task_id, redact=redact, is_export=True
+        )
+    leases = writer.leases if writer else HeldLeases(log, 0.0)
+    with leases:
+        merge = _Merge(log, writer, leases, reader.missing, join=join)
+        for row in reader:
+            merge.take(event_from_row(row))
+        merge.flush()
+    if writer is not None and not is_replica(log.path.parent):
+        # Bodies of bookkeeping, and those in which secrets were replaced, are named by no event.
+        remove_unnamed(log, sorted(reader.stored))
     moved = merge.addresses
-    return MergeReport([moved[seq] for seq in sorted(moved)], merge.renamed, tuple(reader.missing))
+    return MergeReport(
+        [moved[seq] for seq in sorted(moved)],
+        merge.renamed,
+        tuple(reader.missing),
+        tuple(sorted(writer.tasks)) if writer else (),
+        writer.redacted if writer else {},
+    )
 
 
 class _Merge:
-    """An export on its way into a log with a history of its own, a page at a time."""
+    """An export on its way into a log with a history of its own, a page at a time.
 
-    def __init__(self, log: EventLog, source: str, *, trust: bool, join: bool) -> None:
+    With a `writer` it is foreign: text to read. Without one it is trusted, and its events take effect.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        writer: ForeignWriter | None,
+        leases: HeldLeases,
+        missing: Container[str],
+        *,
+        join: bool,
+    ) -> None:
         self.addresses: dict[int, int] = {}  # there: here
         self._log = log
-        self._source = source
-        self._trust = trust
+        self._writer = writer
+        self._leases = leases
+        self._missing = missing  # digests of payloads that the export names and does not hold
         self._join = join
         self._names: dict[str, str] = {}  # of sessions, there: here
         self._pending: dict[int, Event] = {}
@@ -116,6 +157,9 @@ class _Merge:
         return {there: here for there, here in self._names.items() if there != here}
 
     def take(self, event: Event) -> None:
+        if self._writer is not None and event.payload is not None and event.payload.digest in self._missing:
+            # This store may have a body of that digest in another session, which the export has no right to.
+            event = replace(event, payload=None, metadata={**event.metadata, PAYLOAD_MISSING: True})
         if event.kind not in ABOUT_THE_LOG:
             self._pending[event.seq] = event
         if len(self._pending) == PAGE:
@@ -129,7 +173,7 @@ class _Merge:
         for seq, event in pending.items():
             if here.get(seq) == event.chain:  # the two logs begin with the same history
                 self.addresses[seq] = seq
-                if self._trust:
+                if self._writer is None:
                     self._names[event.session_id] = event.session_id
                 continue
             if any(named in part for named in _named_seqs(event, self.text)):
@@ -139,43 +183,66 @@ class _Merge:
         self._append(part)
 
     def _append(self, part: dict[int, Event]) -> None:
-        seqs = self._log.append_many([self._draft(event) for event in part.values()])
+        if self._writer is not None:
+            seqs = self._writer.append([self._piece(event) for event in part.values()])
+        else:
+            drafts = [self._draft(event) for event in part.values()]
+            seqs = []
+            for group in by_sessions(drafts, lambda draft: draft.session_id):
+                self._leases.hold({draft.session_id for draft in group})
+                seqs += self._log.append_many(group, self._leases.epochs)
         self.addresses.update(zip(part, seqs, strict=True))
 
     def _draft(self, event: Event) -> Draft:
-        session_id = self._session(event)
+        """An event of a trusted export, as it is recorded here."""
+        draft = replace(as_draft(event), session_id=self._session(event), source_key=event.source_key or _key(event))
         moved = {"moved_from": event.seq}
-        if not self._trust and event.kind in BOOKKEEPING:
-            draft = replace(as_draft(event), session_id=session_id, kind=Kind.FOREIGN, reply_to=None)
-            draft = as_foreign(draft, Origin.IMPORTED, self._source, own={"kind": str(event.kind), **moved})
-            return replace(draft, source_key=_key(event))
-        draft = renumbered(as_draft(event), self.addresses, self.text)
-        if not self._trust:
-            # A foreign key means nothing here, and may be made up.
-            draft = replace(draft, session_id=session_id, source_key=_key(event))
-            return as_foreign(draft, Origin.IMPORTED, self._source, keep=STRUCTURE, own=moved)
+        if event.is_erased:
+            return replace(
+                draft, kind=Kind.FOREIGN, source_key=_key(event), metadata={"kind": str(event.kind), **moved}
+            )
+        draft = renumbered(draft, self.addresses, self.text)
         metadata = {**draft.metadata, **moved}
         if event.kind == Kind.FORK and isinstance(parent := metadata.get("session_id"), str):
             metadata["session_id"] = self._names.get(parent, parent)
-        return replace(draft, session_id=session_id, metadata=metadata, source_key=event.source_key or _key(event))
+        return replace(draft, metadata=metadata)
+
+    def _piece(self, event: Event) -> Piece:
+        """An event of a foreign export. Its source key means nothing here, and may be made up."""
+        draft = replace(as_draft(event), session_id=self._session(event), source_key=IMPORTED + _key(event))
+        own: dict[str, Any] = {"moved_from": event.seq}
+        if event.metadata.get(PAYLOAD_MISSING) is True:
+            own[PAYLOAD_MISSING] = True
+        if event.kind in BOOKKEEPING or event.is_erased:
+            draft = replace(draft, kind=Kind.FOREIGN, reply_to=None)
+            return Piece(draft, own={"kind": str(event.kind), **own})
+        draft = renumbered(draft, self.addresses, self.text)
+        if event.kind == NOTE:
+            draft = replace(draft, kind="document")
+            own["kind"] = NOTE
+        return Piece(draft, own=own)
 
     def _session(self, event: Event) -> str:
         """The name of the event's session here: its own, unless somebody else has begun a session of that name."""
         there = event.session_id
         if there not in self._names:
-            number, name = 1, there
+            first = f"imported-{there}" if self._writer is not None and is_reserved_session(there) else there
+            number, name = 1, first
+            self._leases.hold({name})
             while not (self._join or self._is_begun_by(event, name)):
                 number += 1
-                name = f"{there}-{number}"
-            require_idle(self._log, name)
+                name = f"{first}-{number}"
+                self._leases.hold({name})
             self._names[there] = name
         return self._names[there]
 
     def _is_begun_by(self, event: Event, name: str) -> bool:
         first = next(self._log.iterate(session_id=name), None)
-        if first is None or first.source_key == _key(event):
+        if first is None:
             return True
-        return self._trust and bool(event.source_key) and first.source_key == event.source_key
+        if self._writer is not None:
+            return first.source_key == IMPORTED + _key(event)
+        return first.source_key in (_key(event), event.source_key or _key(event))
 
     def text(self, event: Draft) -> str:
         return event.content if event.payload is None else self._log.payloads.text(event.payload.digest)
@@ -371,7 +438,8 @@ class _ExportReader:
     """The event rows of an export, its payloads stored (where there is a place) before the event that names them."""
 
     def __init__(self, lines: Iterable[bytes], payloads: PayloadStore | None, progress: Progress | None) -> None:
-        self.missing: list[str] = []  # digests of payloads that the exported store had lost
+        self.missing: dict[str, None] = {}  # digests of payloads that the exported store had lost, in order
+        self.stored: set[str] = set()  # digests of payloads that it brought
         self._payloads = payloads
         self._progress = progress
         self._numbered = _documents(lines)
@@ -386,11 +454,11 @@ class _ExportReader:
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         numbered = self._numbered
         total, count, seq, head = self._header.get("last_seq", 0), 0, 0, GENESIS.hex()
-        stored: set[str] = set()
+        named: set[str] = set()
         for digest, group in itertools.groupby(numbered, lambda item: item[1].get("payload")):
             if digest is not None:
                 self._take_payload(digest, (document for _, document in group))
-                stored.add(digest)
+                named.add(digest)
                 continue
             for number, document in group:
                 if "end" in document:
@@ -398,7 +466,7 @@ class _ExportReader:
                         raise BadInput(f"line {number}: the end line does not match the events before it")
                     return
                 row = _row(number, document)
-                if row[8] is not None and row[8] not in stored:
+                if row[8] is not None and row[8] not in named:
                     raise BadInput(
                         f"line {number} of the export names payload {row[8][:12]}…, which does not come before it"
                     )
@@ -413,7 +481,7 @@ class _ExportReader:
     def _take_payload(self, digest: str, parts: Iterator[dict[str, Any]]) -> None:
         first = next(parts)
         if first.get("missing") is True:
-            self.missing.append(digest)
+            self.missing[digest] = None
             return
         try:
             hasher = hashlib.sha256()
@@ -427,6 +495,7 @@ class _ExportReader:
             raise BadInput(f"payload {str(digest)[:12]}… of the export is damaged: {error}") from error
         if hasher.hexdigest() != digest:
             raise BadInput(f"payload {str(digest)[:12]}… of the export does not match its digest")
+        self.stored.add(digest)
 
 
 def _documents(lines: Iterable[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -25,7 +25,7 @@ METADATA_LIMIT = 8 << 20  # bytes of JSON
 LONGEST_ID = 1_000  # characters of the name of a session, an agent or a task
 ERASED = "[erased]"  # the content of an erased row
 ERASED_METADATA = '{"erased":true}'
-IS_ERASED = f"metadata = '{ERASED_METADATA}'"
+IS_ERASED = "(leaf IS NOT NULL AND nonce IS NULL)"
 """The condition in SQL that a row of the log was erased."""
 UNREADABLE = "[unreadable]"  # the content of a row of a shared log that this host could not read
 UNREADABLE_METADATA = '{"unreadable":true}'
@@ -48,6 +48,10 @@ class Row(msgspec.Struct, frozen=True):
     source_key: str
     nonce: builtins.bytes
     leaf: builtins.bytes
+
+    @property
+    def session_id(self) -> str:
+        return str(self.before[0])
 
     @property
     def kind(self) -> str:
@@ -133,7 +137,7 @@ def is_unreadable(row: tuple[Any, ...]) -> bool:
 
 
 def event_from_row(row: tuple[Any, ...]) -> Event:
-    """The event that a row of the table stands for."""
+    """The event that a row of the table stands for; one that was just written may lack nonce and leaf."""
     if not (_are_texts(_texts_of(row)) and isinstance(row[21], bytes)):
         row = _legible(row)
     return Event(
@@ -141,8 +145,13 @@ def event_from_row(row: tuple[Any, ...]) -> Event:
         content=row[7], payload=_payload(row[8], row[9], row[10]) if row[8] is not None else None,
         tool_call_id=row[11], tool_state=row[12], headline=row[13], reply_to=row[14], step_index=row[15],
         msg_index=row[16], metadata=_metadata(row[17]) if row[17] != "{}" else {}, created_at=row[18],
-        recorded_at=row[19], source_key=row[20] or "", chain=row[21],
+        recorded_at=row[19], source_key=row[20] or "", chain=row[21], is_erased=_is_erased(row),
     )  # fmt: skip
+
+
+def _is_erased(row: tuple[Any, ...]) -> bool:
+    """What IS_ERASED says in SQL. A placeholder for a row that cannot be read has a leaf and keeps its nonce."""
+    return len(row) > 23 and row[23] is not None and row[22] is None
 
 
 def _are_texts(values: tuple[Any, ...]) -> bool:

@@ -131,7 +131,7 @@ class Window:
     def _begin_copy(self) -> None:
         self._in_place = False
         columns = ", ".join("seq INTEGER PRIMARY KEY" if one == "seq" else one for one in self._config["columns"])
-        self._database.execute(f"CREATE TABLE main.granted_rows ({columns})")
+        self._database.execute(f"CREATE TABLE main.granted_rows ({columns}, nonce, leaf)")
         if "session_id = " not in self._config["granted"]:
             self._database.execute("CREATE INDEX main.by_session ON granted_rows (session_id, seq)")
         self._make_views("main.granted_rows")
@@ -146,7 +146,7 @@ class Window:
                 self._database.execute("DELETE FROM main.granted_rows")  # what was copied may have been erased
                 self._copied_to = 0
             self._database.execute(
-                f"INSERT INTO main.granted_rows SELECT {columns} FROM log.event "
+                f"INSERT INTO main.granted_rows SELECT {columns}, nonce, leaf FROM log.event "
                 f"WHERE seq > ? AND seq <= ? AND {self._config['granted']} ORDER BY seq",
                 (self._copied_to, last),
             )

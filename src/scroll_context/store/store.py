@@ -16,9 +16,11 @@ import msgspec
 
 from scroll_context.errors import BadInput, StoreLocked, StoreReadOnly
 from scroll_context.events import EVERYTHING, Draft, Event, Grant, Progress
+from scroll_context.origin import Origin
 from scroll_context.store import schema
 from scroll_context.store.copies import named_payloads
 from scroll_context.store.erase import ErasureReport, Reason, due, erase, finish, has_chores, select
+from scroll_context.store.foreign import ForeignWriter
 from scroll_context.store.log import EventLog
 from scroll_context.store.meaning import Embedder, MeaningIndex
 from scroll_context.store.payloads import ArtifactRef, PayloadStore, ToolResultRef, ref
@@ -94,6 +96,16 @@ class Store:
 
     def append(self, draft: Draft) -> int:
         return self.log.append(draft)
+
+    def append_foreign(
+        self, origin: Origin, source: str, *, task_id: str = "", redact: bool = True, wait: float = 0.0
+    ) -> ForeignWriter:
+        """The one way in for what was imported or captured (foreign.py): a writer, to be used in a `with` block.
+
+        `source` says where it comes from, and `task_id` is the task of what was imported. The lease of each session is
+        held while it is added to; `wait` is how long to wait for one.
+        """
+        return ForeignWriter(self.log, origin=origin, source=source, task_id=task_id, redact=redact, wait=wait)
 
     def ref(self, event: Event) -> ToolResultRef | ArtifactRef | None:
         """The lazy handle of an event's payload."""

@@ -8,6 +8,7 @@ nothing is missing.
 
 import secrets
 import time
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -63,9 +64,9 @@ class SharedLog(EventLog):
         except StoreUnreachable as error:
             self.follower.trouble = str(error)
 
-    def write(self, rows: list[Row], epoch: int | None = None) -> list[Written]:
+    def write(self, rows: list[Row], epochs: Mapping[str, int | None] | None = None) -> list[Written]:
         self.server.check_process()  # before any lock, which a thread of the other process may have held at the fork
-        return super().write(rows, epoch)
+        return super().write(rows, epochs)
 
     def query(self, sql: str, values: Values = ()) -> list[tuple[Any, ...]]:
         return self.replica.query(sql, values) if self.replica.has_own else super().query(sql, values)
