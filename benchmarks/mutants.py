@@ -62,7 +62,7 @@ AREAS = {
         ["store/test_search_grants.py", "store/test_query.py"],
         ["store/test_search.py", "store/test_log.py", "surface/test_recall.py", "surface/test_memory.py"],
     ),
-    "sql": Area(["store/sql.py"], ["store/test_sql.py", "store/test_sql_faults.py"]),
+    "sql": Area(["store/sql.py"], ["store/test_sql.py", "store/test_sql_attacks.py"]),
     "eviction": Area(
         ["view/eviction.py"],
         VIEW,
@@ -80,7 +80,7 @@ AREAS = {
             "kernel/jail/test_jail_process.py",
             "kernel/test_idle.py",
             "kernel/test_processes.py",
-            "kernel/test_faults.py",
+            "kernel/test_variable_reports.py",
         ],
         ["kernel/jail/test_attacks.py"],
     ),

@@ -95,7 +95,7 @@ def test_cells_get_values_and_native_calls_the_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("context", ["scroll", "react"])
-def test_fault_25_an_integer_stays_one_where_the_schema_says_number(tmp_path: Path, context: str) -> None:
+def test_an_integer_stays_one_where_the_schema_says_number(tmp_path: Path, context: str) -> None:
     cell = exec_cell("print(shop_get_order(1, rate=2), shop_get_order(id=1.5, rate=None))", tool="repl_exec")
     calls = [native("shop_get_order", id=1, rate=2), native("shop_get_order", id=1.5, rate=None)]
     script = [cell] if context == "scroll" else calls
@@ -252,7 +252,7 @@ def test_a_stop_while_the_environment_is_made_does_not_wait_for_it(tmp_path: Pat
     assert ended and not servers() & descendants(os.getpid())
 
 
-def test_fault_29_generating_tells_how_far_it_is(tmp_path: Path) -> None:
+def test_generating_tells_how_far_it_is(tmp_path: Path) -> None:
     stop, told = Stop(), []
 
     def tell(line: str) -> None:
@@ -267,7 +267,7 @@ def test_fault_29_generating_tells_how_far_it_is(tmp_path: Path) -> None:
     assert not servers() & descendants(os.getpid())
 
 
-def test_fault_29_generating_has_a_deadline(tmp_path: Path) -> None:
+def test_generating_has_a_deadline(tmp_path: Path) -> None:
     trial = make_trial(tmp_path, "slow-init", generation_seconds=0.5)
     attempt, model = played(trial, tmp_path, "never asked")
     assert (attempt.outcome, attempt.score, model.steps) == (TrialOutcome.ENVIRONMENT, None, 0)
@@ -322,7 +322,7 @@ def families(suite: LocaSuite) -> list[str]:
     return [one.task_id.rpartition("/")[2] for one in suite.trials() if isinstance(one, LocaTrial)]
 
 
-def test_fault_29_one_seed_of_each_family_comes_first(tmp_path: Path) -> None:
+def test_one_seed_of_each_family_comes_first(tmp_path: Path) -> None:
     other = "gem.envs.bank_s2l.bank_s2l.BankS2LEnv"
     entries = [entry(seed=1), entry(seed=2), *(entry(name="Bank", seed=seed) | {"env_class": other} for seed in (1, 2))]
     checkout = make_checkout(tmp_path / "c", entries)

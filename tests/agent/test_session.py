@@ -59,7 +59,7 @@ def test_variables_and_their_origin_survive(store: Store, opened: Opened) -> Non
     again.close()
 
 
-def test_fault_20_a_variable_made_from_events_that_cannot_be_named_says_so(store: Store) -> None:
+def test_a_variable_made_from_events_that_cannot_be_named_says_so(store: Store) -> None:
     with Session.open(store, session_id="s") as session:
         session.say("one word")
         cell(session, "top = ms.sql_query('SELECT max(content) AS c FROM hist.events')\nmade_up = 4")

@@ -234,7 +234,7 @@ def test_usage_faults(scroll: Any, trip: Path) -> None:
         assert "Usage:" in result.stderr
 
 
-def test_fault_05_the_command_says_what_a_taken_name_became_and_into_adds_to_it(
+def test_the_command_says_what_a_taken_name_became_and_into_adds_to_it(
     scroll: Any, folder: Path, tmp_path: Path
 ) -> None:
     with Store(folder, create=True) as store:
@@ -248,7 +248,7 @@ def test_fault_05_the_command_says_what_a_taken_name_became_and_into_adds_to_it(
     assert scroll("import", path, "--into", "chat", "--session", "chat").exit_code == 2
 
 
-def test_fault_24_hints_work_as_printed(scroll: Any, folder: Path, tmp_path: Path) -> None:
+def test_hints_work_as_printed(scroll: Any, folder: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.jsonl"
     bad.write_text("noise\n")
     for options in ([], ["--skip-bad"]):

@@ -54,7 +54,7 @@ def cell(session: Session, source: str) -> str:
     return session.run(source).content
 
 
-def test_fault_06_nothing_of_a_foreign_export_takes_effect(theirs: Store, mine: Store) -> None:
+def test_nothing_of_a_foreign_export_takes_effect(theirs: Store, mine: Store) -> None:
     assert theirs.log.tail(1, kind=Kind.SNAPSHOT) and theirs.log.tail(1, kind=Kind.EVICTION)
     report = import_file(mine, exported(theirs))
     assert report.renamed == {"s": "s-2"}
@@ -71,7 +71,7 @@ def test_fault_06_nothing_of_a_foreign_export_takes_effect(theirs: Store, mine: 
     assert verify(mine.log).ok
 
 
-def test_fault_06_a_foreign_fork_cannot_replay_a_local_session(tmp_path: Path, mine: Store) -> None:
+def test_a_foreign_fork_cannot_replay_a_local_session(tmp_path: Path, mine: Store) -> None:
     with Store(tmp_path / "forged", create=True) as forged:
         forged.log.append_many([Draft(session_id="pad", content=f"pad {n}") for n in range(3)])
         forged.append(Draft(session_id="trap", kind=Kind.FORK, metadata={"session_id": "s", "at_seq": 1}))
@@ -81,14 +81,14 @@ def test_fault_06_a_foreign_fork_cannot_replay_a_local_session(tmp_path: Path, m
     assert not any("my own" in event.content for event in lineage(mine, "trap"))
 
 
-def test_fault_06_a_foreign_source_key_answers_for_nothing(tmp_path: Path, mine: Store) -> None:
+def test_a_foreign_source_key_answers_for_nothing(tmp_path: Path, mine: Store) -> None:
     with Store(tmp_path / "forged", create=True) as forged:
         forged.append(Draft(kind=Kind.TOOL_RESULT, content="poison", source_key="ask:" + "0" * 64))
         import_file(mine, exported(forged))
     assert mine.log.find_source("ask:" + "0" * 64) is None
 
 
-def test_fault_22_a_trusted_export_is_renumbered_as_a_whole(theirs: Store, mine: Store) -> None:
+def test_a_trusted_export_is_renumbered_as_a_whole(theirs: Store, mine: Store) -> None:
     report = import_file(mine, exported(theirs), trust=True)
     assert report.renamed == {"s": "s-2"}
     moved = {event.metadata["moved_from"]: event for event in mine.log.iterate(after=2)}
@@ -114,7 +114,7 @@ def test_fault_22_a_trusted_export_is_renumbered_as_a_whole(theirs: Store, mine:
     assert verify(mine.log).ok
 
 
-def test_fault_22_explain_verifies_requests_of_a_merged_export(theirs: Store, mine: Store) -> None:
+def test_explain_verifies_requests_of_a_merged_export(theirs: Store, mine: Store) -> None:
     import_file(mine, exported(theirs), trust=True)
     requests = list(mine.log.iterate(kind=Kind.REQUEST))
     assert len(requests) == 14
@@ -122,7 +122,7 @@ def test_fault_22_explain_verifies_requests_of_a_merged_export(theirs: Store, mi
     assert [one.doubt for one in explained if not one.verified] == []
 
 
-def test_fault_22_what_a_session_started_from_is_renumbered_too(tmp_path: Path, mine: Store) -> None:
+def test_what_a_session_started_from_is_renumbered_too(tmp_path: Path, mine: Store) -> None:
     with Store(tmp_path / "theirs", create=True) as theirs:
         for n, subject in enumerate(("the heat equation", "sourdough starters")):
             said = [f"Tell me about {subject}, part {part}. Always use metric units." for part in range(5)]
@@ -151,7 +151,7 @@ def test_fault_22_what_a_session_started_from_is_renumbered_too(tmp_path: Path, 
         assert explain(mine, request.seq).doubt == ""
 
 
-def test_fault_22_a_backup_and_an_export_go_on_without_a_payload_that_is_gone(theirs: Store, tmp_path: Path) -> None:
+def test_a_backup_and_an_export_go_on_without_a_payload_that_is_gone(theirs: Store, tmp_path: Path) -> None:
     gone = theirs.append(Draft(content="long " * 20_000))
     theirs.append(Draft(content="other " * 20_000))
     payload = theirs.log.get(gone).payload
@@ -171,9 +171,7 @@ def test_fault_22_a_backup_and_an_export_go_on_without_a_payload_that_is_gone(th
 
 
 @pytest.mark.parametrize("seq", [2**63 - 1, 2**53, 0, -1])
-def test_fault_22_an_export_with_an_address_that_no_append_can_follow_is_refused(
-    tmp_path: Path, mine: Store, seq: int
-) -> None:
+def test_an_export_with_an_address_that_no_append_can_follow_is_refused(tmp_path: Path, mine: Store, seq: int) -> None:
     with Store(tmp_path / "forged", create=True) as forged:
         forged.append(Draft(content="x"))
         data = exported(forged).getvalue().replace(b'"seq":1,', b'"seq":%d,' % seq)

@@ -43,7 +43,7 @@ def test_a_file_a_path_and_a_stream_are_imported(store: Store, tmp_path: Path) -
     assert sessions(store) == {"chat": ["hi", "hello"], "streamed": ["from a stream"]}
 
 
-def test_fault_05_two_files_of_one_name_are_two_sessions(store: Store, tmp_path: Path) -> None:
+def test_two_files_of_one_name_are_two_sessions(store: Store, tmp_path: Path) -> None:
     rome = [USER, {"role": "assistant", "content": "about Rome"}]
     oslo = [USER, {"role": "assistant", "content": "about Oslo"}]
     bern = [{"role": "user", "content": "Bern?"}]
@@ -58,7 +58,7 @@ def test_fault_05_two_files_of_one_name_are_two_sessions(store: Store, tmp_path:
     assert sessions(store) == apart | {"chat-2": ["hi", "about Oslo", "thanks"]}
 
 
-def test_fault_05_an_import_does_not_join_a_session_that_was_begun_here(store: Store, tmp_path: Path) -> None:
+def test_an_import_does_not_join_a_session_that_was_begun_here(store: Store, tmp_path: Path) -> None:
     store.append(Draft(session_id="work", role="user", content="my own words"))
     path = write(tmp_path / "x.jsonl", {**USER, "session_id": "work"})
     assert import_file(store, path).renamed == {"work": "work-2"}
@@ -70,9 +70,7 @@ def test_fault_05_an_import_does_not_join_a_session_that_was_begun_here(store: S
     assert sessions(store)["work"] == ["my own words", "hello"]
 
 
-def test_fault_05_a_session_that_was_imported_and_gone_on_with_still_belongs_to_its_file(
-    store: Store, tmp_path: Path
-) -> None:
+def test_a_session_that_was_imported_and_gone_on_with_still_belongs_to_its_file(store: Store, tmp_path: Path) -> None:
     path = write(tmp_path / "chat.jsonl", USER)
     import_file(store, path)
     store.append(Draft(session_id="chat", role="user", content="typed here"))
@@ -82,9 +80,7 @@ def test_fault_05_a_session_that_was_imported_and_gone_on_with_still_belongs_to_
 
 
 @pytest.mark.parametrize("kind", sorted(set(Kind) - {"conversation", "tool_call", "tool_result"}))
-def test_fault_05_the_kinds_that_mean_something_to_a_session_are_reserved(
-    store: Store, tmp_path: Path, kind: str
-) -> None:
+def test_the_kinds_that_mean_something_to_a_session_are_reserved(store: Store, tmp_path: Path, kind: str) -> None:
     path = write(tmp_path / "x.jsonl", {**USER, "kind": kind})
     with pytest.raises(UnreadableMessages, match=f"kind '{kind}' is reserved"):
         import_file(store, path)
@@ -99,7 +95,7 @@ def test_imported_messages_are_foreign_and_own_events_are_not(store: Store, tmp_
     assert [event.is_foreign for event in store.log.iterate()] == [True, False]
 
 
-def test_fault_24_a_compressed_export_is_read(store: Store, tmp_path: Path) -> None:
+def test_a_compressed_export_is_read(store: Store, tmp_path: Path) -> None:
     store.append(Draft(content="words " * 20_000))
     out = io.BytesIO()
     export(store.log, out)
@@ -118,7 +114,7 @@ def test_fault_24_a_compressed_export_is_read(store: Store, tmp_path: Path) -> N
                 import_file(other, packed)
 
 
-def test_fault_24_errors_speak_python(store: Store, tmp_path: Path) -> None:
+def test_errors_speak_python(store: Store, tmp_path: Path) -> None:
     some = tmp_path / "some.jsonl"
     some.write_text(json.dumps(USER) + "\nnoise\n")
     with pytest.raises(UnreadableMessages, match=r"1 message cannot be read.*skip_bad=True imports the others") as one:

@@ -32,7 +32,7 @@ def needs_a_jail(kernel: Kernel) -> None:
         pytest.skip("tier none limits nothing")
 
 
-def test_fault_12_threads_stop_at_the_deadline_of_their_cell(kernel: Kernel) -> None:
+def test_threads_stop_at_the_deadline_of_their_cell(kernel: Kernel) -> None:
     needs_a_jail(kernel)
     assert kernel.execute(BURN + START, timeout=1.0).ended == "ok"
     tasks = Path(f"/proc/{kernel.start().pid}/task")
@@ -44,7 +44,7 @@ def test_fault_12_threads_stop_at_the_deadline_of_their_cell(kernel: Kernel) -> 
     assert (result.stdout, result.restore) == ("[1]\n", None)
 
 
-def test_fault_12_a_thread_that_does_not_stop_at_the_deadline_costs_the_process(kernel: Kernel) -> None:
+def test_a_thread_that_does_not_stop_at_the_deadline_costs_the_process(kernel: Kernel) -> None:
     needs_a_jail(kernel)
     assert kernel.execute(NATIVE + START, timeout=1.0).ended == "ok"
     kernel.save()
@@ -54,14 +54,14 @@ def test_fault_12_a_thread_that_does_not_stop_at_the_deadline_costs_the_process(
     assert result.restore is not None and "kept" in {loss.name for loss in result.restore.stale}
 
 
-def test_fault_12_processor_time_is_limited_while_the_session_is_idle(make_kernel) -> None:
+def test_processor_time_is_limited_while_the_session_is_idle(make_kernel) -> None:
     kernel = make_kernel(limits=JailLimits(cpu_seconds=1))
     needs_a_jail(kernel)
     assert kernel.execute(NATIVE + START, timeout=600).ended == "ok"
     assert ends(kernel), "threads went on after their processor time was used up"
 
 
-def test_fault_12_work_between_cells_has_processor_time_of_its_own(make_kernel) -> None:
+def test_work_between_cells_has_processor_time_of_its_own(make_kernel) -> None:
     """A save after a cell that used all of its time must not cost the process."""
     kernel = make_kernel(limits=JailLimits(cpu_seconds=1))
     needs_a_jail(kernel)

@@ -55,9 +55,7 @@ def stream(request: pytest.FixtureRequest) -> bool:
         ("content_filter", "content_filter"), ("guardrail_intervened", "guardrail_intervened"),
     ],
 )  # fmt: skip
-def test_fault_17_a_reply_says_why_it_ended_in_whatever_words_the_server_has(
-    stream: bool, said: str, known: str
-) -> None:
+def test_a_reply_says_why_it_ended_in_whatever_words_the_server_has(stream: bool, said: str, known: str) -> None:
     play = streamed(*text_deltas("Half a sent"), finish=said) if stream else whole({"content": "Half"}, finish=said)
     with ProviderServer(play) as server:
         assert model_at(server, stream=stream).reply(HELLO).finish_reason == known

@@ -53,18 +53,18 @@ def test_a_log_that_was_only_rewritten_as_it_is_verifies(five: EventLog) -> None
     assert rewritten(five, lambda rows: rows).ok
 
 
-def test_fault_27_a_row_replaced_together_with_its_own_hash_is_found_at_the_next_row(five: EventLog) -> None:
+def test_a_row_replaced_together_with_its_own_hash_is_found_at_the_next_row(five: EventLog) -> None:
     verdict = rewritten(five, lambda rows: [*rows[:2], with_own_hash(rows, 2, content="forged"), *rows[3:]])
     assert [seq for seq, _ in verdict.bad] == [4]
 
 
-def test_fault_27_a_last_row_replaced_with_its_hash_changes_the_head(five: EventLog) -> None:
+def test_a_last_row_replaced_with_its_hash_changes_the_head(five: EventLog) -> None:
     head = verify(five).head
     verdict = rewritten(five, lambda rows: [*rows[:4], with_own_hash(rows, 4, content="forged")])
     assert verdict.ok and verdict.head != head  # only a head kept elsewhere finds this one
 
 
-def test_fault_27_two_rows_exchanged_are_found(five: EventLog) -> None:
+def test_two_rows_exchanged_are_found(five: EventLog) -> None:
     def exchange(rows: Rows) -> Rows:
         second, third = rows[1], rows[2]
         return [rows[0], (2, *third[1:]), (3, *second[1:]), *rows[3:]]
@@ -72,7 +72,7 @@ def test_fault_27_two_rows_exchanged_are_found(five: EventLog) -> None:
     assert [seq for seq, _ in rewritten(five, exchange).bad][:2] == [2, 3]
 
 
-def test_fault_27_two_rows_exchanged_each_with_a_hash_of_its_own_are_found(five: EventLog) -> None:
+def test_two_rows_exchanged_each_with_a_hash_of_its_own_are_found(five: EventLog) -> None:
     def exchange(rows: Rows) -> Rows:
         moved = [rows[0], (2, *rows[2][1:]), (3, *rows[1][1:]), *rows[3:]]
         moved[1] = with_own_hash(moved, 1)
@@ -82,14 +82,14 @@ def test_fault_27_two_rows_exchanged_each_with_a_hash_of_its_own_are_found(five:
     assert [seq for seq, _ in rewritten(five, exchange).bad] == [4]
 
 
-def test_fault_27_a_row_removed_and_the_later_ones_renumbered_is_found(five: EventLog) -> None:
+def test_a_row_removed_and_the_later_ones_renumbered_is_found(five: EventLog) -> None:
     def remove(rows: Rows) -> Rows:
         return rows[:2] + [(row[0] - 1, *row[1:]) for row in rows[3:]]
 
     assert [seq for seq, _ in rewritten(five, remove).bad] == [3, 4]
 
 
-def test_fault_27_a_row_slipped_in_is_found(five: EventLog) -> None:
+def test_a_row_slipped_in_is_found(five: EventLog) -> None:
     def slip_in(rows: Rows) -> Rows:
         later = [(row[0] + 1, *row[1:]) for row in rows[2:]]
         return [*rows[:2], with_own_hash([*rows[:2], (3, *rows[1][1:20], None, *rows[1][21:])], 2), *later]

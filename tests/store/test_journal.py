@@ -61,7 +61,7 @@ def test_threads_append_in_one_order_that_everyone_sees(store: Store, journal: J
     assert viewed == observed == [event.seq for event in store.log.iterate()] == list(range(1, 322))
 
 
-def test_fault_14_what_an_observer_raises_changes_nothing(
+def test_what_an_observer_raises_changes_nothing(
     store: Store, journal: Journal, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(event: Event) -> None:
@@ -104,7 +104,7 @@ def test_only_events_of_its_own_session(journal: Journal) -> None:
         journal.append(journal.draft(Kind.NOTICE).__class__(session_id="other", content="x"))
 
 
-def test_fault_11_work_above_the_quota_is_refused_and_what_has_begun_is_recorded(store: Store) -> None:
+def test_work_above_the_quota_is_refused_and_what_has_begun_is_recorded(store: Store) -> None:
     journal = Journal(store.log, Scope("small"), quota=Quota(events=3, payload_bytes=1_000_000))
     for n in range(3):
         journal.require_room()

@@ -29,7 +29,7 @@ def open_to_others(folder: Path, *, but: tuple[str, ...] = ()) -> list[str]:
     ]
 
 
-def test_fault_04_a_store_is_private_whatever_the_umask(umask: int, tmp_path: Path) -> None:
+def test_a_store_is_private_whatever_the_umask(umask: int, tmp_path: Path) -> None:
     folder = tmp_path / "new" / "store"
     with Store(folder, create=True) as store:
         store.append(Draft(content="secret words " * 10_000))
@@ -44,7 +44,7 @@ def test_fault_04_a_store_is_private_whatever_the_umask(umask: int, tmp_path: Pa
     assert not open_to_others(folder, but=("index",))
 
 
-def test_fault_04_a_store_that_was_open_is_closed_when_it_is_opened(tmp_path: Path) -> None:
+def test_a_store_that_was_open_is_closed_when_it_is_opened(tmp_path: Path) -> None:
     folder = tmp_path / "store"
     with Store(folder, create=True) as store:
         store.append(Draft(content="x" * 100_000))
@@ -56,7 +56,7 @@ def test_fault_04_a_store_that_was_open_is_closed_when_it_is_opened(tmp_path: Pa
         assert not [line for line in open_to_others(folder) if "/" not in line]
 
 
-def test_fault_04_a_folder_that_may_not_be_written_stays_so(tmp_path: Path) -> None:
+def test_a_folder_that_may_not_be_written_stays_so(tmp_path: Path) -> None:
     folder = tmp_path / "store"
     Store(folder, create=True).close()
     folder.chmod(0o555)

@@ -50,7 +50,7 @@ def found(store: Store, query: str, **options: object) -> list[int]:
         ("79 percent", "it reached 79%"),
         ("16gb", "with 16 GB of memory"),
         ("16 gb", "with 16GB of memory"),
-        ("FAILED", "\x1b[31mFAILED\x1b[0m tests"),  # fault 23
+        ("FAILED", "\x1b[31mFAILED\x1b[0m tests"),
         ("\x1b[1mfailed", "it FAILED"),
         ("report", "\x1b]8;;https://x.org\x1b\\report\x1b]8;;\x1b\\ ready"),
         ("vendor", "three vendors"),
@@ -327,7 +327,7 @@ def test_a_snippet_of_a_phrase_and_of_a_spaceless_script(store: Store) -> None:
     assert "東京で会議" in store.index.search("東京")[0].snippet
 
 
-def test_fault_23_a_snippet_has_no_colours(store: Store) -> None:
+def test_a_snippet_has_no_colours(store: Store) -> None:
     say(store, "\x1b[32m" + "Filler. " * 400 + "\x1b[31mFAILED\x1b[0m here. " + "Filler. " * 400)
     shown = store.index.search("failed")[0].snippet
     assert "FAILED here." in shown and "\x1b" not in shown
@@ -438,7 +438,7 @@ def test_a_date_that_is_none_is_refused(store: Store) -> None:
             store.index.search("x", created_to=bad)
 
 
-def test_fault_04_the_index_is_its_owner_s_alone_whatever_the_umask(tmp_path: Path) -> None:
+def test_the_index_is_its_owner_s_alone_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         with Store(tmp_path / "open", create=True) as store:

@@ -48,14 +48,14 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, St
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_fault_02_what_the_grant_cannot_see_changes_nothing(worlds: tuple[Store, Store], query: str) -> None:
+def test_what_the_grant_cannot_see_changes_nothing(worlds: tuple[Store, Store], query: str) -> None:
     one, two = (
         [(hit.seq, hit.score, hit.snippet) for hit in store.index.search(query, grant=MINE)] for store in worlds
     )
     assert one == two
 
 
-def test_fault_02_a_prefix_does_not_recover_a_foreign_word(worlds: tuple[Store, Store]) -> None:
+def test_a_prefix_does_not_recover_a_foreign_word(worlds: tuple[Store, Store]) -> None:
     """Each longer prefix of a word that only others have is answered alike, and a hit's score is its rank."""
     for prefix in ("s", "se", "sec", "secr", "secre", "secret", "secreta", "secretaa"):
         said = [[(hit.seq, hit.score) for hit in store.index.search(f"{prefix}*", grant=MINE)] for store in worlds]
@@ -69,7 +69,7 @@ def test_words_are_as_rare_as_they_are_within_the_grant(worlds: tuple[Store, Sto
         assert [hit.seq for hit in store.index.search("harbour OR lighthouse", grant=MINE)][:3] == [402, 405, 406]
 
 
-def test_fault_02_the_number_of_foreign_events_is_not_told(worlds: tuple[Store, Store]) -> None:
+def test_the_number_of_foreign_events_is_not_told(worlds: tuple[Store, Store]) -> None:
     for number, store in enumerate(worlds):
         store.log.append_many([Draft(session_id="other", content="new")] * (3 + 300 * number))
         store.log.append_many([Draft(session_id="mine", content="new")] * 2)

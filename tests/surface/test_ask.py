@@ -30,7 +30,7 @@ def one(ask: Ask, context: str) -> object:
     return ask.methods(7, threading.Event())["ask.one"]("length", context).value
 
 
-def test_fault_17_the_answer_of_one_model_is_not_given_for_another(store: Store) -> None:
+def test_the_answer_of_one_model_is_not_given_for_another(store: Store) -> None:
     first = Ask(model(lambda *_: AskReply("yes"), "small"), journal_of(store.log, SCOPE))
     assert one(first, "a") == "yes"
     assert one(Ask(model(lambda *_: AskReply("no"), "large"), journal_of(store.log, SCOPE)), "a") == "no"

@@ -204,7 +204,7 @@ def test_a_wrapper_of_one_field_is_taken_off_and_the_signature_says_so(mount: Mc
     assert mount.namespace.page() == "[1, 2]"
 
 
-def test_fault_25_a_number_reaches_the_server_as_it_was_sent(log: EventLog, either: McpMount) -> None:
+def test_a_number_reaches_the_server_as_it_was_sent(log: EventLog, either: McpMount) -> None:
     assert either.namespace.spelling.header == f"{either.name}.spelling(number: int | float) -> str"
     tools = box(log, either)
     for sent, arrives in ((1, "1"), ("1", "1"), (1.5, "1.5"), (2.0, "2.0"), (2**60, str(2**60))):
@@ -213,7 +213,7 @@ def test_fault_25_a_number_reaches_the_server_as_it_was_sent(log: EventLog, eith
     assert native.content == "1"
 
 
-def test_fault_26_what_a_server_calls_idempotent_is_sent_again(tmp_path: Path) -> None:
+def test_what_a_server_calls_idempotent_is_sent_again(tmp_path: Path) -> None:
     with start(name="mortal", max_concurrent=1) as mount:
         assert mount.namespace.set_once.remarks == [
             "has effects; the same call again changes nothing more",

@@ -168,7 +168,7 @@ class View(NoSession):
         return self._seqs
 
 
-def test_fault_07_the_end_of_the_log_is_told_only_within_the_grant(store: Store) -> None:
+def test_the_end_of_the_log_is_told_only_within_the_grant(store: Store) -> None:
     own = said(store, "tea")
     for _ in range(40):
         said(store, "foreign", session_id="other", agent_id="somebody")
@@ -184,7 +184,7 @@ def test_fault_07_the_end_of_the_log_is_told_only_within_the_grant(store: Store)
     assert "41" not in str(refused.value)
 
 
-def test_fault_10_expanding_one_event_often_gives_it_once_and_bytes_are_bounded(store: Store) -> None:
+def test_expanding_one_event_often_gives_it_once_and_bytes_are_bounded(store: Store) -> None:
     one = said(store, "x" * 1_000_000)
     memory = surface(store)
     assert len(memory.expand([one] * 2_000).value["rows"]) == 1
@@ -195,7 +195,7 @@ def test_fault_10_expanding_one_event_often_gives_it_once_and_bytes_are_bounded(
     assert f"Go on from seq {many[16]}" in answer["note"]
 
 
-def test_fault_10_a_session_remembers_a_bounded_number_of_searches(store: Store) -> None:
+def test_a_session_remembers_a_bounded_number_of_searches(store: Store) -> None:
     said(store, "tea")
     memory = surface(store)
     memory.search("tea")
@@ -205,7 +205,7 @@ def test_fault_10_a_session_remembers_a_bounded_number_of_searches(store: Store)
     assert len(memory._asked) == REMEMBERED
 
 
-def test_fault_13_a_body_is_verified_once_and_then_read_in_pieces(store: Store) -> None:
+def test_a_body_is_verified_once_and_then_read_in_pieces(store: Store) -> None:
     body = bytes(range(256)) * (5 << 12)  # five pieces
     payload = store.payloads.put(body, "application/octet-stream")
     seq = store.append(Draft(session_id="own", agent_id="me", content="an artifact", payload=payload))
@@ -221,7 +221,7 @@ def test_fault_13_a_body_is_verified_once_and_then_read_in_pieces(store: Store) 
     assert pieces == body and opened == [1]
 
 
-def test_fault_13_a_damaged_body_is_not_given_out(store: Store) -> None:
+def test_a_damaged_body_is_not_given_out(store: Store) -> None:
     seq = said(store, "needle " * 20_000)
     (file,) = (store.payloads.path(digest) for digest in store.payloads.digests())
     file.chmod(0o600)
@@ -230,7 +230,7 @@ def test_fault_13_a_damaged_body_is_not_given_out(store: Store) -> None:
         surface(store).read_payload(seq)
 
 
-def test_fault_15_hits_that_are_in_view_are_named(store: Store) -> None:
+def test_hits_that_are_in_view_are_named(store: Store) -> None:
     one, two = said(store, "the zebra"), said(store, "zebra crossing")
     memory = MemorySurface(store, Scope("own", agent_id="me"), "all", View(one, two))
     note = memory.search("zebra").value["note"]
@@ -240,7 +240,7 @@ def test_fault_15_hits_that_are_in_view_are_named(store: Store) -> None:
     assert memory.empty_searches == 1
 
 
-def test_fault_17_a_large_text_is_paged_to_its_end(store: Store) -> None:
+def test_a_large_text_is_paged_to_its_end(store: Store) -> None:
     body = "".join(f"line {n:07} é\n" for n in range(150_000))
     seq = said(store, body)
     (expand,) = memory_tools(surface(store), ["expand"])
@@ -258,7 +258,7 @@ def test_fault_17_a_large_text_is_paged_to_its_end(store: Store) -> None:
     assert "".join(pages) == body
 
 
-def test_fault_20_what_a_query_was_made_from_is_known_or_marked_unknown(store: Store) -> None:
+def test_what_a_query_was_made_from_is_known_or_marked_unknown(store: Store) -> None:
     one, two = said(store, "tea"), said(store, "coffee")
     memory = surface(store)
     result = memory.sql_query("SELECT content FROM hist.events ORDER BY seq")

@@ -69,7 +69,7 @@ def cell(session: Session, source: str) -> str:
 
 
 @pytest.mark.parametrize("crossing", [16 << 20, 1 << 20], ids=["in one message", "in pieces"])
-def test_fault_16_a_large_result_is_what_the_signature_says(
+def test_a_large_result_is_what_the_signature_says(
     session: Session, monkeypatch: pytest.MonkeyPatch, crossing: int
 ) -> None:
     monkeypatch.setattr(toolbox, "CROSSING", crossing)
@@ -98,7 +98,7 @@ print(type(data).__name__, len(data), data[0])
     )
 
 
-def test_fault_16_the_digest_shows_type_length_and_seq_of_a_large_result(session: Session) -> None:
+def test_the_digest_shows_type_length_and_seq_of_a_large_result(session: Session) -> None:
     cell(session, "wide = rows(3_000)")
     (line,) = [line for line in session.environment.digest().split("\n") if "wide" in line]
     assert "list" in line and "3,000" in line and "seq" in line

@@ -43,7 +43,7 @@ def evicted(*states: str | None, headline: str = SENT) -> tuple[str, str]:
         (("refused", "error"), "refused, failed"),
     ],
 )
-def test_fault_26_a_headline_stays_an_intention_where_its_step_did_not_succeed(
+def test_a_headline_stays_an_intention_where_its_step_did_not_succeed(
     states: tuple[str | None, ...], outcome: str
 ) -> None:
     line, marker = evicted(*states)
@@ -51,18 +51,18 @@ def test_fault_26_a_headline_stays_an_intention_where_its_step_did_not_succeed(
     assert "not to be done again" not in marker and "did not succeed" in marker
 
 
-def test_fault_26_a_step_that_succeeded_says_so() -> None:
+def test_a_step_that_succeeded_says_so() -> None:
     line, marker = evicted("ok", "ok")
     assert line.endswith(": mail the members | sent 240 mails | report | ok, done")
     assert marker.endswith("moved to the index; not to be done again]")
 
 
-def test_fault_26_a_made_headline_carries_the_outcome_too() -> None:
+def test_a_made_headline_carries_the_outcome_too() -> None:
     assert evicted("ok", headline="")[0].endswith("exec(send_all()) |  | ok")
     assert evicted("killed", headline="")[0].endswith("exec(send_all()) |  | killed")
 
 
-def test_fault_26_calls_that_failed_inside_a_cell_are_counted() -> None:
+def test_calls_that_failed_inside_a_cell_are_counted() -> None:
     scribe = Scribe(10**6)
     scribe.user("Mail the members.")
     reply = scribe.reply("", [("c", "exec", {"source": "send_all()"})], SENT)
@@ -75,7 +75,7 @@ def test_fault_26_calls_that_failed_inside_a_cell_are_counted() -> None:
     assert line.text.endswith("| sent 240 mails | report | ok, 2 calls failed")
 
 
-def test_fault_26_of_several_steps_the_marker_tells_which_are_done() -> None:
+def test_of_several_steps_the_marker_tells_which_are_done() -> None:
     scribe = Scribe(10**6)
     request = scribe.user("Mail the members.")
     for n, state in enumerate(("ok", "error", "ok")):
@@ -88,7 +88,7 @@ def test_fault_26_of_several_steps_the_marker_tells_which_are_done() -> None:
     )
 
 
-def test_fault_26_a_merged_line_counts_what_did_not_succeed() -> None:
+def test_a_merged_line_counts_what_did_not_succeed() -> None:
     scribe = Scribe(10**6)
     scribe.user("Mail the members.")
     lines = []
@@ -101,7 +101,7 @@ def test_fault_26_a_merged_line_counts_what_did_not_succeed() -> None:
     assert joined([joined(lines[:2]), *lines[2:]]).text.endswith("[1 of 3 did not succeed]")
 
 
-def test_fault_17_a_text_that_is_shown_whole_is_not_called_clipped() -> None:
+def test_a_text_that_is_shown_whole_is_not_called_clipped() -> None:
     text = "東京の天気は" * 2_000
     scribe = Scribe(10**6)
     event = scribe.write(Kind.CONVERSATION, text, role="user", payload=Payload("0" * 64, len(text.encode())))
@@ -111,7 +111,7 @@ def test_fault_17_a_text_that_is_shown_whole_is_not_called_clipped() -> None:
     assert event.seq in render(scribe.view).visible
 
 
-def test_fault_17_a_preview_and_a_label_stay_clipped() -> None:
+def test_a_preview_and_a_label_stay_clipped() -> None:
     scribe = Scribe(10**6)
     preview = scribe.write(Kind.CONVERSATION, "東京", role="user", payload=Payload("0" * 64, 7))
     image = scribe.write(Kind.CONVERSATION, "a cat", role="user", payload=Payload("0" * 64, 5, "image/png"))

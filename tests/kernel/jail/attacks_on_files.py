@@ -160,7 +160,7 @@ ATTACKS = [
     *attacks(_AS_ROOT, needs_root=True),
     *attacks(
         {
-            "fault 13, leave a device by renaming": """
+            "leave a device by renaming": """
 open('file', 'w').close()
 call('renameat2', -100, b'file', -100, b'moved', 4)
 evidence = stat.S_ISCHR(os.lstat('file').st_mode)

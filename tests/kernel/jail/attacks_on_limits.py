@@ -159,8 +159,8 @@ _thread.start_new_thread(go_on, ())
 call('exit', 0)
 """
 
-_FAULT_08 = {
-    "fault 08, take memory without the first thread": _WITHOUT_THE_FIRST_THREAD.format("""
+_UNSEEN_BY_THE_FIRST_THREAD = {
+    "take memory without the first thread": _WITHOUT_THE_FIRST_THREAD.format("""
         libc.mmap.restype = ctypes.c_void_p
         for _ in range(120):
             address = libc.mmap(None, ctypes.c_size_t(4 << 20), 3, 0x22, -1, ctypes.c_long(0))
@@ -168,7 +168,7 @@ _FAULT_08 = {
             ctypes.memset(address, 1, 4 << 20)
             call('mprotect', address, 4 << 20, 1)
 """),
-    "fault 08, fill the disk by removed files without the first thread": _WITHOUT_THE_FIRST_THREAD.format("""
+    "fill the disk by removed files without the first thread": _WITHOUT_THE_FIRST_THREAD.format("""
         files = []
         for number in range(50):
             files.append(open('file', 'wb', buffering=0))
@@ -176,7 +176,7 @@ _FAULT_08 = {
             files[-1].write(bytes(1 << 20))
             time.sleep(0.01)
 """),
-    "fault 08, fill the disk by removed files that are only mapped": """
+    "fill the disk by removed files that are only mapped": """
 maps = []
 for number in range(50):
     with open('file', 'w+b', buffering=0) as file:
@@ -211,8 +211,8 @@ evidence = True
 """,
 }
 
-_FAULT_13 = {
-    "fault 13, use up the signals that a user may queue": """
+_SIGNALS = {
+    "use up the signals that a user may queue": """
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGRTMIN})
 for _ in range(1000):
     call('tgkill', os.getpid(), _thread.get_native_id(), signal.SIGRTMIN)
@@ -225,8 +225,8 @@ evidence = count > 100
 
 ATTACKS = [
     *attacks(_LOCKS),
-    *attacks(_FAULT_08),
-    *attacks(_FAULT_13),
+    *attacks(_UNSEEN_BY_THE_FIRST_THREAD),
+    *attacks(_SIGNALS),
     *attacks(_MEMORY),
     *attacks(_THREADS),
     *attacks(_DESCRIPTORS),

@@ -127,16 +127,16 @@ evidence = True
     "move the pages of another process": "evidence = call('move_pages', T.victim, 0, 0, 0, 0, 0) == 0",
 }
 
-_FAULT_13 = {
-    "fault 13, see by its clock that another process lives": """
+_CLOCKS = {
+    "see by its clock that another process lives": """
 call('clock_gettime', (~T.victim << 3) | 2, ctypes.addressof(ctypes.create_string_buffer(16)))
 evidence = True
 """,
-    "fault 13, see by the resolution of its clock that another process lives": """
+    "see by the resolution of its clock that another process lives": """
 call('clock_getres', (~T.victim << 3) | 2, ctypes.addressof(ctypes.create_string_buffer(16)))
 evidence = True
 """,
-    "fault 13, sleep by the clock of another process": """
+    "sleep by the clock of another process": """
 time_of_day = struct.pack('=qq', 0, 1)
 call('clock_nanosleep', (~T.victim << 3) | 2, 1, time_of_day, None)
 evidence = True
@@ -263,7 +263,7 @@ evidence = fcntl.ioctl(T.terminal, 0x5402, modes) is not None
 ATTACKS = [
     *attacks(_NEW_PROCESSES),
     *attacks(_OTHER_PROCESSES),
-    *attacks(_FAULT_13),
+    *attacks(_CLOCKS),
     *attacks(_INHERITED),
     *attacks(_ITSELF),
     *attacks(_WIDE_CALLS),

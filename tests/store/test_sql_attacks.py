@@ -50,7 +50,7 @@ def sql(history: EventLog) -> Iterator[GuardedSql]:
         "SELECT max(json_extract('{}', '$' || content)) FROM hist.events WHERE seq = 1",
     ],
 )  # fmt: skip
-def test_fault_01_an_expression_of_the_query_never_runs_on_a_foreign_row(sql: GuardedSql, query: str) -> None:
+def test_an_expression_of_the_query_never_runs_on_a_foreign_row(sql: GuardedSql, query: str) -> None:
     try:
         said = f"{sql.query(query).rows}"
     except QueryRefused as refused:
@@ -58,7 +58,7 @@ def test_fault_01_an_expression_of_the_query_never_runs_on_a_foreign_row(sql: Gu
     assert SECRET not in said
 
 
-def test_fault_01_errors_on_values_have_fixed_texts(sql: GuardedSql) -> None:
+def test_errors_on_values_have_fixed_texts(sql: GuardedSql) -> None:
     for query in (
         "SELECT json_extract('{}', content) FROM hist.events",
         "SELECT json(content) FROM hist.events",
@@ -71,7 +71,7 @@ def test_fault_01_errors_on_values_have_fixed_texts(sql: GuardedSql) -> None:
         sql.query("SELECT nosuch FROM hist.events")
 
 
-def test_fault_01_rows_appended_later_are_seen_in_copied_and_in_whole_grants(history: EventLog) -> None:
+def test_rows_appended_later_are_seen_in_copied_and_in_whole_grants(history: EventLog) -> None:
     window = GuardedSql(history.path, Grant(session_id="fresh"))
     count = "SELECT count(*) AS n, max(content) AS c FROM hist.events"
     assert window.query(count).rows == [{"n": 0, "c": None}]
@@ -82,7 +82,7 @@ def test_fault_01_rows_appended_later_are_seen_in_copied_and_in_whole_grants(his
     window.close()
 
 
-def test_fault_01_a_grant_of_every_row_is_read_in_place_until_a_foreign_row_appears(log: EventLog) -> None:
+def test_a_grant_of_every_row_is_read_in_place_until_a_foreign_row_appears(log: EventLog) -> None:
     log.append_many([Draft(session_id="mine", content=f"turn {n}") for n in range(5)])
     window = GuardedSql(log.path, Grant(session_id="mine"))
     everything = "SELECT group_concat(content) AS c FROM hist.events"
@@ -127,7 +127,7 @@ HEAVY = {
 
 
 @pytest.mark.parametrize("attack", HEAVY)
-def test_fault_09_heavy_queries_end_as_clear_errors_and_the_host_is_unharmed(sql: GuardedSql, attack: str) -> None:
+def test_heavy_queries_end_as_clear_errors_and_the_host_is_unharmed(sql: GuardedSql, attack: str) -> None:
     sql.query("SELECT 1")
     before = resource.getrusage(resource.RUSAGE_SELF)
     started = time.monotonic()
@@ -140,7 +140,7 @@ def test_fault_09_heavy_queries_end_as_clear_errors_and_the_host_is_unharmed(sql
     assert sql.query("SELECT count(*) AS n FROM hist.events").rows == [{"n": 5}]
 
 
-def test_fault_09_closing_kills_a_running_query_and_does_not_wait(history: EventLog) -> None:
+def test_closing_kills_a_running_query_and_does_not_wait(history: EventLog) -> None:
     window = GuardedSql(history.path, Grant(session_id="mine"), SqlLimits(seconds=600.0))
     window.query("SELECT 1")
     worker = window._worker
@@ -167,14 +167,14 @@ def test_fault_09_closing_kills_a_running_query_and_does_not_wait(history: Event
     assert worker._process.returncode is not None
 
 
-def test_fault_09_a_killed_worker_is_replaced(sql: GuardedSql) -> None:
+def test_a_killed_worker_is_replaced(sql: GuardedSql) -> None:
     sql.query("SELECT 1")
     assert sql._worker is not None
     os.kill(sql._worker._process.pid, 9)
     assert sql.query("SELECT 2 AS two").rows == [{"two": 2}]
 
 
-def test_fault_09_an_idle_worker_ends_and_the_next_query_gets_another(history: EventLog) -> None:
+def test_an_idle_worker_ends_and_the_next_query_gets_another(history: EventLog) -> None:
     window = GuardedSql(history.path, Grant(session_id="mine"), SqlLimits(idle=0.05))
     assert window._worker is None, "none is started before the first query"
     for _ in range(2):
@@ -184,9 +184,7 @@ def test_fault_09_an_idle_worker_ends_and_the_next_query_gets_another(history: E
     window.close()
 
 
-def test_fault_09_the_worker_ends_with_the_window_and_holds_nothing_of_the_host(
-    sql: GuardedSql, tmp_path: Path
-) -> None:
+def test_the_worker_ends_with_the_window_and_holds_nothing_of_the_host(sql: GuardedSql, tmp_path: Path) -> None:
     secret = (tmp_path / "secret").open("w")
     sql.query("SELECT 1")
     assert sql._worker is not None
@@ -201,7 +199,7 @@ def test_fault_09_the_worker_ends_with_the_window_and_holds_nothing_of_the_host(
 
 
 @pytest.mark.parametrize("unit", ["'", '"', "[", "`", "/*", "-", "(", "a.", "/* * ", "'a"])
-def test_fault_09_reading_a_query_takes_linear_time(unit: str) -> None:
+def test_reading_a_query_takes_linear_time(unit: str) -> None:
     def seconds(size: int) -> float:
         text = "SELECT " + unit * (size // len(unit))
         started = time.process_time()
@@ -212,7 +210,7 @@ def test_fault_09_reading_a_query_takes_linear_time(unit: str) -> None:
     assert seconds(MAX_SQL) < 2  # quadratic: minutes
 
 
-def test_fault_09_an_overlong_query_is_refused_before_it_is_read(sql: GuardedSql) -> None:
+def test_an_overlong_query_is_refused_before_it_is_read(sql: GuardedSql) -> None:
     with pytest.raises(QueryRefused, match="at most 100,000 characters"):
         sql.query("SELECT '" + "x" * 50_000_000)
     with pytest.raises(QueryRefused, match="parameters"):
@@ -247,7 +245,7 @@ def test_fault_09_an_overlong_query_is_refused_before_it_is_read(sql: GuardedSql
         ("SELECT value FROM json_each('[1]')", None),
     ],
 )
-def test_fault_20_the_events_of_a_result_are_known_or_said_to_be_unknown(
+def test_the_events_of_a_result_are_known_or_said_to_be_unknown(
     sql: GuardedSql, query: str, seqs: tuple[int, ...] | None
 ) -> None:
     try:

@@ -1,4 +1,4 @@
-"""Faults of issue 10 that lay in the session: each test failed before its mend."""
+"""What a session records, restores and reads: its own work within its reach, and nothing that was imported."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ from scroll_context.surface.tools import tool
 Opened = Callable[..., Session]
 
 
-def test_fault_03_reach_is_recorded_and_restored(store: Store) -> None:
+def test_reach_is_recorded_and_restored(store: Store) -> None:
     with Session.open(store, session_id="s", agent_id="me", options=SessionOptions(reach="session")):
         pass
     with Session.resume(store, "s") as again:
@@ -28,7 +28,7 @@ def test_fault_03_reach_is_recorded_and_restored(store: Store) -> None:
         assert wider.reach == "all"
 
 
-def test_fault_03_two_users_of_one_store_do_not_read_each_other_by_default(store: Store) -> None:
+def test_two_users_of_one_store_do_not_read_each_other_by_default(store: Store) -> None:
     with Session.open(store, session_id="one") as one, Session.open(store, session_id="two") as two:
         one.say("the safe opens with 4711")
         assert two.reach == "session"
@@ -37,7 +37,7 @@ def test_fault_03_two_users_of_one_store_do_not_read_each_other_by_default(store
         assert three.reach == "agent"
 
 
-def test_fault_03_a_session_without_a_recorded_reach_is_resumed_as_narrow_and_says_so(store: Store) -> None:
+def test_a_session_without_a_recorded_reach_is_resumed_as_narrow_and_says_so(store: Store) -> None:
     store.log.append(Draft(session_id="old", agent_id="me", role="user", content="hello"))
     store.log.append(Draft(session_id="other", agent_id="me", role="user", content="hidden pearl"))
     with Session.resume(store, "old") as session:
@@ -47,7 +47,7 @@ def test_fault_03_a_session_without_a_recorded_reach_is_resumed_as_narrow_and_sa
         assert "reaches this session only" in notice.content
 
 
-def test_fault_06_what_was_imported_restores_forks_and_plans_nothing(store: Store, tmp_path: object) -> None:
+def test_what_was_imported_restores_forks_and_plans_nothing(store: Store, tmp_path: object) -> None:
     called: list[int] = []
 
     @tool
@@ -77,7 +77,7 @@ def test_fault_06_what_was_imported_restores_forks_and_plans_nothing(store: Stor
     assert not called
 
 
-def test_fault_06_a_fork_stays_with_its_agent(store: Store) -> None:
+def test_a_fork_stays_with_its_agent(store: Store) -> None:
     with Session.open(store, session_id="mine", agent_id="me") as mine:
         at = mine.say("private").seq
     store.log.append(
@@ -86,7 +86,7 @@ def test_fault_06_a_fork_stays_with_its_agent(store: Store) -> None:
     assert [event.session_id for event in lineage(store, "theirs")] == ["theirs"]
 
 
-def test_fault_14_an_observer_that_raises_changes_no_turn(opened: Opened) -> None:
+def test_an_observer_that_raises_changes_no_turn(opened: Opened) -> None:
     paid: list[int] = []
 
     @tool(effects=True)
@@ -105,7 +105,7 @@ def test_fault_14_an_observer_that_raises_changes_no_turn(opened: Opened) -> Non
     assert paid == [5] and model.requests[1].messages[-1].text.startswith("paid\n[1 call of tools, ")
 
 
-def test_fault_17_a_reply_that_was_cut_off_is_no_answer(opened: Opened) -> None:
+def test_a_reply_that_was_cut_off_is_no_answer(opened: Opened) -> None:
     cut = Reply(text="The answer is", finish_reason="length")
     session = opened()
     assert Agent(session, ScriptedModel([cut, "It is 42."])).run("what is it?").answer == "It is 42."
@@ -124,14 +124,14 @@ def test_fault_17_a_reply_that_was_cut_off_is_no_answer(opened: Opened) -> None:
         ("m = ms\nprint(m.outline())", True),
     ],
 )
-def test_fault_17_only_cells_that_use_ms_are_echoes(opened: Opened, source: str, is_echo: bool) -> None:
+def test_only_cells_that_use_ms_are_echoes(opened: Opened, source: str, is_echo: bool) -> None:
     session = opened()
     session.run(source, "c")
     cell = next(event for event in session.events() if event.kind == Kind.CELL)
     assert cell.is_echo is is_echo
 
 
-def test_fault_17_twelve_thousand_characters_shown_whole_are_not_called_clipped(opened: Opened) -> None:
+def test_twelve_thousand_characters_shown_whole_are_not_called_clipped(opened: Opened) -> None:
     session = opened()
     session.say("print")
     session.view("system", window=60_000)

@@ -1,4 +1,4 @@
-"""Faults of issue 10 that lay in the tools: each test failed before its mend."""
+"""Tools at the border: refused calls, observers that raise, names, descriptions, numbers and effects."""
 
 import json
 import logging
@@ -25,7 +25,7 @@ def toolbox(log: EventLog, *tools: Any, **options: Any) -> Toolbox:
 # 11 ---------------------------------------------------------------------------------------------------------
 
 
-def test_fault_11_a_refused_call_is_recorded_without_its_whole_arguments(log: EventLog) -> None:
+def test_a_refused_call_is_recorded_without_its_whole_arguments(log: EventLog) -> None:
     @tool(max_calls=1)
     def save(text: str) -> int:
         return len(text)
@@ -49,7 +49,7 @@ def test_fault_11_a_refused_call_is_recorded_without_its_whole_arguments(log: Ev
     assert said["beginning"].startswith('{"text": "xxx')
 
 
-def test_fault_11_small_arguments_of_a_refused_call_are_kept(log: EventLog) -> None:
+def test_small_arguments_of_a_refused_call_are_kept(log: EventLog) -> None:
     with pytest.raises(ToolFailed):
         toolbox(log).call("no_such_tool", (1,), {"text": "a"})
     assert json.loads(log.tail(2)[0].content) == {"*": [1], "text": "a"}
@@ -58,7 +58,7 @@ def test_fault_11_small_arguments_of_a_refused_call_are_kept(log: EventLog) -> N
 # 14 ---------------------------------------------------------------------------------------------------------
 
 
-def test_fault_14_an_observer_that_raises_changes_no_call(log: EventLog, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_observer_that_raises_changes_no_call(log: EventLog, caplog: pytest.LogCaptureFixture) -> None:
     booked: list[str] = []
 
     @tool(effects=True)
@@ -94,7 +94,7 @@ def test_tracebacks_of_tools_are_logged(log: EventLog, caplog: pytest.LogCapture
 @pytest.mark.parametrize(
     "name", ["two words", "x\x1b]52;c;AAAA\x07", "a\u202eb", "a.b.c", "class", "a.class", "", "print", "a-b", "a" * 64]
 )
-def test_fault_19_names_that_are_no_identifiers_are_refused(name: str) -> None:
+def test_names_that_are_no_identifiers_are_refused(name: str) -> None:
     @tool
     def good(a: int) -> int:
         return a
@@ -103,7 +103,7 @@ def test_fault_19_names_that_are_no_identifiers_are_refused(name: str) -> None:
         Tool(good, good.start, name=name, doc="", signature=good.signature, schema={})
 
 
-def test_fault_19_descriptions_hold_nothing_that_a_terminal_or_a_model_obeys_unseen() -> None:
+def test_descriptions_hold_nothing_that_a_terminal_or_a_model_obeys_unseen() -> None:
     @tool
     def good(a: int) -> int:
         return a
@@ -119,7 +119,7 @@ def test_fault_19_descriptions_hold_nothing_that_a_terminal_or_a_model_obeys_uns
 # 25 ---------------------------------------------------------------------------------------------------------
 
 
-def test_fault_25_integers_stay_integers(log: EventLog) -> None:
+def test_integers_stay_integers(log: EventLog) -> None:
     @tool
     def kinds(one: float, many: list[float], table: dict[str, float | None], maybe: float | None = None) -> list[str]:
         return [repr(value) for value in (one, many, table, maybe)]
@@ -134,7 +134,7 @@ def test_fault_25_integers_stay_integers(log: EventLog) -> None:
 # 26 ---------------------------------------------------------------------------------------------------------
 
 
-def test_fault_26_only_what_has_effects_is_not_to_be_repeated(log: EventLog) -> None:
+def test_only_what_has_effects_is_not_to_be_repeated(log: EventLog) -> None:
     def act(a: int) -> int:
         """Act."""
         return a

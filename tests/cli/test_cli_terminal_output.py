@@ -1,4 +1,4 @@
-"""Faults that were found by a review: what reaches the terminal, hints that work, what the model may read."""
+"""What reaches the terminal is safe, hints work as printed, and a run says what the model may read."""
 
 import ast
 import base64
@@ -60,7 +60,7 @@ def chat(folder: Path, model: str, *more: str, **settings: Any) -> Terminal:
 # 19: the terminal -------------------------------------------------------------------------------------------
 
 
-def test_fault_19_names_cannot_steer_the_terminal_or_forge_a_question(folder: Path, tmp_path: Path) -> None:
+def test_names_cannot_steer_the_terminal_or_forge_a_question(folder: Path, tmp_path: Path) -> None:
     named = ToolCall(id="1", name=f"x{CLIPBOARD}\n{FORGED}\u202e", arguments={})
     model = script(tmp_path, Reply(text="Look.", tool_calls=(named,)), "Done.")
     with chat(folder, model, TERM="xterm-256color") as at:
@@ -79,7 +79,7 @@ def test_fault_19_names_cannot_steer_the_terminal_or_forge_a_question(folder: Pa
         assert "\x1b]" not in shown and "\u202e" not in shown and f"\n{FORGED[:16]}" not in shown
 
 
-def test_fault_19_a_question_shows_what_is_asked(folder: Path, tmp_path: Path, tools: Path) -> None:
+def test_a_question_shows_what_is_asked(folder: Path, tmp_path: Path, tools: Path) -> None:
     """Characters that reverse writing, or end the line, are spelt out in the question."""
     model = script(tmp_path, exec_cell("launch('safe\\u202eevil\\n  ? other() [y/N] \\x1b[2K')"), "Done.")
     with chat(folder, model, "--tools", str(tools)) as at:
@@ -94,9 +94,7 @@ def test_fault_19_a_question_shows_what_is_asked(folder: Path, tmp_path: Path, t
     assert not tools.with_name("launched").exists()
 
 
-def test_fault_19_what_was_typed_before_a_question_does_not_answer_it(
-    folder: Path, tmp_path: Path, tools: Path
-) -> None:
+def test_what_was_typed_before_a_question_does_not_answer_it(folder: Path, tmp_path: Path, tools: Path) -> None:
     cell = exec_cell("wait()\ntry:\n    print(launch('Ariane'))\nexcept ToolFailed:\n    print('was refused')")
     with chat(folder, script(tmp_path, cell, "Done."), "--tools", str(tools)) as at:
         at.expect("›")
@@ -114,7 +112,7 @@ def test_fault_19_what_was_typed_before_a_question_does_not_answer_it(
 
 
 @pytest.mark.parametrize("name", ["x\x1b]0;owned\x07", "two words", "a.b c", "", "ev\u202eil", "a\nb"])
-def test_fault_19_a_tool_has_a_name_that_python_can_spell(name: str) -> None:
+def test_a_tool_has_a_name_that_python_can_spell(name: str) -> None:
     @tool
     def plain() -> None:
         """Nothing."""
@@ -157,9 +155,7 @@ def image(path: Path) -> Path:
     return path
 
 
-def test_fault_24_every_printed_hint_works_as_it_is_printed(
-    tmp_path: Path, trip: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_printed_hint_works_as_it_is_printed(tmp_path: Path, trip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SCROLL_STORE", raising=False)
     monkeypatch.delenv("SCROLL_MODEL", raising=False)
@@ -200,7 +196,7 @@ def test_fault_24_every_printed_hint_works_as_it_is_printed(
         assert done.exit_code == 0, (hint, done.output)
 
 
-def test_fault_24_hints_of_damaged_stores_work(filled: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hints_of_damaged_stores_work(filled: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SCROLL_STORE")
 
     def hinted(*words: str) -> list[str]:
@@ -221,7 +217,7 @@ def test_fault_24_hints_of_damaged_stores_work(filled: Any, folder: Path, monkey
     assert CliRunner().invoke(app, hinted("sessions")).exit_code == 0
 
 
-def test_fault_24_the_bytes_of_a_payload_come_out_as_they_went_in(
+def test_the_bytes_of_a_payload_come_out_as_they_went_in(
     scroll: Any, process: Any, folder: Path, tmp_path: Path
 ) -> None:
     assert scroll("import", image(tmp_path / "image.jsonl")).exit_code == 0
@@ -241,7 +237,7 @@ def test_fault_24_the_bytes_of_a_payload_come_out_as_they_went_in(
 # 3: what the model may read ---------------------------------------------------------------------------------
 
 
-def test_fault_03_a_run_and_a_chat_say_what_the_model_may_read(scroll: Any, tmp_path: Path) -> None:
+def test_a_run_and_a_chat_say_what_the_model_may_read(scroll: Any, tmp_path: Path) -> None:
     model = ["--model", script(tmp_path, "Done.", "Done.")]
     ran = scroll("run", "Go.", "--session", "r", *model)
     assert "may read this session and nothing else (--reach session)" in ran.stderr
