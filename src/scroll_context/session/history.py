@@ -117,6 +117,17 @@ def bound_since(events: Iterable[Event], snapshots: Sequence[Event]) -> list[str
     return list(names)
 
 
+def lost_before(events: Sequence[Event]) -> set[str]:
+    """The variables that were lost when the session was last resumed, if no cell has run since: the model knows it."""
+    for event in reversed(events):
+        if event.kind == Kind.CELL:
+            break
+        names = event.metadata.get("lost") if event.kind == Kind.SESSION and not event.is_foreign else None
+        if isinstance(names, list):
+            return set(map(str, names))
+    return set()
+
+
 CALL_CHARS = 200  # of the arguments of a completed call that a resumed model is shown
 LISTED_CALLS = 40  # completed calls that it is shown; of more, the first and the last
 

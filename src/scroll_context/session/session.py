@@ -29,7 +29,14 @@ from scroll_context.messages import Message, ToolCall, ToolSpec
 from scroll_context.models import DEFAULT_WINDOW, Model, Reply, Request
 from scroll_context.session.context import WindowedContext, make_context
 from scroll_context.session.environment import Environment, recalls
-from scroll_context.session.history import bound_since, close_open_work, lineage, recorded_settings, snapshots_of
+from scroll_context.session.history import (
+    bound_since,
+    close_open_work,
+    lineage,
+    lost_before,
+    recorded_settings,
+    snapshots_of,
+)
 from scroll_context.session.observe import HostRecord, fields_of, source_key
 from scroll_context.store.copies import text_or_preview
 from scroll_context.store.journal import Journal, Observer, Quota
@@ -168,14 +175,14 @@ class Session:
             wanted = (given.get("options") or SessionOptions()).over(recorded_settings(store, session_id))
             given["options"] = replace(wanted, reach=wanted.reach or "session")
             session = on_failure.enter_context(cls(store, journal, **given))
-            told = close_open_work(journal)
+            incidents = close_open_work(journal)
             if wanted.reach is None:
-                told.append("No reach was recorded for this session, so `ms` reaches this session only.")
+                incidents.append("No reach was recorded for this session, so `ms` reaches this session only.")
                 _logger.warning("session %r has no recorded reach; it is resumed with reach 'session'", session_id)
             events = list(session.events())
             journal.follow(session._take_in, events)
             session._start()
-            session._restore(events, told)
+            session._restore(events, incidents)
             on_failure.pop_all()
         return session
 
@@ -508,19 +515,30 @@ class Session:
         self.store.index.start()
         self.environment.start()
 
-    def _restore(self, events: Sequence[Event], told: list[str]) -> None:
-        """Bring back the namespace that the events lead to, and tell the model what is not as it was."""
+    def _restore(self, events: Sequence[Event], incidents: list[str]) -> None:
+        """Bring back the namespace that the events lead to, and tell the model what is not as it was.
+
+        A clean close and a clean open are not an incident: then the model is told nothing, and its prompt stays as it
+        was.
+        """
         report = RestoreReport()
+        unsaved: list[str] = []
         snapshots = snapshots_of(events)
         if self.context.actions.exec:
             if snapshots:
                 report = self.environment.restore(snapshots)
-                told = [restored(report), *told]
-            if unsaved := bound_since(events, snapshots):
-                told.append(f"Not saved before the process ended, so lost or out of date: {', '.join(unsaved)}.")
-        facts = {"restored": len(report.restored), "settings": self.options.settings()}
+            unsaved = bound_since(events, snapshots)
+        lost = sorted({*(loss.name for loss in (*report.lost, *report.stale)), *unsaved})
+        facts = {"restored": len(report.restored), "lost": lost, "settings": self.options.settings()}
         self.record(Kind.SESSION, content="resumed", metadata=facts)
-        self.notice("\n".join(["The session was resumed in a new process.", *told]))
+        if not incidents and lost_before(events).issuperset(lost):
+            return
+        lines = ["The session was resumed in a new process.", *incidents]
+        if snapshots and self.context.actions.exec:
+            lines.insert(1, restored(report))
+        if unsaved:
+            lines.append(f"Not saved before the process ended, so lost or out of date: {', '.join(unsaved)}.")
+        self.notice("\n".join(lines))
 
 
 def fork(store: Store, parent: str, at_seq: int, *, session_id: str = "", **given: Unpack[SessionParts]) -> Session:
