@@ -9,7 +9,7 @@ import scroll_context
 
 PACKAGE = Path(scroll_context.__file__).parent
 
-VALUES = {"events", "errors", "messages", "background", "files", "folders", "origin", "project", "text", "work"}
+VALUES = {"events", "errors", "messages", "background", "files", "folders", "ids", "origin", "project", "text", "work"}
 MAY_IMPORT = {
     "events": {"errors", "origin"},
     "errors": set(),
@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "background": set(),
     "files": set(),
     "folders": set(),
+    "ids": set(),
     "origin": set(),
     "project": set(),
     "work": {"errors"},

@@ -307,3 +307,12 @@ def test_an_import_with_calls_of_another_shape_can_be_compared_with_a_hosts_hist
         made = Draft(role="assistant", source_key=f"import:{calls}", content="hello", metadata={"tool_calls": calls})
         record.add(store.log.get(store.append(made)))
     assert record.missing([Message(role="user", text="hello")]) == [0]
+
+
+def test_ids_of_two_hosts_that_join_to_the_same_text_lose_no_message(tmp_path: Path) -> None:
+    with Store(tmp_path / "store", create=True) as store:
+        for session_id, host_id in (("alice", "2:m1"), ("alice:2", "m1")):
+            with Session.open(store, session_id=session_id) as session:
+                text = f"hello from {session_id}"
+                assert session.observe([Message(role="user", text=text)], [host_id]) == 1
+                assert [event.content for event in session.events() if event.role == "user"] == [text]

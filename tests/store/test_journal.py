@@ -1,5 +1,6 @@
 """The journal: one writer of a session, in order, with a lease, observers that change nothing, and a quota."""
 
+import contextlib
 import os
 import threading
 from collections.abc import Iterator
@@ -185,6 +186,19 @@ def test_secrets_are_redacted_in_content_and_in_text_bodies(store: Store, journa
     picture = key.encode()
     event = journal.append(journal.draft(Kind.ARTIFACT), body=picture, media_type="image/png")
     assert event.payload is not None and store.payloads.read(event.payload.digest) == picture, "no text, left alone"
+
+
+def test_a_source_key_of_another_session_is_refused_loudly(store: Store, journal: Journal) -> None:
+    with contextlib.closing(Journal(store.log, Scope("other"))) as other:
+        first, is_new = other.append_once("key:1", other.draft(Kind.CONVERSATION, role="user", content="first"))
+        assert is_new
+        last = store.log.last_seq()
+        with pytest.raises(BadInput, match=f"belongs to seq {first.seq} of session 'other'"):
+            journal.append_once("key:1", journal.draft(Kind.CONVERSATION, role="user", content="lost in silence"))
+        assert store.log.last_seq() == last
+        again, is_new = other.append_once("key:1", other.draft(Kind.CONVERSATION, role="user", content="first"))
+        assert (again.seq, is_new) == (first.seq, False)
+    said(journal, "goes on")
 
 
 def test_a_closed_journal_refuses(store: Store, journal: Journal) -> None:

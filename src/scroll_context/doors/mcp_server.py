@@ -36,6 +36,7 @@ from scroll_context import __version__
 from scroll_context.background import in_thread
 from scroll_context.errors import BadInput, KernelError, ScrollError, UnknownSeq, UnknownSession
 from scroll_context.events import Event, Grant, Kind, Scope
+from scroll_context.ids import id_of
 from scroll_context.kernel.kernel import KernelOptions
 from scroll_context.session.session import Session, SessionOptions
 from scroll_context.store.journal import Journal
@@ -387,7 +388,8 @@ class _Kernels:
 
     def _open(self, name: str) -> Session:
         options = SessionOptions(reach=self._reach, kernel=KernelOptions(output_chars=PRINTED_CHARS))
-        session_id = f"{AGENT}-{self._task}-{name}"  # with the task, so that a name leads into no other project
+        # The task is part of it, so that a name leads into no other project.
+        session_id = f"{AGENT}-{id_of(self._task, name)}"
         return Session.open_or_resume(
             self._store, session_id, agent_id=AGENT, task_id=self._task, options=options, wait=LEASE_SECONDS
         )

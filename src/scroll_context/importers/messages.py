@@ -27,7 +27,6 @@ assistants, and parts of Gemini. A value of another shape is returned as it came
 """
 
 import collections
-import hashlib
 from collections.abc import MutableMapping
 from typing import Any
 
@@ -35,6 +34,7 @@ import msgspec
 
 from scroll_context.errors import BadInput
 from scroll_context.events import IMPORTED, Draft, Kind
+from scroll_context.ids import id_of
 from scroll_context.importers import records
 from scroll_context.importers.records import (
     COMPACTION,
@@ -69,7 +69,7 @@ class SourceKeys:
 
     def __init__(self) -> None:
         self._openings: dict[str, bytes] = {}
-        self._seen: collections.Counter[bytes] = collections.Counter()
+        self._seen: collections.Counter[str] = collections.Counter()
 
     def key(self, session_id: str, message: dict[str, Any]) -> str:
         """The key of a message; the events that it becomes add a number of their own."""
@@ -77,9 +77,9 @@ class SourceKeys:
         opening = self._openings.get(session_id, b"")
         if not opening and not is_prompt(message):
             opening = self._openings[session_id] = content
-        identity = hashlib.sha256(opening + content + session_id.encode()).digest()[:16]
+        identity = id_of(opening, content, session_id)
         self._seen[identity] += 1
-        return f"{IMPORTED}{identity.hex()}:{self._seen[identity]}"
+        return f"{IMPORTED}{identity}:{self._seen[identity]}"
 
 
 def pieces(found: Found, key: str, tools: ToolNames) -> tuple[Piece, ...]:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from scroll_context.events import Event, Kind
+from scroll_context.ids import id_of
 from scroll_context.messages import Message, canonical
 from scroll_context.store.rows import without_surrogates
 from scroll_context.view.entries import step
@@ -27,7 +28,7 @@ from scroll_context.view.headline import without_headline
 
 def source_key(session_id: str, host_id: str) -> str:
     """The key under which a message that a host gave an id is recorded, once."""
-    return f"host:{session_id}:{host_id}"
+    return f"host:{id_of(session_id, host_id)}"
 
 
 def fields_of(message: Message, host_id: str) -> dict[str, Any]:

@@ -176,6 +176,13 @@ class Journal:
                 f"the append to session {self.session_id!r} was interrupted and may not be recorded. Look at the end "
                 "of the session, and repeat it if it is not there."
             )
+        for event, _ in mine.events:
+            if event.session_id != self.session_id:
+                raise BadInput(
+                    f"the source key {event.source_key[:80]!r} belongs to seq {event.seq} of session "
+                    f"{event.session_id[:80]!r}, so nothing was recorded under it in session {self.session_id[:80]!r}. "
+                    "Use another key: each names one event of the whole store."
+                )
         return mine.events
 
     def _write_waiting(self) -> None:
