@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from click.testing import Result
 
+from scroll_context.events import Kind, Scope
 from scroll_context.models import Reply, exec_cell
 from scroll_context.session.session import fork
 from scroll_context.store.store import Store
@@ -208,6 +209,24 @@ def test_the_reach_is_what_the_model_can_read(filled: Run, script: Write) -> Non
     for reach in ("agent", "task"):
         refused = filled("run", "Go.", "--session", reach, "--reach", reach, "--model", script("ok"))
         assert refused.exit_code == 1 and f"reach '{reach}' needs a {reach}_id" in refused.stderr
+
+
+def test_resuming_prints_the_flags_of_recorded_settings_that_are_not_in_effect(
+    filled: Run, script: Write, folder: Path
+) -> None:
+    with Store(folder) as store:
+        settings = {"reach": "all", "packages": ["/home/me/.ssh"]}
+        scope = Scope("theirs", "claude-code")
+        store.append(scope.draft(Kind.SESSION, content="opened", metadata={"settings": settings}))
+        store.append(scope.draft(Kind.CONVERSATION, role="user", content="hello"))
+    cell = exec_cell("print(len(ms.search('toll roads')))")
+    done = filled("resume", "theirs", "Go.", "--model", script(cell, "ok"))
+    assert done.exit_code == 0 and observations(filled, "theirs")[0].startswith("0")
+    assert "`scroll resume theirs --reach all" in done.stderr
+    assert "SessionOptions(packages=('/home/me/.ssh',))" in done.stderr
+    again = filled("resume", "theirs", "Go.", "--reach", "all", "--model", script(cell, "ok"))
+    assert again.exit_code == 0 and "the session had --reach" not in again.stderr
+    assert not any(text.startswith("0") for text in observations(filled, "theirs")[-2:])
 
 
 def test_cells_ask_a_second_model(scroll: Run, script: Write, tmp_path: Path) -> None:

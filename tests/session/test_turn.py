@@ -295,7 +295,7 @@ def test_cells_import_the_packages_that_a_session_is_given(store: Store, tmp_pat
     packages = (str(tmp_path / "libs" / "ourlib"),)
     with Session.open(store, session_id="s", options=SessionOptions(packages=packages)) as session:
         assert session.run("import ourlib\nprint(ourlib.ANSWER)").content == "42"
-    with Session.resume(store, "s") as session:
+    with Session.resume(store, "s", options=SessionOptions(packages=packages)) as session:
         assert session.run("import ourlib\nprint(ourlib.ANSWER)").content == "42"
     with Session.open(store, session_id="other") as session:
         assert "No module named 'ourlib'" in session.run("import ourlib").content

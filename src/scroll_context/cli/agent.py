@@ -421,7 +421,17 @@ def open_session(
             kernel=KernelOptions(call_seconds=PATIENCE) if patient else None,
         )
         if known:
-            session = Session.resume(store, name, options=settings, tools=tools, confirm=consent, ask=ask)
+            session = Session.resume(
+                store,
+                name,
+                agent_id=options.agent,
+                task_id=options.task,
+                options=settings,
+                tools=tools,
+                confirm=consent,
+                ask=ask,
+            )
+            report_withheld(session)
         else:
             session = Session.open(
                 store,
@@ -435,6 +445,22 @@ def open_session(
             )
         stack.callback(session.close)
         yield session
+
+
+def report_withheld(session: "Session") -> None:
+    """Print how to give a session again what was recorded for it and is not in effect."""
+    name, withheld = session.scope.session_id, session.withheld
+    if withheld.reach is not None:
+        note(
+            f"the session had --reach {withheld.reach} before, which is not in effect unless you give it again: "
+            f"`scroll resume {quote(name)} --reach {withheld.reach}`"
+        )
+    if withheld.packages:
+        note(
+            f"the session could import {', '.join(withheld.packages)} before, which is not in effect. To allow it, "
+            f"resume it in Python: Session.resume(store, {name!r}, "
+            f"options=SessionOptions(packages={withheld.packages!r}))"
+        )
 
 
 def connected(spec: str, base_url: str | None, window: int | None = None, key: str = KEY) -> "Model":

@@ -71,13 +71,27 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
     jail: JailSpec | None = None  # not recorded: this and the next belong to the machine
     kernel: KernelOptions | None = None
 
-    def over(self, recorded: dict[str, Any]) -> "SessionOptions":
-        """These options, with the recorded settings of a session where one is None."""
+    def over(self, recorded: dict[str, Any], scope: Scope) -> "tuple[SessionOptions, SessionOptions]":
+        """These options, with the recorded settings of a session where one is None; and those withheld.
+
+        A store may come from somebody else, so what opens the jail or the store to a session is not taken from
+        its log: packages, and a reach wider than the session. `scope` is what the caller named: a reach that was
+        recorded holds if its agent or task is named again.
+        """
         try:
             past = msgspec.convert(recorded, SessionOptions)
         except msgspec.ValidationError as error:
             raise BadInput(f"the recorded settings of this session cannot be read ({error}); name them all") from error
-        return replace(self, **{name: value for name, value in asdict(past).items() if getattr(self, name) is None})
+        confirmed = {"agent": bool(scope.agent_id), "task": bool(scope.task_id), "session": True}
+        withheld = SessionOptions()
+        if self.reach is None and past.reach is not None and not confirmed.get(past.reach):
+            withheld = replace(withheld, reach=past.reach)
+            past = replace(past, reach="session")
+        if self.packages is None and past.packages:
+            withheld = replace(withheld, packages=past.packages)
+            past = replace(past, packages=None)
+        recorded_values = {name: value for name, value in asdict(past).items() if getattr(self, name) is None}
+        return replace(self, **recorded_values), withheld
 
     def settings(self) -> dict[str, Any]:
         """What is recorded of the options."""
@@ -106,6 +120,7 @@ class Session:
         self.store = store
         self.journal = journal
         self.scope = journal.scope
+        self.withheld = SessionOptions()  # recorded settings that a resume did not give again
         self.reach: Reach = options.reach or ("agent" if self.scope.agent_id else "session")
         self.options = replace(options, reach=self.reach, context=options.context or "scroll")
         self.budget = options.budget or ViewBudget()
@@ -159,11 +174,22 @@ class Session:
         return session
 
     @classmethod
-    def resume(cls, store: Store, session_id: str, *, wait: float = 0.0, **given: Unpack[SessionParts]) -> "Session":
-        """Go on with a session where it stopped, whatever stopped it, with the settings that it last worked under.
+    def resume(
+        cls,
+        store: Store,
+        session_id: str,
+        *,
+        agent_id: str = "",
+        task_id: str = "",
+        wait: float = 0.0,
+        **given: Unpack[SessionParts],
+    ) -> "Session":
+        """Resume a session where it stopped, whatever stopped it, with the settings that it last worked under.
 
-        Options that are given win over the recorded ones, and hold from now on; that is how a session is given a wider
-        reach. A session that is open elsewhere raises SessionBusy, after waiting `wait` seconds for it.
+        Options that are given win over the recorded ones, and hold from now on. Packages and a reach wider than the
+        session take effect only if they are given again; `withheld` has those that were not, and a warning names
+        them. Naming the agent or task of the session again gives a recorded reach of `agent` or `task` again. A
+        session that is open elsewhere raises SessionBusy, after waiting `wait` seconds for it.
         """
         _check_store(store)
         if not _exists(store, session_id):
@@ -172,10 +198,21 @@ class Session:
         scope = Scope(session_id, first.agent_id, first.task_id)
         with contextlib.ExitStack() as on_failure:
             journal = on_failure.enter_context(contextlib.closing(Journal(store.log, scope, wait=wait)))
-            wanted = (given.get("options") or SessionOptions()).over(recorded_settings(store, session_id))
+            named = Scope(
+                session_id,
+                agent_id if agent_id == scope.agent_id else "",
+                task_id if task_id == scope.task_id else "",
+            )
+            recorded = recorded_settings(store, session_id)
+            wanted, withheld = (given.get("options") or SessionOptions()).over(recorded, named)
             given["options"] = replace(wanted, reach=wanted.reach or "session")
             session = on_failure.enter_context(cls(store, journal, **given))
+            session.withheld = withheld
             incidents = close_open_work(journal)
+            if withheld != SessionOptions():
+                _logger.warning("%s", _given_again(session_id, withheld))
+            if withheld.reach is not None:
+                incidents.append(f"`ms` reaches this session only; its reach was {withheld.reach!r} before.")
             if wanted.reach is None:
                 incidents.append("No reach was recorded for this session, so `ms` reaches this session only.")
                 _logger.warning("session %r has no recorded reach; it is resumed with reach 'session'", session_id)
@@ -207,7 +244,7 @@ class Session:
             except BadInput:
                 if not _exists(store, session_id):
                     raise
-        return cls.resume(store, session_id, wait=wait, **given)
+        return cls.resume(store, session_id, agent_id=agent_id, task_id=task_id, wait=wait, **given)
 
     def fork(self, at_seq: int, *, session_id: str = "", **given: Unpack[SessionParts]) -> "Session":
         """A new session with this one's options and past up to a seq. Tools, `confirm` and `ask` are given again."""
@@ -551,6 +588,15 @@ def fork(store: Store, parent: str, at_seq: int, *, session_id: str = "", **give
         facts = {"session_id": parent, "at_seq": at_seq}
         journal.append(journal.draft(Kind.FORK, content=f"fork of {parent} at seq {at_seq}", metadata=facts))
     return Session.resume(store, scope.session_id, **given)
+
+
+def _given_again(session_id: str, withheld: SessionOptions) -> str:
+    """The warning that a recorded setting is not in effect, with the arguments that put it into effect."""
+    arguments = ", ".join(f"{name}={value!r}" for name, value in asdict(withheld).items() if value is not None)
+    return (
+        f"session {session_id!r} was recorded with {arguments}, which may have come with its store and is not in "
+        f"effect. To allow it: Session.resume(store, {session_id!r}, options=SessionOptions({arguments}))"
+    )
 
 
 def _check_store(store: object) -> None:
