@@ -26,7 +26,7 @@ def test_erase_shows_asks_and_erases(filled: Any, folder: Path) -> None:
     unasked = filled("erase", "1")
     assert unasked.exit_code == 1 and "--yes" in unasked.stderr
     left = filled("erase", "1", "--word", "Nadia", "--yes")
-    assert left.exit_code == 0 and "1 events erased" in left.stdout and "repeat the words remain" in left.stderr
+    assert left.exit_code == 0 and "1 event was erased" in left.stdout and "copies remain: " in left.stderr
     done = filled("erase", "2-3", "--word", "Nadia", "--copies", "--yes", "--json", "--reason", "other", "--by", "me")
     report = json.loads(done.stdout)
     assert report["asked"] == [2, 3] and report["remaining"] == []
@@ -42,6 +42,53 @@ def test_erase_shows_asks_and_erases(filled: Any, folder: Path) -> None:
     assert "nothing matches" in filled("erase", "--search", "zzzz", "--yes").stderr
 
 
+def test_a_search_to_erase_means_all_words_and_counts_every_event(scroll: Any, folder: Path) -> None:
+    with Store(folder, create=True) as store:
+        both = store.log.append_many([Draft(content=f"red heron number {number}") for number in range(1_100)])
+        store.append(Draft(content="a red car"))
+        store.append(Draft(content="two herons"))
+    dry = scroll("erase", "--search", "red heron", "--dry-run")
+    assert dry.exit_code == 0 and "1,100 events in 1 session" in dry.stdout and "1,080 more" in dry.stdout
+    assert dry.stdout.count("erase  seq ") == 20 and "red heron number 3" in dry.stdout
+    assert len(json.loads(scroll("erase", "--search", "red heron", "--dry-run", "--json").stdout)["asked"]) == len(both)
+    some = scroll("erase", "--search", "red heron", "--any", "--dry-run", "--json")
+    assert len(json.loads(some.stdout)["asked"]) == len(both) + 2
+    none = scroll("erase", "--search", "red zebra", "--yes")
+    assert none.exit_code == 1 and "no event has all words" in none.stderr and "1,101 events have" in none.stderr
+    assert scroll("erase", "1", "--any").exit_code == 1
+
+
+def test_a_word_is_erased_in_every_case_and_form(scroll: Any, folder: Path) -> None:
+    with Store(folder, create=True) as store:
+        first = store.append(Draft(content="Frau Müller was here"))
+        texts = ("MULLER again", "Ｍüller", "the Müllers", '{"name": "M\\u00fcller"}')
+        store.log.append_many([Draft(content=text) for text in texts])
+        kept = store.append(Draft(content="the mullerian duct"))
+    assert scroll("erase", first, "--word", "müller", "--copies", "--yes").exit_code == 0
+    with Store(folder) as store:
+        assert [event.content for event in store.log.iterate() if not event.is_erased][:-1] == ["the mullerian duct"]
+        assert store.log.get(kept).content == "the mullerian duct"
+    names = ("müller", "muller again", "ｍüller", "m\\u00fcller")
+    bodies = [file.read_bytes().decode(errors="replace").lower() for file in folder.rglob("*") if file.is_file()]
+    assert not [name for name in names for body in bodies if name in body]
+
+
+def test_a_dry_run_shows_why_each_copy_would_go(scroll: Any, folder: Path) -> None:
+    with Store(folder, create=True) as store:
+        fact = store.append(Draft(session_id="Odile", role="user", content="Odile owes 48731.5 euros to the clinic."))
+        cell = store.append(Draft(kind=Kind.CELL, content="print(owed * 2)"))
+        store.append(Draft(kind=Kind.OBSERVATION, reply_to=cell, content="97463.0", metadata={"seqs": [fact]}))
+        store.append(Draft(role="assistant", content="You said: Odile owes 48731.5 euros to the clinic."))
+        store.append(Draft(kind=Kind.OBSERVATION, content="in all 7", metadata={"unknown": True}))
+    dry = scroll("erase", fact, "--word", "odile", "--copies", "--dry-run").stdout
+    assert "1 copy: printed by a cell that had read it" in dry and "97463.0" in dry
+    assert "1 copy: has one of the words" in dry and "You said" in dry
+    assert "1 possible copy" in dry and "in all 7" in dry and "--possible" in dry
+    done = scroll("erase", fact, "--word", "odile", "--copies", "--possible", "--yes")
+    assert done.exit_code == 0 and "4 events were erased" in done.stdout
+    assert "names stay" in done.stderr and "'Odile'" in done.stderr
+
+
 def recorded_long_ago(folder: Path, drafts: list[Draft], days: int) -> None:
     past = (dt.datetime.now(dt.UTC) - dt.timedelta(days=days)).isoformat(timespec="microseconds")
     with Store(folder) as store:
@@ -53,8 +100,8 @@ def test_retention_goes_by_the_time_of_recording(filled: Any, folder: Path) -> N
     result = Draft(kind=Kind.TOOL_RESULT, content="a result " * 9_000)
     recorded_long_ago(folder, [*(Draft(content=f"old {n}") for n in range(11)), result], 40)
     shown = filled("retention", "--older-than", "30d")
-    assert "12 events in " in shown.stdout and "1 payloads" in shown.stdout
-    assert "1 events" in filled("retention", "--older-than", "30d", "--kind", "tool_result").stdout
+    assert "12 events in " in shown.stdout and "1 payload " in shown.stdout
+    assert "1 event in " in filled("retention", "--older-than", "30d", "--kind", "tool_result").stdout
     report = json.loads(filled("retention", "--older-than", "4w", "--apply", "--json").stdout)
     assert report["asked"] == list(range(31, 43)) and report["payloads"] == 1
     nothing = json.loads(filled("retention", "--older-than", "4w", "--apply", "--json").stdout)

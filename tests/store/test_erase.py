@@ -172,6 +172,25 @@ def test_an_import_with_nonsense_in_its_metadata_does_not_stop_an_erasure(store:
     assert holding(folder, SECRET) == []
 
 
+def test_a_name_inside_the_id_and_state_of_an_imported_call_is_erased(store: Store, folder: Path) -> None:
+    named = {"tool_call_id": f"call-{SECRET}-1", "tool_state": f"state of {SECRET}", "name": SECRET, "role": SECRET}
+    asked = store.append(Draft(kind=Kind.TOOL_RESULT, content="done", source_key=f"import:{SECRET}:1", **named))
+    copy = store.append(Draft(kind=Kind.TOOL_CALL, content="{}", source_key="import:x:2", tool_call_id=SECRET))
+    own = store.append(Draft(kind=Kind.TOOL_CALL, content="{}", tool_call_id="call_1"))
+    report = store.erase(seqs=[asked], words=[SECRET], copies=True)
+    assert report.copies == (copy,) and holding(folder, SECRET) == []
+    assert store.log.get(own).tool_call_id == "call_1" and verify(store.log).ok
+
+
+def test_media_in_a_result_that_is_erased_go_with_it(store: Store) -> None:
+    call = store.append(Draft(kind=Kind.TOOL_CALL, content="{}"))
+    picture = store.payloads.put(b"picture " * 500, "image/png")
+    media = store.append(Draft(kind=Kind.ARTIFACT, reply_to=call, content="[image/png]", payload=picture))
+    result = store.append(Draft(kind=Kind.TOOL_RESULT, reply_to=call, content='{"artifact": 2}'))
+    assert store.erase(seqs=[result], copies=True).copies == (media,)
+    assert not list(store.payloads.digests()) and not store.log.get(call).is_erased
+
+
 def test_a_payload_that_another_event_needs_stays(store: Store) -> None:
     body = "shared words " * 9_000
     one, two = store.append(Draft(content=body)), store.append(Draft(content=body))

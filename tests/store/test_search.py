@@ -450,3 +450,19 @@ def test_the_index_is_its_owner_s_alone_whatever_the_umask(tmp_path: Path) -> No
     finally:
         os.umask(before)
     assert len(files) > 5 and modes <= {0o700, 0o600, 0o400}
+
+
+def test_every_event_with_all_words_is_told_however_many_there_are(store: Store) -> None:
+    both = say(store, *(f"the red heron of lake {number}" for number in range(1_200)))
+    red = say(store, "a red car", "Red again")
+    filler = "padding " * 9_000
+    (apart,) = say(store, f"a heron {filler} and something red")  # in two passages of one large body
+    assert store.index.every("red herons") == [*both, apart]
+    assert store.index.every("red heron", any_word=True) == [*both, *red, apart]
+    assert store.index.every("red NOT heron") == red
+    assert store.index.every('"red heron" lake') == both
+    assert store.index.every("red heron lake car padding again something") == []  # no word is left out of a question
+    say(store, "another red heron", session_id="elsewhere")
+    assert store.index.every("red heron", session_id="elsewhere") == [apart + 1]
+    with pytest.raises(BadInput, match="no word to search for"):
+        store.index.every("the of")

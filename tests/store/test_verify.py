@@ -3,12 +3,17 @@
 import json
 import sqlite3
 
+import pytest
+
 from scroll_context.events import STORE_SESSION, Draft, Kind
 from scroll_context.store.chain import leaf_of
 from scroll_context.store.integrity import verify
 from scroll_context.store.log import PAGE, EventLog
 from scroll_context.store.payloads import PayloadStore
 from scroll_context.store.rows import ERASED, ERASED_METADATA
+from scroll_context.store.store import Store
+
+pytestmark = pytest.mark.usefixtures("key_file")
 
 
 def without(log: EventLog, *seqs: int, counter: int | None = None) -> EventLog:
@@ -113,3 +118,19 @@ def test_an_erased_row_is_in_order_only_within_the_bounds_of_an_erasure(log: Eve
     assert [seq for seq, _ in verify(log).bad] == [2, 6, 8, 9]
     log.append(Draft(kind=Kind.ERASURE, session_id=STORE_SESSION, metadata={"spans": [[1, 2], [6, 6], [8, 20]]}))
     assert verify(log).ok
+
+
+def test_an_altered_row_is_found_before_and_behind_every_record_about_the_log(store: Store) -> None:
+    """A record that declares what happened to some rows must not stand in for checking the others."""
+    store.log.append_many(Draft(content=f"{n}") for n in range(1, 6))
+    store.erase(seqs=[3])  # seq 6 records it
+    store.append(Draft(content="7"))
+    store.append(Draft(kind=Kind.SALVAGE, session_id=STORE_SESSION, metadata={"lost": [], "altered": []}))
+    store.append(Draft(content="9"))
+    assert verify(store.log).ok
+    database = sqlite3.connect(store.log.path, isolation_level=None)
+    database.execute("DROP TRIGGER event_no_update")
+    for seq in (1, 5, 7, 9):
+        database.execute("UPDATE event SET content = content || '!' WHERE seq = ?", [seq])
+    database.close()
+    assert [seq for seq, _ in verify(store.log).bad] == [1, 5, 7, 9]

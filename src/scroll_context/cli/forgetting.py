@@ -4,6 +4,7 @@ import contextlib
 import datetime as dt
 import sys
 import termios
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -21,6 +22,7 @@ from scroll_context.cli.options import (
 )
 from scroll_context.cli.output import Command, echo, note, one_line, print_document, print_result, progress, utf8
 from scroll_context.errors import BadInput
+from scroll_context.store.copies import Why
 from scroll_context.store.erase import REASONS, unreachable
 from scroll_context.store.shared.address import shown
 
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
 
 LISTED = 20  # events that a dry run shows
-MOST_HITS = 1_000
+EXAMPLES = 5  # events that it shows of the copies with one reason
 
 
 @click.command(cls=Command)
@@ -39,9 +41,19 @@ MOST_HITS = 1_000
 @click.option(
     "--source", metavar="KEY", help="Only what came from here: a source key's beginning, or an import's name."
 )
-@click.option("--search", "query", metavar="QUERY", help="What a search finds; it is shown before anything is erased.")
-@click.option("--word", "words", metavar="TEXT", multiple=True, help="Text that must not remain; may be repeated.")
-@click.option("--copies", is_flag=True, help="Erase events that repeat the words too.")
+@click.option("--search", "query", metavar="QUERY", help="Every event that has all of these words.")
+@click.option("--any", "any_word", is_flag=True, help="With --search: every event that has any of the words.")
+@click.option(
+    "--word",
+    "words",
+    metavar="TEXT",
+    multiple=True,
+    help="Text that must not remain, compared as search compares words; may be repeated.",
+)
+@click.option("--copies", is_flag=True, help="Also erase events that repeat the erased ones or were made from them.")
+@click.option(
+    "--possible", is_flag=True, help="Count results of queries that name no events as copies, if they may be some."
+)
 @click.option("--reason", type=click.Choice(REASONS), default="request", show_default=True, help="Kept in the log.")
 @by_option
 @click.option("--dry-run", is_flag=True, help="Show what would go, and change nothing.")
@@ -50,32 +62,34 @@ MOST_HITS = 1_000
 @json_option
 def erase(
     spans: list[tuple[int, int]], session: str | None, agent: str | None, task: str | None, source: str | None,
-    query: str | None, words: tuple[str, ...], copies: bool, reason: "Reason", by: str, dry_run: bool, yes: bool,
-    store: Place, as_json: bool,
+    query: str | None, any_word: bool, words: tuple[str, ...], copies: bool, possible: bool, reason: "Reason", by: str,
+    dry_run: bool, yes: bool, store: Place, as_json: bool,
 ) -> None:  # fmt: skip
     """Erase events: what they said leaves every file of the store.
 
-    Their addresses, kinds and times stay, and the log still verifies. Saved variables of their sessions go too. Events
-    that repeat the words are named, and erased with --copies. Backups and exports cannot be reached; docs/FORGETTING.md
+    Their addresses, kinds and times stay, and the log still verifies. Saved variables of their sessions go too. Copies
+    are listed with the reason why they count as such, and erased with --copies: events that repeat the text, and what
+    cells printed, called and computed after they had read it. Backups and exports cannot be reached; docs/FORGETTING.md
     says what to do about them.
 
     \b
     Examples:
       scroll erase 12 40-44 --dry-run
       scroll erase --session 'chat with Ada' --copies
+      scroll erase --search 'Ada Brandt' --word 'Ada Brandt' --copies --dry-run
       scroll erase --search 'sk-live' --word sk-live-51HqLy --copies --reason secret
     """
     with open_store(store) as opened:
         seqs = [seq for lo, hi in spans for seq in range(lo, min(hi, opened.log.last_seq()) + 1)]
         if query is not None:
-            opened.index.catch_up()
-            hits = opened.index.search(utf8(query), k=MOST_HITS, session_id=session, agent_id=agent, task_id=task)
-            seqs += [hit.seq for hit in hits]
-            if not hits:
-                raise BadInput(f"nothing matches {query!r}, so there is nothing to erase")
+            scope = {"session_id": session, "agent_id": agent, "task_id": task}
+            seqs += _matching(opened, utf8(query), any_word, scope)
+        elif any_word:
+            raise BadInput("--any says how --search matches; give --search too")
         wanted = {
             "seqs": seqs, "session_id": session, "agent_id": agent, "task_id": task, "source": source,
             "words": [utf8(word) for word in words], "reason": reason, "by": utf8(by), "copies": copies,
+            "possible": possible,
         }  # fmt: skip
         with progress("looking for copies") as bar:
             plan = opened.erase(**wanted, dry_run=True, progress=bar)  # type: ignore[arg-type]
@@ -89,9 +103,12 @@ def erase(
             report = opened.erase(**wanted, progress=bar)  # type: ignore[arg-type]
         with progress("indexing") as bar:
             opened.index.catch_up(progress=bar)
-    print_result(report, f"{report.events:,} events erased; seq {report.seq} records it", as_json=as_json)
+    erased = _count(report.events, "event was", "events were")
+    print_result(report, f"{erased} erased; seq {report.seq} records it", as_json=as_json)
     if report.remaining:
-        note(f"{len(report.remaining):,} events that repeat the words remain: {_listed(report.remaining)}")
+        note(f"{_count(len(report.remaining), 'copy', 'copies')} remain: {_listed(report.remaining)}")
+    if report.labels:
+        note(f"names stay, and these have one of the words: {', '.join(map(repr, report.labels[:LISTED]))}")
     if report.unfinished:
         note(f"not every file is clean yet: {report.unfinished}")
     note(unreachable(shown(store)))
@@ -101,23 +118,58 @@ def _show(plan: "ErasureReport", store: "Store", as_json: bool) -> None:
     if as_json:
         print_document(plan)
         return
-    for label, seqs in (("erase", plan.asked), ("copy", plan.copies)):
-        for event in store.log.get_many(seqs[:LISTED]):
-            echo(f"{label:<6} seq {event.seq}  {event.session_id}  {event.kind}  {one_line(event.content, 60)}")
-        if len(seqs) > LISTED:
-            echo(f"{label:<6} {len(seqs) - LISTED:,} more; --json lists them all")
+    _show_events("erase", store, plan.asked, LISTED)
+    for why, seqs in plan.why.items():
+        echo(f"{_count(len(seqs), 'copy', 'copies')}: {why}")
+        _show_events("copy", store, seqs, EXAMPLES)
     echo(_extent(plan))
     if plan.snapshots:
         echo(
             f"{len(plan.snapshots):,} snapshots of variables go with them: {', '.join(plan.variables) or 'none named'}"
         )
     if plan.remaining:
-        echo(f"{len(plan.remaining):,} copies would remain; --copies erases them")
+        echo(f"{_count(len(plan.remaining), 'copy', 'copies')} would remain; --copies erases them")
+    if plan.possible and str(Why.POSSIBLE) not in plan.why:
+        echo(
+            f"{_count(len(plan.possible), 'possible copy', 'possible copies')}: the result of a query that names no "
+            "events, such as a total; --possible erases them as copies"
+        )
+        _show_events("maybe", store, plan.possible, EXAMPLES)
+
+
+def _show_events(label: str, store: "Store", seqs: Sequence[int], most: int) -> None:
+    for event in store.log.get_many(seqs[:most]):
+        text = one_line(event.content or event.headline or str(event.metadata.get("digest", "")), 60)
+        echo(f"{label:<6} seq {event.seq}  {event.session_id}  {event.kind}  {text}")
+    if len(seqs) > most:
+        echo(f"{label:<6} {len(seqs) - most:,} more; --json lists them all")
+
+
+def _count(number: int, singular: str, plural: str) -> str:
+    return f"{number:,} {singular if number == 1 else plural}"
+
+
+def _matching(store: "Store", query: str, any_word: bool, scope: dict[str, str | None]) -> list[int]:
+    """Every event that a query means. Nothing is left out in silence, and nothing is widened unasked."""
+    with progress("indexing") as bar:
+        store.index.catch_up(progress=bar)
+    seqs = store.index.every(query, any_word=any_word, **scope)
+    if seqs:
+        return seqs
+    some = [] if any_word else store.index.every(query, any_word=True, **scope)
+    if some:
+        others = _count(len(some), "event has", "events have")
+        raise BadInput(
+            f"no event has all words of {query!r}, so nothing was erased; {others} some of them: --any erases these"
+        )
+    raise BadInput(f"nothing matches {query!r}, so there is nothing to erase")
 
 
 def _extent(plan: "ErasureReport", are: str = "") -> str:
-    events = f"{plan.events:,} events in {len(plan.sessions):,} sessions{are and f' {are}'}"
-    return f"{events}, {plan.payloads:,} payloads ({plan.payload_bytes:,} bytes)"
+    events = _count(plan.events, "event", "events")
+    sessions = _count(len(plan.sessions), "session", "sessions")
+    payloads = _count(plan.payloads, "payload", "payloads")
+    return f"{events} in {sessions}{are and f' {are}'}, {payloads} ({plan.payload_bytes:,} bytes)"
 
 
 def ask(question: str) -> None:

@@ -42,6 +42,7 @@ from scroll_context.store import schema
 from scroll_context.store.chain import leaf_of
 from scroll_context.store.copies import ErasurePlan, remove_unnamed, unshared_payloads
 from scroll_context.store.log import PAGE, EventLog, conditions
+from scroll_context.store.needles import is_too_short
 from scroll_context.store.rows import ERASED, ERASED_METADATA, IS_ERASED, event_from_row, prepare
 from scroll_context.store.schema import utc_now
 from scroll_context.store.writer import INSERT, erased_key, head_of, is_replica
@@ -166,8 +167,8 @@ def erase(
     """
     if reason not in REASONS:
         raise BadInput(f"a reason is one of {', '.join(REASONS)}, not {reason!r:.40}: the log keeps no free text here")
-    if any(len(word.strip()) < 3 for word in words):
-        raise BadInput("words to look for must have at least 3 characters")
+    if any(is_too_short(word) for word in words):
+        raise BadInput("a word to look for must have at least 3 characters, or 2 of a script without spaces")
     if is_replica(store.folder) and store.log.erase_on_server is None:
         raise StoreReadOnly(
             f"{store.folder} is the local copy of a shared store; nothing was erased. Open the store by its "

@@ -87,6 +87,12 @@ class Needles:
         return not self._lines.isdisjoint(lines)
 
 
+def is_too_short(word: str) -> bool:
+    """Whether a word would be found nearly everywhere."""
+    word = word.strip()
+    return len(word) < (2 if tokenize.runs(tokenize.normal(word)) else 3)
+
+
 def _word(text: str) -> _Word:
     plain = tokenize.normal(text)
     tokens = tokenize.words(plain)

@@ -165,11 +165,19 @@ class SearchIndex:
         filters = Filters.of(EVERYTHING, wanted, None, None, None)
         self._log.refresh()
         self._indexer.catch_up()
+        try:
+            return self._every(parsed, filters, any_word)
+        except IndexUnavailable:  # damage that only reading brought to light
+            self._indexer.discard()
+            self._indexer.catch_up()
+            return self._every(parsed, filters, any_word)
+
+    def _every(self, parsed: Words | Node, filters: Filters, any_word: bool) -> list[int]:
         commit = self._indexer.newest()
         if commit is None:
             return []
         with EngineFaults("searching the index"):
-            search = RankedSearch(commit.searcher, commit.counts, filters, Ranking(1, 1, frozenset(), 1.0, 0.0))
+            search = RankedSearch(commit.searcher, commit.counts, filters, Ranking(1))
             return sorted(search.every(parsed, any_word=any_word))
 
     # freshness ------------------------------------------------------------------------------------------
