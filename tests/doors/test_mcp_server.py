@@ -1,10 +1,12 @@
 """The MCP server, driven by the real client: in process, over standard streams and over HTTP."""
 
+import asyncio
 import contextlib
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -203,7 +205,8 @@ def test_cells_keep_variables_reach_the_history_and_are_never_found(store: Store
         assert re.findall(r"^\[(\d+)\]", found, re.MULTILINE) == ["1"]
         assert (await said(client, "exec", source="print(len(ms.search('tulip')))")).split("\n")[0] == "0"
         assert "ZeroDivisionError" in await said(client, "exec", source="1 / 0")
-        assert "leave `kernel` out" in await refused(client, "exec", source="1", kernel="../x")
+        for name in ("../x", "main", mcp_server._new_name()):
+            assert "leave `kernel` out" in await refused(client, "exec", source="1", kernel=name)
 
     in_process(store, work)
 
@@ -254,17 +257,155 @@ def test_cancelling_interrupts_the_cell_and_keeps_its_variables(store: Store) ->
     in_process(store, work)
 
 
+@contextlib.asynccontextmanager
+async def over_http(server: RecallServer) -> AsyncIterator[str]:
+    """A server over HTTP in this process; yields its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        serving = asyncio.create_task(mcp_server.serve_http(server, listening, TOKEN))
+        try:
+            yield f"http://127.0.0.1:{port}/mcp"
+        finally:
+            serving.cancel()
+            await asyncio.wait([serving])
+
+
+def http_clients(
+    store: Store, work: Callable[[RecallServer, str], Awaitable[None]], task: str = "shop-1", **options: Any
+) -> None:
+    async def main() -> None:
+        server = RecallServer(store, task=task, **options)
+        async with over_http(server) as where:
+            with anyio.fail_after(120):
+                await work(server, where)
+
+    asyncio.run(main())
+
+
 def test_a_kernel_that_made_room_comes_back_with_its_variables(store: Store) -> None:
-    async def work(client: Client) -> None:
-        await said(client, "exec", source="mine = 'a'", kernel="one")
-        await said(client, "exec", source="mine = 'b'", kernel="two")
-        assert await said(client, "exec", source="print(mine)", kernel="one") == "a"
+    async def work(server: RecallServer, url: str) -> None:
+        async with connected(url, "legacy") as one, connected(url, "legacy") as other:
+            await said(one, "exec", source="mine = 'a'")
+            await said(other, "exec", source="mine = 'b'")
+            assert server.open_kernels == 1
+            assert await said(one, "exec", source="print(mine)") == "a"
+            assert await said(other, "exec", source="print(mine)") == "b"
 
-    async def elsewhere(client: Client) -> None:
-        assert "NameError" in await said(client, "exec", source="print(mine)", kernel="one")
+    http_clients(store, work, max_kernels=1)
 
-    in_process(store, work, max_kernels=1)
-    in_process(store, elsewhere, task="other-2")
+
+def test_never_more_kernels_run_than_may_be_open(store: Store) -> None:
+    most = 0
+
+    async def work(server: RecallServer, url: str) -> None:
+        nonlocal most
+        answers: dict[int, str] = {}
+
+        async def client(number: int) -> None:
+            async with connected(url, "legacy" if number % 2 else "auto") as client:
+                source = f"import time\ntime.sleep(0.2)\nprint({number})"
+                answers[number] = (await said(client, "exec", source=source)).split("\n")[0]
+
+        async def watch() -> None:
+            nonlocal most
+            while True:
+                most = max(most, server.open_kernels)
+                await anyio.sleep(0.002)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(watch)
+            async with anyio.create_task_group() as clients:
+                for number in range(12):
+                    clients.start_soon(client, number)
+            group.cancel_scope.cancel()
+        assert answers == {number: str(number) for number in range(12)}
+
+    http_clients(store, work, max_kernels=2)
+    assert most == 2
+
+
+def test_a_cell_is_refused_when_all_kernels_stay_busy(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp_server, "PLACE_SECONDS", 0.5)
+
+    async def work(server: RecallServer, url: str) -> None:
+        async with connected(url, "legacy") as one, connected(url, "legacy") as other:
+            await said(one, "exec", source="x = 1")
+            async with anyio.create_task_group() as group:
+                group.start_soon(one.call_tool, "exec", {"source": "import time\ntime.sleep(5)"})
+                await anyio.sleep(1)
+                answer = await refused(other, "exec", source="print(1)")
+                assert "all 1 kernels of this server are running cells. Nothing was run" in answer
+                group.cancel_scope.cancel()
+
+    http_clients(store, work, max_kernels=1)
+
+
+async def forged(url: str, session: str) -> str:
+    """The answer to a cell that is sent under a session id of somebody's."""
+    headers = {"authorization": f"Bearer {TOKEN}", "mcp-session-id": session}
+    headers["accept"] = "application/json, text/event-stream"
+    call = {"name": "exec", "arguments": {"source": "print(secret)"}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+    async with httpx2.AsyncClient(headers=headers) as http:
+        return (await http.post(url, json=body)).text
+
+
+def test_the_log_gives_no_client_the_kernel_of_another(store: Store) -> None:
+    async def work(server: RecallServer, url: str) -> None:
+        async with connected(url) as victim, connected(url) as reader, connected(url, "legacy") as session:
+            first = await said(victim, "exec", source="secret = 'tulip'\nprint('ok')")
+            name = first.rpartition('kernel="')[2].partition('"')[0]
+            await said(session, "exec", source="secret = 'rose'")
+            sessions = [info.session_id for info in store.log.sessions() if info.session_id.startswith("mcp-")]
+            assert len(sessions) >= 2
+            assert not any(name in session_id or "shop-1" in session_id for session_id in sessions)
+            for info in store.log.sessions():
+                for part in (info.session_id, info.session_id.rpartition("-")[2], "main", f"h-{info.session_id}"):
+                    assert "you were given no kernel" in await refused(reader, "exec", source="1", kernel=part)
+                    answer = await forged(url, part)
+                    assert "tulip" not in answer and "rose" not in answer
+            assert "you were given no kernel" in await refused(session, "exec", source="1", kernel=name)
+            assert (await said(victim, "exec", source="print(secret)", kernel=name)) == "tulip"
+
+    http_clients(store, work)
+
+
+def test_a_name_of_a_kernel_leads_into_no_other_project(store: Store) -> None:
+    name = ""
+
+    async def first(_: RecallServer, url: str) -> None:
+        nonlocal name
+        async with connected(url) as client:
+            answer = await said(client, "exec", source="mine = 1\nprint('ok')")
+            name = answer.rpartition('kernel="')[2].partition('"')[0]
+
+    async def elsewhere(_: RecallServer, url: str) -> None:
+        async with connected(url) as client:
+            assert "you were given no kernel" in await refused(client, "exec", source="print(mine)", kernel=name)
+
+    async def again(_: RecallServer, url: str) -> None:
+        async with connected(url) as client:
+            assert await said(client, "exec", source="print(mine)", kernel=name) == "1"
+
+    http_clients(store, first, task="acme")
+    http_clients(store, elsewhere, task="acme-secret")
+    http_clients(store, again, task="acme")
+
+
+def test_a_transcript_does_not_keep_the_name_of_a_kernel(store: Store) -> None:
+    from scroll_context.store.redact import Redactor
+
+    name = mcp_server._new_name()
+    text = f'ok\n[pass kernel="{name}" to keep these variables]'
+    assert name not in Redactor().text(text)
+
+
+def test_sessions_of_kernels_are_told_apart_by_task_and_name(store: Store) -> None:
+    def session(task: str, name: str) -> str:
+        return mcp_server._Kernels(store, task, "task", 1)._session_id(name)
+
+    pairs = [("acme", "secret-k"), ("acme-secret", "k"), ("acme", "k"), ("", "acmek"), ("acmek", "")]
+    assert len({session(*pair) for pair in pairs}) == len(pairs)
 
 
 def test_an_idle_kernel_closes_by_itself_and_comes_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,11 +416,11 @@ def test_an_idle_kernel_closes_by_itself_and_comes_back(store: Store, monkeypatc
 
         async def work() -> None:
             async with Client(server.mcp, cache=None) as client:
-                await said(client, "exec", source="mine = 'idle'", kernel="dozing")
+                await said(client, "exec", source="mine = 'idle'")
                 with anyio.fail_after(60):
                     while server.open_kernels:
                         await anyio.sleep(0.01)
-                assert await said(client, "exec", source="print(mine)", kernel="dozing") == "idle"
+                assert await said(client, "exec", source="print(mine)") == "idle"
 
         await server.serving(work())
         assert server.open_kernels == 0

@@ -7,8 +7,8 @@ text with a remedy. The server reaches one task (the project that it was started
 Searches and expansions are not recorded: they change nothing, and the assistant's own transcript has them. Cells are
 recorded in a session of their client, as echoes, so that no recall finds itself. Each client has a kernel of its own.
 Over standard streams, and over HTTP where the protocol has sessions, the connection tells clients apart; the newer
-protocol has no sessions, so there a client names its kernel, as the answer before told it to. An idle kernel is closed
-and comes back with its variables.
+protocol has no sessions, so there a client names its kernel with the secret name that its first answer gave it. The
+log holds a hash of that name only. An idle kernel is closed and comes back with its variables.
 
 This module needs the `mcp` extra; its HTTP half speaks only to holders of a token who name an expected host.
 """
@@ -19,6 +19,7 @@ import hmac
 import inspect
 import logging
 import re
+import secrets
 import socket
 import time
 import uuid
@@ -58,11 +59,13 @@ MAX_LINES = 200  # of a session
 MAX_NOTE = 20_000  # characters
 MAX_KERNELS = 16  # that are open at once; the one that was used longest ago makes room
 IDLE_SECONDS = 900.0
+PLACE_SECONDS = 120.0  # that a cell waits while every kernel that may be open runs another one
 PROGRESS_SECONDS = 2.0
 LEASE_SECONDS = 10.0
 AGENT = "mcp"
 SHOWN = {"anthropic/alwaysLoad": True}  # not behind Claude Code's search for tools: a tool that is not seen is not used
 NOTE = "note"  # the kind of what `note` appends
+_ISSUED = re.compile(r"scroll_kernel_[0-9a-f]{32}")
 
 _logger = logging.getLogger("scroll_context.mcp")
 
@@ -103,7 +106,7 @@ class RecallServer:
         client = _CapturedClient(store, self.grant, client_session, assistant)
         self._memory = MemorySurface(store, Scope("", AGENT, task), reach, client)
         self._kernels = _Kernels(store, task, reach, max_kernels)
-        self._own_kernel = f"k-{uuid.uuid4().hex[:12]}"  # of the client over standard streams
+        self._own_kernel = _new_name()  # of the client over standard streams
         self._noting = asyncio.Lock()
         self.mcp = MCPServer("scroll", version=__version__, instructions=INSTRUCTIONS, log_level="ERROR")
         reads, writes = ToolAnnotations(read_only_hint=True), ToolAnnotations(read_only_hint=False)
@@ -178,16 +181,19 @@ class RecallServer:
         (seq, role, created_at, session_id, content), `ms.outline()` one row a session, `ms.sql_query(sql)` reads
         hist.conversation_history; help(ms) tells the rest.
         """
-        name = kernel or _kernel_of(ctx, self._own_kernel)
-        fresh = f"k-{uuid.uuid4().hex[:12]}"
+        own = _kernel_of(ctx, self._own_kernel)
+        issued = _new_name()
 
         async def work() -> str:
+            # A client that its connection tells apart has one kernel, whose name it does not know.
+            if kernel and (own or not self._kernels.knows(kernel)):
+                raise BadInput(f"you were given no kernel {kernel[:80]!r}; leave `kernel` out")
             try:
-                async with self._kernels.use(name or fresh) as session:
+                async with self._kernels.use(own or kernel or issued) as session:
                     text = await self._run(session, source, ctx)
             except KernelError as error:
                 raise KernelError(f"exec is not possible: {error} `search` and `expand` still work.") from error
-            return text if name else f'{text}\n[pass kernel="{fresh}" to keep these variables]'
+            return text if own or kernel else f'{text}\n[pass kernel="{issued}" to keep these variables]'
 
         return await _answer(work)
 
@@ -323,7 +329,7 @@ class _CapturedClient(NoSession):
 
 
 class _Client:
-    """One client's session, and whether it is in use."""
+    """One client's kernel, and whether it is in use."""
 
     def __init__(self) -> None:
         self.session: Session | None = None
@@ -331,71 +337,129 @@ class _Client:
         self.users = 0  # cells that run or wait
         self.used = time.monotonic()
 
+    @property
+    def is_idle(self) -> bool:
+        return self.session is not None and not self.users
+
 
 class _Kernels:
-    """The sessions of clients, opened when they first run a cell, and closed when they are idle or others need room."""
+    """The sessions of clients, opened when they first run a cell, and closed when they are idle or others need room.
+
+    A place is taken before a kernel is opened and given back after it was closed, so that never more of them exist than
+    there are places, however many clients come at once.
+    """
 
     def __init__(self, store: Store, task: str, reach: Reach, most: int) -> None:
         self._store = store
         self._task = task
         self._reach = reach
+        self._free_places = most
         self._most = most
-        self._clients: dict[str, _Client] = {}  # the one that was used longest ago first
-        self._changing = asyncio.Lock()
+        self._clients: dict[str, _Client] = {}  # by the name of the kernel, the one that was used longest ago first
+        self._changed = asyncio.Event()  # a kernel has become idle, or a place free
 
     @property
     def open(self) -> int:
         return sum(client.session is not None for client in self._clients.values())
 
+    def knows(self, name: str) -> bool:
+        """Whether a server of this task has given this name to a client."""
+        if not _ISSUED.fullmatch(name):
+            return False
+        return name in self._clients or bool(self._store.log.tail(1, session_id=self._session_id(name)))
+
     @contextlib.asynccontextmanager
     async def use(self, name: str) -> AsyncIterator[Session]:
-        """The session of a client, for one cell at a time."""
-        if not re.fullmatch(r"[\w.-]{1,80}", name, re.ASCII):
-            raise BadInput(f"there is no kernel {name[:80]!r}; leave `kernel` out to get one")
-        async with self._changing:
-            client = self._clients.pop(name, None) or _Client()
-            self._clients[name] = client
-            client.users += 1
+        """The session behind the name of a kernel, for one cell at a time."""
+        client = self._clients.pop(name, None) or _Client()
+        self._clients[name] = client
+        client.users += 1
         try:
             async with client.running:
                 if client.session is None:
-                    await self._make_room()
-                    client.session = await to_thread.run_sync(self._open, name)
+                    await self._take_place()
+                    try:
+                        client.session = await to_thread.run_sync(self._open, name)
+                    except BaseException:
+                        self._give_back_place()
+                        raise
                 yield client.session
         finally:
             client.users -= 1
             client.used = time.monotonic()
+            if client.session is None and not client.users and self._clients.get(name) is client:
+                del self._clients[name]
+            self._changed.set()
 
-    async def _make_room(self) -> None:
-        """Close the one that was used longest ago, if as many are open as may be."""
-        async with self._changing:
-            idle = [client for client in self._clients.values() if client.session is not None and not client.users]
-            await self._close_these(idle[: max(0, self.open + 1 - self._most)])
+    async def _take_place(self) -> None:
+        """Take a place, closing the idle kernel that was used longest ago if all are taken."""
+        until = time.monotonic() + PLACE_SECONDS
+        while not self._free_places:
+            idle = next((client for client in self._clients.values() if client.is_idle), None)
+            if idle is not None:
+                await self._close(idle)
+                continue
+            self._changed.clear()
+            try:
+                async with asyncio.timeout_at(asyncio.get_running_loop().time() + until - time.monotonic()):
+                    await self._changed.wait()
+            except TimeoutError:
+                raise KernelError(
+                    f"all {self._most} kernels of this server are running cells. Nothing was run; try again later."
+                ) from None
+        self._free_places -= 1
+
+    def _give_back_place(self) -> None:
+        self._free_places += 1
+        self._changed.set()
+
+    async def _close(self, client: _Client) -> None:
+        """Close a kernel. A cell of its client that comes meanwhile waits, and then opens it again."""
+        async with client.running:
+            session, client.session = client.session, None
+            if session is None:
+                return
+            try:
+                with CancelScope(shield=True):
+                    await to_thread.run_sync(session.close)
+            finally:
+                self._give_back_place()
+                self._forget_closed()
+
+    def _forget_closed(self) -> None:
+        closed = [name for name, client in self._clients.items() if client.session is None and not client.users]
+        for name in closed:
+            del self._clients[name]
 
     async def close_idle_for_ever(self) -> None:
         while True:
             await asyncio.sleep(IDLE_SECONDS / 10)
-            async with self._changing:
-                long_ago = time.monotonic() - IDLE_SECONDS
-                await self._close_these([c for c in self._clients.values() if not c.users and c.used < long_ago])
+            long_ago = time.monotonic() - IDLE_SECONDS
+            for client in list(self._clients.values()):
+                if client.is_idle and client.used < long_ago:
+                    await self._close(client)
 
-    async def _close_these(self, clients: Iterable[_Client]) -> None:
-        for client in clients:
-            session, client.session = client.session, None
-            if session is not None:
-                await to_thread.run_sync(session.close)
-        self._clients = {name: one for name, one in self._clients.items() if one.session or one.users}
+    def _session_id(self, name: str) -> str:
+        """The session of a kernel. Whoever reads the log does not learn the name from it.
+
+        The task is part of it, so that a name leads into no other project.
+        """
+        return f"{AGENT}-{id_of(self._task, name)}"
 
     def _open(self, name: str) -> Session:
         options = SessionOptions(reach=self._reach, kernel=KernelOptions(output_chars=PRINTED_CHARS))
-        # The task is part of it, so that a name leads into no other project.
-        session_id = f"{AGENT}-{id_of(self._task, name)}"
         return Session.open_or_resume(
-            self._store, session_id, agent_id=AGENT, task_id=self._task, options=options, wait=LEASE_SECONDS
+            self._store, self._session_id(name), agent_id=AGENT, task_id=self._task, options=options, wait=LEASE_SECONDS
         )
 
     async def close(self) -> None:
-        await self._close_these(list(self._clients.values()))
+        """Close every kernel, and interrupt the cells that run in them."""
+        for client in list(self._clients.values()):
+            session, client.session = client.session, None
+            if session is not None:
+                await to_thread.run_sync(session.close)
+                self._give_back_place()
+        self._clients.clear()
 
 
 # serving ------------------------------------------------------------------------------------------------
@@ -466,6 +530,11 @@ async def _in_thread(work: Callable[[], T]) -> T:
 
 def _result(text: str, *, is_error: bool = False) -> CallToolResult:
     return CallToolResult(content=[TextContent(text=text)], is_error=is_error)
+
+
+def _new_name() -> str:
+    """A name for a kernel that nobody can guess. Redaction knows its shape, so that no transcript gives it away."""
+    return f"scroll_kernel_{secrets.token_hex(16)}"
 
 
 def _kernel_of(ctx: Context[Any, Any], own: str) -> str:

@@ -60,6 +60,7 @@ _SHAPES = (
     ("Discord token", r"[MNO][A-Za-z0-9_-]{23,25}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,}"),
     ("GitHub Token", r"gh[pousr]_[A-Za-z0-9_]{36,}|github_pat_[A-Za-z0-9_]{22,}"),
     ("GitLab token", r"(?:gl(?:pat|dt|ft|soat|rt|cbt|imt|ptt|agent|oas)-|GR1348941)[A-Za-z0-9_-]{20,}"),
+    ("kernel name", r"scroll_kernel_[0-9a-f]{32}"),  # of the MCP server, which is good for the client that has it
     ("Hugging Face token", r"hf_[A-Za-z0-9]{30,}"),
     ("JSON Web Token", r"eyJ[A-Za-z0-9_=-]{1,1000}\.[A-Za-z0-9_=-]+(?:\.[A-Za-z0-9_+/=-]*)?"),
     ("Mailchimp key", r"[0-9a-z]{32}-us[0-9]{1,2}"),
