@@ -15,7 +15,7 @@ brings under these names is set aside first (store/foreign.py), so a file cannot
 Format readers tell the user from everybody else by two fields. A message that the user wrote has
 role `user` and kind `conversation`. Everything that only looks like one keeps its words and has one
 of the kinds in NOT_SPOKEN (a notification, a summary, the prompt of a sub-agent) or another role
-than `user` (a speaker who is not the owner). No reader sets an origin.
+than `user` (SPEAKER, for a person in a chat who is not the owner). No reader sets an origin.
 
 The hand-over asks in SQL, since an assistant waits for it and the imports of the log take too long.
 So this module imports next to nothing, and a test compares the two forms of the answer.
@@ -60,19 +60,25 @@ def origin_of(source_key: str, metadata: Mapping[str, Any]) -> Origin:
     return Origin.HOST if Origin.HOST in metadata else Origin.OWN
 
 
+SPEAKER = "speaker"
+"""The role of people in a chat who are not the user."""
+
+
 def is_turn(kind: str, role: str) -> bool:
     """Whether a human speaks here, whoever it is."""
-    return role == "user" and kind not in NOT_SPOKEN
+    return role in ("user", SPEAKER) and kind not in NOT_SPOKEN
 
 
 def is_from_user(kind: str, role: str, source_key: str, metadata: Mapping[str, Any]) -> bool:
     """Whether this is the user of this store speaking: what may be quoted as the user's words."""
-    return is_turn(kind, role) and origin_of(source_key, metadata) is not Origin.IMPORTED
+    if role != "user" or not is_turn(kind, role):
+        return False
+    return origin_of(source_key, metadata) is not Origin.IMPORTED
 
 
 _KINDS = ", ".join(f"'{kind}'" for kind in NOT_SPOKEN)
 
-TURN_SQL = f"(role = 'user' AND kind NOT IN ({_KINDS}))"
+TURN_SQL = f"(role IN ('user', '{SPEAKER}') AND kind NOT IN ({_KINDS}))"
 """`is_turn` as a condition on the event table."""
 
 NOT_IMPORTED_SQL = f"""(CASE
@@ -83,5 +89,5 @@ NOT_IMPORTED_SQL = f"""(CASE
     ELSE substr(ifnull(source_key, ''), 1, {len(IMPORT_KEY)}) <> '{IMPORT_KEY}' END)"""
 """Whether the origin of an event is another one than IMPORTED, as a condition on the event table."""
 
-FROM_USER_SQL = f"({TURN_SQL} AND {NOT_IMPORTED_SQL})"
+FROM_USER_SQL = f"(role = 'user' AND {TURN_SQL} AND {NOT_IMPORTED_SQL})"
 """`is_from_user` as a condition on the event table."""

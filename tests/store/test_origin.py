@@ -30,7 +30,7 @@ metadata = st.dictionaries(
 
 @given(
     kind=st.sampled_from(["conversation", "context_msg", *NOT_SPOKEN]),
-    role=st.sampled_from(["user", "assistant", "other", ""]),
+    role=st.sampled_from(["user", "speaker", "assistant", "other", ""]),
     source_key=st.sampled_from(["", "import:claude-code:1", "host:3:abc", "scroll:00", "importer"]),
     metadata=metadata,
 )

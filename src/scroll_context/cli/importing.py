@@ -51,6 +51,7 @@ FORMATS = tuple(  # the values of importers.records.Format, which a start of the
 )
 @click.option("--keep-secrets", is_flag=True, help="Do not replace keys and tokens by markers.")
 @click.option("--mine", is_flag=True, help="The files are your own history: the user in them is you.")
+@click.option("--me", multiple=True, metavar="NAME", help="Your name among the speakers of a chat; may be repeated.")
 @click.option("--trust", is_flag=True, help="Restore an export of your own: its snapshots and forks take effect.")
 @store_option
 @lock_timeout_option
@@ -58,7 +59,7 @@ FORMATS = tuple(  # the values of importers.records.Format, which a start of the
 def import_(
     files: tuple[Path, ...], everything: bool, dry_run: bool, session: str, agent: str,
     task: str, kind: str, layout: str | None, skip_bad: bool, into: str,
-    keep_secrets: bool, mine: bool, trust: bool, store: Place, lock_timeout: float, as_json: bool,
+    keep_secrets: bool, mine: bool, me: tuple[str, ...], trust: bool, store: Place, lock_timeout: float, as_json: bool,
 ) -> None:  # fmt: skip
     """Add messages to a store; creates the store if there is none.
 
@@ -75,7 +76,8 @@ def import_(
 
     Files that you name may hold anybody's words, so nothing in them is taken for yours: it is not a standing
     instruction, not in the hand-over, and not found by --role user, and it belongs to the task that --task names or
-    to none. --mine says that they are your own history.
+    to none. --mine says that they are your own history. In a chat of several people (WhatsApp, Slack, CSV)
+    nobody is you, unless --me names the speaker that you are.
 
     A foreign export is text to read. Its snapshots, forks and settings take effect only with --trust, which
     also restores the same addresses and hashes in a new store.
@@ -86,11 +88,12 @@ def import_(
       scroll import *.json --agent helper
       scroll import --all --dry-run
       scroll import --all
+      scroll import "WhatsApp Chat with Bo.txt" --me Ada
       my-exporter | scroll import - --session monday
       scroll import history.jsonl.gz --store ./copy --trust
     """
     if everything:
-        if files or session or agent or task or into or layout or mine or trust:
+        if files or session or agent or task or into or layout or mine or me or trust:
             raise click.UsageError("--all takes no files and no options about them")
         _import_all(store, lock_timeout, redact=not keep_secrets, dry_run=dry_run, as_json=as_json)
         return
@@ -105,7 +108,7 @@ def import_(
 
     options = ImportOptions(
         session_id=into or session, agent_id=agent, task_id=task, kind=kind,
-        layout=Format(layout) if layout else None, skip_bad=skip_bad, join=bool(into), mine=mine, trust=trust,
+        layout=Format(layout) if layout else None, skip_bad=skip_bad, join=bool(into), mine=mine, me=me, trust=trust,
         redact=not keep_secrets,
     )  # fmt: skip
     with _target(store, lock_timeout) as target:
@@ -229,6 +232,9 @@ def _tell(report: "ImportReport", *, as_json: bool) -> None:
             f"{report.file}: {report.format}, {report.messages:,} messages{bad}; "
             f"{report.added:,} events added, {report.known:,} were there already{_replaced(report.redacted)}"
         )
+    if report.speakers and report.added:
+        named = visible(", ".join(report.speakers[:5]))
+        note(f"{report.file}: nobody in it is taken for you; --me NAME at the first import says who you are ({named})")
     for there, here in report.renamed.items():
         note(
             f"{report.file}: another source has begun a session {visible(there)!r}, so this one is {visible(here)!r}; "

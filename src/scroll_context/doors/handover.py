@@ -94,7 +94,7 @@ def handover(query: Query, *, task: str, session: str, source: str, tokens: int,
     if last and source != "clear":
         said = _session(query, task, last)
         calls = [event for event in said if event.kind == "tool_call"]
-        spoken = [event for event in said if event.kind == "conversation"]
+        spoken = [row for row in said if row.kind == "conversation" and (row.is_from_user or row.role == "assistant")]
         requests = [event for event in spoken if event.is_from_user][:REQUESTS]
         replies = [event for event in spoken if event.role == "assistant"][:1]
         decisions = [*_notes(query, task), *islice(_decisions(spoken), LISTED)]

@@ -1,8 +1,9 @@
 """Conversations of people as messages: exports of ChatGPT, Slack and WhatsApp, Markdown, plain text, and tables.
 
 An export of ChatGPT is a tree: the current turns come in order, each followed by the branches that were left there,
-which get the kind `branch`. In Slack a channel is a session, in WhatsApp a file is one; every person who writes has the
-role `user` and a name, programs have the role `assistant`, and what the service itself reports has the kind `meta`.
+which get the kind `branch`. In Slack a channel is a session, in WhatsApp a file is one; who writes there has the role
+`speaker` and a name, and what the service itself reports has the kind `meta`. Only a person whom the caller has named
+as the owner (`Labels.me`) has the role `user`: others may write "always …" too, and that is no instruction of the user.
 
 A text in which lines say who speaks ("## User", "**Assistant:** …", "Human: …") is a conversation. Any other is a
 document: each of its paragraphs is an event of the kind `document`, so that a search finds the part that matters and a
@@ -20,6 +21,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from scroll_context.errors import BadInput
 from scroll_context.importers import records
 from scroll_context.importers.messages import call
@@ -36,6 +39,7 @@ from scroll_context.importers.records import (
     placed,
 )
 from scroll_context.importers.text_files import not_json, text_lines, whole_text
+from scroll_context.origin import SPEAKER
 
 # ChatGPT -------------------------------------------------------------------------------------------------
 
@@ -162,7 +166,9 @@ def slack(path: Path, labels: Labels) -> Iterator[Found | Fault]:
     if path.is_file():
         yield from _slack_day(path, path.stem, path.stem, {}, labels)
         return
-    names = dict(_slack_names(path))
+    people = _slack_list(path / "users.json")
+    names = {records.text(user, "id"): next(iter(_slack_names(user)), "") for user in people}
+    labels = replace(labels, me=_slack_owners(people, labels.me))
     ids = {records.text(one, "name"): records.text(one, "id") for one in _slack_list(path / "channels.json")}
     for folder in sorted(one for one in path.iterdir() if one.is_dir()):
         for file in sorted(one for one in folder.iterdir() if _DAY.fullmatch(one.name)):
@@ -177,11 +183,22 @@ def _slack_list(file: Path) -> list[dict[str, Any]]:
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
-def _slack_names(path: Path) -> Iterator[tuple[str, str]]:
-    for user in _slack_list(path / "users.json"):
-        profile = user["profile"] if isinstance(user.get("profile"), dict) else {}
-        named = (profile.get("display_name"), profile.get("real_name"), user.get("real_name"), user.get("name"))
-        yield records.text(user, "id"), next((one for one in named if isinstance(one, str) and one), "")
+def _slack_names(user: dict[str, Any]) -> list[str]:
+    """The names of a person, the one that others see first."""
+    profile = user["profile"] if isinstance(user.get("profile"), dict) else {}
+    names = (profile.get("display_name"), profile.get("real_name"), user.get("real_name"), user.get("name"))
+    return [name for name in names if isinstance(name, str) and name]
+
+
+def _slack_owners(people: list[dict[str, Any]], me: tuple[str, ...]) -> tuple[str, ...]:
+    """The ids of the people with these names or ids. Anybody may choose a name, so it must be one person's."""
+    owners: list[str] = []
+    for name in me:
+        ids = [records.text(user, "id") for user in people if name in (user.get("id"), *_slack_names(user))]
+        if len(set(ids)) > 1:
+            raise BadInput(f"{len(set(ids))} people are called {name!r}: {', '.join(ids)}. Name one by the id")
+        owners += ids or [name]
+    return tuple(owners)
 
 
 def _slack_day(
@@ -205,7 +222,7 @@ def _slack_day(
         try:
             if not isinstance(message, dict) or not (time := records.text(message, "ts")):
                 raise BadInput("a message of Slack needs a ts")
-            said = _slack_message(message, names)
+            said = _slack_message(message, names, labels.me)
             key = f"{records.identifier(channel_id)}:{records.identifier(time)}"
             about = records.kept(message, thread="thread_ts", user="user", subtype="subtype")
             yield placed(found, Format.SLACK, said, session=f"slack/{channel}", key=key, time=time, about=about)
@@ -213,7 +230,7 @@ def _slack_day(
             yield Fault(number, f"{found.where}: {error}")
 
 
-def _slack_message(message: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+def _slack_message(message: dict[str, Any], names: dict[str, str], owners: tuple[str, ...]) -> dict[str, Any]:
     def mention(match: re.Match[str]) -> str:
         return f"{match[1]}{match[3] or names.get(match[2], match[2])}"
 
@@ -223,12 +240,14 @@ def _slack_message(message: dict[str, Any], names: dict[str, str]) -> dict[str, 
     for one in records.objects(message, "attachments"):
         texts.append(html.unescape(records.text(one, "text") or records.text(one, "fallback")))
     user = records.text(message, "user")
-    said: dict[str, Any] = {"role": "user", "content": "\n".join(text for text in texts if text)}
+    said: dict[str, Any] = {"role": SPEAKER, "content": "\n".join(text for text in texts if text)}
     said["name"] = names.get(user) or records.text(message, "username") or user
     subtype = records.text(message, "subtype")
-    if subtype == "bot_message" or (message.get("bot_id") and not user):
-        said["role"] = "assistant"
-    elif subtype and subtype not in ("thread_broadcast", "file_share", "me_message", "file_comment"):
+    # A program may post under any name, also in the name of a person.
+    is_program = subtype == "bot_message" or bool(message.get("bot_id"))
+    if user in owners and not is_program:
+        said["role"] = "user"
+    if subtype and subtype not in ("bot_message", "thread_broadcast", "file_share", "me_message", "file_comment"):
         said |= {"role": "system", "kind": META}
     return said
 
@@ -298,11 +317,10 @@ def _whatsapp_message(
         time = _whatsapp_time(stamp, day_first)
     except ValueError as error:
         return Fault(line, f"not a date: {error}")
-    message: dict[str, Any] = {"role": "user" if name else "system", "content": said.strip("\u200e\u200f")}
+    message: dict[str, Any] = {"role": "system", "kind": META, "content": said.strip("\u200e\u200f")}
     if name:
-        message["name"] = name.strip("\u200e\u200f ~\u202f")
-    else:
-        message["kind"] = META
+        speaker = name.strip("\u200e\u200f ~\u202f")
+        message |= {"role": _role(speaker, labels), "kind": labels.kind, "name": speaker}
     found = Found(line, None, labels)
     return placed(found, Format.WHATSAPP, message, session="", key=f"{identity}.{seen[identity]}", time=time)
 
@@ -319,6 +337,10 @@ def _whatsapp_time(stamp: "re.Match[str]", day_first: bool) -> str:
     return dt.datetime(
         year + 2000 if year < 100 else year, month, day, hour, int(stamp[5]), int(stamp[6] or 0)
     ).isoformat()
+
+
+def _role(speaker: str, labels: Labels) -> str:
+    return "user" if speaker in labels.me else SPEAKER
 
 
 # texts and tables ------------------------------------------------------------------------------------------
@@ -447,7 +469,7 @@ def _row(line: int, row: dict[str, str], surplus: int, role: str, content: str, 
     message: dict[str, Any] = {_RENAMED.get(name, name): value for name, value in row.items() if value and name}
     said, who = message.pop(content, ""), message.pop(role)
     known = _ROLES.get(who.strip().lower())
-    message |= {"role": known or "user", "content": said}
+    message |= {"role": known or _role(who.strip(), labels), "content": said}
     if known is None:
         message["name"] = who
     return Found(line, message, labels)

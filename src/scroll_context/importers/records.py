@@ -71,6 +71,11 @@ class Format(enum.StrEnum):
         return self.holds != "data"
 
     @property
+    def names_speakers(self) -> bool:
+        """Whether people speak in it under their own names, so that it does not say which of them is the user."""
+        return self in (Format.SLACK, Format.WHATSAPP, Format.CSV)
+
+    @property
     def has_ids(self) -> bool:
         """Whether any file of this kind may add to a session, since its messages have ids of their own."""
         return self.holds in ("history", "transcript")
@@ -84,6 +89,7 @@ class Labels(msgspec.Struct, frozen=True):
     task_id: str = ""
     kind: str = "conversation"
     created_at: str = ""
+    me: tuple[str, ...] = ()  # the names of the user among the speakers of a chat
 
 
 class Fault(msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ from scroll_context.events import IMPORTED, Progress
 from scroll_context.importers.formats import read
 from scroll_context.importers.records import Fault, Format, Imported, Labels
 from scroll_context.importers.sources import Part, open_source, utf8
-from scroll_context.origin import Origin
+from scroll_context.origin import SPEAKER, Origin
 from scroll_context.store.foreign import RESERVED_KINDS, ForeignWriter, Piece
 from scroll_context.store.log import EventLog
 from scroll_context.store.merge import check_export, merge_export
@@ -52,6 +52,7 @@ class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
     redact: bool = True  # replace secrets by markers; a trusted export is restored exactly
     trust: bool = False  # of an export: restore it as one's own, with snapshots, forks and plans that take effect
     mine: bool = False  # the file is a history of the user: its user turns count as theirs (origin.py)
+    me: tuple[str, ...] = ()  # the names of the user among the speakers of a chat
 
 
 class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +65,7 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     known: int = 0  # events that were there already
     bad: int = 0  # messages that could not be read
     faults: tuple[Fault, ...] = ()  # the first of them, with the reason
+    speakers: tuple[str, ...] = ()  # of a chat of which nobody said who the user is; the first of them
     renamed: dict[str, str] = {}  # sessions whose names were taken, and their names in the store
     redacted: dict[str, int] = {}  # secrets in it that were replaced, by kind
     tasks: tuple[str, ...] = ()  # tasks that it names and that its events did not get
@@ -93,6 +95,7 @@ def import_file(
     join: bool = False,
     trust: bool = False,
     mine: bool = False,
+    me: tuple[str, ...] = (),
     redact: bool = True,
     progress: Progress | None = None,
 ) -> ImportReport:
@@ -100,11 +103,12 @@ def import_file(
 
     `session_id`, `agent_id`, `task_id` and `kind` stand for what messages do not say themselves. What is imported can
     be searched at once; `store.index.catch_up()` indexes it now instead of at the first search. Nothing in the file is
-    taken for words of the user of this store, unless `mine` says that it is their own history.
+    taken for words of the user of this store, unless `mine` says that it is their own history, or `me` says under which
+    names the user speaks in a chat of several people.
     """
     options = ImportOptions(
         session_id=session_id, agent_id=agent_id, task_id=task_id, kind=kind, layout=layout, skip_bad=skip_bad,
-        join=join, trust=trust, mine=mine, redact=redact,
+        join=join, trust=trust, mine=mine, me=me, redact=redact,
     )  # fmt: skip
     with ImportFile(path, options) as file:
         file.check(progress)
@@ -119,7 +123,8 @@ class ImportFile:
             raise BadInput(f"kind {options.kind!r} is reserved for what Scroll records itself; choose another")
         self._options = options
         self._labels = Labels(
-            **{field: utf8(getattr(options, field)) for field in ("session_id", "agent_id", "task_id", "kind")}
+            **{field: utf8(getattr(options, field)) for field in ("session_id", "agent_id", "task_id", "kind")},
+            me=options.me,
         )
         self._cleanup = contextlib.ExitStack()
         try:
@@ -130,6 +135,8 @@ class ImportFile:
         self.label = self._source.label
         self._sessions: dict[str, Format] = {}
         self._shapes: set[str] = set()
+        self._speakers: dict[str, None] = {}
+        self._has_owner = False
         self.messages = 0
         self._bad = 0
         self._faults: list[Fault] = []
@@ -170,6 +177,8 @@ class ImportFile:
                 self.messages += 1
                 self._sessions[item.session_id] = part.layout
                 self._shapes |= {item.shape} - {""}
+                if part.layout.names_speakers:
+                    self._hear(item)
             if self._source.is_archive and before == self.messages:
                 self._skipped.append(part)  # a file of settings or the like
                 continue
@@ -180,14 +189,31 @@ class ImportFile:
             raise UnreadableMessages(self.label, self.messages, self._bad, listed)
         if not self.messages:
             raise BadInput("there are no messages in it")
+        if self._options.me and not self._has_owner:
+            raise BadInput(self._nobody())
         for part in self._skipped:
             self._source.parts.remove(part)
+
+    def _hear(self, message: Imported) -> None:
+        """Note who speaks in a message."""
+        for piece in message.pieces:
+            if piece.draft.role == SPEAKER and len(self._speakers) < LISTED:
+                self._speakers[piece.draft.name] = None
+            elif piece.draft.role == "user":
+                self._has_owner = True
+
+    def _nobody(self) -> str:
+        """Why nobody in it is the user. It must be right at the first import: what is recorded is not changed."""
+        names = " or ".join(map(repr, self._options.me))
+        if not self._speakers:
+            return f"its speakers have no names, so nobody is {names}; if it is your own history, say `mine` instead"
+        return f"nobody in it is called {names}; its speakers are {', '.join(self._speakers)}"
 
     def write(self, store: Store, progress: Progress | None = None) -> ImportReport:
         """Append what is not there yet. The file must have passed check()."""
         if self._is_export:
             return self._write_export(store, progress)
-        origin = Origin.CAPTURED if self._options.mine else Origin.IMPORTED
+        origin = Origin.CAPTURED if self._options.mine or self._options.me else Origin.IMPORTED
         added = known = 0
         with store.append_foreign(
             origin, self.label, task_id=self._labels.task_id, redact=self._options.redact
@@ -200,6 +226,7 @@ class ImportFile:
         return ImportReport(
             file=self.label, format=self._source.described(self._shapes), messages=self.messages, added=added,
             known=known, skipped=tuple(part.inside for part in self._skipped), tasks=tasks,
+            speakers=() if self._has_owner else tuple(self._speakers),
             bad=self._bad, faults=tuple(self._faults), renamed={name: numbered(name, n) for name, n in renamed.items()},
             redacted=writer.redacted,
         )  # fmt: skip
