@@ -102,7 +102,9 @@ def test_retention_goes_by_the_time_of_recording(filled: Any, folder: Path) -> N
     shown = filled("retention", "--older-than", "30d")
     assert "12 events in " in shown.stdout and "1 payload " in shown.stdout
     assert "1 event in " in filled("retention", "--older-than", "30d", "--kind", "tool_result").stdout
-    report = json.loads(filled("retention", "--older-than", "4w", "--apply", "--json").stdout)
+    asked = filled("retention", "--older-than", "4w", "--apply")
+    assert asked.exit_code == 1 and "repeat the command with --yes" in asked.stderr
+    report = json.loads(filled("retention", "--older-than", "4w", "--apply", "--yes", "--json").stdout)
     assert report["asked"] == list(range(31, 43)) and report["payloads"] == 1
     nothing = json.loads(filled("retention", "--older-than", "4w", "--apply", "--json").stdout)
     assert nothing["asked"] == [] and nothing["seq"] == report["seq"] + 1
@@ -136,3 +138,24 @@ def test_a_service_erases_what_is_due(filled: Any, process: Any, folder: Path) -
     with Store(folder) as store:
         assert store.log.get(31).is_erased and store.log.get(32).metadata["rule"]["older_than"] == 30 * 86_400
     assert filled("mcp", "--retention", "long").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("erase", "31"),
+        ("erase", "--search", "lighthouse"),
+        ("retention", "--older-than", "1d", "--apply"),
+        ("scan", "--erase"),
+    ],
+)
+def test_what_destroys_names_the_store_the_projects_and_the_sessions_before_it_asks(
+    filled: Any, folder: Path, words: tuple[str, ...]
+) -> None:
+    secret = f"lighthouse {AWS}"
+    draft = Draft(session_id="night watch", task_id="harbour-1a2b", role="user", content=secret)
+    recorded_long_ago(folder, [draft], 2)
+    refused = filled(*words)
+    assert refused.exit_code == 1 and "repeat the command with --yes" in refused.stderr
+    assert f"store: {folder}" in refused.stderr
+    assert "projects: harbour-1a2b" in refused.stderr and "sessions: night watch" in refused.stderr

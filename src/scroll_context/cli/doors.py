@@ -122,6 +122,9 @@ def uninstall(
     from scroll_context.doors.install import connected_scopes, plan_uninstall
 
     changes = plan_uninstall(assistant, scope, project.absolute())
+    if changes:
+        where = f"the project {project.absolute()}" if scope == "project" else "all projects of this user"
+        note(f"this disconnects {assistant} for {where}; no store is changed")
     _carry_out(changes, "uninstalled", yes=yes, dry_run=dry_run, as_json=as_json)
     for other in connected_scopes(assistant, project.absolute()):
         if other != scope:

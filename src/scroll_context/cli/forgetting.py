@@ -2,9 +2,10 @@
 
 import contextlib
 import datetime as dt
+import functools
 import sys
 import termios
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 LISTED = 20  # events that a dry run shows
 EXAMPLES = 5  # events that it shows of the copies with one reason
+MOST_SESSIONS = 500  # whose projects are looked up
 
 
 @click.command(cls=Command)
@@ -98,7 +100,8 @@ def erase(
             return
         if not yes:
             _show(plan, opened, False)
-            ask(f"Erase {plan.events:,} events for good?")
+            _name_affected(opened, store, plan.sessions)
+            ask(f"Erase {_count(plan.events, 'event', 'events')} of {shown(store)} for good?")
         with progress("erasing") as bar:
             report = opened.erase(**wanted, progress=bar)  # type: ignore[arg-type]
         with progress("indexing") as bar:
@@ -172,6 +175,24 @@ def _extent(plan: "ErasureReport", are: str = "") -> str:
     return f"{events} in {sessions}{are and f' {are}'}, {payloads} ({plan.payload_bytes:,} bytes)"
 
 
+def _name_affected(opened: "Store", place: Place, sessions: Iterable[str]) -> None:
+    """Name the store, the projects and the sessions that are about to lose something, before a person is asked."""
+    names = sorted(set(sessions))
+    marks = ", ".join("?" * len(names[:MOST_SESSIONS]))
+    rows = opened.log.query(
+        f"SELECT DISTINCT task_id FROM event WHERE session_id IN ({marks}) ORDER BY 1", names[:MOST_SESSIONS]
+    )
+    projects = [task for (task,) in rows if task]
+    note(f"store: {shown(place)}")
+    note(f"projects: {_named(projects) or 'none named'}")
+    note(f"sessions: {_named(names)}")
+
+
+def _named(names: Sequence[str]) -> str:
+    listed = ", ".join(one_line(name, 60) for name in names[:LISTED])
+    return listed if len(names) <= LISTED else f"{listed} and {len(names) - LISTED:,} more"
+
+
 def ask(question: str) -> None:
     """Go on only after a yes, from a person."""
     if not sys.stdin.isatty():
@@ -195,27 +216,36 @@ def _listed(seqs: tuple[int, ...]) -> str:
 @scope_options
 @click.option("--apply", is_flag=True, help="Erase it; without this, it is only shown.")
 @by_option
+@yes_option
 @store_option
 @json_option
 def retention(
     age: dt.timedelta, kinds: tuple[str, ...], session: str | None, agent: str | None, task: str | None, apply: bool,
-    by: str, store: Place, as_json: bool,
+    by: str, yes: bool, store: Place, as_json: bool,
 ) -> None:  # fmt: skip
     """Erase what was recorded long ago.
 
-    Age is the time of recording, so imported history is as old as its import. Each run with --apply is an event in the
-    log. Variables that were saved later stay.
+    Age is the time of recording, so imported history is as old as its import. With --apply the store, projects and
+    sessions are named before it asks; a scheduled run says --yes. Each run is an event in the log. Variables that were
+    saved later stay.
 
     \b
     Examples:
       scroll retention --older-than 365d
-      scroll retention --older-than 30d --kind tool_result --kind artifact --apply
+      scroll retention --older-than 30d --kind tool_result --kind artifact --apply --yes
     """
-    with open_store(store) as opened, progress("erasing") as bar:
-        report = opened.expire(
-            age, kinds=kinds, session_id=session, agent_id=agent, task_id=task, by=utf8(by), dry_run=not apply,
-            progress=bar,
-        )  # fmt: skip
+    with open_store(store) as opened:
+        expire = functools.partial(
+            opened.expire, age, kinds=kinds, session_id=session, agent_id=agent, task_id=task, by=utf8(by)
+        )
+        with progress("counting") as bar:
+            report = expire(dry_run=True, progress=bar)
+        if apply:
+            if report.events and not yes:
+                _name_affected(opened, store, report.sessions)
+                ask(f"Erase {_count(report.events, 'event', 'events')} of {shown(store)} for good?")
+            with progress("erasing") as bar:
+                report = expire(progress=bar)
     told = f"{report.events:,} events erased; seq {report.seq} records it"
     if not apply:
         told = f"{_extent(report, 'are due')}; --apply erases them"
@@ -259,7 +289,8 @@ def scan(erasing: bool, yes: bool, store: Place, as_json: bool) -> None:
             raise SystemExit(1)
         seqs, words = sorted({one.seq for one in found}), {one.value for one in found}
         if not yes:
-            ask(f"Erase {len(seqs):,} events for good?")
+            _name_affected(opened, store, [event.session_id for event in opened.log.get_many(seqs)])
+            ask(f"Erase {_count(len(seqs), 'event', 'events')} of {shown(store)} for good?")
         with progress("erasing") as bar:
             report = opened.erase(seqs=seqs, words=words, copies=True, reason="secret", progress=bar)
     note(f"{report.events:,} events erased; seq {report.seq} records it")
