@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scroll_context.events import Event, Kind, Payload
-from scroll_context.view.entries import MARK, Form, decoded, passage, step
+from scroll_context.store.payloads import excerpt
+from scroll_context.view.entries import HELD_CHARS, MARK, Form, decoded, passage, step
 
 texts = st.builds(lambda text, times: text * times, st.text(max_size=40), st.integers(0, 400))
 
@@ -41,6 +42,30 @@ def test_a_clip_keeps_head_and_tail_and_only_shrinks(text: str, chars: int, agai
     assert clip.shown.startswith(text[: chars * 2 // 3]) and clip.shown.endswith(text[len(text) - chars // 3 :])
     assert clip.clipped(chars) is clip
     assert clip.clipped(again).tokens <= clip.tokens
+
+
+@given(st.integers(0, 3 * HELD_CHARS), st.integers(40, 3 * HELD_CHARS), st.integers(40, 3 * HELD_CHARS))
+def test_a_clip_of_a_clip_is_the_smaller_of_both(length: int, chars: int, again: int) -> None:
+    """After a clip only the ends are held, and they are enough for every later one."""
+    text = "".join(f"{n:07} " for n in range(length // 8 + 1))[:length]
+    whole = passage(event(text))
+    twice = whole.clipped(chars).clipped(again)
+    assert twice.shown == min(whole.clipped(chars), whole.clipped(again), whole, key=lambda form: form.tokens).shown
+    assert len(twice.text) + twice.left_out == length
+    if twice.form is Form.CLIPPED:
+        assert len(twice.text) <= max(HELD_CHARS, len(twice.shown))
+
+
+@given(st.integers(1, 3 * HELD_CHARS), st.integers(300, HELD_CHARS), st.integers(40, 2 * HELD_CHARS))
+def test_an_excerpt_is_clipped_like_the_whole_text(length: int, most: int, chars: int) -> None:
+    text = "".join(f"{n:07} " for n in range(length // 8 + 1))[:length]
+    pieces = [text[at : at + 5_000] for at in range(0, length, 5_000)]
+    stored = event("preview", payload=Payload("0" * 64, length))
+    held = passage(stored, excerpt(pieces, most))
+    whole = passage(event(text))
+    assert (held.form is Form.FULL) == (length <= most) and len(held.text) == min(length, most)
+    if chars < most:
+        assert held.clipped(chars).shown == whole.clipped(chars).shown or length <= chars + 300
 
 
 def test_a_preview_says_that_it_is_one() -> None:

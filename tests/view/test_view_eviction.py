@@ -76,6 +76,34 @@ def test_a_request_larger_than_the_window_keeps_head_and_tail() -> None:
     assert "clipped seq 1 " in text and sent.tokens <= 6_400 and not scribe.plans[-1].over_budget
 
 
+@pytest.mark.parametrize("code", ["y = 1\n" * 400, "y = 1\n"])
+@pytest.mark.parametrize("length", range(20_000, 44_000, 4_000))
+def test_the_newest_message_is_shown_completely_if_it_fits(code: str, length: int) -> None:
+    """Recent steps that were read give way to it: their long results, and their long calls too."""
+    scribe = Scribe(16_000)
+    scribe.user("Work.")
+    for n in range(5):
+        scribe.ask()
+        scribe.cell(scribe.reply("", [(f"c{n}", "exec", {"code": code})]), f"c{n}", f"{n} " * 1_000)
+    scribe.ask()
+    scribe.reply("Done.")
+    message = scribe.user("Look at this: " + "a word " * (length // 7))
+    sent = scribe.ask()
+    assert message.content in [each.text for each in sent.messages]
+    assert sent.tokens <= 16_000 and not any(plan.over_budget for plan in scribe.plans)
+
+
+def test_an_unread_result_is_shown_completely_if_it_fits() -> None:
+    scribe = Scribe(16_000)
+    scribe.user("Work.")
+    for n in range(5):
+        scribe.ask()
+        scribe.cell(scribe.reply("", [(f"c{n}", "exec", {"code": "y = 1\n" * 400})]), f"c{n}", f"{n} " * 1_000)
+    scribe.ask()
+    result = scribe.native(scribe.reply("", [("a", "read", {})]), "a", "read", "a word " * 5_500)
+    assert scribe.ask().messages[-1].text == result.content
+
+
 def test_a_long_request_gives_way_before_the_recent_steps_do() -> None:
     scribe = Scribe(8_000)
     scribe.user("Follow these rules. " * 1_000)

@@ -8,8 +8,9 @@ yet. The rest goes down to the low mark, far below the high one, so that a cache
 3. long user messages of past turns are clipped, and those with no step left move to the index: users' words go last.
 
 What is protected gives way only when it does not fit, and only as far as it must. Before 1, if it is above the high
-mark by itself: recent results that were read fold, then unread texts are clipped, each to no less than a quarter of
-the room. After 3, if the view is still above the high mark, in this order until it fits: recent results that were read
+mark by itself: recent results that were read fold. If that is not enough, recent steps that were read are no longer
+protected. Only if what is unread does not fit even so is it clipped, each text to no less than a quarter of the room:
+the newest message and unread results are shown completely if they fit. After 3, if the view is still above the high mark, in this order until it fits: recent results that were read
 fold; unread texts are clipped; user messages of the running turn are clipped to no less than half of the room; recent
 steps that were read move to the index; past user messages too; the index rolls up further; every text is clipped to an
 equal share, calls of the newest step included.
@@ -146,14 +147,16 @@ class _Planner:
     def run(self) -> None:
         middle = (self._high + self._low) // 2
         everything = self._view.last_seq + 1
-        protected = self._protected()
-        if protected > self._high:
+        if self._protected() > self._high:
             self._fold(0, before=everything, since=self._tail)
-            self._clip(self._unread(), self._protected() - middle, self._high // 4)
-            protected = self._protected()
-        low = max(
-            self._low, protected + (self._high - protected) // 4
-        )  # if much is protected, the rest must not all leave
+        if self._protected() > self._high:
+            recent, self._tail = self._tail, everything
+            if self._protected() > self._high:
+                self._tail = recent
+                self._clip(self._unread(), self._protected() - middle, self._high // 4)
+        protected = self._protected()
+        # If much is protected, the rest must not all leave.
+        low = max(self._low, protected + (self._high - protected) // 4)
         self._fold(low, before=self._tail)
         self._evict_steps(low, before=self._tail)
         self._retire_user_messages(low)
