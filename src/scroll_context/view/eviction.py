@@ -10,10 +10,10 @@ yet. The rest goes down to the low mark, far below the high one, so that a cache
 What is protected gives way only when it does not fit, and only as far as it must. Before 1, if it is above the high
 mark by itself: recent results that were read fold. If that is not enough, recent steps that were read are no longer
 protected. Only if what is unread does not fit even so is it clipped, each text to no less than a quarter of the room:
-the newest message and unread results are shown completely if they fit. After 3, if the view is still above the high mark, in this order until it fits: recent results that were read
-fold; unread texts are clipped; user messages of the running turn are clipped to no less than half of the room; recent
-steps that were read move to the index; past user messages too; the index rolls up further; every text is clipped to an
-equal share, calls of the newest step included.
+the newest message and unread results are shown completely if they fit. After 3, if the view is still above the high
+mark, in this order until it fits: recent results that were read fold; unread texts are clipped; user messages of the
+running turn are clipped to no less than half of the room; recent steps that were read move to the index; past user
+messages too; the index rolls up further; every text is clipped to an equal share, calls of the newest step included.
 
 Sizes are raw estimates (tokens.py); the window and its shares are tokens of the provider, and the gauge converts them.
 
