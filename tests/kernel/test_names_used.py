@@ -2,7 +2,8 @@
 
 import pytest
 
-from scroll_context.kernel.cell import names_used
+from scroll_context.kernel.cell import names_read_later, names_used
+from scroll_context.kernel.variables import Namespace
 
 
 @pytest.mark.parametrize(
@@ -50,3 +51,45 @@ def test_a_name_that_has_no_value_before_the_cell_is_not_read_by_the_cell_that_b
     source = "for row in rows:\n    total += row"
     used = names_used(source, "<cell>", existing=["rows", "total"])
     assert set(used.read) == {"rows", "total"}
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("def f(a):\n    b = a + r\n    return print(b)", {"r", "print"}),
+        ("f = lambda: [r for _ in x]", {"r", "x"}),
+        ("class A:\n    s = x\n    def g(self): return r", {"x", "r"}),
+        ("s = r + x", set()),
+    ],
+)
+def test_functions_read_their_names_whenever_they_are_run(source: str, names: set[str]) -> None:
+    assert names_read_later(source, "<cell>") == names
+
+
+def test_the_cells_behind_a_source_are_those_that_made_what_it_reads() -> None:
+    sources = {
+        10: "rows = fetch()",
+        20: "def f():\n    return total",
+        30: "total = len(rows)",
+        40: "other = 1",
+        50: "rows.append(other)",
+    }
+    names = Namespace()
+    names.record_cell(1, ["rows"], [], [], (), sources[10], 10)
+    names.record_cell(2, ["f"], [], [], (), sources[20], 20)
+    names.record_cell(3, ["total"], [], ["rows"], (), sources[30], 30)
+    names.record_cell(4, ["other"], [], [], (), sources[40], 40)
+    names.record_save(["rows", "f", "total", "other"], [], 4)
+
+    def behind(source: str) -> tuple[int, ...]:
+        return names.cells_behind(source, lambda event: sources[event])
+
+    assert behind("print(rows)") == (10,) and behind("print(other)") == (40,) and behind("print(2)") == ()
+    assert behind("rows = 1\nprint(rows)") == ()  # its old value is not seen
+    assert behind("print(f())") == (20, 30)  # the function reads `total`, which was bound after it
+    assert behind("print(eval('to' + 'tal'))") == (10, 20, 30, 40)
+    assert behind("not python at all") == ()
+    names.record_cell(5, [], [], ["rows"], (), sources[50], 50)
+    assert behind("print(rows)") == (10, 50)  # it may have been changed, and that is not known before it is saved
+    names.record_save(["rows", "f", "total", "other"], ["rows"], 5)
+    assert behind("print(rows)") == (50,)  # whose own event names the cell before

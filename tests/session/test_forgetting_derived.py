@@ -3,13 +3,15 @@
 Every test greps all files of the store for the words of the fact and for the values that were computed from it.
 """
 
+import io
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scroll_context.agent.agent import Agent
-from scroll_context.events import Event, Kind
+from scroll_context.events import Draft, Event, Kind
+from scroll_context.importers import import_file
 from scroll_context.models import ScriptedModel, exec_cell
 from scroll_context.session.explain import explain
 from scroll_context.session.session import Session, SessionOptions
@@ -17,6 +19,7 @@ from scroll_context.store.copies import Why
 from scroll_context.store.erase import ErasureReport
 from scroll_context.store.integrity import verify
 from scroll_context.store.store import Store
+from scroll_context.store.transfer import export
 from scroll_context.surface.ask import AskReply
 
 FACT = "The patient Odile Brandt owes the clinic 48731.5 euros."
@@ -243,3 +246,22 @@ def test_without_copies_they_are_named_and_stay(store: Store, fact: Event) -> No
     report = store.erase(seqs=[fact.seq])
     assert printed.seq in report.remaining and store.log.get(printed.seq).content == "97463.0"
     assert report.snapshots, "saved variables that were made from it go in any case"
+
+
+def test_the_trail_survives_a_move_into_another_store(store: Store, folder: Path, fact: Event, tmp_path: Path) -> None:
+    with Session.open(store, session_id="work", options=EVERYTHING) as session:
+        cells(session, "kept = 1", READ, "twice = owed * 2", "print(twice)")
+    with Session.resume(store, "work", options=EVERYTHING) as session:
+        cells(session, "print(twice + 1)")
+    out = io.BytesIO()
+    export(store.log, out)
+    with Store(tmp_path / "other", create=True) as other:
+        other.log.append_many([Draft(content=f"of another history: {number}") for number in range(50)])
+        import_file(other, io.BytesIO(out.getvalue()), trust=True)
+        moved = next(event for event in other.log.iterate() if event.content == FACT)
+        assert moved.seq != fact.seq
+        with Session.resume(other, "work", options=EVERYTHING) as session:
+            cells(session, "print(twice + 2)")
+        report = erase(other, moved)
+        assert len(report.why[Why.PRINTED]) >= 3
+        assert holding(tmp_path / "other", "Odile", "48731", "97463.0", "97464.0", "97465.0") == []

@@ -59,6 +59,8 @@ _FILES = re.compile(
     r"|(?:to|read|write|scan|sink)_(?:csv|json|parquet|pickle|excel|feather|hdf|sql|text|bytes|table|xml|html|ndjson)"
     r"|savefig|savetxt|loadtxt|genfromtxt|memmap|imread|imsave|tofile|fromfile|savez?(?=\()|load(?=\()|dump(?=\())\b"
 )  # a source with one of these words may write files of the kernel, or read them
+_DEFINES = re.compile(r"\b(?:def|lambda|class|for)\b")  # what may be run, and read names, after its cell has ended
+_WORD = re.compile(r"\w+")
 _LOOP = re.compile(r"\bfor\s([\w\s,()*]{1,60}?)\sin\b")
 _SOURCE_CHARS = 10_000  # of a cell that are searched for loops
 
@@ -137,6 +139,8 @@ class Namespace:
             self._given[cell] = seqs[:MAX_SEQS]
         found = _LOOP.findall(source, 0, _SOURCE_CHARS) if "for" in source else ()
         loops = {name for targets in found for name in re.findall(r"\w+", targets)}
+        if event and written:
+            self._read_later[event] = _names_read_later(source)
         for name in written:
             fresh = Variable(name=name, cell=cell, used=cell)
             touched = self._known[name].touched if name in self._known else None  # its old value may have other names
@@ -174,6 +178,8 @@ class Namespace:
         for known in self._known.values():
             known.touched, known.bound, known.touched_by = None, 0, frozenset()
         self._saved_cell = cell
+        made_by = set(self.made_by(self._known))
+        self._read_later = {event: names for event, names in self._read_later.items() if event in made_by}
         needed = {cell for known in self._known.values() for cell in known.behind}
         self._given = {cell: seqs for cell, seqs in self._given.items() if cell in needed}
         return mutated
@@ -248,6 +254,8 @@ class Namespace:
         """The variables that a source reads, by way of functions too; None when it may be any."""
         if _ANY_NAME.search(source):
             return None
+        if source.isascii() and self._known.keys().isdisjoint(_WORD.findall(source)):
+            return set()
         try:
             pending = list(names_used(source, "<cell>", self._known).read)
         except SyntaxError:
@@ -269,12 +277,7 @@ class Namespace:
 
     def _names_read_later(self, event: int, text_of: Callable[[int], str]) -> frozenset[str] | None:
         if event not in self._read_later:
-            text = text_of(event)
-            names: frozenset[str] | None = None
-            if not _ANY_NAME.search(text):
-                with contextlib.suppress(*NOT_COMPILED):
-                    names = names_read_later(text, "<cell>")
-            self._read_later[event] = names
+            self._read_later[event] = _names_read_later(text_of(event))
         return self._read_later[event]
 
     def digest(self, limit: int, heading: str = "") -> str:
@@ -310,6 +313,16 @@ class Namespace:
             lines.append(line)
             room -= len(line) + 1
         return "\n".join([*lines, functions] if functions else lines)
+
+
+def _names_read_later(source: str) -> frozenset[str] | None:
+    """The names that what a source defines reads whenever it is run; None when that may be any."""
+    if not _DEFINES.search(source):
+        return frozenset()
+    if not _ANY_NAME.search(source):
+        with contextlib.suppress(*NOT_COMPILED):
+            return names_read_later(source, "<cell>")
+    return None
 
 
 def _bounded(events: frozenset[int]) -> frozenset[int]:
