@@ -83,7 +83,7 @@ def test_salvage_of_a_damaged_log(filled: Any, folder: Path, tmp_path: Path) -> 
     assert Path(report["kept_as"]).read_bytes() == bytes(data)
     result = filled("verify")
     assert result.exit_code == 0, result.output
-    assert "declared by a salvage: seq" in result.stdout
+    assert "known: seq" in result.stdout
     assert "the damaged log as it was is kept" in filled("salvage").stdout
 
 

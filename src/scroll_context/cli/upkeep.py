@@ -42,7 +42,7 @@ def verify(store: Place, as_json: bool) -> None:
         found = {name: getattr(verdict, name) for name in verdict.__struct_fields__}
         print_document({"ok": verdict.ok and not index, **found, "damaged_index_files": index})
     else:
-        for label, faults in (("bad", verdict.bad), ("declared by a salvage", verdict.known)):
+        for label, faults in (("bad", verdict.bad), ("known", verdict.known)):
             for seq, what in faults[:LISTED]:
                 echo(f"{label}: seq {seq}: {what}")
             if len(faults) > LISTED:
