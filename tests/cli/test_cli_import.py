@@ -308,7 +308,10 @@ def test_everything_on_this_machine_is_shown_and_imported(
 
 def test_watching_once_records_and_refuses_what_cannot_be_followed(scroll: Any, folder: Path, tmp_path: Path) -> None:
     chat = write(tmp_path / "chat.jsonl", USER)
-    assert "is no history of an assistant" in scroll("watch", chat, "--once").output
+    (tmp_path / "notes.md").write_text("# Notes\n\nAlways water the roses.\n")
+    for file in (chat, tmp_path / "notes.md"):
+        refused = scroll("watch", file, "--once")
+        assert refused.exit_code == 1 and f"{file} is not a history of an assistant" in refused.output
     line = {"type": "user", "uuid": "u1", "sessionId": "s1", "cwd": "/api", "message": USER}
     path = write(tmp_path / "s1.jsonl", line)
     assert scroll("watch", path, "--once").stdout == f"{path}: 1 events\n"

@@ -1,5 +1,6 @@
 """Assistants' configuration files: ours is put in and taken out, and every other byte stays."""
 
+import datetime as dt
 import json
 import socket
 import tomllib
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scroll_context.cli.app import app
-from scroll_context.doors import json_edit
+from scroll_context.doors import hooks, json_edit
 from scroll_context.doors.hooks import ASSISTANTS
 from scroll_context.doors.install import (
     NOWHERE,
@@ -25,6 +26,7 @@ from scroll_context.doors.install import (
     plan_uninstall,
 )
 from scroll_context.errors import BadInput
+from scroll_context.importers import capture
 from scroll_context.store.store import Store
 
 SETTINGS = """{
@@ -287,6 +289,24 @@ def test_the_doctor_says_what_is_missing(home: Path) -> None:
     (codex,) = [one for one in examine_assistants(home) if one.assistant == "codex"]
     assert codex.state.endswith("nothing captured yet")
     assert any("hooks.Stop" in missing and "`scroll install codex`" in missing for missing in codex.missing)
+
+
+def test_the_doctor_does_not_call_an_import_a_capture(home: Path) -> None:
+    def state() -> str:
+        return next(one.state for one in examine_assistants(home) if one.assistant == "claude-code")
+
+    apply(plan_install("claude-code", "user", home, connection(home)))
+    line = {
+        "type": "user", "uuid": "u1", "sessionId": "s1", "cwd": "/project", "timestamp": "2026-01-02T03:04:05Z",
+        "message": {"role": "user", "content": "Paint the gate."},
+    }  # fmt: skip
+    transcript = home / "s1.jsonl"
+    transcript.write_text(json.dumps(line) + "\n")
+    with Store(home / "store", create=True) as store:
+        assert capture(store, transcript).added == 1
+    assert state().endswith("nothing captured yet")
+    hooks.capture("claude-code", str(home / "store"), str(transcript))
+    assert f"last captured {dt.datetime.now(dt.UTC).date().isoformat()}" in state()
 
 
 # editing JSON -------------------------------------------------------------------------------------------------

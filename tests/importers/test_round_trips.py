@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from samples import SAMPLES, answered, asked
 
+from scroll_context.errors import BadInput
 from scroll_context.importers import capture, import_file
 from scroll_context.importers.run import BATCH_EVENTS
 from scroll_context.store.store import Store
@@ -49,7 +50,7 @@ def test_import_again_and_grow(store: Store, tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in SAMPLES if "zip" not in name and name not in ("messages", "langchain", "openai", "slack")]
+    "name", "claude-code codex gemini gemini-json opencode opencode-v2 cursor cursor-agent qwenpaw".split()
 )
 def test_a_history_is_captured_as_it_grows(store: Store, tmp_path: Path, name: str) -> None:
     write, title = SAMPLES[name]
@@ -59,6 +60,14 @@ def test_a_history_is_captured_as_it_grows(store: Store, tmp_path: Path, name: s
     assert capture(store, write(tmp_path, 5)).added == 4
     assert sorted(said(store)) == sorted(turns(5))
     assert import_file(store, write(tmp_path, 5)).added == 0
+
+
+@pytest.mark.parametrize("name", ["chatgpt", "whatsapp", "markdown", "text", "csv"])
+def test_a_file_that_no_assistant_writes_is_not_captured(store: Store, tmp_path: Path, name: str) -> None:
+    """What is captured counts as the user's own: a chat with others must not become that."""
+    with pytest.raises(BadInput, match="is not a history of an assistant; `scroll import` reads it"):
+        capture(store, SAMPLES[name][0](tmp_path, 3))
+    assert store.log.last_seq() == 0
 
 
 @pytest.mark.parametrize("name", ["claude-code", "opencode", "whatsapp", "slack.zip"])

@@ -292,9 +292,7 @@ def watch(files: tuple[Path, ...], every: float, once: bool, keep_secrets: bool,
     named = [str(file.absolute()) for file in files]
     for file in named:
         if not detect(Path(file), Path(file).suffix).can_be_followed:
-            raise BadInput(
-                f"{file} is no history of an assistant that can be followed; `scroll import {file}` reads it"
-            )
+            raise BadInput(f"{file} is not a history of an assistant; `scroll import {shlex.quote(file)}` reads it")
 
     def listing() -> list[str]:
         return named or [file for history in installed() for file in history.files]

@@ -36,13 +36,14 @@ def main(arguments: list[str]) -> int:
         event = json.loads(sys.stdin.buffer.read() or b"{}")
         if not isinstance(event, dict):
             raise ValueError("the event on standard input is no JSON object")
-        store = options["store"] if "://" in options["store"] else os.path.abspath(os.path.expanduser(options["store"]))
+        store = located(options["store"])
         if "://" not in store and not os.path.isdir(store):
             raise ValueError(f"there is no store in {store}")
         name = str(event.get("hook_event_name", "")).lower()
         transcript = _transcript(event)
         if transcript and (name not in FREQUENT or is_due(transcript)):
-            _in_background(lambda: capture(store, transcript, ATTEMPTS if name == "sessionend" else 1))
+            attempts = ATTEMPTS if name == "sessionend" else 1
+            _in_background(lambda: capture(assistant, store, transcript, attempts))
         if name == "sessionstart":
             _answer(assistant, event, context(store, event, options["reach"], int(options["tokens"])))
     except Exception as error:  # noqa: BLE001 - whatever it is, the assistant must not notice
@@ -114,11 +115,16 @@ def is_due(transcript: str) -> bool:
     try:
         if 0 <= time.time() - os.stat(stamp).st_mtime < PAUSE_SECONDS:
             return False
-        os.utime(stamp)
     except FileNotFoundError:
-        os.makedirs(os.path.dirname(stamp), mode=0o700, exist_ok=True)
-        open(stamp, "wb").close()
+        pass
+    _touch(stamp)
     return True
+
+
+def _touch(stamp: str) -> None:
+    os.makedirs(os.path.dirname(stamp), mode=0o700, exist_ok=True)
+    with open(stamp, "ab"):
+        os.utime(stamp)
 
 
 def _stamp(transcript: str) -> str:
@@ -132,7 +138,20 @@ def _stamp(transcript: str) -> str:
     return os.path.join(state_folder(), "captures", hashlib.sha256(path).hexdigest()[:32])
 
 
-def capture(store: str, transcript: str, attempts: int = 1) -> None:
+def last_capture(assistant: str, store: str) -> str:
+    """An empty file whose time is that of the last capture by a hook of an assistant. An import does not touch it."""
+    import hashlib
+
+    place = hashlib.sha256(located(store).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    return os.path.join(state_folder(), "captured", f"{assistant}-{place}")
+
+
+def located(store: str) -> str:
+    """The address of a shared store as it is; of a folder the whole path."""
+    return store if "://" in store else os.path.abspath(os.path.expanduser(store))
+
+
+def capture(assistant: str, store: str, transcript: str, attempts: int = 1) -> None:
     """Record what the transcript, and those of its sub-agents, hold beyond the last capture."""
     from scroll_context.importers import capture as read_on
     from scroll_context.store.store import Store
@@ -140,6 +159,7 @@ def capture(store: str, transcript: str, attempts: int = 1) -> None:
     with Store(store, lock_timeout=LEASE_SECONDS) as opened:
         for _ in range(attempts):
             if not read_on(opened, transcript, wait=LEASE_SECONDS).left:
+                _touch(last_capture(assistant, store))
                 break
     if attempts > 1 and os.path.exists(_stamp(transcript)):
         os.unlink(_stamp(transcript))

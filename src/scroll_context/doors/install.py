@@ -9,7 +9,7 @@ The folders are those of the assistants on Linux, macOS and Windows, which are t
 hold absolute paths of this machine, so in a project they go to files that are not shared where the assistant has such.
 """
 
-import contextlib
+import datetime as dt
 import difflib
 import hashlib
 import importlib.util
@@ -27,7 +27,7 @@ from typing import Any, Literal
 import msgspec
 
 from scroll_context.doors import json_edit, toml_edit
-from scroll_context.doors.hooks import ASSISTANTS, TOKENS, log_file
+from scroll_context.doors.hooks import ASSISTANTS, TOKENS, last_capture, log_file
 from scroll_context.errors import BadInput, ScrollError
 from scroll_context.files import complete_file
 from scroll_context.folders import state_folder
@@ -89,7 +89,7 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
     scope: str = ""  # "" when nothing is installed
     files: tuple[str, ...] = ()  # that hold something of ours
     store: str = ""
-    captured: str = ""  # when something of this assistant was last recorded
+    captured: str = ""  # when a hook of this assistant last recorded something; an import does not count
     missing: tuple[str, ...] = ()  # in words, each with its remedy
 
     @property
@@ -338,12 +338,11 @@ def _installed(assistant: str, scope: SettingsScope, project: Path) -> Installed
         missing.append(f"the program {program}: `scroll install {assistant}` names the one of now")
     if importlib.util.find_spec("mcp") is None:
         missing.append("the mcp extra, without which it cannot search: pip install 'scroll-context[mcp]'")
-    captured = ""
+    captured = _last_capture(assistant, store)
     # A file of the project may have come with a repository: the store that it names is shown and never opened.
     if scope == "user":
         try:
-            with contextlib.closing(open_log(store)) as log:
-                captured = next((event.recorded_at for event in log.tail(1, agent_id=assistant)), "")
+            open_log(store).close()
         except ScrollError as error:
             missing.append(str(error))
     if fault := _last_fault(captured):
@@ -378,6 +377,14 @@ def _command_of(value: dict[str, Any]) -> Any:
 
 def _word_behind(option: str, words: list[str]) -> str:
     return str(words[words.index(option) + 1]) if option in words[:-1] else ""
+
+
+def _last_capture(assistant: str, store: str) -> str:
+    try:
+        seconds = Path(last_capture(assistant, store)).stat().st_mtime
+    except OSError:
+        return ""
+    return dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat()
 
 
 def _last_fault(since: str) -> str:

@@ -75,7 +75,8 @@ def capture(
     """Append what an assistant's history has had added since the last run, its sub-agents' too.
 
     Transcripts of Claude Code, Codex and Gemini are read from where they stood. Of a database, the sessions that have
-    changed are read. Any other file is read as a whole when it has changed.
+    changed are read. Other files of assistants are read completely when they have changed. A file that no assistant
+    writes is refused, since what it says would be taken for words of the user.
 
     Waits up to `wait` seconds for the lease of a session, and, if a `budget` of seconds is given, stops when it is
     spent; `ImportReport.left` says why the rest was left to the next run. Open the store with a short `lock_timeout`
@@ -127,8 +128,10 @@ class _Run:
                 cursor = _Cursor(str(path.absolute()), layout, Position())
         except OSError as error:
             raise BadInput(f"{path}: {error.strerror}") from error
-        if not cursor.layout.can_be_followed:  # no line of it says yet which assistant wrote it
-            return
+        if not cursor.layout.can_be_followed:
+            if cursor.layout in (Format.JSONL, Format.JSON):  # no line of it says yet which assistant wrote it
+                return
+            raise BadInput(f"{path} is not a history of an assistant; `scroll import` reads it")
         self._parts.append(Part(path, path.stem, cursor.layout))
         if cursor.layout.holds == "transcript" and not (cursor.layout is Format.GEMINI and is_one_value(path)):
             if size > cursor.position.offset:

@@ -8,6 +8,7 @@ results, are marked as echoes: they repeat history that is in the store already.
 """
 
 import contextlib
+import datetime as dt
 import json
 import re
 import sqlite3
@@ -143,11 +144,17 @@ def is_one_value(path: Path) -> bool:
 
 
 def _cursor_agent(path: Path, labels: Labels) -> Iterator[Found | Fault]:
-    """Lines of Cursor's command line: messages without ids or times, and marks of its own, which say nothing."""
+    """Lines of Cursor's command line: messages without ids or times, and marks of its own, which say nothing.
+
+    A message gets the time of the file's last change, which is right for the newest ones and never too late.
+    """
     folder = next((one.parent.name for one in path.parents if one.name == "agent-transcripts"), "")
     project = Path("/" + folder.replace("-", "/"))  # Cursor writes a hyphen for each separator, and for each hyphen
     task = labels.task_id or (task_of(str(project)) if folder and project.is_dir() else folder)
-    labels = replace(labels, agent_id=labels.agent_id or "cursor", task_id=task)
+    changed = dt.datetime.fromtimestamp(path.stat().st_mtime, dt.UTC).isoformat()
+    labels = replace(
+        labels, agent_id=labels.agent_id or "cursor", task_id=task, created_at=labels.created_at or changed
+    )
     for found in json_lines(path, labels):
         if isinstance(found, Fault) or not (isinstance(found.value, dict) and "role" not in found.value):
             yield found

@@ -67,8 +67,8 @@ class Format(enum.StrEnum):
 
     @property
     def can_be_followed(self) -> bool:
-        """Whether a file of this kind may be one that an assistant is still writing."""
-        return self.holds != "data"
+        """Whether an assistant writes files of this kind. What it says of its user is taken for the user's words."""
+        return self.holds == "transcript" or self in _DATABASES or self is Format.CURSOR_AGENT
 
     @property
     def names_speakers(self) -> bool:
@@ -79,6 +79,9 @@ class Format(enum.StrEnum):
     def has_ids(self) -> bool:
         """Whether any file of this kind may add to a session, since its messages have ids of their own."""
         return self.holds in ("history", "transcript")
+
+
+_DATABASES = (Format.OPENCODE, Format.CURSOR, Format.QWENPAW)
 
 
 class Labels(msgspec.Struct, frozen=True):
