@@ -9,7 +9,10 @@ import scroll_context
 
 PACKAGE = Path(scroll_context.__file__).parent
 
-VALUES = {"events", "errors", "messages", "background", "files", "folders", "ids", "origin", "project", "text", "work"}
+VALUES = {
+    "background", "connections", "errors", "events", "files", "folders", "ids", "messages", "origin", "project", "text",
+    "work",
+}  # fmt: skip
 MAY_IMPORT = {
     "events": {"errors", "origin"},
     "errors": set(),
@@ -21,6 +24,7 @@ MAY_IMPORT = {
     "origin": set(),
     "project": set(),
     "work": {"errors"},
+    "connections": set(),
     "text": {"work"},
     "bundled": set(),
     "importers": VALUES | {"store"},

@@ -370,6 +370,28 @@ def test_the_log_gives_no_client_the_kernel_of_another(store: Store) -> None:
     http_clients(store, work)
 
 
+def test_a_client_that_stops_in_the_middle_of_a_request_is_disconnected(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from scroll_context import connections
+
+    monkeypatch.setattr(connections, "HEADER_SECONDS", 0.3)
+    monkeypatch.setattr(connections, "BODY_SECONDS", 0.3)
+    head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\n"
+
+    async def work(_: RecallServer, url: str) -> None:
+        port = int(url.rpartition(":")[2].partition("/")[0])
+        for half in (b"", b"POST /m", head.encode(), f"{head}Content-Length: 99\r\n\r\n{{".encode()):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(half)
+            async with asyncio.timeout(20):
+                with contextlib.suppress(ConnectionError):
+                    await reader.read()
+            writer.close()
+
+    http_clients(store, work)
+
+
 def test_a_name_of_a_kernel_leads_into_no_other_project(store: Store) -> None:
     name = ""
 

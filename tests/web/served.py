@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import NamedTuple
 
 import pytest
@@ -47,9 +48,15 @@ class Site:
     def cookie(self) -> str:
         return f"scroll-{self.port}"
 
+    @cached_property
+    def cookie_value(self) -> str:
+        """The value that a browser gets for the token."""
+        answer = self.get(f"/?token={TOKEN}", cookie="")
+        return answer.headers["set-cookie"].split(";")[0].partition("=")[2]
+
     def get(self, path: str, *, cookie: str | None = None, host: str = "", method: str = "GET") -> Answer:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        cookie = f"{self.cookie}={TOKEN}" if cookie is None else cookie
+        cookie = f"{self.cookie}={self.cookie_value}" if cookie is None else cookie
         headers = {"Host": host or f"127.0.0.1:{self.port}"} | ({"Cookie": cookie} if cookie else {})
         connection.request(method, path, headers=headers)
         answer = connection.getresponse()

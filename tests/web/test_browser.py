@@ -50,7 +50,7 @@ def open_page(chromium: Any) -> Iterator[Open]:
             viewport={"width": width, "height": 800}, color_scheme="dark" if dark else "light"
         )
         contexts.append(context)
-        context.add_cookies([{"name": site.cookie, "value": TOKEN, "url": site.address}])
+        context.add_cookies([{"name": site.cookie, "value": site.cookie_value, "url": site.address}])
         page = context.new_page()
         page.set_default_timeout(20_000)
         page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
@@ -209,7 +209,7 @@ def test_a_stored_script_does_not_run(serve: Serve, tmp_path: Path, open_page: O
 
 def test_a_script_that_got_into_a_page_would_not_run(demo: Site, chromium: Any) -> None:
     context = chromium.new_context()
-    context.add_cookies([{"name": demo.cookie, "value": TOKEN, "url": demo.address}])
+    context.add_cookies([{"name": demo.cookie, "value": demo.cookie_value, "url": demo.address}])
     page = context.new_page()
     page.goto(demo.address)
     page.evaluate("document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.hacked=1\">')")

@@ -22,6 +22,8 @@ def test_the_token_in_the_address_becomes_a_cookie(demo: Site) -> None:
     assert answer.headers["location"] == "/search?q=a%26b"
     assert "HttpOnly" in answer.headers["set-cookie"]
     assert demo.get("/", cookie=answer.headers["set-cookie"].split(";")[0]).status == 200
+    assert TOKEN not in answer.headers["set-cookie"]
+    assert demo.get("/", cookie=f"{demo.cookie}={TOKEN}").status == 401
 
 
 @pytest.mark.parametrize("path", ["/", SESSION, "/event/32", "/static/style.css", "/live/trip-4-september", "/nowhere"])

@@ -14,7 +14,7 @@ from urllib.parse import urljoin
 import msgspec
 import pytest
 from click.testing import CliRunner
-from served import TOKEN, Serve, Site
+from served import Serve, Site
 
 from scroll_context.cli.app import app
 from scroll_context.events import Draft, Kind, Scope
@@ -102,7 +102,7 @@ def test_variables_are_those_of_the_snapshots_and_name_their_cells(demo: Site, p
 
 def _lines(site: Site, path: str) -> Iterator[str]:
     connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=30)
-    connection.request("GET", path, headers={"Cookie": f"{site.cookie}={TOKEN}"})
+    connection.request("GET", path, headers={"Cookie": f"{site.cookie}={site.cookie_value}"})
     answer = connection.getresponse()
     assert answer.getheader("content-type", "").startswith("text/event-stream")
     while line := answer.readline():

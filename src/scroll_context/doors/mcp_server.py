@@ -474,11 +474,13 @@ async def serve_http(server: RecallServer, listening: socket.socket, token: str,
     """Serve clients that hold the token over streamable HTTP, at /mcp. `hosts` are names besides those of loopback."""
     import uvicorn
 
+    from scroll_context.connections import configuration
+
     port = listening.getsockname()[1]
     names = [f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]", *hosts)]
     security = TransportSecuritySettings(allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names])
     app = server.mcp.streamable_http_app(transport_security=security)
-    config = uvicorn.Config(_TokenRequired(app, token), log_level="error", timeout_graceful_shutdown=2)
+    config = configuration(_TokenRequired(app, token), timeout_graceful_shutdown=2)
     await server.serving(uvicorn.Server(config).serve(sockets=[listening]))
 
 

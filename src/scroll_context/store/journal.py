@@ -74,7 +74,8 @@ class Used(msgspec.Struct, kw_only=True):
         if event.payload is not None:
             self.payload_bytes += event.payload.size
         if event.kind == Kind.SNAPSHOT:
-            self.snapshot_bytes += int(event.metadata.get("bytes", 0))
+            size = event.metadata.get("bytes")
+            self.snapshot_bytes += size if isinstance(size, int) and 0 <= size < 1 << 60 else 0
 
     def over(self, quota: Quota) -> str:
         """Which limit is reached, in words; "" when none is."""

@@ -182,6 +182,28 @@ def _as_text(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else "" if value is None else str(value)
 
 
+def number_at(path: str, most: float = 1e15) -> str:
+    """SQL for a number in the metadata; NULL where there is none, or where the metadata is not JSON.
+
+    Metadata of any shape may have come from an import, and a flipped bit may have spoilt it. The largest number keeps a
+    sum from becoming infinite.
+    """
+    place = f"'$.{path}'"
+    return (
+        f"CASE WHEN json_valid(metadata) THEN CASE WHEN json_type(metadata, {place}) IN ('integer', 'real') "
+        f"THEN max(0, min(json_extract(metadata, {place}), {most:.0f})) END END"
+    )
+
+
+def text_at(path: str) -> str:
+    """SQL for a text in the metadata; NULL where there is none, or where the metadata is not JSON."""
+    place = f"'$.{path}'"
+    return (
+        f"CASE WHEN json_valid(metadata) THEN CASE WHEN json_type(metadata, {place}) = 'text' "
+        f"THEN json_extract(metadata, {place}) END END"
+    )
+
+
 def _metadata(text: str) -> dict[str, Any]:
     """The metadata of a row. What damage has made unreadable is shown as it is: the rest of the row is still good."""
     try:

@@ -22,6 +22,7 @@ from scroll_context.events import Event, Kind
 from scroll_context.kernel.protocol import Prelude
 from scroll_context.kernel.results import CapabilityResult
 from scroll_context.store.journal import Journal
+from scroll_context.store.rows import number_at
 
 CONTEXT_LIMIT = 400_000  # characters of one context
 
@@ -198,8 +199,8 @@ class Ask:
 def _spent(journal: Journal) -> tuple[int, int]:
     """Calls and tokens that the asking of a session has cost so far, before a resume too."""
     ((calls, tokens),) = journal.log.query(
-        """SELECT coalesce(sum(kind = :call), 0), coalesce(sum(json_extract(metadata, '$.tokens')), 0) FROM event
-        WHERE session_id = :session AND name = 'ask' AND json_extract(metadata, '$.inside_cell') IS NOT NULL""",
+        f"""SELECT coalesce(sum(kind = :call), 0), coalesce(sum({number_at("tokens")}), 0) FROM event
+        WHERE session_id = :session AND name = 'ask' AND {number_at("inside_cell")} IS NOT NULL""",
         {"session": journal.session_id, "call": str(Kind.TOOL_CALL)},
     )
     return int(calls), int(tokens)

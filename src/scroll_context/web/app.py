@@ -105,9 +105,7 @@ class Inspector:
     def event_at(self, seq: int) -> Event:
         found = self.store.log.get_many([seq], self.grant)
         if not found:
-            raise HTTPException(
-                404, f"No event has seq {seq} within reach; the log ends at {self.store.log.last_seq()}."
-            )
+            raise HTTPException(404, f"No event has seq {seq} within reach.")
         return found[0]
 
     def _forget_erased(self) -> None:

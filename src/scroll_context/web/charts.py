@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 from scroll_context.errors import PayloadDamaged, PayloadMissing
 from scroll_context.events import Event, Kind
 from scroll_context.session.explain import Past
+from scroll_context.store.rows import number_at
 from scroll_context.text.printable import visible
 from scroll_context.web.markup import address_of
 from scroll_context.web.seen import SeenPage, marks
@@ -110,9 +111,9 @@ class Pressure:
     def catch_up(self, past: Past) -> None:
         """Take in what was recorded since."""
         rows = past.store.log.query(
-            f"""SELECT seq, kind, role, json_extract(metadata, '$.tokens'),
-            json_extract(metadata, '$.usage.input_tokens'), json_extract(metadata, '$.usage.cache_read_tokens'),
-            json_extract(metadata, '$.cost') FROM event WHERE session_id = ? AND seq > ? AND seq <= ?
+            f"""SELECT seq, kind, role, {number_at("tokens")}, {number_at("usage.input_tokens")},
+            {number_at("usage.cache_read_tokens")}, {number_at("cost")} FROM event
+            WHERE session_id = ? AND seq > ? AND seq <= ?
             AND kind IN ('{Kind.REQUEST}', '{Kind.CONVERSATION}', '{Kind.EVICTION}') ORDER BY seq""",
             [past.session_id, self._upto, past.upto],
         )

@@ -5,6 +5,7 @@ the same address without it, so that the token stays out of the history, of book
 A page of another site cannot read anything here: its requests name another host, or come without the cookie.
 """
 
+import hashlib
 import hmac
 import socket
 from collections.abc import Iterable
@@ -21,6 +22,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from scroll_context.connections import configuration
 from scroll_context.errors import PayloadDamaged, PayloadMissing, ScrollError, StoreError
 from scroll_context.web.app import Inspector
 
@@ -45,6 +47,8 @@ class Guard:
     def __init__(self, app: ASGIApp, *, token: str, hosts: Iterable[str], cookie: str) -> None:
         self._app = app
         self._token = token
+        # Browsers keep cookies in files, and send them to every port of a host: the token itself is not for them.
+        self._cookie_value = hmac.new(token.encode(), b"cookie of the inspector", hashlib.sha256).hexdigest()
         self._hosts = frozenset(host.lower() for host in hosts)
         self._cookie = cookie
 
@@ -72,24 +76,25 @@ class Guard:
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         given = dict(query).get("token")
         if given is not None:
-            if not self._is_token(given):
+            if not _is_same(given, self._token):
                 return PlainTextResponse(WRONG_TOKEN, 401)
             rest = urlencode([(name, value) for name, value in query if name != "token"])
             path = "/" + scope.get("raw_path", scope["path"].encode()).decode("latin-1").lstrip("/")
             answer = RedirectResponse(f"{path}?{rest}" if rest else path, 303)
-            answer.set_cookie(self._cookie, self._token, httponly=True, samesite="lax")
+            answer.set_cookie(self._cookie, self._cookie_value, httponly=True, samesite="lax")
             return answer
         cookies: SimpleCookie = SimpleCookie()
         try:
             cookies.load(headers.get("cookie", ""))
         except CookieError:
             return PlainTextResponse(WRONG_TOKEN, 401)
-        if self._cookie not in cookies or not self._is_token(cookies[self._cookie].value):
+        if self._cookie not in cookies or not _is_same(cookies[self._cookie].value, self._cookie_value):
             return PlainTextResponse(WRONG_TOKEN, 401)
         return None
 
-    def _is_token(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode("utf-8", "replace"), self._token.encode())
+
+def _is_same(text: str, secret: str) -> bool:
+    return hmac.compare_digest(text.encode("utf-8", "replace"), secret.encode())
 
 
 # serving ------------------------------------------------------------------------------------------------
@@ -123,7 +128,7 @@ def hosts_of(host: str, port: int, names: tuple[str, ...] = ()) -> list[str]:
 def server(inspector: Inspector, token: str, hosts: list[str], port: int) -> uvicorn.Server:
     """A server of the site. The name of its cookie has the port in it, since browsers do not tell ports apart."""
     app = application(inspector, token=token, hosts=hosts, cookie=f"scroll-{port}")
-    config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=3, server_header=False, lifespan="off")
+    config = configuration(app, timeout_graceful_shutdown=3, server_header=False, lifespan="off")
     return _Server(config, inspector)
 
 

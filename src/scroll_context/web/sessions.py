@@ -20,6 +20,7 @@ from scroll_context.events import EVERYTHING, IMPORTED, STORE_SESSION, Event, Gr
 from scroll_context.origin import TURN_SQL
 from scroll_context.store import times
 from scroll_context.store.log import EventLog, conditions
+from scroll_context.store.rows import number_at, text_at
 from scroll_context.store.store import Store
 from scroll_context.text.words import clip
 
@@ -83,7 +84,7 @@ class Catalogue:
             between = [self._upto, until, *values]
             counted = f"(kind = '{Kind.EVICTION}' OR (kind = '{Kind.CONVERSATION}' AND role = 'assistant'))"
             usage = ", ".join(
-                f"total(CASE WHEN {counted} THEN json_extract(metadata, '$.{name}') END)"
+                f"total(CASE WHEN {counted} THEN {number_at(name)} END)"
                 for name in ("usage.input_tokens", "usage.output_tokens", "usage.cache_read_tokens", "cost")
             )
             rows = log.query(
@@ -116,13 +117,13 @@ class Catalogue:
                 if (named := self._sessions.get(session_id)) is not None and not named.title:
                     named.title = clip(content, TITLE)
             forks = log.query(
-                f"""SELECT session_id, json_extract(metadata, '$.session_id'), json_extract(metadata, '$.at_seq')
+                f"""SELECT session_id, {text_at("session_id")}, {number_at("at_seq")}
                 FROM event WHERE {where} AND kind = '{Kind.FORK}' ORDER BY seq""",
                 between,
             )
             for session_id, parent, at in forks:
-                if isinstance(at, int):
-                    self._forks.setdefault(str(parent), []).append((session_id, at))
+                if isinstance(at, int) and parent is not None:
+                    self._forks.setdefault(parent, []).append((session_id, at))
             self._upto = until
 
     def continued_by(self, session_id: str, seq: int) -> list[str]:
