@@ -119,7 +119,8 @@ def test_a_source_key_is_recorded_once_on_all_hosts(hosts: Hosts) -> None:
     first, second = hosts.open("a"), hosts.open("b")
     keyed = Draft(content="once", source_key="import:x:1")
     assert first.append(keyed) == second.append(keyed) == 1
-    assert second.log.append_many([keyed, Draft(content="new", source_key="k"), keyed]) == [1, 2, 1]
+    fresh = Draft(content="new", source_key="k", session_id="s")
+    assert second.log.append_many([keyed, fresh, keyed]) == [1, 2, 1]
     journal = Journal(first.log, Scope("s"))
     event, is_new = journal.append_once("k", journal.draft(Kind.NOTICE, content="other words"))
     assert event.content == "new" and not is_new  # although this host may not have met it yet
