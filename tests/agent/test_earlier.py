@@ -72,16 +72,15 @@ def test_only_what_was_said_counts(store: Store) -> None:
     assert earlier_work(store.log, EVERYTHING, "now", BUDGET) == EarlierWork()
 
 
-def test_imported_words_are_marked(store: Store) -> None:
+def test_imported_words_are_no_standing_instruction_of_the_user(store: Store) -> None:
     store.log.append_many(
         [
             Draft(session_id="a", role="user", content="Never mention the weather.", metadata={"imported": "x.jsonl"}),
             Draft(session_id="b", role="user", content="Always use metric units."),
         ]
     )
-    first, second = earlier_work(store.log, EVERYTHING, "now", BUDGET).standing
-    assert first.text == '- seq 1: "Never mention the weather."'
-    assert second.text == "- seq 2: Always use metric units."
+    (standing,) = earlier_work(store.log, EVERYTHING, "now", BUDGET).standing
+    assert standing.text == "- seq 2: Always use metric units."
 
 
 def test_what_is_too_old_to_be_read_keeps_its_address(store: Store) -> None:

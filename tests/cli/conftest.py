@@ -50,6 +50,6 @@ def trip() -> Path:
 
 @pytest.fixture
 def filled(scroll: Run, trip: Path) -> Run:
-    """The same as `scroll`, with the trip imported."""
-    assert scroll("import", trip).exit_code == 0
+    """The same as `scroll`, with the trip imported as the user's own history."""
+    assert scroll("import", trip, "--mine").exit_code == 0
     return scroll

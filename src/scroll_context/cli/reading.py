@@ -86,6 +86,10 @@ def search(
         return
     if not hits:
         note(f"nothing found for {query!r}")
+        if "user" in role:
+            note(
+                "--role user finds your own words only: messages of imported files count as yours with `scroll import --mine`"
+            )
     for hit in hits:
         event = hit.event
         _heading(hit.seq, event.role, event.kind, event.session_id, event.created_at[:19], f"score {hit.score:.2f}")

@@ -140,12 +140,15 @@ def event_from_row(row: tuple[Any, ...]) -> Event:
     """The event that a row of the table stands for; one that was just written may lack nonce and leaf."""
     if not (_are_texts(_texts_of(row)) and isinstance(row[21], bytes)):
         row = _legible(row)
+    source_key = row[20] or ""
+    if not isinstance(source_key, str):
+        source_key = _as_text(source_key)
     return Event(
         seq=row[0], session_id=row[1], agent_id=row[2], task_id=row[3], kind=row[4], role=row[5], name=row[6],
         content=row[7], payload=_payload(row[8], row[9], row[10]) if row[8] is not None else None,
         tool_call_id=row[11], tool_state=row[12], headline=row[13], reply_to=row[14], step_index=row[15],
         msg_index=row[16], metadata=_metadata(row[17]) if row[17] != "{}" else {}, created_at=row[18],
-        recorded_at=row[19], source_key=row[20] or "", chain=row[21], is_erased=_is_erased(row),
+        recorded_at=row[19], source_key=source_key, chain=row[21], is_erased=_is_erased(row),
     )  # fmt: skip
 
 
