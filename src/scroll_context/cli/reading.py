@@ -88,7 +88,8 @@ def search(
         note(f"nothing found for {query!r}")
         if "user" in role:
             note(
-                "--role user finds your own words only: messages of imported files count as yours with `scroll import --mine`"
+                "--role user finds your own words only; "
+                "messages of imported files count as yours with `scroll import --mine`"
             )
     for hit in hits:
         event = hit.event
