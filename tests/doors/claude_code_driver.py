@@ -19,7 +19,10 @@ from anthropic_server import streamed
 from assistant_runs import PATIENCE, Place, events, faults, recorded, scroll, wait_for
 from provider_server import Exchange, ProviderServer
 
+from scroll_context.store.store import Store
+
 ASKED = "Always indent with tabs. Please write notes.txt about the heron, we decided to keep it short."
+COUNTED = "Count the rings, up to twenty thousand."
 SEARCHED = "What do we know of the kingfisher?"
 LAST = "And what comes next, in one word?"
 
@@ -50,6 +53,8 @@ class Api:
         self.requests.append(json.dumps(messages))
         if ASKED in asked and not results:
             return call("Write", file_path=str(self.project / "notes.txt"), content="The heron.\n")
+        if COUNTED in asked and not results:
+            return call("Bash", command="seq 1 20000", description="Count")
         if SEARCHED in asked and not results:
             return call("mcp__scroll__search", query="kingfisher")
         if SEARCHED in asked and len(results) == 1 and (found := re.search(r"\[(\d+)\].*\n  The king", results[0])):
@@ -78,7 +83,7 @@ def last_words(messages: list[dict[str, Any]]) -> tuple[str, list[str]]:
 
 def talk(claude: str, project: Path, environment: dict[str, str], prompts: list[str]) -> list[dict[str, Any]]:
     """Run Claude Code over these prompts, one after the other; what it printed."""
-    allowed = ["--allowedTools", "Write,mcp__scroll__search,mcp__scroll__expand"]
+    allowed = ["--allowedTools", "Write,Bash(seq:*),mcp__scroll__search,mcp__scroll__expand"]
     command = [claude, "-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose", *allowed]
     printed: list[dict[str, Any]] = []
     with subprocess.Popen(
@@ -115,14 +120,17 @@ def main(claude: str, folder: Path) -> dict[str, Any]:
     api = Api(store, project)
     with ProviderServer(api.play) as server:
         environment["ANTHROPIC_BASE_URL"] = server.url
-        report["printed"] = talk(claude, project, environment, [ASKED, SEARCHED, "/compact", LAST])
+        report["printed"] = talk(claude, project, environment, [ASKED, COUNTED, SEARCHED, "/compact", LAST])
         report["first_requests"], api.requests = api.requests, []
-        wait_for(lambda: LAST in recorded(store) and recorded(store).count("Done with") >= 3)
+        wait_for(lambda: LAST in recorded(store) and recorded(store).count("Done with") >= 4)
         report["second"] = talk(claude, project, environment, ["Hello again."])
         report["second_requests"] = api.requests
     wait_for(lambda: "Hello again." in recorded(store))
     report["wrote"] = (project / "notes.txt").read_text()
     report["events"] = events(store)
+    with Store(store) as opened:
+        results = [event for event in opened.log.iterate() if (event.kind, event.name) == ("tool_result", "Bash")]
+        report["counted"] = [opened.log.text(event) for event in results]
     report["doctor"] = json.loads(scroll(environment, "doctor", "--json"))["assistants"]
     report["log"] = faults(home)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from assistant_runs import run_without_network
-from claude_code_driver import ASKED, LAST, SEARCHED
+from claude_code_driver import ASKED, COUNTED, LAST, SEARCHED
 
 from scroll_context.view.tokens import estimate
 
@@ -46,11 +46,16 @@ def test_it_works_with_our_tools(report: Any) -> None:
 
 def test_everything_that_was_said_is_captured_once(report: Any) -> None:
     said = [e["content"] for e in report["events"] if e["kind"] == "conversation" and e["role"] == "user"]
-    assert said[1:] == [ASKED, SEARCHED, LAST, "Hello again."]
+    assert said[1:] == [ASKED, COUNTED, SEARCHED, LAST, "Hello again."]
     assert len({event["task"] for event in report["events"]}) == 1
     assert not [event for event in report["events"] if "Standing instructions of the user" in event["content"]]
     (doctor,) = [one for one in report["doctor"] if one["assistant"] == "claude-code"]
     assert doctor["captured"] and not doctor["missing"]
+
+
+def test_an_output_that_it_keeps_in_a_file_is_captured_completely(report: Any) -> None:
+    (counted,) = report["counted"]
+    assert counted.split() == [str(number) for number in range(1, 20_001)]
 
 
 def test_a_compacted_session_is_told_where_it_stood(report: Any) -> None:
@@ -58,7 +63,7 @@ def test_a_compacted_session_is_told_where_it_stood(report: Any) -> None:
     assert ASKED in context and SEARCHED in context
     seqs = [event["seq"] for event in report["events"] if event["content"] == ASKED]
     assert f"This session has seqs {seqs[0]}-" in context
-    assert "## Files changed, newest first\nnotes.txt" in context
+    assert "## Files changed, newest first\n- notes.txt" in context
     assert "we decided to keep it short" in context.split("## Decisions")[1]
     assert "Always indent with tabs." in context.split("## Standing instructions")[1]
     assert "`search` (words)" in context
