@@ -2,6 +2,9 @@
 
 import os
 import resource
+import select
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -12,7 +15,7 @@ import pytest
 from scroll_context.errors import QueryLimit, QueryRefused, StoreClosed
 from scroll_context.events import Draft, Grant
 from scroll_context.store.log import EventLog
-from scroll_context.store.sql import MAX_SQL, GuardedSql, SqlLimits, _rewrite
+from scroll_context.store.sql import MAX_SQL, GuardedSql, SqlLimits, _Gone, _rewrite
 from scroll_context.store.store import Store
 
 SECRET = "zanzibar"
@@ -140,6 +143,11 @@ def test_heavy_queries_end_as_clear_errors_and_the_host_is_unharmed(sql: Guarded
     assert sql.query("SELECT count(*) AS n FROM hist.events").rows == [{"n": 5}]
 
 
+def _nanoseconds(process: int) -> int:
+    """Processor time of a process."""
+    return int(Path(f"/proc/{process}/schedstat").read_text().split()[0])
+
+
 def test_closing_kills_a_running_query_and_does_not_wait(history: EventLog) -> None:
     window = GuardedSql(history.path, Grant(session_id="mine"), SqlLimits(seconds=600.0))
     window.query("SELECT 1")
@@ -153,13 +161,10 @@ def test_closing_kills_a_running_query_and_does_not_wait(history: EventLog) -> N
         except BaseException as error:
             told.append(error)
 
-    def used() -> int:
-        return int(Path(f"/proc/{worker._process.pid}/schedstat").read_text().split()[0])
-
-    before = used()
+    before = _nanoseconds(worker._process.pid)
     thread = threading.Thread(target=run)
     thread.start()
-    while used() < before + 50_000_000:  # nanoseconds: the worker is at the query
+    while _nanoseconds(worker._process.pid) < before + 50_000_000:  # the worker is at the query
         thread.join(0.01)
     window.close()
     thread.join(30)
@@ -196,6 +201,55 @@ def test_the_worker_ends_with_the_window_and_holds_nothing_of_the_host(sql: Guar
     sql.close()
     assert process.returncode is not None
     secret.close()
+
+
+def test_the_worker_does_not_have_the_environment_of_the_host(sql: GuardedSql, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGPASSWORD", SECRET)
+    sql.query("SELECT 1")
+    assert sql._worker is not None
+    environment = Path(f"/proc/{sql._worker._process.pid}/environ").read_bytes()
+    assert SECRET.encode() not in environment
+
+
+_HOST = """
+import sys
+from pathlib import Path
+from scroll_context.events import Grant
+from scroll_context.store.sql import GuardedSql, SqlLimits
+window = GuardedSql(Path(sys.argv[1]), Grant(session_id="mine"), SqlLimits(seconds=1.0))
+window.query("SELECT 1")
+print(window._worker._process.pid, flush=True)
+window.query(sys.argv[2])
+"""
+
+
+def test_a_query_ends_by_itself_when_its_host_was_killed(history: EventLog) -> None:
+    arguments = [sys.executable, "-c", _HOST, str(history.path), HEAVY["a quadratic instr"]]
+    host = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+    assert host.stdout is not None
+    worker = int(host.stdout.readline())
+    handle = os.pidfd_open(worker)
+    try:
+        before, deadline = _nanoseconds(worker), time.monotonic() + 60
+        while _nanoseconds(worker) < before + 50_000_000 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        host.kill()
+        has_ended = bool(select.select([handle], [], [], 60)[0])
+        if not has_ended:
+            os.kill(worker, 9)
+        assert has_ended, "the query went on without its host"
+    finally:
+        os.close(handle)
+        host.communicate()
+
+
+def test_an_answer_that_is_longer_than_any_result_is_not_read(sql: GuardedSql) -> None:
+    sql.query("SELECT 1")
+    worker = sql._worker
+    assert worker is not None
+    worker._received += (1 << 31).to_bytes(4, "big")
+    with pytest.raises(_Gone, match="too much"):
+        worker.read(time.monotonic() + 1)
 
 
 @pytest.mark.parametrize("unit", ["'", '"', "[", "`", "/*", "-", "(", "a.", "/* * ", "'a"])

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import jailed
 import pytest
+from msgspec.structs import asdict
 
 from scroll_context.kernel.jail.linux import set_cpu_budget
+from scroll_context.kernel.jail.spec import JailLimits
 
 TIERS = ["full", "kernel-only"]
 pytestmark = pytest.mark.parametrize("tier", TIERS)
@@ -130,6 +132,34 @@ def test_neither_keeps_a_capability(tier: str, tmp_path: Path) -> None:
     process.kill()
     wait_until_gone(pid)
     process.communicate()
+
+
+def test_the_system_has_a_limit_for_all_that_a_process_can_take(tier: str, tmp_path: Path) -> None:
+    limits = JailLimits(memory_bytes=300 << 20, cpu_seconds=77, threads=16, open_files=60, scratch_bytes=3 << 20)
+    source = f"print(enter_jail(**{asdict(limits)}).pid, flush=True)\nwhile True: time.sleep(60)"
+    process, pid = started(source, tmp_path, tier)
+    lines = Path(f"/proc/{pid}/limits").read_text().splitlines()[1:]
+    soft_and_hard = {line[:25].strip(): tuple(line[25:].split()[:2]) for line in lines}
+    process.kill()
+    wait_until_gone(pid)
+    process.communicate()
+    expected = {
+        "Max core file size": 1,  # with 0, a program of the host would still get the dump
+        "Max data size": limits.memory_bytes,
+        "Max stack size": 8 << 20,
+        "Max open files": limits.open_files,
+        "Max locked memory": 0,
+        "Max pending signals": 0,
+    }
+    assert {name: soft_and_hard[name] for name in expected} == {
+        name: (str(value), str(value)) for name, value in expected.items()
+    }
+    # The host moves these, so their hard limit stays open.
+    assert soft_and_hard["Max cpu time"][0] == str(limits.cpu_seconds)
+    assert soft_and_hard["Max file size"][0] == str(limits.scratch_bytes)
+    mapped, mapped_hard = soft_and_hard["Max address space"]
+    assert mapped == mapped_hard
+    assert limits.memory_bytes < int(mapped) < 4 << 30
 
 
 def test_an_interrupt_reaches_the_handler_that_was_installed_before(tier: str, tmp_path: Path) -> None:
