@@ -8,6 +8,7 @@ import pytest
 from served import Serve, Site
 
 from scroll_context.events import Draft, Grant, Kind
+from scroll_context.session.explain import accounts, trajectory
 from scroll_context.session.session import Session
 from scroll_context.store.store import Store
 from scroll_context.surface.ask import AskModel, AskReply
@@ -62,6 +63,19 @@ def test_the_list_of_sessions_stands_whatever_the_metadata(site: Site) -> None:
     assert all(f"/session/{name}" in page.text for name in ("good", "bad", "spoiled"))
 
 
+def test_no_page_fails_because_of_malformed_bookkeeping(site: Site) -> None:
+    store = site.inspector.store
+    last = store.log.last_seq()
+    pages = [
+        f"/{page}/{session}" for page in ("session", "steps", "pressure") for session in ("bad", "spoiled", "good")
+    ]
+    for seq in range(1, last + 1, 3):
+        pages += [f"/event/{seq}", f"/request/{seq}", f"/request/{seq}/index", f"/request/{seq}/variables"]
+        pages += [f"/request/{seq}?about=2", f"/request/{seq}/message/0", f"/request/{seq}/left/{seq}"]
+    failed = {page: answer.status for page in pages if (answer := site.get(page)).status >= 500}
+    assert not failed
+
+
 def test_a_page_that_is_not_there_does_not_tell_how_long_the_log_is(folder: Path, serve: Serve) -> None:
     with Store(folder, create=True) as store:
         store.append(Draft(session_id="mine", role="user", content="tea"))
@@ -84,3 +98,21 @@ def test_ask_goes_on_in_a_session_whose_metadata_is_spoilt(folder: Path) -> None
     spoil(folder, asked[0])
     with Store(folder) as store, Session.resume(store, "s", ask=model) as session:
         assert "yes" in session.run("print(ask('is it still?', 'tea'))", "call-2").content
+
+
+@pytest.mark.parametrize("content", ["x", "[]", '{"saved": [{}]}', '{"cell": "x"}'])
+def test_a_snapshot_that_cannot_be_read_does_not_stop_a_resume(store: Store, content: str) -> None:
+    with Session.open(store, session_id="s") as session:
+        session.run("kept = 7", "call-1")
+    snapshot = store.append(Draft(session_id="s", kind=Kind.SNAPSHOT, content=content))
+    with Session.resume(store, "s") as session:
+        assert session.run("print(kept)", "call-2").content.startswith("7")
+    notices = [event.content for event in store.log.iterate(session_id="s", kind=Kind.NOTICE)]
+    assert any(f"variables of seq {snapshot}" in notice for notice in notices)
+
+
+def test_accounts_and_steps_pass_over_what_they_cannot_read(store: Store) -> None:
+    malformed(store)
+    events = list(store.log.iterate(session_id="bad"))
+    assert accounts(events).events == len(events)
+    assert trajectory(events, store.log.text)["steps"]

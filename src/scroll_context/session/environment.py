@@ -28,6 +28,7 @@ from scroll_context.kernel.results import (
     CapabilityCall,
     CapabilityResult,
     CellResult,
+    Loss,
     Manifest,
     RestoreReport,
     SavedVariable,
@@ -183,11 +184,18 @@ class Environment:
             saving.result()
 
     def restore(self, snapshots: Iterable[Event]) -> RestoreReport:
-        """Bring back the namespace that these snapshots lead to."""
-        text = self.journal.log.text
-        self._saved = namespace_after(msgspec.json.decode(text(one), type=NamespaceChange) for one in snapshots)
+        """Bring back the namespace that these snapshots lead to; one that cannot be read is reported."""
+        changes: list[NamespaceChange] = []
+        unreadable: list[Loss] = []
+        for event in snapshots:
+            try:
+                changes.append(msgspec.json.decode(self.journal.log.text(event), type=NamespaceChange))
+            except msgspec.MsgspecError:
+                unreadable.append(Loss(f"variables of seq {event.seq}", "their snapshot cannot be read"))
+        self._saved = namespace_after(changes)
         self._digest = None
-        return self.kernel.restore(self._saved)
+        report = self.kernel.restore(self._saved)
+        return replace(report, lost=(*report.lost, *unreadable))
 
     def tools_changed(self) -> None:
         """Let the cells have the tools that the toolbox has now."""

@@ -19,6 +19,7 @@ from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
 from scroll_context.messages import Message
 from scroll_context.models.protocol import Spent, Usage
+from scroll_context.session.bookkeeping import well_formed
 from scroll_context.session.context import WindowedContext, context_class
 from scroll_context.session.history import Segment, segments
 from scroll_context.store.merge import as_recorded
@@ -125,7 +126,8 @@ class Past:
         for session_id, end, _ in self._segments or segments(self.store, self.session_id):
             last = end if until is None else until if end is None else min(end, until)
             if last is None or after < last:
-                yield from self.store.log.iterate(after=after, until=last, session_id=session_id, **filters)
+                events = self.store.log.iterate(after=after, until=last, session_id=session_id, **filters)
+                yield from map(well_formed, events)
 
     def request_at(self, seq: int) -> Event | None:
         """The request at `seq`, or the newest one before it."""
@@ -139,7 +141,7 @@ class Past:
         kinds = [Kind.REQUEST, Kind.CONVERSATION]
         after = self.store.log.iterate(request.seq, until, session_id=request.session_id, kind=kinds)
         following = next((event for event in after if event.role != "user"), None)  # who may speak meanwhile
-        return following if following is not None and following.role == "assistant" else None
+        return well_formed(following) if following is not None and following.role == "assistant" else None
 
     def context(self, request: Event) -> tuple[Event, WindowedContext | None]:
         """The settings of the run that a request belongs to, and the context before it; None for one not known here."""
@@ -317,7 +319,7 @@ class Accounts(Spent, kw_only=True):
 def accounts(events: Iterable[Event]) -> Accounts:
     """Add up the events of a session."""
     sums = Accounts()
-    for event in events:
+    for event in map(well_formed, events):
         sums.events += 1
         if event.is_foreign:
             continue  # its plans have no effect here, and its replies were paid for elsewhere
@@ -353,7 +355,7 @@ def trajectory(events: Iterable[Event], text: Callable[[Event], str], task_id: s
     spent = Spent()
     first = last = ""
     observed: dict[str, list[str]] = {}
-    for event in events:
+    for event in map(well_formed, events):
         first, last = first or event.recorded_at, event.recorded_at
         if event.kind == Kind.CONVERSATION and event.role == "assistant":
             if not event.is_foreign:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from scroll_context.events import Event, Grant, Kind
+from scroll_context.session.bookkeeping import well_formed
 from scroll_context.store.journal import Journal
 from scroll_context.store.log import EventLog, SessionInfo
 from scroll_context.store.search import SearchIndex
@@ -58,7 +59,7 @@ def segments(store: Store, session_id: str) -> list[Segment]:
 def lineage(store: Store, session_id: str) -> Iterator[Event]:
     """The events of a session, after those that it inherited by being forked."""
     for segment in segments(store, session_id):
-        yield from store.log.iterate(session_id=segment.session_id, until=segment.until)
+        yield from map(well_formed, store.log.iterate(session_id=segment.session_id, until=segment.until))
         if segment.until is not None:
             yield from _late_snapshot(store, segment.session_id, segment.until, segment.fork)
 

@@ -26,6 +26,7 @@ from starlette.staticfiles import StaticFiles
 from scroll_context import __version__
 from scroll_context.errors import IndexUnavailable
 from scroll_context.events import EVERYTHING, Event, Grant, Kind
+from scroll_context.session.bookkeeping import well_formed
 from scroll_context.session.explain import Past, departures
 from scroll_context.store.store import Store
 from scroll_context.text.words import words_of
@@ -106,7 +107,7 @@ class Inspector:
         found = self.store.log.get_many([seq], self.grant)
         if not found:
             raise HTTPException(404, f"No event has seq {seq} within reach.")
-        return found[0]
+        return well_formed(found[0])
 
     def _forget_erased(self) -> None:
         """Let go of whatever is kept of the log when something was erased: it may hold the words."""
@@ -240,7 +241,8 @@ class Inspector:
         for session_id in [event.session_id, *self.catalogue.continued_by(event.session_id, event.seq)[:FORKS]]:
             with self.past(session_id) as past:
                 seen_in.append((session_id, seen.stretches(past, event)))
-        return self.page("event.html", event=event, answers=answers, seen_in=seen_in)
+        metadata = self.store.log.get(event.seq, self.grant).metadata  # whatever its shape
+        return self.page("event.html", event=event, metadata=metadata, answers=answers, seen_in=seen_in)
 
     def request(self, request: Request) -> Response:
         """What the model saw at a request."""

@@ -14,10 +14,10 @@ from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
-from msgspec.structs import replace
 
 from scroll_context.events import EVERYTHING, IMPORTED, STORE_SESSION, Event, Grant, Kind
 from scroll_context.origin import TURN_SQL
+from scroll_context.session.bookkeeping import well_formed
 from scroll_context.store import times
 from scroll_context.store.log import EventLog, conditions
 from scroll_context.store.rows import number_at, text_at
@@ -268,36 +268,13 @@ def earlier(log: EventLog, session_id: str, before: int) -> int | None:
     return beginning(log, session_id, int(rows[-1][0])) if rows else None
 
 
-class ShownMetadata(msgspec.Struct):
-    """The metadata that pages show, and the shape that they need it in."""
-
-    inside_cell: int | None = None
-    bound: list[str] = []
-    thinking: list[dict[str, Any]] = []
-    tool_calls: list[dict[str, Any]] = []
-    tools: list[dict[str, Any]] = []
-    tokens: int = 0
-    window: int = 0
-    session_id: str = ""
-    at_seq: int = 0
-
-
-def showable(event: Event) -> Event:
-    """The event as a page can show it: an import may bring metadata of any shape, which is then left out."""
-    try:
-        msgspec.convert(event.metadata, ShownMetadata)
-    except msgspec.ValidationError:
-        return replace(event, metadata={"imported": True} if event.is_foreign else {})
-    return event
-
-
 def items_of(events: Iterable[Event]) -> list[Item]:
     """The events in groups, in the order in which the first of each was recorded."""
     items: list[Item] = []
     calls: dict[int, Call] = {}  # by the seq of the call
     step: Item | None = None
     request: Event | None = None
-    for event in map(showable, events):
+    for event in map(well_formed, events):
         inside = event.metadata.get("inside_cell")
         match event.kind:
             case Kind.REQUEST:
