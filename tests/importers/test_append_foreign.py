@@ -14,7 +14,8 @@ from scroll_context.importers import capture, import_file
 from scroll_context.importers import run as importing
 from scroll_context.origin import Origin
 from scroll_context.session.session import Session
-from scroll_context.store.foreign import MOST_LEASES, RESERVED, STRUCTURE, Piece
+from scroll_context.store import foreign
+from scroll_context.store.foreign import MOST_LEASES, RESERVED, STRUCTURE, Attachment, Piece
 from scroll_context.store.merge import merge_export
 from scroll_context.store.store import Store
 from scroll_context.store.transfer import export
@@ -121,6 +122,20 @@ def test_a_file_of_very_many_sessions_holds_only_some_leases_at_once(store: Stor
     assert not list((store.folder / "leases").iterdir())
 
 
+def test_sessions_that_come_up_again_are_still_held_when_leases_were_given_back(store: Store) -> None:
+    def pieces(first: int, last: int) -> list[Piece]:
+        return [
+            Piece(Draft(session_id=f"s{n}", role="user", content="x", source_key=f"import:{first}:{n}"))
+            for n in range(first, last)
+        ]
+
+    half = MOST_LEASES // 2
+    with store.append_foreign(Origin.IMPORTED, "file") as writer:
+        writer.append(pieces(0, MOST_LEASES))
+        writer.append(pieces(half, half + MOST_LEASES))
+        assert {f"s{n}" for n in range(half, half + MOST_LEASES)} <= writer.leases.epochs.keys()
+
+
 # what a file may not say of itself --------------------------------------------------------------------------
 
 
@@ -142,7 +157,17 @@ def test_an_event_is_erased_if_its_leaf_says_so_and_nothing_else(store: Store) -
     assert store.log.get(seq).is_erased
 
 
+# Written out here, so that a name that is dropped from the lists of the code is missed.
+_NAMES_WITH_A_MEANING = """
+    altered at_seq captured context damaged_metadata digest earlier echo erased hash host_id imported kind lost
+    moved_from named_there payload_missing plan renderer replaced_surrogates rule session_id set_aside settings spans
+    tools upto window
+    bound bytes continues cost cut effects inside_cell made_from seqs tokens tool_calls unknown usage
+""".split()
+
+
 def test_reserved_metadata_is_set_aside_on_every_way_in(store: Store, tmp_path: Path) -> None:
+    assert set(_NAMES_WITH_A_MEANING) <= RESERVED | STRUCTURE
     claims = dict.fromkeys(sorted(RESERVED | STRUCTURE), 7)
     import_file(store, jsonl(tmp_path / "a.jsonl", {"role": "user", "content": "one", "metadata": claims}))
     line = {"type": "user", "uuid": "u1", "sessionId": "s1", "cwd": "/p", "timestamp": "2026-01-02T03:04:05Z"}
@@ -170,6 +195,23 @@ def test_kinds_and_sessions_of_scroll_itself_are_refused(store: Store, tmp_path:
     path = jsonl(tmp_path / "a.jsonl", {"role": "user", "content": "x", **message})
     with pytest.raises(BadInput):
         import_file(store, path)
+    assert store.log.last_seq() == 0
+
+
+@pytest.mark.parametrize("media_type", ["", "image/png"])
+def test_a_message_or_body_without_measure_is_refused(
+    store: Store, monkeypatch: pytest.MonkeyPatch, media_type: str
+) -> None:
+    monkeypatch.setattr(foreign, "LONGEST_CONTENT", 1_000)  # 256 MiB would take the test a minute
+    draft = Draft(session_id="s", role="user", content="fits")
+    attachment = Attachment(b"x" * 1_001, media_type) if media_type else None
+    if attachment is None:
+        draft = Draft(session_id="s", role="user", content="x" * 1_001)
+    with (
+        store.append_foreign(Origin.IMPORTED, "file") as writer,
+        pytest.raises(BadInput, match=r"1,001 .*more than 1,000"),
+    ):
+        writer.append([Piece(draft, attachment)])
     assert store.log.last_seq() == 0
 
 

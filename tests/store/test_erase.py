@@ -70,6 +70,8 @@ def test_an_erased_event_is_gone_from_every_file_and_keeps_its_address(store: St
     kept = ("seq", "session_id", "kind", "role", "created_at", "recorded_at", "chain")
     assert [getattr(after, name) for name in kept] == [getattr(before, name) for name in kept]
     assert (after.name, after.headline, after.payload) == ("", "", None)
+    # With the nonce, the hash that stays would tell whether a guess of the content is right.
+    assert store.log.query("SELECT nonce FROM event WHERE seq = ?", [seq]) == [(None,)]
     record = store.log.get(report.seq or 0)
     assert record.kind == Kind.ERASURE and record.metadata["spans"] == [[seq, seq]]
     assert (record.metadata["reason"], record.metadata["by"]) == ("secret", "the operator")

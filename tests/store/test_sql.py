@@ -112,6 +112,8 @@ CROSSINGS = [
     "SELECT max(content) OVER () FROM event",
     "SELECT content FROM event AS events",
     "SELECT * FROM sqlite_master",
+    "SELECT count(*) FROM sqlite_master",
+    "SELECT 1 FROM sqlite_schema, hist.events",
     "SELECT * FROM sqlite_schema",
     "SELECT sql FROM sqlite_temp_master",
     "SELECT sql FROM temp.sqlite_schema",

@@ -112,6 +112,7 @@ def test_a_process_with_threads_is_refused(tier: str, tmp_path: Path) -> None:
         (("{tmp}",), "{tmp}/scratch", "overlap"),
         (("{tmp}/scratch/inner",), "{tmp}/scratch", "overlap"),
         (("/",), "{tmp}/scratch", "overlap"),
+        (("/etc", "/proc"), "{tmp}/scratch", "every file that could prove it is declared readable"),
     ],
 )
 def test_a_request_that_cannot_be_honoured_is_refused(
@@ -136,6 +137,8 @@ def test_a_missing_scratch_folder_is_refused_where_it_is_the_hosts(tmp_path: Pat
         ("", "read outside"),
         ("linux.restrict_paths(spec.read_only, spec.scratch, 1)", "network"),
         ("syscalls.install(os.getpid())", "read outside"),
+        # A socket that fails for another reason than a refusal proves nothing.
+        ("linux.restrict_paths(spec.read_only, spec.scratch, 1); refuse_calls(38, 'socket')", "network"),
     ],
 )
 def test_the_probes_find_a_missing_layer(layers: str, guarantee: str, tmp_path: Path) -> None:
