@@ -38,8 +38,9 @@ from scroll_context.importers.records import (
     fingerprint,
     placed,
 )
-from scroll_context.importers.text_files import not_json, text_lines, whole_text
+from scroll_context.importers.text_files import document, not_json, text_lines, whole_text
 from scroll_context.origin import SPEAKER
+from scroll_context.text.json_bounds import bounded_loads
 
 # ChatGPT -------------------------------------------------------------------------------------------------
 
@@ -177,7 +178,7 @@ def slack(path: Path, labels: Labels) -> Iterator[Found | Fault]:
 
 def _slack_list(file: Path) -> list[dict[str, Any]]:
     try:
-        found = json.loads(file.read_bytes())
+        found = bounded_loads(file.read_bytes())
     except (OSError, ValueError, RecursionError):
         return []
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
@@ -210,7 +211,7 @@ def _slack_day(
         yield Fault(content.line, f"{where}: {content.reason}")
         return
     try:
-        messages = json.loads(content)
+        messages = document(content)
         if not isinstance(messages, list):
             raise BadInput("expected a list of messages")
     except (ValueError, RecursionError, BadInput) as error:

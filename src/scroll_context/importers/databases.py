@@ -9,10 +9,10 @@ replies may end later than the change that their session records. The state move
 """
 
 import contextlib
-import json
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic
 from typing import Any, NamedTuple
 
 from scroll_context.errors import BadInput
@@ -31,12 +31,18 @@ from scroll_context.importers.records import (
 )
 from scroll_context.project import task_of
 from scroll_context.store.foreign import RESERVED_KINDS
+from scroll_context.text.json_bounds import bounded_loads
 
 MAGIC = b"SQLite format 3\x00"
 _CHAT_TABS = "workbench.panel.aichat.view.aichat.chatdata"  # where Cursor kept its chats before 2025
 
 _MARGIN = 24 * 3600 * 1000  # milliseconds
 _ROWS = 1_000  # of QwenPaw's rows, the last of which may have been changed
+
+ROOM, ROOM_A_BYTE = 32 << 20, 16  # bytes that may be read of a database: so many, and so many per byte of its file
+LONGEST_VALUE = 128 << 20  # bytes of one value or row
+SECONDS, BYTES_A_SECOND = 30.0, 1 << 20  # that SQLite may work: so many, and one for so many bytes of the file
+_ROW = 64  # bytes that a row takes besides its texts
 
 Row = dict[str, Any]
 Keyed = tuple[str, Row]
@@ -87,27 +93,68 @@ def recognise(path: Path) -> Format:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+def _opened(path: Path) -> Iterator["_Database"]:
     address = f"{path.absolute().as_uri()}?mode=ro"
-    with contextlib.closing(sqlite3.connect(address, uri=True, timeout=5.0)) as database:
+    connection = sqlite3.connect(address, uri=True, timeout=5.0, factory=_Database)
+    with contextlib.closing(connection) as database:
+        database.limit(sum(_size(path.with_name(path.name + ending)) for ending in ("", "-wal")))
         yield database
 
 
-def _tables(database: sqlite3.Connection) -> set[str]:
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+class _Database(sqlite3.Connection):
+    """A database of another program, or of a stranger: what reading it may cost depends on the size of its file.
+
+    A generated column can make gigabytes of a row of a few bytes, and a query over crafted tables may not end.
+    """
+
+    room = 0  # bytes that may still be read
+    seconds = 0.0  # that SQLite may still work
+    until = 0.0
+
+    def limit(self, size: int) -> None:
+        self.room = ROOM + ROOM_A_BYTE * size
+        self.seconds = SECONDS + size / BYTES_A_SECOND
+        self.until = monotonic() + self.seconds
+        self.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(LONGEST_VALUE, self.room))
+        self.set_progress_handler(lambda: monotonic() > self.until, 10_000)
+        self.execute("PRAGMA trusted_schema = OFF")
+
+    def rows(self, sql: str, *values: Any) -> Iterator[Row]:
+        """The rows of a query; BadInput when they are more than such a file can hold, or take too long.
+
+        Only the time in which SQLite works counts: the caller does other things between two rows.
+        """
+        begun = monotonic()
+        self.until = begun + self.seconds
+        found = self.execute(sql, values)
+        names = [column[0] for column in found.description]
+        while (row := found.fetchone()) is not None:
+            self.seconds -= monotonic() - begun
+            self.room -= _ROW + sum(len(value) for value in row if isinstance(value, str | bytes))
+            if self.room < 0:
+                raise BadInput("it yields far more text than its file can hold, as no history of an assistant does")
+            if self.seconds < 0:
+                raise BadInput("it takes far longer to read than a file of its size, as no history does")
+            yield dict(zip(names, row, strict=True))
+            begun = monotonic()
+            self.until = begun + self.seconds
+
+
+def _tables(database: _Database) -> set[str]:
     return {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-
-
-def _rows(database: sqlite3.Connection, sql: str, *values: Any) -> Iterator[Row]:
-    found = database.execute(sql, values)
-    names = [column[0] for column in found.description]
-    for row in found:
-        yield dict(zip(names, row, strict=True))
 
 
 def _object(text: Any) -> Row:
     """A JSON object in a column; BadInput when it is none."""
     try:
-        value = json.loads(text)
+        value = bounded_loads(text)
     except (ValueError, TypeError, RecursionError):
         value = None
     if not isinstance(value, dict):
@@ -136,31 +183,31 @@ class _Changed:
 # opencode ------------------------------------------------------------------------------------------------
 
 
-def _opencode(database: sqlite3.Connection, state: Row, _: Path) -> Rows:
+def _opencode(database: _Database, state: Row, _: Path) -> Rows:
     """Messages with parts, or in newer versions rows with a type and a sequence."""
     changed = _Changed(state)
     tables = _tables(database)
     sessions: dict[str, Row] = {}
     for table in ("session", "session_v2"):
         if table in tables:
-            sessions |= {str(row["id"]): row for row in _rows(database, f"SELECT * FROM {table} ORDER BY rowid")}
+            sessions |= {str(row["id"]): row for row in database.rows(f"SELECT * FROM {table} ORDER BY rowid")}
     for session, about in sessions.items():
         if about.get("time_updated") not in changed:
             continue
         messages: list[Row] = []
         if "message" in tables:
             sql = "SELECT * FROM message WHERE session_id = ? ORDER BY time_created, id"
-            messages = list(_rows(database, sql, session))
+            messages = list(database.rows(sql, session))
         parts: dict[str, list[Row]] = {str(row["id"]): [] for row in messages}
         sql = "SELECT * FROM part WHERE message_id IN (SELECT id FROM message WHERE session_id = ?) ORDER BY id"
-        for part in _rows(database, sql, session) if messages else ():
+        for part in database.rows(sql, session) if messages else ():
             parts[str(part["message_id"])].append(part)
         for row in messages:
             said = _opencode_message(row, parts[str(row["id"])], is_last=row is messages[-1])
             yield f"message {row['id']}", _opencode_said(about, said)
         if messages or "session_message" not in tables:
             continue
-        rows = list(_rows(database, "SELECT * FROM session_message WHERE session_id = ? ORDER BY rowid", session))
+        rows = list(database.rows("SELECT * FROM session_message WHERE session_id = ? ORDER BY rowid", session))
         rows.sort(key=lambda row: row.get("seq") or 0)
         for row in rows:
             yield f"message {row['id']}", _opencode_said(about, _opencode_entry(row, is_last=row is rows[-1]))
@@ -261,23 +308,23 @@ def _file(file: Row, role: str) -> Row:
 # Cursor --------------------------------------------------------------------------------------------------
 
 
-def _cursor(database: sqlite3.Connection, state: Row, _: Path) -> Rows:
+def _cursor(database: _Database, state: Row, _: Path) -> Rows:
     """Chats, each message a bubble. A chat lists its bubbles; those that it lost come at its end."""
     changed = _Changed(state)
     tables = _tables(database)
     if "cursorDiskKV" in tables:
-        talks = list(_rows(database, "SELECT key, value FROM cursorDiskKV WHERE key LIKE 'composerData:%'"))
+        talks = list(database.rows("SELECT key, value FROM cursorDiskKV WHERE key LIKE 'composerData:%'"))
         for row in talks:
             if row["value"] is None or _updated(row["value"]) not in changed:
                 continue
             name = str(row["key"]).removeprefix("composerData:")
             sql = "SELECT key, value FROM cursorDiskKV WHERE key >= ? AND key < ? ORDER BY rowid"
             start = f"bubbleId:{name}:"
-            found = _rows(database, sql, start, start[:-1] + ";")
+            found = database.rows(sql, start, start[:-1] + ";")
             bubbles = {str(one["key"]).removeprefix(start): one["value"] for one in found}
             yield f"chat {name}", _cursor_talk(name, row["value"], bubbles)
     if "ItemTable" in tables:
-        for row in _rows(database, "SELECT value FROM ItemTable WHERE key = ?", _CHAT_TABS):
+        for row in database.rows("SELECT value FROM ItemTable WHERE key = ?", _CHAT_TABS):
             yield "chats of the window", _cursor_tabs(row["value"])
     changed.done()
 
@@ -345,11 +392,11 @@ def _folder(value: Row) -> str:
 # QwenPaw -------------------------------------------------------------------------------------------------
 
 
-def _qwenpaw(database: sqlite3.Connection, state: Row, path: Path) -> Rows:
+def _qwenpaw(database: _Database, state: Row, path: Path) -> Rows:
     """Rows with nearly the columns of Scroll's own."""
     last = state.get("seq", 0)
     task = task_of(str(path.absolute().parent))
-    for row in _rows(database, "SELECT * FROM conversation_history WHERE seq > ? ORDER BY seq", last - _ROWS):
+    for row in database.rows("SELECT * FROM conversation_history WHERE seq > ? ORDER BY seq", last - _ROWS):
         last = max(last, row["seq"])
         yield f"row {row.get('seq')}", _qwenpaw_row(row, task)
     state["seq"] = last
@@ -385,7 +432,7 @@ def _qwenpaw_row(row: Row, task: str) -> Iterator[_Said]:
 def _blocks(text: Any) -> list[Row]:
     """The tool calls in a row's blocks."""
     try:
-        found = json.loads(text or "[]")
+        found = bounded_loads(text or "[]")
     except (ValueError, TypeError, RecursionError):
         return []
     blocks = found if isinstance(found, list) else []

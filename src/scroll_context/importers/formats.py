@@ -9,7 +9,6 @@ results, are marked as echoes: they repeat history that is in the store already.
 
 import contextlib
 import datetime as dt
-import json
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -22,12 +21,14 @@ from scroll_context.errors import BadInput
 from scroll_context.importers import chats, databases, records, text_files, transcripts
 from scroll_context.importers.messages import SourceKeys, as_message, pieces
 from scroll_context.importers.records import Fault, Format, Found, Imported, Labels
-from scroll_context.importers.text_files import Position, items, json_lines, text_lines, whole_text
+from scroll_context.importers.text_files import Line, Position, document, items, json_lines, text_lines, whole_text
 from scroll_context.project import CLOSING, OPENING, task_of
 from scroll_context.store.foreign import Piece, check_foreign
+from scroll_context.text.json_bounds import bounded_loads
 
 _LINE_SUFFIXES = (".jsonl", ".ndjson")
 _LOOKED_AT = 50  # lines at most, until one says which assistant wrote it
+_LOOKED_AT_BYTES = 16 << 20  # of these lines, about
 _OWN_TOOL = re.compile(r"(?:mcp__?)?(?:plugin_)?(?:\w+_)?scroll(?:-context)?(?:__?|\.|/)(?:search|expand|exec|note)")
 _HANDOVER = re.compile(  # as Scroll wrote it, and as Gemini does, in a frame of its own and escaped
     rf"(?:<hook_context>)?(?:{OPENING}|{escape(OPENING)})\n.*?(?:{CLOSING}|{escape(CLOSING)})(?:</hook_context>)?\s*",
@@ -45,11 +46,11 @@ def detect(path: Path, suffix: str = "") -> Format:
     with path.open("rb") as file:
         if file.read(len(databases.MAGIC)) == databases.MAGIC:
             return databases.recognise(path)
-    start = [line for line, _ in zip(text_lines(path), range(_LOOKED_AT), strict=False)]
+    start = _first_lines(path)
     if not start or isinstance(start[0], Fault):
         return Format.JSONL
     try:
-        value = json.loads(start[0].text)
+        value = document(start[0].text)
     except (ValueError, RecursionError):
         if text := _text_format([line.text for line in start if not isinstance(line, Fault)], suffix.lower()):
             return text
@@ -63,7 +64,7 @@ def detect(path: Path, suffix: str = "") -> Format:
         return named
     for line in start:
         try:
-            value = {} if isinstance(line, Fault) else json.loads(line.text)
+            value = {} if isinstance(line, Fault) else bounded_loads(line.text)
         except (ValueError, RecursionError):
             continue
         if assistant := transcripts.recognise(value):
@@ -71,6 +72,18 @@ def detect(path: Path, suffix: str = "") -> Format:
         if isinstance(value, dict) and "role" in value:
             break
     return Format.JSON if is_document else Format.JSONL
+
+
+def _first_lines(path: Path) -> list[Line | Fault]:
+    """The lines by which a file is recognised; fewer of very long ones."""
+    lines: list[Line | Fault] = []
+    size = 0
+    for line in text_lines(path):
+        lines.append(line)
+        size += 0 if isinstance(line, Fault) else len(line.text)
+        if len(lines) == _LOOKED_AT or size > _LOOKED_AT_BYTES:
+            break
+    return lines
 
 
 def _text_format(lines: list[str], suffix: str) -> Format | None:
@@ -138,7 +151,7 @@ def is_one_value(path: Path) -> bool:
     """Whether a JSON file is one value that goes over several lines."""
     start = next(text_lines(path), None)
     try:
-        return not isinstance(start, Fault | None) and not json.loads(start.text)
+        return not isinstance(start, Fault | None) and not document(start.text)
     except (ValueError, RecursionError):
         return True
 

@@ -25,6 +25,7 @@ from scroll_context.errors import BadInput
 from scroll_context.importers import records
 from scroll_context.importers.messages import is_prompt, messages_in
 from scroll_context.importers.records import Fault, Found, Labels, fingerprint
+from scroll_context.text.json_bounds import TooManyValues, bounded_loads, most_in_document
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -152,7 +153,7 @@ def json_lines(
             position.offset, position.lines = line.offset, line.line
         try:
             if not isinstance(line, Fault):
-                yield Found(line.line, json.loads(line.text), labels, offset=line.offset)
+                yield Found(line.line, bounded_loads(line.text), labels, offset=line.offset)
                 continue
             fault = line
         except (ValueError, RecursionError) as error:
@@ -161,7 +162,14 @@ def json_lines(
             yield fault
 
 
+def document(content: str) -> Any:
+    """The value of a whole JSON document, which may hold many messages."""
+    return bounded_loads(content, most_in_document(content))
+
+
 def not_json(error: Exception) -> str:
+    if isinstance(error, TooManyValues):
+        return str(error)
     if isinstance(error, json.JSONDecodeError):
         return f"not JSON: {error.msg} (column {error.colno})"
     return "not JSON that can be read: nested too deeply, or a number too long"
@@ -193,7 +201,7 @@ def with_lines(content: str) -> Placed | list[Placed]:
 
     The json module says where a mistake is, and not where a value was, so the places are looked for afterwards.
     """
-    value = json.loads(content) if content.strip() else []
+    value = document(content) if content.strip() else []
     start = _behind_space(content, 0)
     if isinstance(value, list):
         return list(zip(_lines(content, start), value, strict=True)) if value else []
@@ -230,7 +238,7 @@ def values(path: Path, labels: Labels, what: str) -> Iterator[Found | Fault]:
 
 def whole_value(path: Path, labels: Labels) -> Iterator[Found | Fault]:
     """The one value of a JSON document."""
-    value = _parsed(path, json.loads)
+    value = _parsed(path, document)
     yield value if isinstance(value, Fault) else Found(1, value, labels)
 
 

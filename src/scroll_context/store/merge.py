@@ -15,7 +15,7 @@ import hashlib
 import itertools
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import IO, Annotated, Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -40,6 +40,9 @@ from scroll_context.store.payloads import PayloadStore, hashed
 from scroll_context.store.rows import event_from_row, is_blank
 from scroll_context.store.transfer import EXPORT_VERSION
 from scroll_context.store.writer import INSERT, is_replica
+from scroll_context.text.json_bounds import TooManyValues, check_line
+
+LONGEST_LINE = 64 << 20  # bytes of an export; a row has at most 8 MiB of metadata, a part of a payload one
 
 _Number = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 _Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
@@ -76,7 +79,7 @@ class MergeReport(msgspec.Struct, frozen=True):
     redacted: dict[str, int] = {}  # secrets that were replaced, by kind
 
 
-def check_export(lines: Iterable[bytes], progress: Progress | None = None) -> None:
+def check_export(lines: IO[bytes], progress: Progress | None = None) -> None:
     """Read an export to its end and write nothing. Raises BadInput for one that is cut short, altered or no export."""
     links = _Links()
     for row in _ExportReader(lines, None, progress):
@@ -85,7 +88,7 @@ def check_export(lines: Iterable[bytes], progress: Progress | None = None) -> No
 
 
 def merge_export(
-    lines: Iterable[bytes],
+    lines: IO[bytes],
     log: EventLog,
     source: str = "export",
     progress: Progress | None = None,
@@ -437,7 +440,7 @@ class _Links:
 class _ExportReader:
     """The event rows of an export, its payloads stored (where there is a place) before the event that names them."""
 
-    def __init__(self, lines: Iterable[bytes], payloads: PayloadStore | None, progress: Progress | None) -> None:
+    def __init__(self, lines: IO[bytes], payloads: PayloadStore | None, progress: Progress | None) -> None:
         self.missing: dict[str, None] = {}  # digests of payloads that the exported store had lost, in order
         self.stored: set[str] = set()  # digests of payloads that it brought
         self._payloads = payloads
@@ -498,12 +501,20 @@ class _ExportReader:
         self.stored.add(digest)
 
 
-def _documents(lines: Iterable[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
+def _documents(lines: IO[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
     decode = msgspec.json.Decoder(dict[str, Any]).decode
-    for number, line in enumerate(lines, 1):
+    for number in itertools.count(1):
+        line = lines.readline(LONGEST_LINE)
+        if not line:
+            return
+        if len(line) == LONGEST_LINE:
+            raise BadInput(
+                f"line {number} of the export is longer than {LONGEST_LINE >> 20} MiB; Scroll writes no such"
+            )
         try:
+            check_line(line)
             yield number, decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, TooManyValues) as error:
             raise BadInput(f"line {number} of the export is damaged: {error}") from error
 
 
