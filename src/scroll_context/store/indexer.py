@@ -31,6 +31,7 @@ import tantivy
 from scroll_context.errors import IndexUnavailable, ScrollError, StoreUnsafe
 from scroll_context.events import BOOKKEEPING, Event, Kind, Progress
 from scroll_context.files import complete_file
+from scroll_context.origin import TURN_SQL
 from scroll_context.store import schema, tokenize
 from scroll_context.store.log import EventLog
 from scroll_context.store.ownership import is_made_by_us, is_own, open_file, open_folder
@@ -453,7 +454,7 @@ class _Turns:
     def _before(self, event: Event) -> int:
         rows = self._log.query(
             f"""SELECT seq FROM (SELECT seq, role, kind FROM event WHERE session_id = ? AND seq < ? ORDER BY seq DESC
-            LIMIT {LOOK_BACK}) WHERE role = 'user' AND kind NOT IN ({self._NEVER}) ORDER BY seq DESC LIMIT 20""",
+            LIMIT {LOOK_BACK}) WHERE {TURN_SQL} AND kind NOT IN ({self._NEVER}) ORDER BY seq DESC LIMIT 20""",
             [event.session_id, event.seq],
         )
         return next((e.seq for e in self._log.get_many([row[0] for row in rows]) if tokenize.is_user_turn(e)), 0)

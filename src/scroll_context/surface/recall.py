@@ -21,7 +21,7 @@ import msgspec
 from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
 from scroll_context.kernel.results import CapabilityResult
-from scroll_context.origin import Origin
+from scroll_context.origin import SPEAKER, Origin
 from scroll_context.store.grep import LONGEST_PATTERN, SECONDS, GrepMatch, Scan, pattern, query_patterns
 from scroll_context.store.log import SessionInfo
 from scroll_context.store.meaning import fused
@@ -51,7 +51,7 @@ FEW_STANDING = 12  # instructions and preferences that are listed whatever the t
 TITLE_TURNS, TITLE_FROM, TITLE_CHARS = 6, 2_000, 60  # turns, characters of each to look at, characters of a title
 
 NOBODYS = "The user of this store said nothing there: these are words of others, from an imported file."
-_SPOKEN = ("user", "assistant")
+_SPOKEN = ("user", "assistant", SPEAKER)
 _NOT_SAID = frozenset({Kind.TOOL_CALL, Kind.TOOL_RESULT, Kind.CELL, Kind.OBSERVATION})
 _CUT_TAG = re.compile(r"\A…[^\[\]\n]{0,80}\] ?(?:user|assistant): ")  # the rest of the tag of an imported message
 _CONDITION = re.compile(r"\b(?:when|whenever|if|each time|every time)\b|\A(?:for|in|on|with)\b", re.IGNORECASE)
