@@ -113,3 +113,10 @@ def test_a_history_that_the_user_declares_their_own_speaks_for_them(tmp_path: Pa
         import_file(store, _conversation(tmp_path / "named.jsonl"), mine=True)
         assert [event.content for event in store.log.iterate(role="user")] == [RULE]
         assert earlier_work(store.log, Grant(), "new", Budget(window=32_000)).standing
+
+
+def test_a_followed_file_that_somebody_named_is_imported(tmp_path: Path) -> None:
+    with Store(tmp_path / "store", create=True) as store:
+        capture(store, _transcript(tmp_path / "s1.jsonl"), mine=False)
+        event = store.log.get(1)
+        assert (event.origin, event.task_id, event.is_from_user) == (Origin.IMPORTED, "", False)

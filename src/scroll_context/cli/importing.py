@@ -265,15 +265,19 @@ def _list_faults(file: str, faults: tuple[tuple[int, str], ...], bad: int) -> No
               help="How often to look where the system does not report changes.")  # fmt: skip
 @click.option("--once", is_flag=True, help="Record what is new and end.")
 @click.option("--keep-secrets", is_flag=True, help="Do not replace keys and tokens by markers.")
+@click.option("--mine", is_flag=True, help="The FILEs are your own history: the user in them is you.")
 @store_option
 @json_option
-def watch(files: tuple[Path, ...], every: float, once: bool, keep_secrets: bool, store: Path, as_json: bool) -> None:
+def watch(
+    files: tuple[Path, ...], every: float, once: bool, keep_secrets: bool, mine: bool, store: Path, as_json: bool
+) -> None:
     """Follow the histories of coding assistants as they grow.
 
     Records what Claude Code, Codex, the Gemini CLI, opencode, Cursor and QwenPaw write, or what is added to the FILEs,
     until it is stopped with Ctrl-C. Each file is read from where it stood, so it may be killed and started again at any
     time: nothing is lost or recorded twice. With `scroll-context[watch]` the system reports changes; without, the files
-    are looked at every two seconds. Assistants that have hooks (`scroll install`) need no watching.
+    are looked at every two seconds. Assistants that have hooks (`scroll install`) need no watching. As with `scroll
+    import`, the user in FILEs that you name is you only with --mine.
 
     \b
     Examples:
@@ -319,4 +323,13 @@ def watch(files: tuple[Path, ...], every: float, once: bool, keep_secrets: bool,
             stop.set()
         else:
             note(f"following {len(listing()):,} files into {store}; Ctrl-C ends it")
-        follow(opened, listing, stop=stop, on_report=tell, folders=folders, every=every, redact=not keep_secrets)
+        follow(
+            opened,
+            listing,
+            stop=stop,
+            on_report=tell,
+            folders=folders,
+            every=every,
+            redact=not keep_secrets,
+            mine=mine or not named,
+        )

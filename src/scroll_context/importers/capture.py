@@ -70,7 +70,13 @@ class _Cursor(msgspec.Struct):
 
 
 def capture(
-    store: Store, path: str | Path, *, wait: float = WAIT, budget: float | None = None, redact: bool = True
+    store: Store,
+    path: str | Path,
+    *,
+    wait: float = WAIT,
+    budget: float | None = None,
+    redact: bool = True,
+    mine: bool = True,
 ) -> ImportReport:
     """Append what an assistant's history has had added since the last run, its sub-agents' too.
 
@@ -80,9 +86,10 @@ def capture(
 
     Waits up to `wait` seconds for the lease of a session, and, if a `budget` of seconds is given, stops when it is
     spent; `ImportReport.left` says why the rest was left to the next run. Open the store with a short `lock_timeout`
-    to bound the wait for its write lock as well. Secrets are replaced by markers, as `import_file` does it.
+    to bound the wait for its write lock as well. Secrets are replaced by markers, as `import_file` does it. The history
+    is the user's own, unless `mine` is False (origin.py).
     """
-    run = _Run(store, wait, budget, redact)
+    run = _Run(store, wait, budget, redact, mine)
     with contextlib.closing(run):
         files = [Path(path), *subagent_files(Path(path))]
         try:
@@ -102,13 +109,14 @@ class _BudgetSpent(Exception):
 class _Run:
     """One capture: its files, one after the other, and what came of them."""
 
-    def __init__(self, store: Store, wait: float, budget: float | None, redact: bool) -> None:
+    def __init__(self, store: Store, wait: float, budget: float | None, redact: bool, mine: bool) -> None:
         self.store = store
         self.left = ""
         self._wait = wait
         self._deadline = None if budget is None else time.monotonic() + budget
         self._batch = IMPORT_BATCH if budget is None else BATCH_EVENTS
         self._redact = redact
+        self._mine = mine
         self._writers: dict[Format, ForeignWriter] = {}
         self._parts: list[Part] = []
         self._total = ImportReport(file="")
@@ -158,7 +166,7 @@ class _Run:
     def _whole(self, path: Path, cursor: _Cursor) -> None:
         """Import a file that can only be read as a whole."""
         self.close()
-        options = ImportOptions(layout=cursor.layout, skip_bad=True, redact=self._redact, mine=True)
+        options = ImportOptions(layout=cursor.layout, skip_bad=True, redact=self._redact, mine=self._mine)
         with ImportFile(path, options) as file:
             try:
                 file.check()
@@ -186,9 +194,8 @@ class _Run:
 
     def _append(self, batch: list[Imported], layout: Format) -> None:
         if layout not in self._writers:
-            self._writers[layout] = self.store.append_foreign(
-                Origin.CAPTURED, str(layout), redact=self._redact, wait=self._wait
-            )
+            origin = Origin.CAPTURED if self._mine else Origin.IMPORTED
+            self._writers[layout] = self.store.append_foreign(origin, str(layout), redact=self._redact, wait=self._wait)
         added, known = append_new(self.store, self._writers[layout], pieces_of(batch))
         self._total = self._total.plus(ImportReport(file="", messages=len(batch), added=added, known=known))
 
@@ -318,6 +325,7 @@ def capture_all(
     files: Iterable[str],
     *,
     redact: bool = True,
+    mine: bool = True,
     wait: float = 0.1,
     progress: Progress | None = None,
     on_report: Callable[[ImportReport], None] | None = None,
@@ -329,7 +337,7 @@ def capture_all(
         if progress:
             progress(done, total)
         try:
-            report = capture(store, path, wait=wait, redact=redact)
+            report = capture(store, path, wait=wait, redact=redact, mine=mine)
         except ScrollError as error:
             report = ImportReport(file=path, error=str(error))
         if on_report:
@@ -353,6 +361,7 @@ def watch(
     folders: list[Path] | None = None,
     every: float = EVERY,
     redact: bool = True,
+    mine: bool = True,
 ) -> None:
     """Capture what changes until `stop` is set.
 
@@ -374,7 +383,7 @@ def watch(
             if seen.get(path) != stamp:
                 seen[path] = stamp
                 changed.append(path)
-        capture_all(store, changed, redact=redact, on_report=reported)
+        capture_all(store, changed, redact=redact, mine=mine, on_report=reported)
 
 
 def _moments(folders: list[Path], every: float, stop: threading.Event) -> Iterator[None]:
