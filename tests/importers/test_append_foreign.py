@@ -150,6 +150,15 @@ def test_an_import_cannot_hide_or_protect_its_events(store: Store, tmp_path: Pat
     assert store.log.get(1).is_erased
 
 
+@pytest.mark.parametrize(("origin", "is_hidden"), [(Origin.CAPTURED, True), (Origin.IMPORTED, False)])
+def test_only_what_is_captured_can_be_an_echo_of_scroll(store: Store, origin: Origin, is_hidden: bool) -> None:
+    piece = Piece(Draft(session_id="s", role="user", content="the harbour plan"), is_echo=True)
+    with store.append_foreign(origin, "source") as writer:
+        [seq] = writer.append([piece])
+    assert store.log.get(seq).is_echo is is_hidden
+    assert bool(store.index.search("harbour")) is not is_hidden
+
+
 def test_an_event_is_erased_if_its_leaf_says_so_and_nothing_else(store: Store) -> None:
     seq = store.append(Draft(session_id="s", role="user", content="[erased]", metadata={"erased": True}))
     assert not store.log.get(seq).is_erased
@@ -195,6 +204,17 @@ def test_kinds_and_sessions_of_scroll_itself_are_refused(store: Store, tmp_path:
     path = jsonl(tmp_path / "a.jsonl", {"role": "user", "content": "x", **message})
     with pytest.raises(BadInput):
         import_file(store, path)
+    assert store.log.last_seq() == 0
+
+
+@pytest.mark.parametrize("origin", [Origin.IMPORTED, Origin.CAPTURED])
+@pytest.mark.parametrize("kind", ["note", "notice", "cell", "observation", "request", "session", "snapshot", "erasure"])
+def test_no_reader_of_a_format_can_bring_a_kind_that_scroll_records_itself(
+    store: Store, kind: str, origin: Origin
+) -> None:
+    piece = Piece(Draft(session_id="s", role="user", kind=kind, content="x"))
+    with store.append_foreign(origin, "file") as writer, pytest.raises(BadInput, match="reserved"):
+        writer.append([piece])
     assert store.log.last_seq() == 0
 
 
@@ -299,6 +319,19 @@ def test_secrets_are_replaced_in_every_format_unless_that_is_declined(tmp_path: 
                 words = " ".join(event.content for event in store.log.iterate())
             assert (SECRET in words) is not redact, path
             assert bool(report.redacted) is redact, path
+
+
+@pytest.mark.parametrize("redact", [True, False])
+@pytest.mark.parametrize("media_type", ["text/plain", "application/json", "text/csv"])
+def test_secrets_are_replaced_in_bodies_unless_that_is_declined(store: Store, media_type: str, redact: bool) -> None:
+    body = json.dumps({"token": SECRET}).encode()
+    piece = Piece(Draft(session_id="s", role="tool", content="a file"), Attachment(body, media_type))
+    with store.append_foreign(Origin.IMPORTED, "file", redact=redact) as writer:
+        [seq] = writer.append([piece])
+        assert bool(writer.redacted) is redact
+    payload = store.log.get(seq).payload
+    assert payload is not None
+    assert (SECRET.encode() in store.payloads.read(payload.digest)) is not redact
 
 
 def test_a_trusted_restore_is_exact(store: Store, tmp_path: Path) -> None:

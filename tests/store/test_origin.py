@@ -5,6 +5,7 @@ import json
 import sqlite3
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,12 +36,39 @@ metadata = st.dictionaries(
     metadata=metadata,
 )
 def test_sql_and_python_agree_on_who_speaks(kind: str, role: str, source_key: str, metadata: dict[str, object]) -> None:
+    answer = _by_sql(kind, role, source_key, metadata)
+    assert answer == (is_turn(kind, role), is_from_user(kind, role, source_key, metadata))
+
+
+def _by_sql(kind: str, role: str, source_key: str, metadata: dict[str, object]) -> tuple[int, int]:
+    """Whether somebody speaks, and whether it is the user."""
     with contextlib.closing(sqlite3.connect(":memory:")) as database:
         [answer] = database.execute(
             f"SELECT {TURN_SQL}, {FROM_USER_SQL} FROM (SELECT ? kind, ? role, ? source_key, ? metadata)",
             [kind, role, source_key or None, json.dumps(metadata)],
         )
-    assert answer == (is_turn(kind, role), is_from_user(kind, role, source_key, metadata))
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("source_key", "metadata", "is_user"),
+    [
+        ("", {}, True),
+        ("importer", {}, True),
+        ("host:3:abc", {"host_id": "m1"}, True),
+        ("import:x:1", {"captured": "claude-code"}, True),
+        ("import:x:1", {"imported": "a file"}, False),
+        ("import:x:1", {"imported": "a file", "captured": "claude-code"}, False),
+        ("", {"imported": "a file"}, False),
+        ("import:x:1", {}, False),
+        ("import:x:1", {"host_id": "m1"}, False),
+    ],
+)
+def test_the_user_speaks_unless_an_event_was_imported(
+    source_key: str, metadata: dict[str, object], is_user: bool
+) -> None:
+    assert is_from_user("conversation", "user", source_key, metadata) is is_user
+    assert _by_sql("conversation", "user", source_key, metadata) == (1, is_user)
 
 
 def test_damaged_metadata_is_nobodys_speech_and_stops_no_query() -> None:

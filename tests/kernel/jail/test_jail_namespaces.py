@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import jailed
@@ -55,6 +56,13 @@ def test_what_is_not_declared_has_no_name(tmp_path: Path) -> None:
 def test_the_root_itself_is_read_only(tmp_path: Path) -> None:
     paths = ("/new", "/dev/new", "/usr/new")
     assert ask(tmp_path, *(f"open('{path}', 'w')" for path in paths)) == ["EROFS"] * len(paths)
+
+
+def test_no_mount_has_devices_or_programs_with_privileges(tmp_path: Path) -> None:
+    flags = [f"os.statvfs({path}).f_flag & (os.ST_NOSUID | os.ST_NODEV)" for path in ("declared", "'/'", "scratch")]
+    executable = "os.statvfs(scratch).f_flag & os.ST_NOEXEC != 0"
+    both = str(os.ST_NOSUID | os.ST_NODEV)
+    assert ask(tmp_path, *flags, executable) == [both, both, both, "True"]
 
 
 def test_the_scratch_is_private_and_its_size_is_fixed(tmp_path: Path) -> None:
