@@ -13,6 +13,7 @@ for this thread up to its own time limit, so a large payload or a slow merge can
 """
 
 import contextlib
+import functools
 import os
 import re
 import shutil
@@ -93,8 +94,6 @@ class Indexer:
 
     def __init__(self, root: Path, log: EventLog, payloads: PayloadStore) -> None:
         self.root = root
-        self.folder = root / f"v{tokenize.VERSION}"
-        self._meta = self.folder / "meta.json"
         self._log = log
         self._payloads = payloads
         self._write_lock = threading.RLock()  # reentrant: the callback that gets the progress may close the store
@@ -108,6 +107,16 @@ class Indexer:
         self._hurry = threading.Event()
         self._progress = threading.Condition()
         self._thread: threading.Thread | None = None
+
+    # Paths are made when they are needed: opening a store needs none of them.
+
+    @functools.cached_property
+    def folder(self) -> Path:
+        return self.root / f"v{tokenize.VERSION}"
+
+    @functools.cached_property
+    def _meta(self) -> Path:
+        return self.folder / "meta.json"
 
     # reading --------------------------------------------------------------------------------------------
 
