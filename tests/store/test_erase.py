@@ -20,6 +20,7 @@ from forms import form
 from scroll_context.errors import BadInput, PayloadMissing, UnknownSeq
 from scroll_context.events import Draft, Kind, Scope
 from scroll_context.importers import import_file
+from scroll_context.store import erase as erasing
 from scroll_context.store.chain import leaf_of
 from scroll_context.store.erase import _erase_rows, has_chores
 from scroll_context.store.integrity import salvage, verify
@@ -414,6 +415,43 @@ def test_a_large_body_that_is_imported_again_leaves_nothing_behind(store: Store,
     event, is_new = journal.append_once("import:1", replace(draft, source_key=""))
     journal.close()
     assert event.seq == seq and not is_new and holding(folder, SECRET) == [] and verify(store.log).ok
+
+
+def test_an_erasure_that_comes_while_another_is_cleaned_up_is_cleaned_up_too(
+    store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (store.append(Draft(content=f"the code is {word}")) for word in (SECRET, "quetzalcoatl"))
+    vacuum = erasing._vacuum
+    came: list[int] = []
+
+    def vacuum_and_erase(database: sqlite3.Connection) -> bool:
+        is_done = vacuum(database)
+        if not came:
+            # A process that was killed just now left a copy, behind the place where the first erasure looks for some.
+            (folder / ".creating-0123abcd").write_text("quetzalcoatl")
+            came.append(_erase_rows(store.log, [second], [], {"reason": "request", "by": "me"}))
+        return is_done
+
+    monkeypatch.setattr(erasing, "_vacuum", vacuum_and_erase)
+    assert store.erase(seqs=[first]).unfinished == ""
+    assert came and not has_chores(store.log)
+    assert holding(folder, SECRET, "quetzalcoatl") == []
+
+
+def test_files_that_a_salvage_or_a_killed_process_left_go_and_others_stay(store: Store, folder: Path) -> None:
+    seq = fill(store)
+    store.payloads.put(b"x" * 100, "text/plain")  # makes the folders
+    left = [
+        folder / "log.db.damaged-20260102-030405-000006", folder / "log.db.damaged-20260102-030405-000006-wal",
+        folder / ".creating-0123abcd", folder / "payloads/tmp/0123456789abcdef.part",
+    ]  # fmt: skip
+    others = [folder / "log.db.damaged.txt", folder / "creating-notes", folder / "payloads/tmp/notes.part"]
+    for path in (*left, *others):
+        path.write_text(SECRET if path in left else "a file of the user")
+        path.chmod(0o600)
+    assert store.erase(seqs=[seq]).unfinished == ""
+    assert holding(folder, SECRET) == []
+    assert [path for path in (*left, *others) if path.exists()] == others
 
 
 def test_what_a_killed_erasure_left_to_do_survives_a_salvage(store: Store, folder: Path) -> None:
