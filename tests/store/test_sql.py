@@ -218,6 +218,18 @@ def test_new_events_are_seen_and_the_log_is_not_pinned(sql: GuardedSql, history:
     assert busy == 0
 
 
+def test_hidden_rows_are_left_out_of_the_query_that_hides_them_and_of_no_other(sql: GuardedSql) -> None:
+    def rows(table: str, hidden: tuple[int, ...] = ()) -> int:
+        [row] = sql.query(f"SELECT count(*) AS n FROM hist.{table}", hidden=hidden).rows
+        return int(row["n"])
+
+    everything = rows("conversation_history")
+    assert rows("conversation_history", hidden=(2, 3)) == everything - 2
+    assert rows("conversation_history", hidden=(3,)) == everything - 1
+    assert rows("events", hidden=(2, 3)) == rows("events")
+    assert rows("conversation_history") == everything
+
+
 def test_rows_beyond_the_limit_are_announced_beside_the_rows(history: EventLog) -> None:
     guarded = GuardedSql(history.path, limits=SqlLimits(rows=10))
     result = guarded.query("SELECT seq FROM hist.events ORDER BY seq")
