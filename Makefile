@@ -3,18 +3,19 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+EDITABLE := --editable './packages/scroll-context[models,mcp,meaning]' $(foreach name,assistants shared inspector evals,--editable ./packages/scroll-$(name))
 
 .PHONY: help demo test lint types unit test-assistants test-long test-lowest browser screenshots bench bench-large bench-shared bench-inspector compare turn tokens soak fuzz mutants clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## ?/  make \1\t/' | expand -t 22
 
-$(READY): pyproject.toml evals/pyproject.toml
+$(READY): pyproject.toml $(wildcard packages/*/pyproject.toml)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Scroll needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { echo "python3 cannot create a virtual environment; on Debian: apt-get install python3-venv"; exit 1; }
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --no-compile --editable '.[all]' --editable ./evals --group dev
-	@$(BIN)/python -m compileall -q -j 0 -x '/tests/' $(VENV)/lib src evals/src > $(VENV)/compiled.txt || true  # on all cores
+	$(BIN)/python -m pip install --quiet --no-compile $(EDITABLE) --group dev
+	@$(BIN)/python -m compileall -q -j 0 -x '/tests/' $(VENV)/lib packages > $(VENV)/compiled.txt || true  # on all cores
 	@touch $@
 
 demo: $(READY)   ## the main job, end to end, in a temporary folder
@@ -37,7 +38,7 @@ test-assistants: $(READY)  ## the tests with a real Claude Code, Codex and Gemin
 	@$(BIN)/python -m pip install --quiet --group assistants || echo "Claude Code and Codex cannot be had"
 	@npm install --silent --no-fund --no-audit --prefix $(VENV)/gemini @google/gemini-cli || echo "Gemini CLI cannot be had"
 	SCROLL_GEMINI_CLI=$(CURDIR)/$(VENV)/gemini/node_modules/.bin/gemini $(BIN)/pytest -rs -n 3 --dist loadfile \
-	    tests/doors/test_claude_code.py tests/doors/test_codex.py tests/doors/test_gemini.py
+	    $(addprefix packages/scroll-assistants/tests/,test_claude_code.py test_codex.py test_gemini.py)
 
 test-long: $(READY)  ## every test in its long form: more races, kills, cuts and examples; ARGS (for pytest) chooses
 	SCROLL_LONG=1 $(BIN)/pytest -n 4 $(ARGS)
@@ -52,7 +53,7 @@ test-lowest:     ## the tests with every dependency at the floor that is promise
 	$(PYTHON) benchmarks/lowest.py $(ARGS)
 
 $(VENV)/.bench: $(READY)
-	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	$(BIN)/python -m pip install --quiet --group bench
 	@touch $@
 
 bench: $(VENV)/.bench  ## every benchmark beside its peers; fills the README's numbers

@@ -1,8 +1,8 @@
 """Fixtures that several layers share, how hard the property tests try, and which test begins.
 
 Every Hypothesis test carries the marker `fuzz`. In `make test` each runs its bounded number of examples, the same
-ones every time, so that a red run means a change; `make test-long` runs more of them (tests/forms.py). `make fuzz` sets
-FUZZ_MINUTES: each then begins anew with other examples until its minutes are over, and what failed once is kept in
+ones every time, so that a red run means a change; `make test-long` runs more of them
+(testing/forms.py). `make fuzz` sets FUZZ_MINUTES: each then begins anew with other examples until its minutes are over, and what failed once is kept in
 .hypothesis and tried first next time.
 """
 
@@ -18,11 +18,11 @@ import hypothesis
 import pytest
 
 from forms import LONG, form
+from scroll_context import store as opening
+from scroll_context.log.log import EventLog
+from scroll_context.log.writer import is_replica
 from scroll_context.session.session import Session
-from scroll_context.store import store as opening
-from scroll_context.store.log import EventLog
-from scroll_context.store.store import Store
-from scroll_context.store.writer import is_replica
+from scroll_context.store import Store
 
 FUZZ_SECONDS = 60 * float(os.environ.get("FUZZ_MINUTES") or 0)
 
@@ -107,8 +107,8 @@ def key_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # is in the folder that the test names. In `make test` these are the files of SHORT; `make test-long` takes the rest of
 # BOTH. A test that works on the files themselves, or starts processes that do, has no second run: see ONE_LOG.
 
-SHORT = ("surface/test_memory.py", "store/test_transfer.py", "agent/test_paper_cells.py", "agent/test_earlier.py")
-BOTH = ("surface/", "agent/", "store/test_search", "store/test_query", "store/test_sql", "store/test_transfer.py")
+SHORT = ("recall/test_memory.py", "upkeep/test_transfer.py", "agent/test_paper_cells.py", "agent/test_earlier.py")
+BOTH = ("recall/", "tools/", "agent/", "search/", "sql/", "upkeep/test_transfer.py")
 ONE_LOG = ("agent/test_kill.py",)  # its processes open the folder by themselves
 
 

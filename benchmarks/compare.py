@@ -110,7 +110,7 @@ class Side:
 
     def verify(self) -> Iterator[float]:
         verify = first_of(
-            "scroll_context.upkeep.verify", "scroll_context.upkeep.integrity", "scroll_context.store.integrity"
+            "scroll_context.upkeep.verify", "scroll_context.upkeep.integrity", "scroll_context.upkeep.integrity"
         ).verify
         yield timed(lambda: verify(self.store.log), THREAD) * 1_000 / self.store.log.last_seq()
 

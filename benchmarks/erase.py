@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 
 from scroll_context.events import Draft
-from scroll_context.store.integrity import verify
-from scroll_context.store.store import Store
+from scroll_context.store import Store
+from scroll_context.upkeep.integrity import verify
 
 
 def main() -> int:

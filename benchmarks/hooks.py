@@ -18,10 +18,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from scroll_context.doors.install import scroll_command
+from scroll_assistants.install import scroll_command
+from scroll_assistants.project import project_task
 from scroll_context.events import Draft
-from scroll_context.project import project_task
-from scroll_context.store.store import Store
+from scroll_context.store import Store
 
 GOAL_MS = 150.0
 SESSION = "00000000-0000-4000-8000-000000000000"

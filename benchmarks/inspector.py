@@ -17,11 +17,10 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "web"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "testing"))
 from large_store import SESSION, build
-
 from scroll_context.session.explain import Past
-from scroll_context.store.store import Store
+from scroll_context.store import Store
 
 WARM = 20
 LOADS = 1_000

@@ -1,7 +1,7 @@
 """The tests with the oldest dependencies that Scroll says it works with: are the floors in the pyproject files true?
 
     make test-lowest                       every test
-    make test-lowest ARGS="tests/store"    a part of them; ARGS goes to pytest
+    make test-lowest ARGS="packages/scroll-context/tests/log"    a part of them; ARGS goes to pytest
 
 Each dependency of the core, of its extras and of the evaluations is installed at exactly its floor (`>=X`) into a
 virtual environment of its own, `.venv-lowest`. What they in turn depend on, and the tools of the tests, stay new.
@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / ".venv-lowest"
-PROJECTS = (ROOT / "pyproject.toml", ROOT / "evals" / "pyproject.toml")
+PROJECTS = tuple(sorted(ROOT.glob("packages/*/pyproject.toml")))
 REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(\[[\w,-]+\])?(>=(?P<floor>[\w.]+))?")
 
 
@@ -54,7 +54,10 @@ def install(pinned: dict[str, str]) -> str:
     subprocess.run([python, "-m", "pip", "install", "--quiet", "--upgrade", "pip>=25.1"], check=True)
     waiting = FOLDER / "constraints.new"  # renamed at the end, so that an install that failed is not taken for one
     waiting.write_text(constraints)
-    packages = ["--editable", ".[all]", "--editable", "./evals", "--group", "dev"]
+    packages = ["--editable", "./packages/scroll-context[models,mcp,meaning]"]
+    for name in ("assistants", "shared", "inspector", "evals"):
+        packages += ["--editable", f"./packages/scroll-{name}"]
+    packages += ["--group", "dev"]
     command = [python, "-m", "pip", "install", "--quiet", "--constraint", str(waiting), *packages]
     subprocess.run(command, check=True, cwd=ROOT)
     waiting.rename(written)

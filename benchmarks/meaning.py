@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from scroll_context.store.meaning import fused
-from scroll_context.store.store import Store
+from scroll_context.search.meaning import fused
+from scroll_context.store import Store
 from scroll_evals.beam import Beam
 from scroll_evals.tasks import DataFault
 

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
-SOURCE = "src/scroll_context"
+SOURCE = "packages/scroll-context/src/scroll_context"
+TESTS = "packages/scroll-context/tests"
 
 
 class Area(NamedTuple):
@@ -34,35 +35,35 @@ class Area(NamedTuple):
 
 VIEW = [f"view/test_view_{name}.py" for name in ("eviction", "index", "topics", "outcomes", "working")]
 AREAS = {
-    "chain": Area(["store/chain.py", "store/integrity.py"], ["store/test_chain.py", "store/test_verify.py"]),
+    "chain": Area(["log/chain.py", "upkeep/integrity.py"], ["log/test_chain.py", "upkeep/test_verify.py"]),
     "log": Area(
-        ["store/log.py", "store/rows.py", "store/schema.py"],
+        ["log/log.py", "log/rows.py", "log/schema.py"],
         [
-            "store/test_chain.py",
-            "store/test_private.py",
-            "store/test_read_only.py",
-            "store/test_log.py",
-            "store/test_rows.py",
-            "store/test_log_turns.py",
-            "store/test_log_connections.py",
-            "store/test_close_under_use.py",
+            "log/test_chain.py",
+            "log/test_private.py",
+            "log/test_read_only.py",
+            "log/test_log.py",
+            "log/test_rows.py",
+            "log/test_log_turns.py",
+            "log/test_log_connections.py",
+            "log/test_close_under_use.py",
         ],
         [
-            "store/test_erase.py",
-            "store/test_limits.py",
-            "store/test_payloads.py",
-            "store/test_transfer.py",
-            "store/test_salvage.py",
-            "store/test_journal.py",
+            "upkeep/test_erase.py",
+            "log/test_limits.py",
+            "log/test_payloads.py",
+            "upkeep/test_transfer.py",
+            "upkeep/test_salvage.py",
+            "log/test_journal.py",
             "importers/test_import_keys.py",
         ],
     ),
     "grants": Area(
-        ["events.py", "store/query.py"],
-        ["store/test_search_grants.py", "store/test_query.py"],
-        ["store/test_search.py", "store/test_log.py", "surface/test_recall.py", "surface/test_memory.py"],
+        ["events.py", "search/query.py"],
+        ["search/test_search_grants.py", "search/test_query.py"],
+        ["search/test_search.py", "log/test_log.py", "recall/test_recall.py", "recall/test_memory.py"],
     ),
-    "sql": Area(["store/sql.py"], ["store/test_sql.py", "store/test_sql_attacks.py"]),
+    "sql": Area(["sql/guard.py"], ["sql/test_sql.py", "sql/test_sql_attacks.py"]),
     "eviction": Area(
         ["view/eviction.py"],
         VIEW,
@@ -73,16 +74,16 @@ AREAS = {
         VIEW,
         ["view/test_view_replay.py", "view/test_view_properties.py", "agent/test_earlier.py", "agent/test_explain.py"],
     ),
-    "quota": Area(["store/journal.py"], ["store/test_journal.py", "store/test_limits.py"], ["session"]),
+    "quota": Area(["log/journal.py"], ["log/test_journal.py", "log/test_limits.py"], ["session"]),
     "jail": Area(
-        ["kernel/jail/linux.py", "kernel/jail/supervisor.py"],
+        ["jail/linux.py", "jail/supervisor.py"],
         [
-            "kernel/jail/test_jail_process.py",
+            "jail/test_jail_process.py",
             "kernel/test_idle.py",
             "kernel/test_processes.py",
             "kernel/test_variable_reports.py",
         ],
-        ["kernel/jail/test_attacks.py"],
+        ["jail/test_attacks.py"],
     ),
 }
 
@@ -125,24 +126,28 @@ def survivors(name: str, timeout: float, sample: int | None) -> list[str]:
     area = AREAS[name]
     with tempfile.TemporaryDirectory(prefix="scroll-mutants-") as folder:
         copy = Path(folder)
-        for part in ("src", "tests", "pyproject.toml", "conftest.py", "README.md"):
+        for part in ("packages", "testing", "tests", "pyproject.toml", "conftest.py", "README.md"):
             source = ROOT / part
             if source.is_dir():
                 shutil.copytree(source, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy(source, copy / part)
         paths = [f"{SOURCE}/{module}" for module in area.modules]
-        tests = [f"tests/{test}" for test in [*area.tests, *area.more]]
+        tests = [f"{TESTS}/{test}" for test in [*area.tests, *area.more]]
         if missing := [path for path in [*paths, *tests] if not (copy / path).exists()]:
             raise SystemExit(f"{name} names files that are not there: {', '.join(missing)}")
 
         def configure(tests: Sequence[str], timeout: float) -> None:
-            named = " ".join(f"tests/{test}" for test in tests)
+            named = " ".join(f"{TESTS}/{test}" for test in tests)
             settings = CONFIG.format(modules=paths, timeout=timeout, python=sys.executable, tests=named)
             (copy / "mutants.toml").write_text(settings)
 
         configure(area.tests, timeout)
-        environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(copy / "packages/scroll-context/src"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
 
         def run(*command: str) -> str:
             tool = Path(sys.executable).with_name(command[0])

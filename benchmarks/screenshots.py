@@ -16,7 +16,7 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from scroll_context.session.explain import Past
-from scroll_context.store.store import Store
+from scroll_context.store import Store
 
 TARGET = Path(__file__).parents[1] / "docs" / "img"
 SESSION = "trip-4-september"

@@ -8,7 +8,7 @@
 Hosts are processes. In a shared store each has a replica of its own, so an event is written once on the server and four
 times in replicas, all on the processors of one machine; the SQLite file is written once. To tell the two apart, the
 same processes are also measured as those of one host, with one replica. Nothing is indexed while appends are measured,
-and both sides wait for their disk. The server and the object store are started here (see tests/shared/servers.py). What
+and both sides wait for their disk. The server and the object store are started here (see testing/servers.py). What
 is compared is measured in turns, since a machine that others use is never as fast twice: trust ratios more than
 absolute numbers.
 """
@@ -31,16 +31,15 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "tests" / "shared"))
-
-from servers import ObjectServer, Postgres, programs, server_folder  # noqa: E402
+sys.path.insert(0, str(ROOT / "testing"))
 
 from scroll_context import Draft, Store  # noqa: E402
 from scroll_context.session.session import Session  # noqa: E402
-from scroll_context.store.shared.address import parse  # noqa: E402
-from scroll_context.store.shared.log import SharedLog  # noqa: E402
-from scroll_context.store.shared.push import push  # noqa: E402
-from scroll_context.store.shared.snapshots import take_of  # noqa: E402
+from scroll_shared.address import parse  # noqa: E402
+from scroll_shared.log import SharedLog  # noqa: E402
+from scroll_shared.push import push  # noqa: E402
+from scroll_shared.snapshots import take_of  # noqa: E402
+from servers import ObjectServer, Postgres, programs, server_folder  # noqa: E402
 
 BEGIN, END = "<!-- shared:begin -->", "<!-- shared:end -->"
 HOSTS, THREADS = 4, 8

@@ -32,9 +32,9 @@ import msgspec
 
 import beam
 from scroll_context.events import Draft, Kind
-from scroll_context.store.query import parse, terms_of
-from scroll_context.store.schema import COLUMNS
-from scroll_context.store.store import Store
+from scroll_context.log.schema import COLUMNS
+from scroll_context.search.query import parse, terms_of
+from scroll_context.store import Store
 
 CHUNK = 1_000  # messages an import appends at once
 
@@ -331,7 +331,7 @@ def measure_size(folder: Path, store: Store, fts5: PlainSqlite) -> Iterator[Line
         "memory: this process, at its peak", [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3], unit="MB"
     )
     code = (
-        "import sys; from pathlib import Path; from scroll_context.store.store import Store\n"
+        "import sys; from pathlib import Path; from scroll_context.store import Store\n"
         "store = Store(sys.argv[1])\n"
         "for word in sys.argv[2:]: store.index.search(word)\n"
         "print(Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0])"

@@ -1,6 +1,6 @@
 """Scroll under a loop that is not ours: observe the host's history, take the view, record the reply, run the cells.
 
-Any framework with a hook before its model request can do this; `scroll_context.doors.pydantic_ai` is one, ready made.
+Any framework with a hook before its model request can do this; `scroll_context.hosts.pydantic_ai` is one, ready made.
 """
 
 import tempfile

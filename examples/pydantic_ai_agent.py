@@ -12,7 +12,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCall
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from scroll_context import Session, Store
-from scroll_context.doors.pydantic_ai import ScrollCapability
+from scroll_context.hosts.pydantic_ai import ScrollCapability
 
 steps = itertools.count()
 

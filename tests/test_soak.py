@@ -26,10 +26,10 @@ from forms import form
 from scroll_context.agent.agent import Agent, Limits
 from scroll_context.errors import PayloadDamaged
 from scroll_context.events import Draft, Kind
+from scroll_context.log import log as log_module
 from scroll_context.models import ScriptedModel
 from scroll_context.session.session import Session
-from scroll_context.store import log as log_module
-from scroll_context.store.store import Store
+from scroll_context.store import Store
 from scroll_context.view.index import EvictionIndex
 
 SOAK = Path(__file__).parents[1] / "benchmarks" / "soak"

@@ -27,7 +27,7 @@ from timeline import Struck, Timeline
 from workers import LANDMARKS, Orders, landmark
 
 from scroll_context.events import Draft
-from scroll_context.store.store import Store
+from scroll_context.store import Store
 
 INSIDE = "SCROLL_SOAK_VOLUME"  # set in the process that runs in the namespace: where the volume is to be mounted
 VOLUME = 6 << 30  # bytes the volume may take, of which a soak of ten minutes uses a fraction

@@ -22,8 +22,8 @@ from crew import Crew, choose
 from notes import Report
 
 from scroll_context.errors import PayloadDamaged
-from scroll_context.store.indexer import committed_files, damaged_files, footer
-from scroll_context.store.store import Store
+from scroll_context.search.indexer import committed_files, damaged_files, footer
+from scroll_context.store import Store
 
 SEEN_WITHIN = 300.0  # seconds after which an error that must be seen has not been seen; most come within one
 

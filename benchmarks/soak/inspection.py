@@ -14,11 +14,11 @@ from workers import LANDMARKS, STAMP, landmark
 
 from scroll_context.errors import ScrollError
 from scroll_context.events import EVERYTHING, Event, Kind, Scope
+from scroll_context.recall.memory import MemorySurface
+from scroll_context.search.indexer import damaged_files
 from scroll_context.session.history import lineage
-from scroll_context.store.indexer import damaged_files
-from scroll_context.store.integrity import verify
-from scroll_context.store.store import Store
-from scroll_context.surface.memory import MemorySurface
+from scroll_context.store import Store
+from scroll_context.upkeep.integrity import verify
 from scroll_context.view.working import WorkingView
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import msgspec
 
 from scroll_context.events import Draft
-from scroll_context.store.rows import Row, event_from_row
-from scroll_context.store.store import Store
-from scroll_context.store.writer import Written
+from scroll_context.log.rows import Row, event_from_row
+from scroll_context.log.writer import Written
+from scroll_context.store import Store
 
 NEWS = frozenset({"ok", "began", "clock jumped", "incomplete, and said so"})
 """What a worker may report at any time; all else is an error, and wants a fault that explains it."""

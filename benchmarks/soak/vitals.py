@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from scroll_context.store.indexer import HEAP
+from scroll_context.search.indexer import HEAP
 
 WARM_UP = 0.2  # of the samples, not looked at
 MORE_MEMORY = 32 << 20  # bytes, beside 15 %, that the last third may have more than the first and be called flat;

@@ -23,11 +23,11 @@ from notes import Diary, Ledger
 from scroll_context.agent.agent import Agent, Limits
 from scroll_context.errors import PayloadDamaged, ScrollError, UnknownSeq
 from scroll_context.events import Draft, Event, Kind
+from scroll_context.log import log as log_module
 from scroll_context.models import Reply, Request, ScriptedModel, answer, exec_cell
 from scroll_context.session.session import Session, SessionOptions
-from scroll_context.store import log as log_module
-from scroll_context.store.store import Store
-from scroll_context.surface.tools import tool
+from scroll_context.store import Store
+from scroll_context.tools.tools import tool
 
 WINDOW = 6_000  # tokens: small, so that evictions are frequent
 SESSION_STEPS = 250  # an agent's session ends after so many and the next one begins

@@ -1,0 +1,234 @@
+"""What a coding assistant calls at its events: capture what was said, and hand over where the work stands.
+
+`scroll hook ASSISTANT --store DIR` reads one event as JSON from standard input. At the start of a session, and again
+after a compaction, it answers with a bounded context (handover.py). At every other event it only captures: it reads
+the assistant's transcript from where the last capture stopped. No model is asked for anything.
+
+An assistant waits for its hooks, so this module imports next to nothing until it has to. A capture goes on in a forked
+process while the hook has already answered; the transcript lies on disk, so whatever a capture misses the next one
+reads. A hook never breaks the assistant: on any fault it writes a line to the log of hooks, says nothing, and ends
+with status 0.
+"""
+
+import gc
+import json
+import os
+import sys
+from typing import Any
+
+from scroll_context.folders import state_folder
+
+ASSISTANTS = ("claude-code", "codex", "gemini", "cursor")
+TOKENS = 1_500  # of the context that is handed over
+LEASE_SECONDS = 0.1  # how long a capture waits for a session that is being written; the next capture reads the rest
+ATTEMPTS = 100  # of a capture at the end of a session, after which no other may come for long
+FREQUENT = ("posttooluse", "aftertool")  # events of which many come in a second
+PAUSE_SECONDS = 5.0  # between the captures of these; the other events, and the next of these, read the rest
+LOG_BYTES = 256 << 10  # of the log of hooks, which then begins anew
+USAGE = "scroll hook ASSISTANT --store DIR [--reach task|all] [--tokens N]"
+
+
+def main(arguments: list[str]) -> int:
+    """Handle one event. The status is always 0: anything else would be shown to the user, or stop the assistant."""
+    gc.disable()  # there is no garbage worth collecting in a tenth of a second
+    try:
+        assistant, options = _parsed(arguments)
+        event = json.loads(sys.stdin.buffer.read() or b"{}")
+        if not isinstance(event, dict):
+            raise ValueError("the event on standard input is no JSON object")
+        store = located(options["store"])
+        if "://" not in store and not os.path.isdir(store):
+            raise ValueError(f"there is no store in {store}")
+        name = str(event.get("hook_event_name", "")).lower()
+        transcript = _transcript(event)
+        if transcript and (name not in FREQUENT or is_due(transcript)):
+            attempts = ATTEMPTS if name == "sessionend" else 1
+            _in_background(lambda: capture(assistant, store, transcript, attempts))
+        if name == "sessionstart":
+            _answer(assistant, event, context(store, event, options["reach"], int(options["tokens"])))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the assistant must not notice
+        record(error)
+    return 0
+
+
+def _parsed(arguments: list[str]) -> tuple[str, dict[str, str]]:
+    """The assistant and the options. The command line was written by `scroll install`; click would take 40 ms."""
+    options = {"store": os.environ.get("SCROLL_STORE", ""), "reach": "task", "tokens": str(TOKENS)}
+    rest = list(arguments)
+    names = []
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("--"):
+            names.append(word)
+            continue
+        name, separator, value = word[2:].partition("=")
+        if name not in options or not (separator or rest):
+            raise ValueError(f"{word} is not understood; a hook is called as: {USAGE}")
+        options[name] = value if separator else rest.pop(0)
+    if len(names) != 1 or names[0] not in ASSISTANTS or not options["store"] or options["reach"] not in ("task", "all"):
+        raise ValueError(f"a hook is called as: {USAGE}")
+    return names[0], options
+
+
+def _transcript(event: dict[str, Any]) -> str:
+    """The file that the assistant writes, if this event names one that is there."""
+    path = event.get("transcript_path")
+    return path if isinstance(path, str) and os.path.isfile(path) else ""
+
+
+def _answer(assistant: str, event: dict[str, Any], text: str) -> None:
+    if not text:
+        return
+    if assistant == "cursor":
+        answer: dict[str, Any] = {"additional_context": text}
+    else:
+        answer = {"hookSpecificOutput": {"hookEventName": event["hook_event_name"], "additionalContext": text}}
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
+# capture ------------------------------------------------------------------------------------------------
+
+
+def _in_background(work: Any) -> None:
+    """Do the work in a process of its own, which outlives this one and holds none of the assistant's pipes."""
+    if os.fork():
+        return
+    try:
+        os.setsid()
+        gc.enable()
+        silence = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(silence, stream)
+        work()
+    except BaseException as error:  # noqa: BLE001 - a forked process must not return into its parent's code
+        record(error)
+    finally:
+        os._exit(0)
+
+
+def is_due(transcript: str) -> bool:
+    """Whether the last capture at a frequent event was long enough ago; then this one counts as the last."""
+    import time
+
+    stamp = _stamp(transcript)
+    try:
+        if 0 <= time.time() - os.stat(stamp).st_mtime < PAUSE_SECONDS:
+            return False
+    except FileNotFoundError:
+        pass
+    _touch(stamp)
+    return True
+
+
+def _touch(stamp: str) -> None:
+    os.makedirs(os.path.dirname(stamp), mode=0o700, exist_ok=True)
+    with open(stamp, "ab"):
+        os.utime(stamp)
+
+
+def _stamp(transcript: str) -> str:
+    """An empty file whose time is that of the last capture at a frequent event.
+
+    It is named after the whole path: Gemini and Codex give transcripts of different projects the same file name.
+    """
+    import hashlib
+
+    path = os.path.abspath(transcript).encode("utf-8", "surrogateescape")
+    return os.path.join(state_folder(), "captures", hashlib.sha256(path).hexdigest()[:32])
+
+
+def last_capture(assistant: str, store: str) -> str:
+    """An empty file whose time is that of the last capture by a hook of an assistant. An import does not touch it."""
+    import hashlib
+
+    place = hashlib.sha256(located(store).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    return os.path.join(state_folder(), "captured", f"{assistant}-{place}")
+
+
+def located(store: str) -> str:
+    """The address of a shared store as it is; of a folder the whole path."""
+    return store if "://" in store else os.path.abspath(os.path.expanduser(store))
+
+
+def capture(assistant: str, store: str, transcript: str, attempts: int = 1) -> None:
+    """Record what the transcript, and those of its sub-agents, hold beyond the last capture."""
+    from scroll_assistants.importers import capture as read_on
+    from scroll_context.store import Store
+
+    with Store(store, lock_timeout=LEASE_SECONDS) as opened:
+        for _ in range(attempts):
+            if not read_on(opened, transcript, wait=LEASE_SECONDS).left:
+                _touch(last_capture(assistant, store))
+                break
+    if attempts > 1 and os.path.exists(_stamp(transcript)):
+        os.unlink(_stamp(transcript))
+
+
+# context ------------------------------------------------------------------------------------------------
+
+
+def context(store: str, event: dict[str, Any], reach: str, tokens: int) -> str:
+    """Where the work stands, for the project that the assistant was started in."""
+    from scroll_assistants.handover import handover
+    from scroll_assistants.project import project_task
+
+    roots = event.get("workspace_roots") or [os.getcwd()]
+    folder = str(os.environ.get("CLAUDE_PROJECT_DIR") or event.get("cwd") or roots[0])
+    query, close = _reader(store)
+    try:
+        return handover(
+            query,
+            task="" if reach == "all" else project_task(folder),
+            session=str(event.get("session_id") or event.get("conversation_id") or ""),
+            source=str(event.get("source") or "startup"),
+            tokens=tokens,
+            folder=folder,
+        )
+    finally:
+        close()
+
+
+def _reader(store: str) -> tuple[Any, Any]:
+    """A function that runs a SELECT on the log, and one that closes it; opening the log itself takes 60 ms more."""
+    import sqlite3
+
+    from scroll_context.log.ownership import check_folder
+
+    if "://" not in store:
+        check_folder(store)
+    path = os.path.join(store, "log.db")
+    for character in "%?#":
+        path = path.replace(character, f"%{ord(character):02x}")
+    try:
+        database = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        database.execute("SELECT 1 FROM event LIMIT 1")
+        return database.execute, database.close
+    except sqlite3.DatabaseError:  # on a server, or on a medium that cannot be written
+        from scroll_context.store import open_log
+
+        log = open_log(store)
+        return log.query, log.close
+
+
+# faults -------------------------------------------------------------------------------------------------
+
+
+def log_file() -> str:
+    """The file that faults of hooks are written to. It never holds what was said."""
+    return os.path.join(state_folder(), "hooks.log")
+
+
+def record(error: BaseException) -> None:
+    """Write a line about a fault; where even that fails, there is nothing left to do."""
+    import time
+
+    try:
+        path = log_file()
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        is_long = os.path.exists(path) and os.path.getsize(path) > LOG_BYTES
+        with open(path, "w" if is_long else "a", encoding="utf-8", errors="backslashreplace") as file:
+            moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            file.write(f"{moment} {type(error).__name__}: {' '.join(str(error).split())[:500]}\n")
+    except OSError:
+        return

@@ -1,0 +1,476 @@
+"""Conversations of people as messages: exports of ChatGPT, Slack and WhatsApp, Markdown, plain text, and tables.
+
+An export of ChatGPT is a tree: the current turns come in order, each followed by the branches that were left there,
+which get the kind `branch`. In Slack a channel is a session, in WhatsApp a file is one; who writes there has the role
+`speaker` and a name, and what the service itself reports has the kind `meta`. Only a person whom the caller has named
+as the owner (`Labels.me`) has the role `user`: others may write "always …" too, and that is no instruction of the user.
+
+A text in which lines say who speaks ("## User", "**Assistant:** …", "Human: …") is a conversation. Any other is a
+document: each of its paragraphs is an event of the kind `document`, so that a search finds the part that matters and a
+text that has grown adds its new paragraphs. The key of a paragraph is made of its words, never of its place.
+"""
+
+import csv
+import datetime as dt
+import html
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from scroll_assistants.importers import records
+from scroll_assistants.importers.messages import call
+from scroll_assistants.importers.records import (
+    BRANCH,
+    DOCUMENT,
+    META,
+    THINKING,
+    Fault,
+    Format,
+    Found,
+    Labels,
+    fingerprint,
+    placed,
+)
+from scroll_assistants.importers.text_files import document, not_json, text_lines, whole_text
+from scroll_context.errors import BadInput
+from scroll_context.origin import SPEAKER
+from scroll_context.text.json_bounds import bounded_loads
+
+# ChatGPT -------------------------------------------------------------------------------------------------
+
+
+def chatgpt(found: Found) -> Iterator[Found]:
+    """The messages of a conversation: the current turns, each followed by the branches that were left there."""
+    talk = found.value
+    nodes = talk.get("mapping")
+    session = records.text(talk, "conversation_id") or records.text(talk, "id")
+    if not isinstance(nodes, dict) or not session:
+        raise BadInput("a conversation of ChatGPT needs an id and a mapping")
+    title = records.text(talk, "title")
+    prefix = records.identifier(session)
+    for name, branch in _in_order(nodes, talk.get("current_node")):
+        node = nodes[name]
+        message = node.get("message") if isinstance(node, dict) else None
+        if not isinstance(message, dict) or (said := _chatgpt_message(message)) is None:
+            continue
+        if branch and said.get("tool_calls") is None and said["role"] != "tool":
+            said["kind"] = BRANCH
+        about = {"title": title, "node": name, "parent": node.get("parent"), "branch": branch}
+        extra = message.get("metadata")
+        about = {field: value for field, value in about.items() if value}
+        yield placed(
+            found, Format.CHATGPT, said, session=session, key=f"{prefix}:{records.identifier(name)}",
+            time=message.get("create_time") or talk.get("create_time"),
+            about=about | (records.kept(extra, model="model_slug") if isinstance(extra, dict) else {}),
+        )  # fmt: skip
+
+
+def _in_order(nodes: dict[str, Any], current: Any) -> Iterator[tuple[str, str]]:
+    """The ids of all nodes, each with the id of the node at which its branch left the current turns (or nothing)."""
+    children: dict[str, list[str]] = {name: [] for name in nodes}
+    parents: dict[str, str] = {}
+    for name, node in nodes.items():
+        parent = node.get("parent") if isinstance(node, dict) else None
+        if isinstance(parent, str) and parent in nodes:
+            parents[name] = parent
+            children[parent].append(name)
+    if not isinstance(current, str) or current not in nodes:
+        current = next(reversed(nodes), "")
+    path: list[str] = []
+    seen: set[str] = set()
+    while current and current not in seen:
+        seen.add(current)
+        path.append(current)
+        current = parents.get(current, "")
+    for turn in reversed(path):
+        yield turn, ""
+        yield from _subtrees([name for name in children[turn] if name not in seen], children, seen)
+    yield from _subtrees([name for name in nodes if name not in seen], children, seen)
+
+
+def _subtrees(tops: list[str], children: dict[str, list[str]], seen: set[str]) -> Iterator[tuple[str, str]]:
+    for top in tops:
+        waiting = [top]
+        while waiting:
+            if (name := waiting.pop()) not in seen:
+                seen.add(name)
+                yield name, top
+                waiting += reversed(children[name])
+
+
+def _chatgpt_message(message: dict[str, Any]) -> dict[str, Any] | None:
+    """The role, content and kind of a message; None for one that says nothing."""
+    author, content = message.get("author"), message.get("content")
+    role = records.text(author, "role") if isinstance(author, dict) else ""
+    if not role or not isinstance(author, dict):
+        raise BadInput("a message of ChatGPT needs an author with a role")
+    if not isinstance(content, dict):
+        return None
+    parts = next((content[field] for field in ("parts", "thoughts") if isinstance(content.get(field), list)), [content])
+    said = "\n".join(text for part in parts if (text := _part_text(part)))
+    if not said.strip():
+        return None
+    recipient = records.text(message, "recipient")
+    if role == "assistant" and recipient not in ("", "all"):
+        return call(recipient, said, "")
+    found: dict[str, Any] = {"role": role, "content": said}
+    if role == "tool":
+        found["name"] = records.text(author, "name")
+    kind = content.get("content_type")
+    if kind in ("thoughts", "reasoning_recap"):
+        found["kind"] = THINKING
+    elif kind in ("user_editable_context", "model_editable_context"):
+        found["kind"] = META
+    return found
+
+
+def _part_text(part: Any) -> str:
+    """What a part says; of an image or a file, where it lies in the export; of an unknown one, its JSON."""
+    if isinstance(part, str) or not isinstance(part, dict):
+        return part if isinstance(part, str) else ""
+    if pointer := part.get("asset_pointer"):
+        size = part.get("size_bytes")
+        kind = str(part.get("content_type") or "file").removesuffix("_asset_pointer")
+        return f"[{kind}: {pointer}, {size:,} bytes]" if isinstance(size, int) else f"[{kind}: {pointer}]"
+    texts = [part[field] for field in ("summary", "title", "text", "result", "content") if part.get(field)]
+    if texts and all(isinstance(text, str) for text in texts):
+        return "\n".join(texts)
+    rest = {field: value for field, value in part.items() if field not in ("content_type", "text") and value}
+    return json.dumps(rest, ensure_ascii=False) if rest and not {"language"} >= set(rest) else ""
+
+
+# Slack ---------------------------------------------------------------------------------------------------
+
+_DAY = re.compile(r"\d{4}-\d\d-\d\d\.json")
+_MENTION = re.compile(r"<([@#!])([^>|]+)(?:\|([^>]*))?>")
+
+
+def slack_root(folder: Path) -> Path | None:
+    """The folder of an export of Slack: this one, or the only one in it; None when it is none."""
+    inner = [one for one in folder.iterdir() if one.is_dir() and not one.name.startswith("__")]
+    roots = [folder, *inner] if len(inner) == 1 else [folder]
+    for root in roots:
+        days = any(_DAY.fullmatch(file.name) for file in root.glob("*/*.json"))
+        if days and any((root / name).is_file() for name in ("users.json", "channels.json", "dms.json")):
+            return root
+    return None
+
+
+def slack(path: Path, labels: Labels) -> Iterator[Found | Fault]:
+    """The messages of an export, channel by channel and day by day; of one file of it without the names of people."""
+    if path.is_file():
+        yield from _slack_day(path, path.stem, path.stem, {}, labels)
+        return
+    people = _slack_list(path / "users.json")
+    names = {records.text(user, "id"): next(iter(_slack_names(user)), "") for user in people}
+    labels = replace(labels, me=_slack_owners(people, labels.me))
+    ids = {records.text(one, "name"): records.text(one, "id") for one in _slack_list(path / "channels.json")}
+    for folder in sorted(one for one in path.iterdir() if one.is_dir()):
+        for file in sorted(one for one in folder.iterdir() if _DAY.fullmatch(one.name)):
+            yield from _slack_day(file, folder.name, ids.get(folder.name) or folder.name, names, labels)
+
+
+def _slack_list(file: Path) -> list[dict[str, Any]]:
+    try:
+        found = bounded_loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return []
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def _slack_names(user: dict[str, Any]) -> list[str]:
+    """The names of a person, the one that others see first."""
+    profile = user["profile"] if isinstance(user.get("profile"), dict) else {}
+    names = (profile.get("display_name"), profile.get("real_name"), user.get("real_name"), user.get("name"))
+    return [name for name in names if isinstance(name, str) and name]
+
+
+def _slack_owners(people: list[dict[str, Any]], me: tuple[str, ...]) -> tuple[str, ...]:
+    """The ids of the people with these names or ids. Anybody may choose a name, so it must be one person's."""
+    owners: list[str] = []
+    for name in me:
+        ids = [records.text(user, "id") for user in people if name in (user.get("id"), *_slack_names(user))]
+        if len(set(ids)) > 1:
+            raise BadInput(f"{len(set(ids))} people are called {name!r}: {', '.join(ids)}. Name one by the id")
+        owners += ids or [name]
+    return tuple(owners)
+
+
+def _slack_day(
+    file: Path, channel: str, channel_id: str, names: dict[str, str], labels: Labels
+) -> Iterator[Found | Fault]:
+    where = f"{channel}/{file.name}"
+    content = whole_text(file)
+    if isinstance(content, Fault):
+        yield Fault(content.line, f"{where}: {content.reason}")
+        return
+    try:
+        messages = document(content)
+        if not isinstance(messages, list):
+            raise BadInput("expected a list of messages")
+    except (ValueError, RecursionError, BadInput) as error:
+        reason = str(error) if isinstance(error, BadInput) else not_json(error)
+        yield Fault(getattr(error, "lineno", 1), f"{where}: {reason}")
+        return
+    for number, message in enumerate(messages, 1):
+        found = Found(number, message, labels, f"{where}, message {number}")
+        try:
+            if not isinstance(message, dict) or not (time := records.text(message, "ts")):
+                raise BadInput("a message of Slack needs a ts")
+            said = _slack_message(message, names, labels.me)
+            key = f"{records.identifier(channel_id)}:{records.identifier(time)}"
+            about = records.kept(message, thread="thread_ts", user="user", subtype="subtype")
+            yield placed(found, Format.SLACK, said, session=f"slack/{channel}", key=key, time=time, about=about)
+        except (BadInput, RecursionError) as error:
+            yield Fault(number, f"{found.where}: {error}")
+
+
+def _slack_message(message: dict[str, Any], names: dict[str, str], owners: tuple[str, ...]) -> dict[str, Any]:
+    def mention(match: re.Match[str]) -> str:
+        return f"{match[1]}{match[3] or names.get(match[2], match[2])}"
+
+    texts = [html.unescape(_MENTION.sub(mention, records.text(message, "text")))]
+    for file in records.objects(message, "files"):
+        texts.append(f"[file: {records.text(file, 'name') or records.text(file, 'id')}]")
+    for one in records.objects(message, "attachments"):
+        texts.append(html.unescape(records.text(one, "text") or records.text(one, "fallback")))
+    user = records.text(message, "user")
+    said: dict[str, Any] = {"role": SPEAKER, "content": "\n".join(text for text in texts if text)}
+    said["name"] = names.get(user) or records.text(message, "username") or user
+    subtype = records.text(message, "subtype")
+    # A program may post under any name, also in the name of a person.
+    is_program = subtype == "bot_message" or bool(message.get("bot_id"))
+    if user in owners and not is_program:
+        said["role"] = "user"
+    if subtype and subtype not in ("bot_message", "thread_broadcast", "file_share", "me_message", "file_comment"):
+        said |= {"role": "system", "kind": META}
+    return said
+
+
+# WhatsApp ------------------------------------------------------------------------------------------------
+
+_STAMP = re.compile(
+    r"[\u200e\u200f\ufeff]*\[?(\d{1,4})[./-](\d{1,2})[./-](\d{1,4}),?\s+(\d{1,2})[:.](\d\d)(?:[:.](\d\d))?"
+    r"(?:\s*([AaPp])\.?\s?[Mm]\.?)?(?:\]|\s+[-–])\s+(.*)",
+    re.DOTALL,
+)
+_SENDER = re.compile(r"[\u200e\u200f]*([^:\n]{1,80}?): (.*)|[\u200e\u200f]*([^:\n]{1,80}?):$", re.DOTALL)
+
+
+def is_whatsapp(lines: list[str]) -> bool:
+    """Whether the first lines of a text are those of an exported chat."""
+    if not lines or re.match(r"\d{4}\D\d\d\D\d\d\s", lines[0]):  # the log of a program
+        return False
+    stamped = [bool(_STAMP.match(line)) for line in lines]
+    return stamped[0] and sum(stamped) * 3 >= len(stamped)
+
+
+def whatsapp(path: Path, labels: Labels) -> Iterator[Found | Fault]:
+    """The messages of an exported chat. A message goes on in the lines that have no time of their own."""
+    day_first = _day_is_first(path)
+    seen: Counter[str] = Counter()
+    line, stamp, text = 0, None, ""
+    for item in text_lines(path):
+        if isinstance(item, Fault):
+            yield item
+        elif match := _STAMP.match(item.text):
+            if stamp is not None:
+                yield _whatsapp_message(line, stamp, text, day_first, seen, labels)
+            line, stamp, text = item.line, match, match[8]
+        elif stamp is None:
+            yield Fault(item.line, "a chat begins with a line that has a date and a time", item.offset)
+        else:
+            text += f"\n{item.text}"
+    if stamp is not None:
+        yield _whatsapp_message(line, stamp, text, day_first, seen, labels)
+
+
+def _day_is_first(path: Path) -> bool:
+    """Whether dates are written with the day before the month: any number above 12 tells, and a.m. and p.m. hint."""
+    is_american = False
+    for item in text_lines(path):
+        if not isinstance(item, Fault) and (match := _STAMP.match(item.text)):
+            first, second = int(match[1]), int(match[2])
+            if 12 < first < 32:
+                return True
+            if second > 12:
+                return False
+            is_american = is_american or (match[7] is not None and "/" in item.text[:6])
+    return not is_american
+
+
+def _whatsapp_message(
+    line: int, stamp: "re.Match[str]", text: str, day_first: bool, seen: Counter[str], labels: Labels
+) -> Found | Fault:
+    sender = _SENDER.fullmatch(text)
+    name, said = ("", text) if sender is None else (sender[1] or sender[3], sender[2] or "")
+    identity = fingerprint([labels.session_id, stamp[0][: stamp.start(8) - stamp.start()].strip(), name, said]).hex()[
+        :32
+    ]
+    seen[identity] += 1
+    try:
+        time = _whatsapp_time(stamp, day_first)
+    except ValueError as error:
+        return Fault(line, f"not a date: {error}")
+    message: dict[str, Any] = {"role": "system", "kind": META, "content": said.strip("\u200e\u200f")}
+    if name:
+        speaker = name.strip("\u200e\u200f ~\u202f")
+        message |= {"role": _role(speaker, labels), "kind": labels.kind, "name": speaker}
+    found = Found(line, None, labels)
+    return placed(found, Format.WHATSAPP, message, session="", key=f"{identity}.{seen[identity]}", time=time)
+
+
+def _whatsapp_time(stamp: "re.Match[str]", day_first: bool) -> str:
+    first, second, third = int(stamp[1]), int(stamp[2]), int(stamp[3])
+    if first > 31:
+        year, month, day = first, second, third
+    else:
+        year, (day, month) = third, (first, second) if day_first else (second, first)
+    hour = int(stamp[4])
+    if stamp[7]:
+        hour = hour % 12 + (12 if stamp[7] in "pP" else 0)
+    return dt.datetime(
+        year + 2000 if year < 100 else year, month, day, hour, int(stamp[5]), int(stamp[6] or 0)
+    ).isoformat()
+
+
+def _role(speaker: str, labels: Labels) -> str:
+    return "user" if speaker in labels.me else SPEAKER
+
+
+# texts and tables ------------------------------------------------------------------------------------------
+
+_ROLES = {
+    **dict.fromkeys(("user", "human", "you", "me", "prompt", "question", "customer", "client"), "user"),
+    **dict.fromkeys(
+        """assistant ai bot model chatgpt gpt claude gemini copilot codex cursor deepseek response answer agent
+        support""".split(), "assistant",
+    ),
+    "system": "system", "developer": "system", "tool": "tool", "function": "tool",
+}  # fmt: skip
+_NAMES = "|".join(_ROLES)
+_HEADING = re.compile(rf"#{{1,6}}\s+\W{{0,4}}({_NAMES})(?:\s+(?:said|says|message))?\s*:?\W{{0,2}}", re.IGNORECASE)
+_BOLD = re.compile(rf"(?:\*\*|__)\W{{0,4}}({_NAMES})\s*:?\s*(?:\*\*|__)\s*:?\s*(.*)", re.IGNORECASE)
+_PLAIN = re.compile(rf"({_NAMES})\s*:\s*(.*)", re.IGNORECASE)
+
+ROLE_COLUMNS = ("role", "author", "sender", "speaker", "from", "name", "user", "type")
+_CONTENT_COLUMNS = ("content", "message", "text", "body", "utterance")
+_RENAMED = {
+    **dict.fromkeys(("conversation_id", "conversation", "session", "thread_id", "thread", "chat_id"), "session_id"),
+    **dict.fromkeys(("date", "time", "datetime", "created", "sent_at", "created_at"), "timestamp"),
+}
+
+
+def markdown(path: Path, labels: Labels) -> Iterator[Found | Fault]:
+    """A conversation in Markdown, or a document."""
+    return _spoken(path, labels, (_HEADING, _BOLD))
+
+
+def plain_text(path: Path, labels: Labels) -> Iterator[Found | Fault]:
+    """A conversation in plain text, or a document."""
+    return _spoken(path, labels, (_PLAIN, _HEADING, _BOLD))
+
+
+def _spoken(path: Path, labels: Labels, marks: tuple["re.Pattern[str]", ...]) -> Iterator[Found | Fault]:
+    content = whole_text(path)
+    if isinstance(content, Fault):
+        yield content
+        return
+    turns: list[tuple[int, str, list[str]]] = []
+    for number, line, is_code in _with_code(content):
+        match = None if is_code else next((found for mark in marks if (found := mark.fullmatch(line.strip()))), None)
+        if match:
+            rest = match[2] if match.re.groups > 1 else ""
+            turns.append((number, _ROLES[match[1].lower()], [rest] if rest else []))
+        elif turns:
+            turns[-1][2].append(line)
+    if len(turns) < 2 or not any(role == "user" for _, role, _ in turns):
+        yield from _paragraphs(content, labels)
+        return
+    for number, role, lines in turns:
+        if said := "\n".join(lines).strip("\n").rstrip():
+            yield Found(number, {"role": role, "content": said}, labels)
+
+
+def _paragraphs(content: str, labels: Labels) -> Iterator[Found | Fault]:
+    """The paragraphs of a document, a heading with what follows it, a block of code whole."""
+    begun, lines = 1, list[str]()
+    for number, line, is_code in [*_with_code(content), (sys.maxsize, "", False)]:
+        is_heading_only = all(not one.strip() or one.startswith("#") for one in lines)
+        if line.strip() or (lines and (is_code or (is_heading_only and number <= content.count("\n")))):
+            begun = begun if lines else number
+            lines.append(line)
+        elif lines:
+            said = "\n".join(lines).strip("\n")
+            yield Found(begun, {"role": "user", "kind": DOCUMENT, "content": said}, labels)
+            lines = []
+
+
+def _with_code(content: str) -> Iterator[tuple[int, str, bool]]:
+    """The lines of a text, each with its number and whether it stands in a block of code, which it may begin."""
+    fence = ""
+    for number, line in enumerate(content.splitlines(), 1):
+        stripped = line.strip()
+        if stripped.startswith(("```", "~~~")):
+            fence = "" if fence and stripped.startswith(fence) else fence or stripped[:3]
+        yield number, line, bool(fence)
+
+
+def columns_of(header: str) -> tuple[str, list[str]] | None:
+    """The delimiter and the columns of a table with roles; None when the line is no header of one."""
+    for delimiter in ",;\t|":
+        columns = [name.strip().strip('"').lower() for name in header.split(delimiter)]
+        if len(columns) > 1 and set(columns) & set(ROLE_COLUMNS) and set(columns) & set(_CONTENT_COLUMNS):
+            return delimiter, columns
+    return None
+
+
+def table(path: Path, labels: Labels) -> Iterator[Found | Fault]:
+    """The rows of a table, each a message."""
+    start = next(text_lines(path), None)
+    if start is None or isinstance(start, Fault):
+        if start is not None:
+            yield start
+        return
+    header = columns_of(start.text)
+    if header is None:
+        wanted = f"one of {', '.join(ROLE_COLUMNS)} and one of {', '.join(_CONTENT_COLUMNS)}"
+        yield Fault(start.line, f"a table of messages needs a line of column names with {wanted}")
+        return
+    delimiter, columns = header
+    role = next(name for name in ROLE_COLUMNS if name in columns)
+    content = next(name for name in _CONTENT_COLUMNS if name in columns and name != role)
+    whole = whole_text(path)
+    if isinstance(whole, Fault):
+        yield whole
+        return
+    csv.field_size_limit(1 << 27)
+    rows = csv.reader(whole.splitlines(keepends=True), delimiter=delimiter, strict=True)
+    line = 1
+    try:
+        for number, row in enumerate(rows):
+            if number and any(row):
+                yield _row(line, dict(zip(columns, row, strict=False)), len(row) - len(columns), role, content, labels)
+            line = rows.line_num + 1
+    except csv.Error as error:
+        yield Fault(line, f"not CSV: {error}")
+
+
+def _row(line: int, row: dict[str, str], surplus: int, role: str, content: str, labels: Labels) -> Found | Fault:
+    if surplus > 0:
+        return Fault(line, f"{surplus} more fields than columns; is a delimiter in a text without quotation marks?")
+    if not row.get(role) or content not in row:
+        return Fault(line, f"the row has no {content if row.get(role) else role}")
+    message: dict[str, Any] = {_RENAMED.get(name, name): value for name, value in row.items() if value and name}
+    said, who = message.pop(content, ""), message.pop(role)
+    known = _ROLES.get(who.strip().lower())
+    message |= {"role": known or _role(who.strip(), labels), "content": said}
+    if known is None:
+        message["name"] = who
+    return Found(line, message, labels)

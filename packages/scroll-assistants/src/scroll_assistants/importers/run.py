@@ -1,0 +1,367 @@
+"""Importing a file into a store: whole or not at all, once however often it is repeated, and apart from what is there.
+
+A file is read twice, unless it is small. The first pass only looks for faults; unless they may be skipped, one fault is
+enough and nothing of the file is imported. The second pass appends in batches. A run that is killed between two batches
+is completed by running it again, since what is already there is recognised by its source key.
+
+Files are named alike and sessions too, so a session of the store is added to only if this file began it: if
+everything that was imported into it is in the file. Otherwise the file's session gets a name of its own (`chat-2`),
+unless the caller asks to join.
+"""
+
+import contextlib
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+import msgspec
+
+from scroll_assistants.importers.formats import read
+from scroll_assistants.importers.records import Fault, Format, Imported, Labels
+from scroll_assistants.importers.sources import Part, open_source, utf8
+from scroll_context.errors import BadInput, UnreadableMessages
+from scroll_context.events import IMPORTED, Progress
+from scroll_context.log.foreign import RESERVED_KINDS, ForeignWriter, Piece
+from scroll_context.log.log import EventLog
+from scroll_context.log.writer import ERASED_KEY
+from scroll_context.origin import SPEAKER, Origin
+from scroll_context.store import Store
+from scroll_context.upkeep.merge import check_export, merge_export
+
+BATCH_EVENTS = 2_000
+BATCH_BYTES = 16 << 20
+KEPT_BYTES = 16 << 20  # up to which the messages of a file are kept in memory between its two passes
+LISTED = 20  # faults of a file that are kept for the reader; the others are counted
+
+_KEYS = """SELECT source_key FROM event WHERE session_id = ? AND ifnull(source_key, '') NOT LIKE ? ORDER BY seq"""
+
+
+class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a file is to be read, and where its events go."""
+
+    session_id: str = ""  # of messages that name none; empty: the name of the file
+    agent_id: str = ""
+    task_id: str = ""
+    kind: str = "conversation"  # of what was said
+    layout: Format | None = None  # None: found out
+    skip_bad: bool = False  # import the good messages of a file with bad ones
+    join: bool = False  # add to sessions of the same name that another source began
+    redact: bool = True  # replace secrets by markers; a trusted export is restored exactly
+    trust: bool = False  # of an export: restore it as one's own, with snapshots, forks and plans that take effect
+    mine: bool = False  # the file is a history of the user: its user turns count as theirs (origin.py)
+    me: tuple[str, ...] = ()  # the names of the user among the speakers of a chat
+
+
+class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one file."""
+
+    file: str
+    format: str = ""  # what kind of file it is, as a reader calls it
+    messages: int = 0
+    added: int = 0  # events that are new in the store
+    known: int = 0  # events that were there already
+    bad: int = 0  # messages that could not be read
+    faults: tuple[Fault, ...] = ()  # the first of them, with the reason
+    speakers: tuple[str, ...] = ()  # of a chat of which nobody said who the user is; the first of them
+    renamed: dict[str, str] = {}  # sessions whose names were taken, and their names in the store
+    redacted: dict[str, int] = {}  # secrets in it that were replaced, by kind
+    tasks: tuple[str, ...] = ()  # tasks that it names and that its events did not get
+    skipped: tuple[str, ...] = ()  # files of an archive in which there are no messages
+    missing: tuple[str, ...] = ()  # payloads that an export names and does not hold
+    left: str = ""  # why a capture left the rest to the next one
+    error: str = ""  # why nothing of it was imported; the command line reports files one by one
+
+    def plus(self, other: "ImportReport") -> "ImportReport":
+        """The numbers and faults of both, as a report of this file."""
+        numbers = {name: getattr(self, name) + getattr(other, name) for name in ("messages", "added", "known", "bad")}
+        faults = (*self.faults, *other.faults)[:LISTED]
+        redacted = dict(Counter(self.redacted) + Counter(other.redacted))
+        return msgspec.structs.replace(self, **numbers, faults=faults, redacted=redacted)
+
+
+def import_file(
+    store: Store,
+    path: str | Path | IO[bytes],
+    *,
+    session_id: str = "",
+    agent_id: str = "",
+    task_id: str = "",
+    kind: str = "conversation",
+    layout: Format | None = None,
+    skip_bad: bool = False,
+    join: bool = False,
+    trust: bool = False,
+    mine: bool = False,
+    me: tuple[str, ...] = (),
+    redact: bool = True,
+    progress: Progress | None = None,
+) -> ImportReport:
+    """Import a file of messages, or an export of another store. Raises BadInput when nothing of it was imported.
+
+    `session_id`, `agent_id`, `task_id` and `kind` stand for what messages do not say themselves. What is imported can
+    be searched at once; `store.index.catch_up()` indexes it now instead of at the first search. Nothing in the file is
+    taken for words of the user of this store, unless `mine` says that it is their own history, or `me` says under which
+    names the user speaks in a chat of several people.
+    """
+    options = ImportOptions(
+        session_id=session_id, agent_id=agent_id, task_id=task_id, kind=kind, layout=layout, skip_bad=skip_bad,
+        join=join, trust=trust, mine=mine, me=me, redact=redact,
+    )  # fmt: skip
+    with ImportFile(path, options) as file:
+        file.check(progress)
+        return file.write(store, progress)
+
+
+class ImportFile:
+    """One file on its way into a store: opened, checked without a store, then written to one."""
+
+    def __init__(self, path: str | Path | IO[bytes], options: ImportOptions) -> None:
+        if options.kind in RESERVED_KINDS or not options.kind:
+            raise BadInput(f"kind {options.kind!r} is reserved for what Scroll records itself; choose another")
+        self._options = options
+        self._labels = Labels(
+            **{field: utf8(getattr(options, field)) for field in ("session_id", "agent_id", "task_id", "kind")},
+            me=options.me,
+        )
+        self._cleanup = contextlib.ExitStack()
+        try:
+            self._source = open_source(path, options.layout, self._cleanup)
+        except BaseException:
+            self._cleanup.close()
+            raise
+        self.label = self._source.label
+        self._sessions: dict[str, Format] = {}
+        self._shapes: set[str] = set()
+        self._speakers: dict[str, None] = {}
+        self._has_owner = False
+        self.messages = 0
+        self._bad = 0
+        self._faults: list[Fault] = []
+        self._skipped: list[Part] = []
+        self._kept: list[Imported | Fault] | None = None
+
+    def __enter__(self) -> "ImportFile":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._cleanup.close()
+
+    @property
+    def _is_export(self) -> bool:
+        return self._source.parts[0].layout is Format.EXPORT
+
+    def check(self, progress: Progress | None = None) -> None:
+        """Read all of it and write nothing. Raises BadInput when it cannot be imported."""
+        if self._is_export:
+            if self._labels != Labels(task_id="" if self._options.trust else self._labels.task_id):
+                raise BadInput("an export names the session, agent, task and kind of each event; leave those out")
+            with self._source.parts[0].path.open("rb") as lines:
+                check_export(lines, progress)
+            return
+        self._kept = [] if self._source.size <= KEPT_BYTES else None
+        for part in self._source.parts:
+            before, bad, faults = self.messages, 0, list[Fault]()
+            for item in self._read(progress, only=part):
+                if self._kept is not None:
+                    self._kept.append(item)
+                if isinstance(item, Fault):
+                    bad += 1
+                    if bad <= LISTED:
+                        faults.append(item)
+                    continue
+                self.messages += 1
+                self._sessions[item.session_id] = part.layout
+                self._shapes |= {item.shape} - {""}
+                if part.layout.names_speakers:
+                    self._hear(item)
+            if self._source.is_archive and before == self.messages:
+                self._skipped.append(part)  # a file of settings or the like
+                continue
+            self._bad += bad
+            self._faults += faults[: LISTED - len(self._faults)]
+        if self._bad and not (self._options.skip_bad and self.messages):
+            listed = tuple((fault.line, fault.reason) for fault in self._faults)
+            raise UnreadableMessages(self.label, self.messages, self._bad, listed)
+        if not self.messages:
+            raise BadInput("there are no messages in it")
+        if self._options.me and not self._has_owner:
+            raise BadInput(self._nobody())
+        for part in self._skipped:
+            self._source.parts.remove(part)
+
+    def _hear(self, message: Imported) -> None:
+        """Note who speaks in a message."""
+        for piece in message.pieces:
+            if piece.draft.role == SPEAKER and len(self._speakers) < LISTED:
+                self._speakers[piece.draft.name] = None
+            elif piece.draft.role == "user":
+                self._has_owner = True
+
+    def _nobody(self) -> str:
+        """Why nobody in it is the user. It must be right at the first import: what is recorded is not changed."""
+        names = " or ".join(map(repr, self._options.me))
+        if not self._speakers:
+            return f"its speakers have no names, so nobody is {names}; if it is your own history, say `mine` instead"
+        return f"nobody in it is called {names}; its speakers are {', '.join(self._speakers)}"
+
+    def write(self, store: Store, progress: Progress | None = None) -> ImportReport:
+        """Append what is not there yet. The file must have passed check()."""
+        if self._is_export:
+            return self._write_export(store, progress)
+        origin = Origin.CAPTURED if self._options.mine or self._options.me else Origin.IMPORTED
+        added = known = 0
+        with store.append_foreign(
+            origin, self.label, task_id=self._labels.task_id, redact=self._options.redact
+        ) as writer:
+            renamed = self._hold(store.log, writer)
+            for batch in batches(self._good(progress, renamed), BATCH_EVENTS, BATCH_BYTES):
+                new, old = append_new(store, writer, pieces_of(batch))
+                added, known = added + new, known + old
+            tasks = tuple(sorted(writer.tasks))
+        return ImportReport(
+            file=self.label, format=self._source.described(self._shapes), messages=self.messages, added=added,
+            known=known, skipped=tuple(part.inside for part in self._skipped), tasks=tasks,
+            speakers=() if self._has_owner else tuple(self._speakers),
+            bad=self._bad, faults=tuple(self._faults), renamed={name: numbered(name, n) for name, n in renamed.items()},
+            redacted=writer.redacted,
+        )  # fmt: skip
+
+    def _hold(self, log: EventLog, writer: ForeignWriter) -> dict[str, int]:
+        """Take the sessions of the file; those whose names others have taken, with the number that each gets instead.
+
+        Another import may begin a session of the same name until ours is held, so the names are looked at again then.
+        """
+        renamed: dict[str, int] | None = None
+        while True:
+            names = {} if self._options.join or not log.last_seq() else self._names(log)
+            if names == renamed:
+                return names
+            renamed = names
+            writer.release()
+            writer.hold({numbered(name, renamed.get(name)) for name in self._sessions})
+
+    def _write_export(self, store: Store, progress: Progress | None) -> ImportReport:
+        last = store.log.last_seq()
+        with self._source.parts[0].path.open("rb") as lines:
+            merged = merge_export(
+                lines, store.log, self.label, progress, trust=self._options.trust, join=self._options.join,
+                task_id=self._labels.task_id, redact=self._options.redact,
+            )  # fmt: skip
+        seqs = set(merged.seqs)
+        new = sum(seq > last for seq in seqs)
+        return ImportReport(
+            file=self.label, format=self._source.described(set()), messages=len(merged.seqs), added=new,
+            known=len(seqs) - new, renamed=merged.renamed, missing=merged.missing, tasks=merged.tasks,
+            redacted=merged.redacted,
+        )  # fmt: skip
+
+    def _read(
+        self, progress: Progress | None = None, renamed: dict[str, int] | None = None, only: Part | None = None
+    ) -> Iterator[Imported | Fault]:
+        total, before, count = self._source.size, 0, 0
+        for part in self._source.parts:
+            if only is None or part is only:
+                labels = msgspec.structs.replace(self._labels, session_id=self._labels.session_id or part.name)
+                for item in read(part.path, part.layout, labels, renamed=(renamed or {}).get):
+                    if progress and count % 500 == 0:
+                        progress(before + item.offset, total)
+                    count += 1
+                    if isinstance(item, Fault) and part.inside:
+                        item = msgspec.structs.replace(item, reason=f"{part.inside}: {item.reason}")
+                    yield item
+            before += part.path.stat().st_size
+
+    def _good(self, progress: Progress | None, renamed: dict[str, int]) -> Iterator[Imported]:
+        """The messages that can be imported, from memory where they were kept there."""
+        kept = None if renamed else self._kept
+        for number, item in enumerate(self._read(progress, renamed) if kept is None else kept):
+            if progress and kept and number % 500 == 0:
+                progress(number, len(kept))
+            if isinstance(item, Fault):
+                if self._options.skip_bad or self._skipped:
+                    continue
+                raise BadInput(f"it changed while it was read (line {item.line}: {item.reason}); import it again")
+            yield item
+
+    def _names(self, log: EventLog) -> dict[str, int]:
+        """The sessions of the file whose names others have taken, with the number that each gets instead."""
+        taken = {name for name in self._sessions if log.tail(1, session_id=name)}
+        if not taken:
+            return {}
+        keys: dict[str, set[str]] = {name: set() for name in taken if not self._sessions[name].has_ids}
+        items = self._read() if self._kept is None else self._kept
+        for item in items if keys else ():
+            if isinstance(item, Imported) and item.session_id in keys:
+                keys[item.session_id].add(item.key)
+
+        def number_of(name: str) -> int | None:
+            if name in keys:
+                return first_number(lambda one: _is_begun_by(log, one, keys[name]), name)
+            # The sessions of an assistant have ids of its own: any file of that assistant may add to them.
+            return first_number(lambda one: is_open_to(log, one, f"{IMPORTED}{self._sessions[name]}:"), name)
+
+        return {name: number for name in taken if (number := number_of(name))}
+
+
+def batches(
+    messages: Iterable[Imported], events: int, size: int, *, keep_lines: bool = False
+) -> Iterator[list[Imported]]:
+    """Messages in batches of about so many events, or of so many bytes; the last one may be empty.
+
+    With `keep_lines`, a batch ends with the last message of a line.
+    """
+    batch: list[Imported] = []
+    left, room = events, size
+    for message in messages:
+        batch.append(message)
+        left -= len(message.pieces)
+        room -= sum(piece.size for piece in message.pieces)
+        if (left <= 0 or room <= 0) and (message.is_last or not keep_lines):
+            yield batch
+            batch, left, room = [], events, size
+    yield batch
+
+
+def pieces_of(batch: list[Imported]) -> list[Piece]:
+    return [piece for message in batch for piece in message.pieces]
+
+
+def append_new(store: Store, writer: ForeignWriter, pieces: list[Piece]) -> tuple[int, int]:
+    """Append events; how many were new, and how many were there already."""
+    last = store.log.last_seq()
+    # Gemini writes a message again when its calls have ended: an event counts once, however often a file has it.
+    seqs = set(writer.append(pieces))
+    new = sum(seq > last for seq in seqs)
+    return new, len(seqs) - new
+
+
+def is_open_to(log: EventLog, session_id: str, family: str) -> bool:
+    """Whether an assistant whose source keys begin with `family` may add to a session: it is new, or it began it."""
+    first = log.query(f"{_KEYS} LIMIT 1", [session_id, f"{ERASED_KEY}%"])
+    return not first or (first[0][0] or "").startswith(family)
+
+
+def _is_begun_by(log: EventLog, session_id: str, keys: set[str]) -> bool:
+    """Whether messages with these keys may go to a session: it is new, or all that was imported there is theirs."""
+    rows = log.query(_KEYS, [session_id, f"{ERASED_KEY}%"])
+    if not rows:
+        return True
+    first, *others = ((key or "").rpartition(":")[0].partition("~")[0] for (key,) in rows)
+    return first in keys and all(key in keys for key in others if key.startswith(IMPORTED))
+
+
+def numbered(session_id: str, number: int | None) -> str:
+    """The name of a session whose own name is taken."""
+    return f"{session_id}-{number}" if number else session_id
+
+
+def first_number(is_free: Callable[[str], bool], session_id: str) -> int | None:
+    """The number that makes the name of a session free; None when it is free without one."""
+    if is_free(session_id):
+        return None
+    return next(number for number in itertools.count(2) if is_free(numbered(session_id, number)))

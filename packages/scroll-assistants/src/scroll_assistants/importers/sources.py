@@ -1,0 +1,252 @@
+"""What a path stands for: one file, a transcript with those of its sub-agents, an export in a folder, or an archive.
+
+Each file that is to be read is a part, with the format that it was recognised as. Of an archive the parts with messages
+are taken: an export of Slack or ChatGPT as a whole, else every file of a known kind.
+
+An archive may be made to fill a disk. So its bytes, its entries and its depth are bounded while it is unpacked,
+whatever it declares; names in it are used only below a temporary folder.
+"""
+
+import contextlib
+import gzip
+import shutil
+import stat
+import sys
+import tempfile
+import zipfile
+import zlib
+from collections import Counter
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+import msgspec
+
+from scroll_assistants.importers.chats import slack_root
+from scroll_assistants.importers.formats import detect
+from scroll_assistants.importers.records import Format
+from scroll_assistants.importers.saved_outputs import FOLDER, size_beside
+from scroll_context.errors import BadInput
+
+STDIN = Path("-")
+_READ = frozenset(".jsonl .ndjson .json .md .markdown .mdx .txt .text .csv .tsv .db .vscdb .sqlite".split())
+_PACKED = (".gz", ".zip")
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One file to read. `inside` is its name in an archive, or beside the file that was asked for."""
+
+    path: Path
+    name: str  # of the session of messages that name none
+    layout: Format
+    inside: str = ""
+
+
+class Source(msgspec.Struct, frozen=True):
+    """Everything that one path stands for."""
+
+    label: str
+    parts: list[Part]
+    is_archive: bool = False
+
+    def described(self, shapes: set[str]) -> str:
+        """What a reader calls it: "Claude Code transcript, 3 sub-agents"."""
+        kinds = Counter(part.layout.described for part in self.parts)
+        if self.is_archive:
+            several = [f"{count:,} × {kind}" if count > 1 else kind for kind, count in kinds.items()]
+            title = f"archive: {', '.join(several)}"
+        else:
+            title = self.parts[0].layout.described
+            if beside := len(self.parts) - 1:
+                title += f", {beside:,} sub-agent{'' if beside == 1 else 's'}"
+        return title + (f", messages of {' and '.join(sorted(shapes))}" if shapes else "")
+
+    @property
+    def size(self) -> int:
+        """Bytes that are read, the tool outputs beside a transcript of Claude Code included."""
+        beside = sum(size_beside(part.path) for part in self.parts if part.layout is Format.CLAUDE_CODE)
+        return beside + sum(_size(part.path) for part in self.parts)
+
+
+def open_source(path: str | Path | IO[bytes], layout: Format | None, cleanup: contextlib.ExitStack) -> Source:
+    """Find the parts. Copies of what can be read only once, or is packed, are kept until the cleanup."""
+    named = Path(str(path if isinstance(path, str | Path) else getattr(path, "name", "stream")))
+    label = "stdin" if named == STDIN else utf8(str(named))
+    bare = named
+    while bare.suffix.lower() in _PACKED:
+        bare = bare.with_suffix("")
+    name = "stdin" if named == STDIN else utf8(bare.stem)
+    try:
+        file = _readable(path, cleanup)
+        content = unpacked(file, cleanup) if file.is_file() else file
+        if content.is_dir():
+            root = slack_root(content)
+            if root is not None:
+                return Source(label, [Part(root, name, Format.SLACK)], content is not file)
+            if content is file:
+                raise BadInput("this is a folder; name the files in it")
+            return Source(label, _parts_in(content, name, layout), is_archive=True)
+        if not content.stat().st_size:
+            raise BadInput("it is empty")
+        parts = [Part(content, name, layout or detect(content, bare.suffix))]
+        if parts[0].layout is Format.CLAUDE_CODE and content is file:
+            parts += [
+                Part(one, utf8(one.stem), Format.CLAUDE_CODE, utf8(str(one.relative_to(file.parent))))
+                for one in subagent_files(file)
+            ]
+        return Source(label, parts)
+    except OSError as error:
+        raise BadInput(error.strerror or str(error)) from error
+
+
+def subagent_files(path: Path) -> list[Path]:
+    """The transcripts of the sub-agents that a session of Claude Code started."""
+    return sorted((path.parent / path.stem / "subagents").rglob("agent-*.jsonl"))
+
+
+def _readable(path: str | Path | IO[bytes], cleanup: contextlib.ExitStack) -> Path:
+    """A path whose file can be read more than once."""
+    if not isinstance(path, str | Path):
+        return spooled(path, cleanup)
+    path = Path(path)
+    if path == STDIN:
+        return spooled(sys.stdin.buffer, cleanup)
+    mode = path.stat().st_mode
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+        return path
+    return spooled(cleanup.enter_context(path.open("rb")), cleanup)
+
+
+def _parts_in(folder: Path, name: str, layout: Format | None) -> list[Part]:
+    parts: list[Part] = []
+    for file in sorted(one for one in folder.rglob("*") if one.is_file()):
+        inside = file.relative_to(folder)
+        is_hidden = any(part.startswith((".", "__MACOSX")) for part in inside.parts)
+        if is_hidden or (inside.suffix.lower() not in _READ and layout is None) or not file.stat().st_size:
+            continue
+        if _is_saved_output(folder, inside):
+            continue
+        with contextlib.suppress(BadInput):  # a database of another program
+            found = layout or detect(file, file.suffix)
+            is_only_chat = found is Format.WHATSAPP and file.stem.startswith("_")
+            session = name if is_only_chat else utf8(inside.with_suffix("").as_posix())
+            parts.append(Part(file, session, found, utf8(str(inside))))
+    exports = [part for part in parts if part.layout is Format.CHATGPT]
+    parts = exports or [part for part in parts if part.layout is not Format.EXPORT]
+    if not parts:
+        raise BadInput("it is an archive without a file of a known kind")
+    return parts
+
+
+def _is_saved_output(folder: Path, inside: Path) -> bool:
+    """Whether a file of an archive belongs to the transcript of a session that is there too."""
+    parents = list(inside.parents)
+    return any(parent.name == FOLDER and (folder / parent.parent).with_suffix(".jsonl").is_file() for parent in parents)
+
+
+def _size(path: Path) -> int:
+    return (
+        path.stat().st_size if path.is_file() else sum(one.stat().st_size for one in path.rglob("*") if one.is_file())
+    )
+
+
+def utf8(text: str) -> str:
+    """A file name or label without bytes that are not UTF-8, which the log could not store."""
+    return text.encode("utf-8", "replace").decode()
+
+
+# archives -------------------------------------------------------------------------------------------------
+
+MAX_BYTES = 16 << 30  # of one file or archive, unpacked
+MAX_ENTRIES = 100_000
+_CHUNK = 1 << 20
+_GZIP, _ZIP = b"\x1f\x8b", b"PK\x03\x04"
+
+
+def unpacked(path: Path, cleanup: contextlib.ExitStack) -> Path:
+    """The file itself; of a compressed one the content, of an archive a folder with its files, until the cleanup.
+
+    What is compressed inside an archive is unpacked too, once; deeper archives are left as they are.
+    """
+    with path.open("rb") as file:
+        start = file.read(4)
+    if start != _ZIP and not start.startswith(_GZIP):
+        return path
+    folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="scroll-")))
+    budget = _Budget()
+    if start.startswith(_GZIP):
+        content = folder / "unpacked"
+        _gunzip(path, content, budget)
+        with content.open("rb") as file:
+            if file.read(4) != _ZIP:
+                return content
+        path = content
+    _unzip(path, folder / "files", budget)
+    for file_path in sorted((folder / "files").rglob("*.gz")):
+        _gunzip(file_path, file_path.with_suffix(""), budget)
+        file_path.unlink()
+    return folder / "files"
+
+
+class _Budget:
+    """How many bytes may still be unpacked."""
+
+    def __init__(self) -> None:
+        self.left = MAX_BYTES
+
+    def copy(self, source: IO[bytes] | gzip.GzipFile, target: Path) -> None:
+        with target.open("wb") as file:
+            while chunk := source.read(_CHUNK):
+                self.left -= len(chunk)
+                if self.left < 0:
+                    raise BadInput(
+                        f"it holds more than {MAX_BYTES >> 20:,} MiB unpacked; unpack it and import the files"
+                    )
+                file.write(chunk)
+
+
+def _gunzip(path: Path, target: Path, budget: _Budget) -> None:
+    try:
+        with gzip.open(path) as packed:
+            budget.copy(packed, target)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise BadInput(f"it is compressed with gzip and damaged or cut short ({error})") from error
+
+
+def _unzip(path: Path, folder: Path, budget: _Budget) -> None:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = [entry for entry in archive.infolist() if not entry.is_dir()]
+            if len(entries) > MAX_ENTRIES:
+                raise BadInput(f"it holds {len(entries):,} files, and {MAX_ENTRIES:,} at most are read")
+            for entry in entries:
+                target = folder / _below(entry.filename)
+                if target.exists():
+                    continue
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with archive.open(entry) as packed:
+                    budget.copy(packed, target)
+    except RuntimeError as error:  # what zipfile raises for an archive with a password
+        raise BadInput(f"it is a zip archive that cannot be opened: {error}") from error
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        NotImplementedError,
+        FileExistsError,
+        NotADirectoryError,
+    ) as error:
+        raise BadInput(f"it is a zip archive, damaged or cut short ({error})") from error
+
+
+def _below(name: str) -> Path:
+    """The name of an entry as a path below a folder, whatever it says."""
+    parts = [part[-200:] for part in PurePosixPath(name.replace("\\", "/")).parts if part not in ("..", "/", ".")]
+    return Path(*(part.replace(":", "_").replace("\x00", "_") for part in parts[-16:])) if parts else Path("unnamed")
+
+
+def spooled(stream: IO[bytes], cleanup: contextlib.ExitStack) -> Path:
+    """A copy of what can be read only once, until the cleanup."""
+    copy = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="scroll-"))) / "spool"
+    with copy.open("wb") as target:
+        shutil.copyfileobj(stream, target)
+    return copy

@@ -1,0 +1,581 @@
+"""Scroll as an MCP server: a coding assistant searches, expands, computes over and adds to what a store remembers.
+
+Four tools, because every schema costs tokens in each request of the assistant: `search` and `expand` read, `exec` runs
+a cell in a jailed kernel with `ms`, `note` keeps something. Answers are compact texts with seqs; what goes wrong is a
+text with a remedy. The server reaches one task (the project that it was started for) unless it is told to reach all.
+
+Searches and expansions are not recorded: they change nothing, and the assistant's own transcript has them. Cells are
+recorded in a session of their client, as echoes, so that no recall finds itself. Each client has a kernel of its own.
+Over standard streams, and over HTTP where the protocol has sessions, the connection tells clients apart; the newer
+protocol has no sessions, so there a client names its kernel with the secret name that its first answer gave it. The
+log holds a hash of that name only. An idle kernel is closed and comes back with its variables.
+
+This module needs the `mcp` extra; its HTTP half speaks only to holders of a token who name an expected host.
+"""
+
+import asyncio
+import contextlib
+import hmac
+import inspect
+import logging
+import re
+import secrets
+import socket
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar
+
+from anyio import CancelScope, to_thread
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ResourceError
+from mcp.server.transport_security import TransportSecuritySettings
+from mcp.types import CallToolResult, TextContent, ToolAnnotations
+from pydantic import Field, WithJsonSchema
+
+from scroll_context import __version__
+from scroll_context.background import in_thread
+from scroll_context.errors import BadInput, KernelError, ScrollError, UnknownSeq, UnknownSession
+from scroll_context.events import Event, Grant, Kind, Scope
+from scroll_context.ids import id_of
+from scroll_context.kernel.kernel import KernelOptions
+from scroll_context.log.journal import Journal
+from scroll_context.log.schema import utc_now
+from scroll_context.recall.memory import MemorySurface, NoSession
+from scroll_context.session.session import Session, SessionOptions
+from scroll_context.store import Store
+from scroll_context.text.printable import printable
+from scroll_context.text.words import clip
+
+T = TypeVar("T")
+Reach = Literal["task", "all"]
+
+SNIPPET_CHARS = 300  # of a hit
+PAGE_CHARS = 12_000  # of one answer of expand
+PRINTED_CHARS = 16_000  # of a cell's output
+MAX_SEQS = 200  # of one expand
+MAX_HITS = 50
+MAX_LINES = 200  # of a session
+MAX_NOTE = 20_000  # characters
+MAX_KERNELS = 16  # that are open at once; the one that was used longest ago makes room
+IDLE_SECONDS = 900.0
+PLACE_SECONDS = 120.0  # that a cell waits while every kernel that may be open runs another one
+PROGRESS_SECONDS = 2.0
+LEASE_SECONDS = 10.0
+AGENT = "mcp"
+SHOWN = {"anthropic/alwaysLoad": True}  # not behind Claude Code's search for tools: a tool that is not seen is not used
+NOTE = "note"  # the kind of what `note` appends
+_ISSUED = re.compile(r"scroll_kernel_[0-9a-f]{32}")
+
+_logger = logging.getLogger("scroll_context.mcp")
+
+INSTRUCTIONS = (
+    "The whole history of this user's work, searchable. Search before you say that something was never said or done, "
+    "and after a compaction to find what you no longer see. Answers carry seqs; `expand` returns the exact texts. For "
+    "counting, comparing or reading much use `exec`, which shows only what it prints."
+)
+
+Seqs = Annotated[
+    Any,
+    WithJsonSchema({"type": "string"}),
+    Field(description='such as "12", "12,15" or "12-20"'),
+]
+
+
+class RecallServer:
+    """The four tools and two resources, on one store. `close` ends the kernels.
+
+    If the transcript of the client is captured into this store, `client_session` is its session; where the client does
+    not say that, `assistant` is its name.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        task: str,
+        reach: Reach = "task",
+        max_kernels: int = MAX_KERNELS,
+        client_session: str = "",
+        assistant: str = "",
+    ) -> None:
+        self.store = store
+        self.task = task
+        self.reach = reach
+        self.grant = Scope("", AGENT, task).widest(reach)
+        client = _CapturedClient(store, self.grant, client_session, assistant)
+        self._memory = MemorySurface(store, Scope("", AGENT, task), reach, client)
+        self._kernels = _Kernels(store, task, reach, max_kernels)
+        self._own_kernel = _new_name()  # of the client over standard streams
+        self._noting = asyncio.Lock()
+        self.mcp = MCPServer("scroll", version=__version__, instructions=INSTRUCTIONS, log_level="ERROR")
+        reads, writes = ToolAnnotations(read_only_hint=True), ToolAnnotations(read_only_hint=False)
+        for function, hints in ((self.search, reads), (self.expand, reads), (self.exec, writes), (self.note, writes)):
+            said = inspect.getdoc(function)
+            self.mcp.add_tool(function, description=said, annotations=hints, meta=SHOWN, structured_output=False)
+        self.mcp.resource("scroll://event/{seq}", mime_type="text/plain")(self.event)
+        self.mcp.resource("scroll://session/{session_id}", mime_type="text/plain")(self.session)
+
+    @property
+    def open_kernels(self) -> int:
+        return self._kernels.open
+
+    async def close(self) -> None:
+        await self._kernels.close()
+        self._memory.close()
+
+    async def serving(self, work: Awaitable[None]) -> None:
+        """Do the work of a transport, closing idle kernels meanwhile and all of them in the end."""
+        watching = asyncio.create_task(self._kernels.close_idle_for_ever())
+        try:
+            await work
+        finally:
+            watching.cancel()
+            with CancelScope(shield=True):
+                await self.close()
+
+    # tools; their docstrings are what the model reads -----------------------------------------------------
+
+    async def search(
+        self,
+        query: Annotated[str, Field(description='words; OR, AND, NOT, "phrases" and prefix* work')],
+        k: Annotated[int, Field(description="most hits")] = 10,
+        role: Annotated[str, Field(description="user, assistant or tool")] = "",
+        session_id: str = "",
+        created_from: Annotated[str, Field(description="a date")] = "",
+        created_to: Annotated[str, Field(description="a date, included")] = "",
+    ) -> CallToolResult:
+        """Find past messages, calls and results by words, best first. A hit has its seq; `expand` gives the whole."""
+
+        def work() -> str:
+            given = {
+                "role": role, "session_id": session_id, "created_from": created_from, "created_to": created_to
+            }  # fmt: skip
+            filters = {name: value for name, value in given.items() if value}
+            found = self._memory.call("ms.search", query, min(k, MAX_HITS), **filters).value
+            lines = []
+            for row in found["rows"]:
+                shown = row["content"] if len(row["content"]) <= SNIPPET_CHARS else row["snippet"]
+                lines.append(f"{_heading(row)}\n  {_on_one_line(shown, SNIPPET_CHARS)}")
+            return "\n".join([*lines, *([f"({found['note']})"] if found["note"] else []), *self._nothing_here(lines)])
+
+        return await _answer(lambda: _in_thread(work))
+
+    async def expand(
+        self,
+        seqs: Seqs,
+        start: Annotated[int, Field(description="where in a long text to begin, in characters")] = 0,
+    ) -> CallToolResult:
+        """The exact texts at seqs. A long text comes in pages; the end of a page says how to go on."""
+        return await _answer(lambda: _in_thread(lambda: self._pages(_seqs_of(seqs), max(0, start))))
+
+    async def exec(
+        self,
+        source: Annotated[str, Field(description="Python; only what it prints is shown")],
+        ctx: Context[Any, Any],
+        kernel: Annotated[str, Field(description="whose variables to use, if an answer named one")] = "",
+    ) -> CallToolResult:
+        """Run a cell in a sandboxed Python kernel that keeps its variables.
+
+        In it, `ms.search(query, k=10)`, `ms.grep(text)` (every occurrence, counted) and `ms.expand(seq)` return rows
+        (seq, role, created_at, session_id, content), `ms.outline()` one row a session, `ms.sql_query(sql)` reads
+        hist.conversation_history; help(ms) tells the rest.
+        """
+        own = _kernel_of(ctx, self._own_kernel)
+        issued = _new_name()
+
+        async def work() -> str:
+            # A client that its connection tells apart has one kernel, whose name it does not know.
+            if kernel and (own or not self._kernels.knows(kernel)):
+                raise BadInput(f"you were given no kernel {kernel[:80]!r}; leave `kernel` out")
+            try:
+                async with self._kernels.use(own or kernel or issued) as session:
+                    text = await self._run(session, source, ctx)
+            except KernelError as error:
+                raise KernelError(f"exec is not possible: {error} `search` and `expand` still work.") from error
+            return text if own or kernel else f'{text}\n[pass kernel="{issued}" to keep these variables]'
+
+        return await _answer(work)
+
+    async def note(
+        self,
+        text: Annotated[str, Field(description="a decision, fact or instruction, in whole sentences")],
+    ) -> CallToolResult:
+        """Keep something worth finding later. It is searchable at once, in every later session of this project."""
+
+        def work() -> str:
+            if not text.strip() or len(text) > MAX_NOTE:
+                raise BadInput(f"a note has 1 to {MAX_NOTE:,} characters, not {len(text.strip()):,}; shorten it")
+            journal = Journal(self.store.log, Scope(f"notes-{self.task}", AGENT, self.task), wait=LEASE_SECONDS)
+            try:
+                event = journal.append(journal.draft(NOTE, role="assistant", content=text))
+            finally:
+                journal.close()
+            return f"kept as seq {event.seq}"
+
+        async with self._noting:
+            return await _answer(lambda: to_thread.run_sync(work))
+
+    # resources ------------------------------------------------------------------------------------------
+
+    async def event(self, seq: str) -> str:
+        """One event: where it belongs, and its text."""
+        return await _read(lambda: self._pages(_seqs_of(seq), 0))
+
+    async def session(self, session_id: str) -> str:
+        """A session: one line for each of its messages."""
+
+        def work() -> str:
+            events = self.store.log.iterate(session_id=session_id, kind=[Kind.CONVERSATION, NOTE])
+            lines = [
+                f"{_heading(_facts(event))}: {_on_one_line(event.headline or event.content, 120)}"
+                for event in events
+                if self.grant.permits(event)
+            ]
+            if not lines:
+                raise UnknownSession(f"no session {session_id!r} within reach; hits of `search` name sessions")
+            if (more := len(lines) - MAX_LINES) > 0:
+                lines[MAX_LINES:] = [f"({more:,} more; `expand` takes ranges of seqs)"]
+            return "\n".join(lines)
+
+        return await _read(work)
+
+    # work ---------------------------------------------------------------------------------------------
+
+    def _nothing_here(self, lines: Sequence[str]) -> list[str]:
+        """What to say of an empty answer when the reach itself is empty."""
+        if lines or self.reach == "all" or self.store.log.sessions(self.grant):
+            return []
+        said = (
+            f"(nothing is recorded for this project yet, which is task {self.task!r} of the store. The user can import "
+            "its past with `scroll import`, or start the server with --reach all)"
+        )
+        return [said]
+
+    def _pages(self, seqs: Sequence[int], start: int) -> str:
+        events = self.store.log.get_many(seqs, self.grant)
+        if not events:
+            raise UnknownSeq(
+                f"nothing within reach at seq {', '.join(map(str, seqs[:10]))}. Take seqs from the hits of `search`."
+            )
+        parts: list[str] = []
+        room = PAGE_CHARS
+        for place, event in enumerate(events):
+            if room <= 0:
+                parts.append(f'(the page is full; expand(seqs="{_span(events[place:])}") goes on)')
+                break
+            if event.payload is None or event.payload.is_text:
+                text = printable(self.store.log.text(event))
+            else:
+                text = f"{event.content} (`scroll get {event.seq}` writes the bytes)"
+            begin = start if place == 0 else 0
+            shown = text[begin : begin + room]
+            room -= len(shown) + 100
+            parts.append(f"{_heading(_facts(event))}\n{shown}")
+            if (end := begin + len(shown)) < len(text):
+                parts.append(f'({end:,} of {len(text):,} characters; expand(seqs="{event.seq}", start={end}) goes on)')
+                room = 0
+        return "\n\n".join(parts)
+
+    async def _run(self, session: Session, source: str, ctx: Context[Any, Any]) -> str:
+        """Run a cell, with signs of life for the client. When the client cancels, the cell is interrupted."""
+        began = time.monotonic()
+        call_id = f"mcp-{uuid.uuid4().hex}"
+        cell = asyncio.wrap_future(in_thread(lambda: session.run(source, call_id, echo=True), "mcp-cell"))
+        try:
+            while not (await asyncio.wait([cell], timeout=PROGRESS_SECONDS))[0]:
+                seconds = time.monotonic() - began
+                calls = session.environment.memory.calls
+                await ctx.report_progress(
+                    seconds, session.cell_timeout, f"running for {seconds:.0f} s, {calls} recalls"
+                )
+        except BaseException:
+            with CancelScope(shield=True):
+                while not cell.done():
+                    session.interrupt()  # again until it has ended: at first it may not have begun
+                    await asyncio.wait([cell], timeout=0.05)
+            raise
+        return cell.result().content
+
+
+class _CapturedClient(NoSession):
+    """What a client sees without asking, if it is being captured: the turn that it is in, its question included.
+
+    That is the newest turn within reach, if it is of the client's session. Of a client that does not name its session,
+    it is taken for the client's if that assistant has recorded it since it started this server.
+    """
+
+    def __init__(self, store: Store, grant: Grant, session_id: str, assistant: str) -> None:
+        self._store = store
+        self._grant = grant
+        self._session_id = session_id
+        self._assistant = assistant
+        self._since = utc_now()
+
+    def visible_seqs(self) -> Collection[int]:
+        if not (self._session_id or self._assistant):
+            return ()
+        log = self._store.log
+        turns = log.tail(20, grant=self._grant, role="user", kind=Kind.CONVERSATION)
+        newest = next((turn for turn in reversed(turns) if "/" not in turn.session_id), None)  # not a sub-agent's
+        if newest is None:
+            return ()
+        is_own = newest.session_id == self._session_id
+        if not self._session_id:
+            is_own = newest.agent_id == self._assistant and newest.recorded_at >= self._since
+        if not is_own:
+            return ()  # the client has begun another session since, or is not captured
+        return [event.seq for event in log.iterate(after=newest.seq - 1, session_id=newest.session_id)]
+
+
+class _Client:
+    """One client's kernel, and whether it is in use."""
+
+    def __init__(self) -> None:
+        self.session: Session | None = None
+        self.running = asyncio.Lock()
+        self.users = 0  # cells that run or wait
+        self.used = time.monotonic()
+
+    @property
+    def is_idle(self) -> bool:
+        return self.session is not None and not self.users
+
+
+class _Kernels:
+    """The sessions of clients, opened when they first run a cell, and closed when they are idle or others need room.
+
+    A place is taken before a kernel is opened and given back after it was closed, so that never more of them exist than
+    there are places, however many clients come at once.
+    """
+
+    def __init__(self, store: Store, task: str, reach: Reach, most: int) -> None:
+        self._store = store
+        self._task = task
+        self._reach = reach
+        self._free_places = most
+        self._most = most
+        self._clients: dict[str, _Client] = {}  # by the name of the kernel, the one that was used longest ago first
+        self._changed = asyncio.Event()  # a kernel has become idle, or a place free
+
+    @property
+    def open(self) -> int:
+        return sum(client.session is not None for client in self._clients.values())
+
+    def knows(self, name: str) -> bool:
+        """Whether a server of this task has given this name to a client."""
+        if not _ISSUED.fullmatch(name):
+            return False
+        return name in self._clients or bool(self._store.log.tail(1, session_id=self._session_id(name)))
+
+    @contextlib.asynccontextmanager
+    async def use(self, name: str) -> AsyncIterator[Session]:
+        """The session behind the name of a kernel, for one cell at a time."""
+        client = self._clients.pop(name, None) or _Client()
+        self._clients[name] = client
+        client.users += 1
+        try:
+            async with client.running:
+                if client.session is None:
+                    await self._take_place()
+                    try:
+                        client.session = await to_thread.run_sync(self._open, name)
+                    except BaseException:
+                        self._give_back_place()
+                        raise
+                yield client.session
+        finally:
+            client.users -= 1
+            client.used = time.monotonic()
+            if client.session is None and not client.users and self._clients.get(name) is client:
+                del self._clients[name]
+            self._changed.set()
+
+    async def _take_place(self) -> None:
+        """Take a place, closing the idle kernel that was used longest ago if all are taken."""
+        until = time.monotonic() + PLACE_SECONDS
+        while not self._free_places:
+            idle = next((client for client in self._clients.values() if client.is_idle), None)
+            if idle is not None:
+                await self._close(idle)
+                continue
+            self._changed.clear()
+            try:
+                async with asyncio.timeout_at(asyncio.get_running_loop().time() + until - time.monotonic()):
+                    await self._changed.wait()
+            except TimeoutError:
+                raise KernelError(
+                    f"all {self._most} kernels of this server are running cells. Nothing was run; try again later."
+                ) from None
+        self._free_places -= 1
+
+    def _give_back_place(self) -> None:
+        self._free_places += 1
+        self._changed.set()
+
+    async def _close(self, client: _Client) -> None:
+        """Close a kernel. A cell of its client that comes meanwhile waits, and then opens it again."""
+        async with client.running:
+            session, client.session = client.session, None
+            if session is None:
+                return
+            try:
+                with CancelScope(shield=True):
+                    await to_thread.run_sync(session.close)
+            finally:
+                self._give_back_place()
+                self._forget_closed()
+
+    def _forget_closed(self) -> None:
+        closed = [name for name, client in self._clients.items() if client.session is None and not client.users]
+        for name in closed:
+            del self._clients[name]
+
+    async def close_idle_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(IDLE_SECONDS / 10)
+            long_ago = time.monotonic() - IDLE_SECONDS
+            for client in list(self._clients.values()):
+                if client.is_idle and client.used < long_ago:
+                    await self._close(client)
+
+    def _session_id(self, name: str) -> str:
+        """The session of a kernel. Whoever reads the log does not learn the name from it.
+
+        The task is part of it, so that a name leads into no other project.
+        """
+        return f"{AGENT}-{id_of(self._task, name)}"
+
+    def _open(self, name: str) -> Session:
+        options = SessionOptions(reach=self._reach, kernel=KernelOptions(output_chars=PRINTED_CHARS))
+        return Session.open_or_resume(
+            self._store, self._session_id(name), agent_id=AGENT, task_id=self._task, options=options, wait=LEASE_SECONDS
+        )
+
+    async def close(self) -> None:
+        """Close every kernel, and interrupt the cells that run in them."""
+        for client in list(self._clients.values()):
+            session, client.session = client.session, None
+            if session is not None:
+                await to_thread.run_sync(session.close)
+                self._give_back_place()
+        self._clients.clear()
+
+
+# serving ------------------------------------------------------------------------------------------------
+
+
+async def serve_stdio(server: RecallServer) -> None:
+    """Serve one client over standard input and output, until it leaves."""
+    await server.serving(server.mcp.run_stdio_async())
+
+
+async def serve_http(server: RecallServer, listening: socket.socket, token: str, hosts: Iterable[str] = ()) -> None:
+    """Serve clients that hold the token over streamable HTTP, at /mcp. `hosts` are names besides those of loopback."""
+    import uvicorn
+
+    from scroll_context.connections import configuration
+
+    port = listening.getsockname()[1]
+    names = [f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]", *hosts)]
+    security = TransportSecuritySettings(allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names])
+    app = server.mcp.streamable_http_app(transport_security=security)
+    config = configuration(_TokenRequired(app, token), timeout_graceful_shutdown=2)
+    await server.serving(uvicorn.Server(config).serve(sockets=[listening]))
+
+
+class _TokenRequired:
+    """Answers 401 to a request that does not bear the token, before anything else looks at it."""
+
+    def __init__(self, app: Any, token: str) -> None:
+        self._app = app
+        self._expected = f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+            if not hmac.compare_digest(given, self._expected):
+                headers = [(b"content-type", b"text/plain"), (b"www-authenticate", b"Bearer")]
+                body = b"this server needs its token: send the header 'Authorization: Bearer TOKEN'"
+                await send({"type": "http.response.start", "status": 401, "headers": headers})
+                await send({"type": "http.response.body", "body": body})
+                return
+        await self._app(scope, receive, send)
+
+
+# texts --------------------------------------------------------------------------------------------------
+
+
+async def _answer(work: Callable[[], Awaitable[str]]) -> CallToolResult:
+    """What the work says; what goes wrong is an answer that the model can act on."""
+    try:
+        return _result(await work())
+    except ScrollError as error:
+        return _result(str(error), is_error=True)
+    except Exception as error:  # a fault of ours: the SDK would only say that there was one
+        _logger.exception("a tool failed")
+        said = f"{type(error).__name__}: {error}. This is a fault of the server, which has logged it; try another way."
+        return _result(said, is_error=True)
+
+
+async def _read(work: Callable[[], str]) -> str:
+    """The text of a resource."""
+    try:
+        return await _in_thread(work)
+    except ScrollError as error:
+        raise ResourceError(str(error)) from error
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    return await to_thread.run_sync(work, abandon_on_cancel=True)
+
+
+def _result(text: str, *, is_error: bool = False) -> CallToolResult:
+    return CallToolResult(content=[TextContent(text=text)], is_error=is_error)
+
+
+def _new_name() -> str:
+    """A name for a kernel that nobody can guess. Redaction knows its shape, so that no transcript gives it away."""
+    return f"scroll_kernel_{secrets.token_hex(16)}"
+
+
+def _kernel_of(ctx: Context[Any, Any], own: str) -> str:
+    """The kernel of the client that this request comes from; "" where the protocol cannot tell clients apart."""
+    if ctx.headers is None:
+        return own  # standard streams: the process has one client
+    session = ctx.headers.get("mcp-session-id", "")
+    return f"h-{session}" if session else ""
+
+
+def _seqs_of(given: Any) -> list[int]:
+    """The seqs in "12", "12,15", "12-20"; models also send numbers and lists."""
+    parts = given if isinstance(given, list | tuple) else str(given).strip("[]() ").split(",")
+    seqs: dict[int, None] = {}
+    for part in parts:
+        span = re.fullmatch(r"\s*(?:seq\s*)?(\d{1,18})(?:\s*(?:-|\u2013|to)\s*(\d{1,18}))?\s*", str(part))
+        if span is None:
+            raise BadInput(f'seqs are written "12", "12,15" or "12-20", not {str(part)[:80]!r}')
+        first, last = int(span[1]), int(span[2] or span[1])
+        if len(seqs) + last - first >= MAX_SEQS:
+            raise BadInput(f"expand takes at most {MAX_SEQS} seqs at once; take a part, or use `exec` with ms.expand")
+        seqs.update(dict.fromkeys(range(first, last + 1)))
+    return list(seqs)
+
+
+def _span(events: Sequence[Event]) -> str:
+    seqs = [event.seq for event in events]
+    whole = seqs == list(range(seqs[0], seqs[-1] + 1)) and len(seqs) > 2
+    return f"{seqs[0]}-{seqs[-1]}" if whole else ",".join(map(str, seqs))
+
+
+def _facts(event: Event) -> dict[str, Any]:
+    return {name: getattr(event, name) for name in ("seq", "created_at", "role", "kind", "name", "session_id")}
+
+
+def _heading(row: Mapping[str, Any]) -> str:
+    who = " ".join(filter(None, (row["role"] or row["kind"], row.get("name", ""))))
+    return printable(f"[{row['seq']}] {row['created_at'][:16].replace('T', ' ')} {who} (session {row['session_id']})")
+
+
+def _on_one_line(text: str, chars: int) -> str:
+    return clip(printable(text), chars)

@@ -1,0 +1,373 @@
+"""The agent: take the view, ask the model, record the reply, carry out its calls, until it answers.
+
+`Agent.run` is the whole loop; `arun`, `stream` and `astream` are other ways to wait for it. Everything that happened is
+in the log before the run goes on, so a run can stop at any point (a limit, Ctrl-C, a crash) and `run()` without
+a message goes on from there.
+"""
+
+import queue
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from scroll_context.background import in_background, in_thread
+from scroll_context.errors import (
+    BadInput,
+    ContextOverflow,
+    ModelCancelled,
+    ModelError,
+    ModelUnavailable,
+)
+from scroll_context.events import Event, Kind
+from scroll_context.messages import ToolCall, ToolSpec
+from scroll_context.models import Model, Reply, Settings, Usage, connect
+from scroll_context.models.protocol import Spent, Stoppable, with_observer
+from scroll_context.session.prompt import answer_tool, exec_spec, system_prompt
+from scroll_context.session.session import Session
+from scroll_context.view.headline import without_headline
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=Any)  # an agent without a type of answer needs no annotation
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+FEW_STEPS = 3  # replies left when the model is told
+EMPTY_REPLIES = 2  # that are answered with a notice; the next one ends the run
+CUT_REPLIES = 2  # that ended at the limit of output tokens and are answered with a notice; the next one ends the run
+STOPPED = "not run: the user stopped the work before this call"
+FINISHED = "taken as the answer; the task is over"
+TOO_LATE = "not run: the answer had been given before this call"
+
+State = Literal["answered", "stopped", "steps", "tokens", "time", "money", "silent", "cut"]
+"""How a run ended. "silent": the model said nothing, or never gave the answer through the tool it was asked to use."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a run stops; None is no limit."""
+
+    steps: int | None = None
+    tokens: int | None = None  # input and output, as the provider counts them
+    seconds: float | None = None
+    dollars: float | None = None
+
+
+class Totals(Spent, kw_only=True):
+    """What a run has used so far."""
+
+    steps: int = 0
+    seconds: float = 0.0
+
+
+class Run(msgspec.Struct, Generic[T], frozen=True):
+    """How a run ended. Any state but "answered" can be continued with `run()`."""
+
+    state: State
+    answer: str
+    totals: Totals
+    value: T | None = None  # the answer as the type that the agent was asked for
+
+
+class RunEvent(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """What happened next in a streamed run."""
+
+    kind: Literal["text", "cell", "call", "result", "observation", "eviction", "notice", "answer"]
+    text: str = ""  # a piece of the reply, a cell's source, arguments, a result, or the answer
+    event: Event | None = None  # as recorded; None for pieces of text
+    run: Run[T] | None = None  # with "answer": how the run ended
+
+
+class Agent(Generic[T]):
+    """A model at work in a session. With `answer=SomeType`, runs end with a checked value of that type."""
+
+    def __init__(
+        self,
+        session: Session,
+        model: Model | str,
+        *,
+        limits: Limits | None = None,
+        settings: Settings | None = None,
+        on_text: Callable[[str], None] | None = None,
+        instructions: str = "",
+        answer: type[T] | None = None,
+    ) -> None:
+        self.session = session
+        self.model = connect(model) if isinstance(model, str) else model
+        self.limits = limits or Limits()
+        self.settings = settings or Settings()
+        self.on_text = on_text
+        self._cell_tools: tuple[str, ...] = ("exec",)  # the tools that run a cell
+        self.instructions = instructions
+        self._answer_tool = answer_tool(answer) if answer is not None else None
+        # A call of this tool ends a run.
+        self._finish_tool = self._answer_tool.spec if self._answer_tool is not None else None
+        self.totals = Totals()
+        self._specs: tuple[ToolSpec, ...] = ()  # with the system prompt, the constant part of every request of a run
+        self._system = ""
+        self._stop = threading.Event()
+
+    # running --------------------------------------------------------------------------------------------
+
+    def run(self, message: str | None = None) -> Run[T]:
+        """Work on a message of the user, or, without one, go on where the session stopped."""
+        self._stop.clear()
+        return self._run(message)
+
+    def _run(self, message: str | None) -> Run[T]:
+        """As `run`; the stop flag was cleared before, in the thread of the caller, so that no stop is missed."""
+        actions, toolbox = self.session.context.actions, self.session.environment.toolbox
+        specs = tuple(exec_spec(name) for name in self._cell_tools) if actions.exec else toolbox.specs()
+        self._specs = (*specs, self._finish_tool) if self._finish_tool is not None else specs
+        self._system = system_prompt(self.session, self._cell_tools, self.instructions, self.limits.steps)
+        self.totals = Totals()
+        started = time.monotonic()
+        with self.session.running():
+            if message is not None:
+                self.session.say(message)
+            stop_counting = self.session.subscribe(self._count_plan)
+            try:
+                state, answer, value = self._loop(started)
+            finally:
+                stop_counting()
+                self.totals.seconds = time.monotonic() - started
+        return Run(state, without_headline(answer), self.totals, value)
+
+    def _loop(self, started: float) -> tuple[State, str, T | None]:
+        silent = cut = 0
+        while True:
+            self.totals.seconds = time.monotonic() - started
+            if ended := self._reached_limit():
+                return ended, "", None
+            if self.limits.steps == self.totals.steps + FEW_STEPS and self.totals.steps:
+                self.session.notice(f"{FEW_STEPS} more replies, then this run stops. Finish, or say what is open.")
+            reply = self._step()
+            if reply.finish_reason == "stopped":
+                return "stopped", reply.text, None
+            finished = self._carry_out_all(reply.tool_calls)
+            if finished is not None:
+                return "answered", *finished
+            if reply.tool_calls:
+                silent = cut = 0
+            elif reply.finish_reason == "length":
+                cut += 1
+                if cut > CUT_REPLIES:
+                    return "cut", reply.text, None
+                self.session.notice("Your last reply was cut off at its limit of tokens. Say it again, shorter.")
+            elif not reply.text.strip():
+                silent += 1
+                if silent > EMPTY_REPLIES:
+                    return "silent", "", None
+                self.session.notice("Your last reply was empty. Go on with the task, or give your answer.")
+            elif self._answer_tool is not None:
+                silent += 1
+                if silent > EMPTY_REPLIES:
+                    return "silent", reply.text, None
+                self.session.notice(f"To give your answer, call {self._answer_tool.name} with it.")
+            else:
+                return "answered", reply.text, None
+
+    def _step(self) -> Reply:
+        """One exchange: view, ask, record."""
+        try:
+            try:
+                reply = self._ask()
+            except ContextOverflow:
+                reply = self._ask(overflowed=True)
+        except ModelCancelled as cancelled:
+            reply = Reply(text=cancelled.partial, finish_reason="stopped")
+        except ModelError as error:
+            self._record_failure(str(error), {"error": type(error).__name__})
+            raise
+        self.session.replied(reply)
+        self.totals.steps += 1
+        self.totals.add(reply.usage, reply.cost)
+        if self.limits.dollars is not None and reply.cost is None and reply.usage.is_known:
+            raise BadInput(
+                f"Limits(dollars=...) cannot be kept: no price is known for {self.model.name}. Its reply is recorded. "
+                "Limit the run with tokens= or steps= instead, and continue it with run()."
+            )
+        return reply
+
+    def _ask(self, overflowed: bool = False) -> Reply:
+        request = self.session.view(
+            self._system, tools=self._specs, window=self.model.window, model_name=self.model.name,
+            overflowed=overflowed, model=Stoppable(self.model, self._stop),
+        )  # fmt: skip
+        request = replace(request, settings=self.settings)
+        model = with_observer(self.model, self._record_retry)
+        return model.reply(request, on_text=self.on_text, cancel=self._stop)
+
+    def _record_retry(self, failed: int, wait: float, error: ModelUnavailable) -> None:
+        facts = {"error": type(error).__name__, "attempt": failed, "wait": round(wait, 3)}
+        self._record_failure(str(error), facts)
+
+    def _record_failure(self, reason: str, facts: dict[str, Any]) -> None:
+        self.session.record(Kind.FAILURE, name=self.model.name, content=reason, metadata=facts)
+
+    def _carry_out_all(self, calls: Sequence[ToolCall]) -> tuple[str, T | None] | None:
+        """Carry out the calls of a reply; each gets a result. Returns the answer, if a call gave it."""
+        finished: tuple[str, T | None] | None = None
+        for call in calls:
+            if finished is not None:
+                self.session.answer(call, TOO_LATE)
+            elif self._finish_tool is not None and call.name == self._finish_tool.name:
+                finished = self._finish(call)
+            else:
+                self._carry_out(call)
+        return finished
+
+    def _finish(self, call: ToolCall) -> tuple[str, T | None] | None:
+        """Take a call as the answer; None when it is not of the type that was asked for."""
+        arguments = call.arguments if isinstance(call.arguments, dict) else {"answer": call.arguments}
+        given, value = arguments.get("answer", ""), None
+        if (wanted := self._answer_tool) is not None:
+            try:
+                value = wanted.convert(wanted.names((), arguments)).arguments["answer"]
+            except Exception as error:  # noqa: BLE001 - a type's own validators are foreign code
+                self.session.answer(call, f"not taken: {error}. Correct it and call {call.name} again.")
+                return None
+        self.session.answer(call, FINISHED, "ok")
+        return given if isinstance(given, str) else msgspec.json.encode(given).decode(), value
+
+    def _carry_out(self, call: ToolCall) -> None:
+        """Run one call of the model, or tell it why that is not possible."""
+        if self._stop.is_set():
+            self.session.answer(call, STOPPED)
+        elif not isinstance(call.arguments, dict):
+            self.session.answer(
+                call, f"the arguments of {call.name} are not a JSON object; nothing was run: {call.arguments!s:.500}"
+            )
+        elif call.name in self._cell_tools and self.session.context.actions.exec:
+            source = call.arguments.get("source") or call.arguments.get("code")
+            if not isinstance(source, str) or not source.strip():
+                self.session.answer(call, f"{call.name} needs `source`, the Python cell to run; nothing was run")
+                return
+            with self.session.cell_under_way():  # before the flag is looked at again, so that no stop falls in between
+                if self._stop.is_set():
+                    self.session.answer(call, STOPPED)
+                else:
+                    self.session.run(source, call.id, name=call.name)
+        elif call.name in {spec.name for spec in self._specs}:
+            self.session.call_tool(call)
+        else:
+            names = ", ".join(spec.name for spec in self._specs)
+            self.session.answer(call, f"there is no tool {call.name!r}; nothing was run. Your tools: {names}")
+
+    # stopping -------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Stop the reply or the cell that is under way, from any thread; the session stays as it is."""
+        self._stop.set()
+        self.session.interrupt_soon()
+
+    def _reached_limit(self) -> State | None:
+        limits, used = self.limits, self.totals
+        if self._stop.is_set():
+            return "stopped"
+        if limits.steps is not None and used.steps >= limits.steps:
+            return "steps"
+        if limits.tokens is not None and used.input_tokens + used.output_tokens >= limits.tokens:
+            return "tokens"
+        if limits.seconds is not None and used.seconds >= limits.seconds:
+            return "time"
+        if limits.dollars is not None and used.dollars >= limits.dollars:
+            return "money"
+        return None
+
+    def _count_plan(self, event: Event) -> None:
+        """Count the usage of a context that asked the model for a summary of evicted turns."""
+        if event.kind == Kind.EVICTION and "usage" in event.metadata:
+            self.totals.add(msgspec.convert(event.metadata["usage"], Usage), event.metadata.get("cost"))
+
+    # other ways to wait ---------------------------------------------------------------------------------
+
+    async def arun(self, message: str | None = None) -> Run[T]:
+        """As `run`, for asyncio. Cancelling the task stops the reply or the cell; variables and session stay."""
+        self._stop.clear()  # here, so that a task that is cancelled at once stops the run
+        return await in_background(lambda: self._run(message), self.stop, "agent")
+
+    def stream(self, message: str | None = None) -> Iterator[RunEvent[T]]:
+        """As `run`, one happening at a time; the last is the answer. Closing the iterator stops the run."""
+        happenings: queue.SimpleQueue[RunEvent[T] | None] = queue.SimpleQueue()
+        self._stop.clear()
+        done = in_thread(lambda: self._feed(message, happenings), "agent")
+        try:
+            while (one := happenings.get()) is not None:
+                yield one
+            yield RunEvent(kind="answer", text=(run := done.result()).answer, run=run)
+        finally:
+            if not done.done():
+                self.stop()
+                done.exception()  # waits for its end
+
+    async def astream(self, message: str | None = None) -> AsyncIterator[RunEvent[T]]:
+        """As `stream`, for asyncio. Cancelling the task stops the run."""
+        steps = self.stream(message)
+        try:
+            while (one := await in_background(lambda: next(steps, None), self.stop, "stream")) is not None:
+                yield one
+        finally:
+            await in_background(steps.close, self.stop, "stream")  # type: ignore[attr-defined]
+
+    def _feed(self, message: str | None, happenings: "queue.SimpleQueue[RunEvent[T] | None]") -> Run[T]:
+        """Run, and put what happens into a queue; None at the end."""
+        on_text, pieces = self.on_text, _Pieces()
+
+        def heard(piece: str) -> None:
+            if on_text is not None:
+                on_text(piece)
+            if visible := pieces.add(piece):
+                happenings.put(RunEvent(kind="text", text=visible))
+
+        def happened(event: Event) -> None:
+            if event.kind == Kind.CONVERSATION and event.role == "assistant":
+                if visible := pieces.rest():
+                    happenings.put(RunEvent(kind="text", text=visible))
+            elif (kind := _KINDS.get(event.kind)) is not None:
+                happenings.put(RunEvent(kind=kind, text=event.content, event=event))
+
+        self.on_text = heard
+        unsubscribe = self.session.subscribe(happened)
+        try:
+            return self._run(message)
+        finally:
+            self.on_text = on_text
+            self.session.journal.tell_all()
+            unsubscribe()
+            happenings.put(None)
+
+
+_KINDS: dict[str, Any] = {
+    Kind.CELL: "cell", Kind.TOOL_CALL: "call", Kind.TOOL_RESULT: "result", Kind.OBSERVATION: "observation",
+    Kind.EVICTION: "eviction", Kind.NOTICE: "notice",
+}  # fmt: skip
+
+
+class _Pieces:
+    """The text of one reply as it arrives, held back from where its headline may begin."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._given = 0
+
+    def add(self, piece: str) -> str:
+        self._text += piece
+        fence = self._text.rfind("⟦")
+        may_be_headline = fence >= 0 and "\n" not in self._text[fence:].rstrip()
+        upto = fence if may_be_headline else len(self._text)
+        given, self._given = self._text[self._given : upto], max(upto, self._given)
+        return given
+
+    def rest(self) -> str:
+        """What was held back and was no headline after all; the next reply begins."""
+        visible = without_headline(self._text)
+        rest = visible[self._given :]
+        self._text, self._given = "", 0
+        return rest

@@ -1,0 +1,286 @@
+"""`scroll chat`: a conversation at the terminal, until /quit or Ctrl-D.
+
+Ctrl-C belongs to what is going on: while the agent works it stops the reply or the cell; at the prompt it clears the
+line, and twice in a row it leaves. An error ends the turn, never the chat: everything up to it is in the store.
+"""
+
+import contextlib
+import difflib
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from shlex import quote
+
+import click
+import msgspec
+
+from scroll_context.agent.agent import Agent
+from scroll_context.cli.agent import AgentOptions, open_session, reach_text, stoppable
+from scroll_context.cli.options import Place
+from scroll_context.cli.output import note, one_line, print_table, with_options
+from scroll_context.cli.watch import Consent, Screen, Watch
+from scroll_context.errors import ScrollError
+from scroll_context.events import Event, Kind
+from scroll_context.models import Model
+from scroll_context.session.explain import accounts
+from scroll_context.session.session import Session
+from scroll_context.store import Store
+from scroll_context.view.headline import without_headline
+
+PROMPT = "› "
+MORE = "… "
+FENCE = '"""'
+SHOWN = 4_000  # characters of an event that /show prints
+RECALLED = 200  # characters of what was said last, when a session goes on
+COMMANDS = {
+    "/vars": "the variables in the kernel: name, type, the cell that bound it, value",
+    "/search": "WORDS: find events by their words",
+    "/show": "SEQ: the event at an address",
+    "/stats": "the session in numbers",
+    "/model": "SPEC: go on with another model; alone, which it is",
+    "/help": "this",
+    "/quit": "leave; everything is kept",
+}
+KEYS = '''\
+\\        at the end of a line: the message goes on in the next one
+"""      alone on a line: the message is everything up to the next such line
+Ctrl-C   stops the reply or the cell; twice at the prompt, leaves
+Ctrl-D   leaves'''
+
+
+def talk(folder: Place, name: str, options: AgentOptions) -> None:
+    """Open or resume a session and talk until the user leaves."""
+    screen = Screen()
+    watch = Watch(screen, stream=True)
+    model, asked = options.connect(watch.again)
+    consent = Consent(screen, "always" if options.yes else "ask")
+    with Store(folder, create=isinstance(folder, Path)) as store:
+        name = meant(store, name, screen)
+        resumed = bool(name and store.log.tail(1, session_id=name))
+        with open_session(store, name, options, consent, asked, patient=True) as session:
+            chat = Chat(session, model, options, consent, watch)
+            chat.greet(resumed)
+            chat.loop()
+
+
+def meant(store: Store, name: str, screen: Screen) -> str:
+    """The session that the user meant by a name that is not in the store but close to one that is."""
+    if not name or not sys.stdin.isatty() or store.log.tail(1, session_id=name):
+        return name
+    close = difflib.get_close_matches(name, [one.session_id for one in store.log.sessions()], n=3)
+    if not close:
+        return name
+    screen.print(f"There is no session {name!r}. Did you mean one of these?")
+    for number, one in enumerate(close, 1):
+        screen.print(f"  {number}  {one_line(one)}")
+    screen.print(f"  n  none: begin a new session {name!r}")
+    answer = input("[1] ").strip() or "1"
+    if answer.isdigit() and 1 <= int(answer) <= len(close):
+        return close[int(answer) - 1]
+    if answer.lower() in ("n", "new"):
+        return name
+    raise click.exceptions.Exit(1)
+
+
+class Status:
+    """A session in the few numbers that matter while one talks, kept from its events as they come."""
+
+    def __init__(self, past: Iterable[Event]) -> None:
+        self._sums = accounts(past)
+        self._tokens = self._sums.largest
+
+    def add(self, event: Event) -> None:
+        if event.kind in (Kind.EVICTION, Kind.CONVERSATION):
+            new = accounts([event])
+            self._tokens = new.input_tokens or self._tokens
+            self._sums.dollars += new.dollars
+            self._sums.evictions += new.evictions
+
+    def line(self, window: int, variables: int) -> str:
+        """The status line of a chat."""
+        share = f" ({self._tokens / window:.0%})" if window else ""
+        parts = [f"{self._tokens:,} of {window:,} tokens{share}", f"{self._sums.evictions:,} evictions"]
+        parts.append(f"{variables:,} variables")
+        if self._sums.dollars:
+            parts.append(f"{self._sums.dollars:.4f} dollars")
+        return " · ".join(parts)
+
+
+class Chat:
+    """One conversation."""
+
+    def __init__(self, session: Session, model: Model, options: AgentOptions, consent: Consent, watch: Watch) -> None:
+        self.session = session
+        self.options = options
+        self.consent = consent
+        self.screen = watch.screen
+        self.watch = watch
+        self.status = Status(session.events())
+        session.subscribe(self._on_event)
+        self.agent = self._agent(model)
+
+    def _agent(self, model: Model) -> Agent:
+        return Agent(self.session, model, on_text=self.watch.text, instructions=self.options.instructions)
+
+    def _on_event(self, event: Event) -> None:
+        self.status.add(event)
+        self.watch.event(event)
+
+    def greet(self, resumed: bool) -> None:
+        """Say who and where one is; of a session that goes on, where it stood."""
+        called = one_line(self.session.scope.session_id)
+        self._tell(f"{self.agent.model.name}, session {called}. /help says what else there is.")
+        self._tell(reach_text(self.session.reach, self.session.scope))
+        said = [event for event in self.session.events() if event.kind == Kind.CONVERSATION]
+        if resumed and said:
+            self._tell(f"{len(said):,} messages so far, the last at {said[-1].created_at[:16].replace('T', ' ')}")
+            for role, who in (("user", "you"), ("assistant", "agent")):
+                last = next((event.content for event in reversed(said) if event.role == role), "")
+                if last.strip():
+                    self._tell(f"  {who}: {one_line(without_headline(last), RECALLED)}")
+            if said[-1].role == "user" or said[-1].metadata.get("cut"):
+                self._tell("  its last turn was not finished; say how to go on")
+
+    def loop(self) -> None:
+        """Read, answer, until the user leaves."""
+        prompt = line_reader()
+        refused = False
+        while True:
+            try:
+                message = read_message(prompt)
+                refused = False
+                if message == "/quit":
+                    break
+                if message:
+                    self._take(message)
+            except EOFError:
+                break
+            except KeyboardInterrupt:  # at the prompt, or just after the agent has ended its work
+                self.screen.print()
+                if refused:
+                    break
+                self._tell("Ctrl-C again leaves; so does Ctrl-D.")
+                refused = True
+        called = quote(self.session.scope.session_id)
+        self.screen.print(with_options(f"kept; `scroll chat --session {called}` goes on"), "dim", copy=True)
+
+    def _take(self, message: str) -> None:
+        command, _, rest = message.partition(" ")
+        match command:
+            case "/help":
+                self._tell("\n".join(f"{name:<8} {what}" for name, what in COMMANDS.items()) + "\n" + KEYS)
+            case "/vars":
+                self._show_variables()
+            case "/stats":
+                self._show_numbers()
+            case "/search" if rest.strip():
+                self._search(rest.strip())
+            case "/show" if rest.strip().isdigit():
+                self._show(int(rest))
+            case "/model":
+                self._change_model(rest.strip())
+            case "/search" | "/show":
+                self._tell(f"{command} {COMMANDS[command]}")
+            case _ if command.startswith("/") and command[1:].isalpha() and not rest:
+                close = difflib.get_close_matches(command, COMMANDS, n=1)
+                guess = f"did you mean {close[0]}? " if close else ""
+                self._tell(f"there is no {command}; {guess}/help lists what there is")
+            case _:
+                self._answer(message)
+
+    def _answer(self, message: str) -> None:
+        try:
+            with stoppable(self.agent, self.consent):
+                run = self.agent.run(message)
+        except ScrollError as error:
+            self.watch.end_line()
+            note(str(error))
+            return
+        self.watch.end_line()
+        if run.state != "answered":
+            self._tell({"stopped": "stopped; say how to go on"}.get(run.state, f"it ended: {run.state}"))
+        self._tell(self._status())
+
+    # what is asked with a slash -------------------------------------------------------------------------
+
+    def _show_variables(self) -> None:
+        variables = self.session.environment.kernel.variables()
+        if not variables:
+            self._tell("no variables yet")
+            return
+        rows = [(one.name, one.type, f"{one.cell}", one.detail) for one in variables]
+        print_table(("name", "type", "cell", "value or shape"), rows, numeric=("cell",), fit=True)
+
+    def _show_numbers(self) -> None:
+        found = accounts(self.session.events())
+        self._tell(
+            f"{found.events:,} events, {found.requests:,} requests\n"
+            f"{found.input_tokens:,} tokens in, {found.reuse:.0%} of them repeated, {found.output_tokens:,} out, "
+            f"the largest request {found.largest:,} of {self.agent.model.window:,}\n"
+            f"{found.evictions:,} evictions: {found.folded:,} results folded, {found.evicted:,} moved to the index"
+            + (f"\n{found.dollars:.4f} dollars" if found.dollars else "")
+        )
+
+    def _search(self, words: str) -> None:
+        with _faults_noted():
+            hits = self.session.store.index.search(words, k=5)
+            for hit in hits:
+                found = f"{hit.seq}  {hit.event.role}  {one_line(hit.event.session_id)}"
+                self.screen.print(found, "bold")
+                self.screen.print(f"    {one_line(hit.snippet, 2 * RECALLED)}")
+            if not hits:
+                self._tell(f"nothing found for {words!r}")
+
+    def _show(self, seq: int) -> None:
+        with _faults_noted():
+            log = self.session.store.log
+            event = log.get(seq)
+            text = log.text(event)
+            facts = (f"{seq}", event.role, event.kind, event.name, event.session_id, event.tool_state)
+            self.screen.print("  ".join(one_line(fact) for fact in facts if fact), "bold")
+            self.screen.print(text[:SHOWN])
+            if len(text) > SHOWN:
+                more = with_options(f"… {len(text) - SHOWN:,} more characters: `scroll show {seq} --full`")
+                self.screen.print(more, "dim", copy=True)
+
+    def _change_model(self, spec: str) -> None:
+        with _faults_noted():
+            if spec:
+                model, _ = msgspec.structs.replace(self.options, model=spec, ask=None).connect(self.watch.again)
+                self.agent = self._agent(model)
+            self._tell(f"{self.agent.model.name}, window {self.agent.model.window:,}")
+
+    def _status(self) -> str:
+        return self.status.line(self.agent.model.window, len(self.session.environment.kernel.variables()))
+
+    def _tell(self, text: str) -> None:
+        self.screen.print(text, "dim")
+
+
+@contextlib.contextmanager
+def _faults_noted() -> Iterator[None]:
+    """A fault of something that was asked with a slash ends nothing."""
+    try:
+        yield
+    except ScrollError as error:
+        note(str(error))
+
+
+def line_reader() -> Callable[[str], str]:
+    """What reads a line of the user, with line editing and a history at a terminal."""
+    if not sys.stdin.isatty():
+        return lambda _: input()
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401 - importing it gives input() line editing and a history
+    return input
+
+
+def read_message(prompt: Callable[[str], str]) -> str:
+    """What the user says next: a line, or several in one of the two ways that KEYS tells. Raises EOFError."""
+    text = prompt(PROMPT)
+    if text.strip() == FENCE:
+        lines = iter(lambda: prompt(MORE), FENCE)
+        return "\n".join(lines).strip()
+    while text.endswith("\\"):
+        text = text[:-1] + "\n" + prompt(MORE)
+    return text.strip()

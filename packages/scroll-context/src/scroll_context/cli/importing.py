@@ -1,0 +1,335 @@
+"""`scroll import` and `scroll watch`: their command lines. What they do is in scroll_assistants.importers."""
+
+import contextlib
+import functools
+import shlex
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from scroll_context.cli.options import FILE, Place, json_option, lock_timeout_option, store_option
+from scroll_context.cli.output import Command, echo, note, print_document, print_line, print_table, progress, visible
+from scroll_context.errors import BadInput, IndexUnavailable, UnreadableMessages
+
+if TYPE_CHECKING:
+    from scroll_assistants.importers.run import ImportOptions, ImportReport
+    from scroll_context.store import Store
+
+
+LISTED = 20  # faults of an assistant's files that are shown
+
+FORMATS = tuple(  # the values of importers.records.Format, which a start of the command line must not import
+    """jsonl json export claude-code codex gemini opencode cursor cursor-agent qwenpaw chatgpt slack whatsapp markdown
+    text csv""".split()
+)
+
+
+@click.command("import", cls=Command)
+@click.argument("files", metavar="FILE...", nargs=-1, type=FILE)
+@click.option("--all", "everything", is_flag=True, help="Import what the assistants on this machine have kept.")
+@click.option("--dry-run", is_flag=True, help="With --all: only show what there is.")
+@click.option(
+    "--session",
+    metavar="ID",
+    default="",
+    show_default="the file's name",
+    help="The session of messages that name none.",
+)
+@click.option("--agent", metavar="ID", default="", help="The agent of messages that name none.")
+@click.option("--task", metavar="ID", default="", help="The task of the messages.")
+@click.option("--kind", metavar="KIND", default="conversation", show_default=True, help="The kind of what was said.")
+@click.option(
+    "--format", "layout", type=click.Choice(FORMATS), metavar="FORMAT",
+    show_default="detected", help=f"One of {', '.join(FORMATS)}.",
+)  # fmt: skip
+@click.option("--skip-bad", is_flag=True, help="Import the good messages of a file with bad ones.")
+@click.option(
+    "--into", metavar="ID", default="", help="As --session, and add to a session that another source has begun."
+)
+@click.option("--keep-secrets", is_flag=True, help="Do not replace keys and tokens by markers.")
+@click.option("--mine", is_flag=True, help="The files are your own history: the user in them is you.")
+@click.option("--me", multiple=True, metavar="NAME", help="Your name among the speakers of a chat; may be repeated.")
+@click.option("--trust", is_flag=True, help="Restore an export of your own: its snapshots and forks take effect.")
+@store_option
+@lock_timeout_option
+@json_option
+def import_(
+    files: tuple[Path, ...], everything: bool, dry_run: bool, session: str, agent: str,
+    task: str, kind: str, layout: str | None, skip_bad: bool, into: str,
+    keep_secrets: bool, mine: bool, me: tuple[str, ...], trust: bool, store: Place, lock_timeout: float, as_json: bool,
+) -> None:  # fmt: skip
+    """Add messages to a store; creates the store if there is none.
+
+    Reads histories of Claude Code, Codex, the Gemini CLI, opencode, Cursor and QwenPaw, exports of ChatGPT, Slack and
+    WhatsApp, messages of OpenAI, Anthropic and LangChain as JSON or JSON Lines, Markdown, plain text, CSV with a column
+    of roles, what `scroll export` wrote, and archives (.gz, .zip) of these; the file - is stdin. Keys and tokens are
+    replaced by markers, unless --keep-secrets is given; an export that is restored with --trust stays exact. Each tool
+    call and each tool result becomes an event of its own. A file that was imported before adds nothing, one that has
+    grown adds what is new. A file with a bad line is not imported at all, unless --skip-bad is given. A session that
+    another source has begun is not added to, unless --into is given: the file's own gets another name.
+
+    --all finds the histories of Claude Code, Codex, the Gemini CLI, opencode, Cursor and QwenPaw, shows how many, how
+    large and how old they are, and imports them. Run again, it reads what was added since.
+
+    Files that you name may hold anybody's words, so nothing in them is taken for yours: it is not a standing
+    instruction, not in the hand-over, and not found by --role user, and it belongs to the task that --task names or
+    to none. --mine says that they are your own history. In a chat of several people (WhatsApp, Slack, CSV)
+    nobody is you, unless --me names the speaker that you are.
+
+    A foreign export is text to read. Its snapshots, forks and settings take effect only with --trust, which
+    also restores the same addresses and hashes in a new store.
+
+    \b
+    Examples:
+      scroll import chat.jsonl
+      scroll import *.json --agent helper
+      scroll import --all --dry-run
+      scroll import --all
+      scroll import "WhatsApp Chat with Bo.txt" --me Ada
+      my-exporter | scroll import - --session monday
+      scroll import history.jsonl.gz --store ./copy --trust
+    """
+    if everything:
+        if files or session or agent or task or into or layout or mine or me or trust:
+            raise click.UsageError("--all takes no files and no options about them")
+        _import_all(store, lock_timeout, redact=not keep_secrets, dry_run=dry_run, as_json=as_json)
+        return
+    if not files:
+        raise click.UsageError("name files, or import what the assistants here have kept with --all")
+    if dry_run:
+        raise click.UsageError("--dry-run goes with --all")
+    if session and into:
+        raise click.BadParameter("name the session with one of --session and --into", param_hint="--into")
+    from scroll_assistants.importers.records import Format
+    from scroll_assistants.importers.run import ImportOptions
+
+    options = ImportOptions(
+        session_id=into or session, agent_id=agent, task_id=task, kind=kind,
+        layout=Format(layout) if layout else None, skip_bad=skip_bad, join=bool(into), mine=mine, me=me, trust=trust,
+        redact=not keep_secrets,
+    )  # fmt: skip
+    with _target(store, lock_timeout) as target:
+        reports = [_import_file(file, options, target) for file in files]
+    if as_json:
+        print_document(reports)
+    for report in reports:
+        _tell(report, as_json=as_json)
+    if any(report.error for report in reports):
+        raise click.exceptions.Exit(1)
+
+
+@contextlib.contextmanager
+def _target(place: Place, lock_timeout: float) -> Iterator["Callable[[], Store]"]:
+    """A function that opens the store, or creates it, when the first sound file is met.
+
+    At the end, what was imported is indexed, so that the first search need not wait for that.
+    """
+    from scroll_context.store import Store
+
+    with contextlib.ExitStack() as stack:
+
+        @functools.cache
+        def opened() -> Store:
+            return stack.enter_context(Store(place, create=isinstance(place, Path), lock_timeout=lock_timeout))
+
+        yield opened
+        if opened.cache_info().currsize:
+            try:
+                with progress("indexing") as bar:
+                    opened().index.catch_up(progress=bar)
+            except IndexUnavailable as error:
+                note(f"{error} Everything was imported; the next search tries again.")
+
+
+def _import_file(path: Path, options: "ImportOptions", target: "Callable[[], Store]") -> "ImportReport":
+    """Import one file. What is wrong with the file is in the report; what is wrong with the store is raised."""
+    from scroll_assistants.importers.run import ImportFile, ImportReport
+    from scroll_assistants.importers.sources import STDIN
+
+    label = "stdin" if path == STDIN else str(path)
+    try:
+        with ImportFile(path, options) as file:
+            label = file.label
+            with progress(f"checking {label}") as bar:
+                file.check(bar)
+            with progress(f"importing {label}") as bar:
+                return file.write(target(), bar)
+    except UnreadableMessages as error:
+        _list_faults(label, error.faults, error.bad)
+        others = "; --skip-bad imports the others" if error.good else ""
+        return ImportReport(file=label, messages=error.good, bad=error.bad, error=error.summary + others)
+    except BadInput as error:
+        return ImportReport(file=label, error=str(error))
+
+
+def _import_all(store: Place, lock_timeout: float, *, redact: bool, dry_run: bool, as_json: bool) -> None:
+    """Show what the assistants on this machine have kept, and import it."""
+    import msgspec
+
+    from scroll_assistants.importers.capture import capture_all, installed
+
+    histories = installed()
+    if not as_json:
+        if not histories:
+            note("no assistant has kept a history where one is known to; name the files instead")
+        rows = [(one.assistant, f"{len(one.files):,}", _size(one.bytes), one.first, one.last) for one in histories]
+        print_table(("assistant", "files", "size", "first", "last"), rows, numeric=("files", "size"))
+    sums: dict[str, dict[str, Any]] = {}
+    if histories and not dry_run:
+        with _target(store, lock_timeout) as target:
+            for one in histories:
+                reports: list[ImportReport] = []
+                with progress(f"importing {one.assistant}") as bar:
+                    capture_all(target(), one.files, redact=redact, wait=5.0, progress=bar, on_report=reports.append)
+                for report in reports:
+                    _list_faults(report.file, tuple((fault.line, fault.reason) for fault in report.faults), report.bad)
+                sums[one.assistant] = _sums(reports)
+    if as_json:
+        facts = [msgspec.structs.asdict(one) | {"files": len(one.files)} for one in histories]
+        print_document([{**one, **sums.get(one["assistant"], {})} for one in facts])
+    else:
+        for name, total in sums.items():
+            for error in total["errors"][:LISTED]:
+                note(visible(error))
+            bad = f", {total['bad']:,} that cannot be read" if total["bad"] else ""
+            echo(
+                f"{name}: {total['messages']:,} messages read{bad}; {total['added']:,} events added to {store}, "
+                f"{total['known']:,} were there already{_replaced(total['redacted'])}"
+            )
+    if any(total["errors"] for total in sums.values()):
+        raise click.exceptions.Exit(1)
+
+
+def _sums(reports: "list[ImportReport]") -> dict[str, Any]:
+    """What came of the files of one assistant."""
+    from scroll_assistants.importers.run import ImportReport
+
+    total = functools.reduce(ImportReport.plus, reports, ImportReport(file=""))
+    found = {name: getattr(total, name) for name in ("messages", "added", "known", "bad", "redacted")}
+    return found | {"errors": [f"{one.file}: {trouble}" for one in reports if (trouble := one.error or one.left)]}
+
+
+def _replaced(redacted: dict[str, int]) -> str:
+    told = ", ".join(f"{count:,} {kind}" for kind, count in sorted(redacted.items()))
+    return f"; secrets replaced: {told}" if told else ""
+
+
+def _size(count: int) -> str:
+    return f"{count / (1 << 20):,.1f} MiB" if count >= 1 << 20 else f"{count / (1 << 10):,.1f} KiB"
+
+
+def _tell(report: "ImportReport", *, as_json: bool) -> None:
+    if report.error:
+        note(f"{report.file}: {visible(report.error)}")
+        return
+    _list_faults(report.file, tuple((fault.line, fault.reason) for fault in report.faults), report.bad)
+    if not as_json:
+        bad = f", {report.bad:,} bad ones skipped" if report.bad else ""
+        echo(
+            f"{report.file}: {report.format}, {report.messages:,} messages{bad}; "
+            f"{report.added:,} events added, {report.known:,} were there already{_replaced(report.redacted)}"
+        )
+    if report.speakers and report.added:
+        named = visible(", ".join(report.speakers[:5]))
+        note(f"{report.file}: nobody in it is taken for you; --me NAME at the first import says who you are ({named})")
+    for there, here in report.renamed.items():
+        note(
+            f"{report.file}: another source has begun a session {visible(there)!r}, so this one is {visible(here)!r}; "
+            f"--into {shlex.quote(visible(there))} adds to it instead"
+        )
+    if report.skipped:
+        named = visible(", ".join(report.skipped[:5]))
+        note(f"{report.file}: there are no messages in {len(report.skipped):,} of its files: {named}")
+    if report.tasks:
+        tasks = visible(", ".join(report.tasks[:5]))
+        note(
+            f"{report.file}: it names tasks ({tasks}), which its events did not get; --task ID or --mine gives them one"
+        )
+    if report.missing:
+        note(f"{report.file}: {len(report.missing):,} payloads were not in the exported store any more")
+
+
+def _list_faults(file: str, faults: tuple[tuple[int, str], ...], bad: int) -> None:
+    for line, reason in faults:
+        note(f"{file}:{line}: {visible(reason)}")
+    if bad > len(faults):
+        note(f"{file}: {bad - len(faults):,} more messages that cannot be read")
+
+
+@click.command(cls=Command)
+@click.argument("files", metavar="[FILE]...", nargs=-1, type=FILE)
+@click.option("--every", type=click.FloatRange(min=0.1), default=2.0, show_default=True, metavar="SECONDS",
+              help="How often to look where the system does not report changes.")  # fmt: skip
+@click.option("--once", is_flag=True, help="Record what is new and end.")
+@click.option("--keep-secrets", is_flag=True, help="Do not replace keys and tokens by markers.")
+@click.option("--mine", is_flag=True, help="The FILEs are your own history: the user in them is you.")
+@store_option
+@json_option
+def watch(
+    files: tuple[Path, ...], every: float, once: bool, keep_secrets: bool, mine: bool, store: Path, as_json: bool
+) -> None:
+    """Follow the histories of coding assistants as they grow.
+
+    Records what Claude Code, Codex, the Gemini CLI, opencode, Cursor and QwenPaw write, or what is added to the FILEs,
+    until it is stopped with Ctrl-C. Each file is read from where it stood, so it may be killed and started again at any
+    time: nothing is lost or recorded twice. With `scroll-context[watch]` the system reports changes; without, the files
+    are looked at every two seconds. Assistants that have hooks (`scroll install`) need no watching. As with `scroll
+    import`, the user in FILEs that you name is you only with --mine.
+
+    \b
+    Examples:
+      scroll watch
+      scroll watch --once --store ./all
+      scroll watch session.jsonl --json
+    """
+    from scroll_assistants.importers.capture import installed, places
+    from scroll_assistants.importers.capture import watch as follow
+    from scroll_assistants.importers.formats import detect
+    from scroll_context.store import Store
+
+    missing = [file for file in files if not file.is_file()]
+    if missing:
+        raise click.BadParameter(f"{missing[0]} is no file", param_hint="FILE")
+    named = [str(file.absolute()) for file in files]
+    for file in named:
+        if not detect(Path(file), Path(file).suffix).can_be_followed:
+            raise BadInput(f"{file} is not a history of an assistant; `scroll import {shlex.quote(file)}` reads it")
+
+    def listing() -> list[str]:
+        return named or [file for history in installed() for file in history.files]
+
+    folders = sorted({file.absolute().parent for file in files}) or [folder for _, folder, _ in places()]
+    stop = threading.Event()
+
+    noted: dict[str, str] = {}
+
+    def tell(report: "ImportReport") -> None:
+        trouble = report.error or report.left
+        if trouble and noted.get(report.file) != trouble:
+            note(visible(f"{report.file}: {trouble}; it is tried again"))
+        noted[report.file] = trouble
+        if report.added or report.bad:
+            if as_json:
+                print_line(report)
+            else:
+                bad = f", {report.bad:,} lines cannot be read" if report.bad else ""
+                echo(visible(f"{report.file}: {report.added:,} events{bad}"))
+
+    with Store(store, create=True) as opened:
+        if once:
+            stop.set()
+        else:
+            note(f"following {len(listing()):,} files into {store}; Ctrl-C ends it")
+        follow(
+            opened,
+            listing,
+            stop=stop,
+            on_report=tell,
+            folders=folders,
+            every=every,
+            redact=not keep_secrets,
+            mine=mine or not named,
+        )

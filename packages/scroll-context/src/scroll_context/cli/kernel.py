@@ -1,0 +1,257 @@
+"""Commands of the kernel: what its jail enforces on this machine, and a prompt on it for a person.
+
+The prompt differs from a model's cells in one way: the value of a last expression is shown, because a person expects
+it. That is done here, by rewriting the source, and the kernel knows nothing of it. Input that does not come from a
+terminal is run as one cell.
+"""
+
+import ast
+import codeop
+import contextlib
+import math
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from scroll_context.cli.options import Place, json_option, open_store, store_option
+from scroll_context.cli.output import Command, echo, note, print_bytes, print_document, print_table
+from scroll_context.errors import KernelDied
+
+if TYPE_CHECKING:
+    from scroll_context.kernel.kernel import Kernel
+    from scroll_context.kernel.results import CellResult
+
+TIERS = click.Choice(["auto", "full", "kernel-only", "seatbelt", "none"])
+HELP = """\
+Python statements run in the kernel; the value of a last expression is shown, and kept as _.
+  :names    the variables, with their types and where they come from
+  :help     this text
+  :quit     leave (or Ctrl-D)
+Ctrl-C interrupts a running cell, or clears the line."""
+
+_FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+
+
+@click.command(cls=Command)
+@click.argument("url", metavar="[URL]", required=False)
+@click.option(
+    "--tier",
+    type=TIERS,
+    default="auto",
+    help="The tier that must be there; auto is the best tested one. seatbelt is untested.",
+)
+@json_option
+def doctor(url: str | None, tier: Any, as_json: bool) -> None:
+    """Show what the sandbox enforces, and which assistants are there.
+
+    Each tier is built for real in a throwaway process. Status 1 when the required one cannot be had. Of each assistant
+    on this machine it is said what is installed, when it was last captured, and what is missing. With the URL of a
+    shared store, its server, connection, rights, object store and replicas are examined instead.
+
+    \b
+    Examples:
+      scroll doctor
+      scroll doctor --tier full --json
+      scroll doctor 'postgresql://scroll@db.example/agents?store=main'
+    """
+    if url is not None:
+        from scroll_context.cli.upkeep import examine as examine_shared
+
+        examine_shared(url, as_json)
+        return
+    import msgspec
+
+    from scroll_assistants.install import examine_assistants
+    from scroll_context.jail.entry import examine
+    from scroll_context.jail.spec import UNTESTED
+
+    report = examine(tier)
+    assistants = examine_assistants(Path.cwd())
+    if as_json:
+        print_document({**msgspec.to_builtins(report), "assistants": assistants})
+    else:
+        echo(f"{report.system}, landlock ABI {report.landlock_abi or '–'}")
+        for found in report.tiers:
+            state = f"works, {len(found.probes)} canaries refused" if found.available else found.refusal
+            untested = " (experimental, untested)" if found.tier in UNTESTED else ""
+            echo(f"tier {found.tier}{untested}: {state}")
+        echo(f"a kernel here runs in tier: {report.tier or 'none at all, it would not start'}\n")
+        rows = [("yes" if row.enforced else "NO", row.name, row.mechanism) for row in report.guarantees]
+        print_table(("enforced", "guarantee", "by"), rows)
+        for row in report.guarantees:
+            if row.remedy:
+                echo(f"\n{row.name}: {row.remedy}")
+        echo()
+        for one in assistants:
+            echo(f"{one.assistant}: {one.state}")
+            for missing in one.missing:
+                echo(f"  missing: {missing}")
+    if not report.ok:
+        note(f"tier {tier!r} cannot be had on this machine; no kernel would start")
+        raise click.exceptions.Exit(1)
+
+
+@click.command(cls=Command)
+@store_option
+@click.option("--tier", type=TIERS, default="auto", help="The jail to run in. seatbelt is experimental and untested.")
+def repl(store: Place, tier: Any) -> None:
+    """Write Python in the jailed kernel yourself.
+
+    The same kernel that a model gets, with `ms` on the store if there is one: files, network and processes are out of
+    reach, variables stay. Nothing that you do here is recorded.
+
+    \b
+    Examples:
+      scroll repl
+      scroll repl --store trip.scroll
+      echo 'print(len(ms.search("toll")))' | scroll repl
+    """
+    from scroll_context.jail.spec import JailSpec, default_read_only, site_packages
+    from scroll_context.kernel.kernel import Kernel
+    from scroll_context.kernel.protocol import Prelude
+    from scroll_context.kernel.results import Dispatch
+    from scroll_context.recall.memory import handles_prelude, memory_prelude, reading_surface
+
+    with contextlib.ExitStack() as opened:
+        dispatch: Dispatch | None = None
+        preludes: tuple[Prelude, ...] = ()
+        if isinstance(store, str) or store.exists():
+            memory = reading_surface(opened.enter_context(open_store(store)))
+            opened.callback(memory.close)
+            dispatch = memory.answer
+            preludes = (handles_prelude(), memory_prelude())
+        else:
+            note(f"no store in {store}: ms is not bound")
+        spec = JailSpec(tier=tier, read_only=(*default_read_only(), *site_packages()), scratch="")
+        kernel = opened.enter_context(contextlib.closing(Kernel(dispatch, preludes=preludes, spec=spec)))
+        status = run(kernel, Path.home() / ".scroll_history")
+    raise click.exceptions.Exit(status)
+
+
+def run(kernel: "Kernel", history_file: Path) -> int:
+    """Read cells from standard input until it ends; returns the exit status. Starts the kernel."""
+    enforcement = kernel.start()
+    if not sys.stdin.isatty():
+        source = sys.stdin.read()
+        return 0 if not source.strip() or _execute(kernel, source) else 1
+    echo(f"Scroll kernel, jail tier {enforcement.tier}. :help tells more, Ctrl-D leaves.")
+    with _history(history_file):
+        _prompt(kernel)
+    return 0
+
+
+def _prompt(kernel: "Kernel") -> None:
+    while True:
+        try:
+            source = _read_cell()
+            match source.strip():
+                case ":quit" | ":q":
+                    return
+                case ":names":
+                    echo(kernel.digest(limit=20_000) or "no variables yet")
+                case ":help":
+                    echo(HELP)
+                case "":
+                    continue
+                case _:
+                    _execute(kernel, source)
+        except KeyboardInterrupt:
+            echo()
+        except EOFError:
+            echo()
+            return
+
+
+def _read_cell() -> str:
+    """One complete statement, as the interpreter's own prompt would read it. Raises EOFError."""
+    compiler = codeop.CommandCompiler()
+    compiler.compiler.flags |= _FLAGS
+    lines = [input(">>> ")]
+    if lines[0].lstrip().startswith(":"):
+        return lines[0]
+    while True:
+        source = "\n".join(lines)
+        try:
+            if compiler(source, "<stdin>", "single") is not None:
+                return source
+        except (SyntaxError, ValueError, OverflowError):
+            return source  # the kernel says what is wrong with it
+        lines.append(input("... "))
+
+
+def _execute(kernel: "Kernel", source: str) -> bool:
+    """Run a cell and show what came of it. Ctrl-C interrupts the cell and not this program."""
+    source, ended = show_last_expression(source), False
+
+    def stop(*_: object) -> None:
+        if not (kernel.interrupt() or ended):
+            raise KeyboardInterrupt  # the cell has not begun yet
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        result = kernel.execute(source, timeout=math.inf)
+        ended = True
+        _show(result)
+        kernel.save()
+    except KernelDied as error:
+        echo(f"the namespace could not be saved: {error}", err=True)
+        return False
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return result.ended == "ok"
+
+
+def _show(result: "CellResult") -> None:
+    """What a cell printed: on a terminal safely, elsewhere byte for byte."""
+    from scroll_context.kernel.results import restored
+
+    if sys.stdout.isatty():
+        text = result.printed.decode("utf-8", "replace")
+        echo(text, end="" if text.endswith("\n") or not text else "\n")
+    else:
+        print_bytes(result.printed + (b"\n" if result.printed and not result.printed.endswith(b"\n") else b""))
+    if result.error is not None:
+        echo((result.error.traceback or result.error.message).rstrip("\n"), err=True)
+    if result.restore is not None:
+        echo(restored(result.restore), err=True)
+
+
+def show_last_expression(source: str) -> str:
+    """`source`, changed so that the value of a last expression is printed, unless it is None, and bound to `_`."""
+    try:
+        tree = compile(source, "<stdin>", "exec", _FLAGS | ast.PyCF_ONLY_AST, dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError):
+        return source
+    last = tree.body[-1] if isinstance(tree, ast.Module) and tree.body else None
+    if not isinstance(last, ast.Expr) or last.end_lineno is None or last.end_col_offset is None:
+        return source
+    # Positions count bytes. The line numbers stay, so that a traceback points to what was typed.
+    lines = [line.encode() for line in source.splitlines(keepends=True)]
+    end = sum(map(len, lines[: last.end_lineno - 1])) + last.end_col_offset
+    begin = sum(map(len, lines[: last.lineno - 1])) + last.col_offset
+    data = b"".join(lines)
+    head, expression = data[:begin].decode(), data[begin:end].decode()
+    return f"{head}__value__ = ({expression})\nif __value__ is not None: print(repr(__value__)); _ = __value__"
+
+
+@contextlib.contextmanager
+def _history(file: Path) -> Iterator[None]:
+    """Line editing with what was typed before; where that cannot be kept, it is done without."""
+    try:
+        import readline
+    except ImportError:
+        yield
+        return
+    with contextlib.suppress(OSError):
+        readline.read_history_file(file)
+    try:
+        yield
+    finally:
+        readline.set_history_length(10_000)
+        with contextlib.suppress(OSError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            readline.write_history_file(file)

@@ -1,0 +1,279 @@
+"""What commands print and write: lines and tables for people, JSON for programs, bars, files that are whole.
+
+Data goes to stdout, progress and notes to stderr. Stored text is foreign text, and so is every name in it: `echo`,
+`note`, `print_table` and the `Screen` of watch.py are the only ways to a terminal, and each makes visible what could
+steer one (control characters, or characters that reverse the direction of writing) with `visible` before it prints.
+"""
+
+import contextlib
+import re
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from scroll_context.cli.main import INTERRUPTED
+from scroll_context.errors import BadInput, ScrollError
+from scroll_context.events import Progress
+from scroll_context.files import complete_file
+from scroll_context.text.printable import visible as visible
+from scroll_context.text.printable import visible_json
+from scroll_shared.address import shown
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+
+NARROWEST = 20  # columns that are left to the last one of a table, however narrow the terminal
+UNSEEN = 0.3  # seconds of work before a bar appears
+CARRIED = ("store", "project", "model", "base_url", "window", "tools", "mcp", "ask", "system")
+"""The options that a printed hint takes over from the command line, where the command that it names has them."""
+
+
+def one_line(text: str, limit: int = 0) -> str:
+    """A text on one line, safe to print; with a limit, the beginning of it."""
+    line = " ".join(visible(text[: 4 * limit] if limit else text).split())
+    return line if not limit or len(line) <= limit else line[: limit - 1] + "…"
+
+
+def echo(
+    text: str = "", *, end: str = "\n", err: bool = False, bold: bool = False, colour: str | None = None,
+    marked: "re.Pattern[str] | None" = None,
+) -> None:  # fmt: skip
+    """Print text for people, the parts that `marked` matches standing out."""
+    shown = visible(text)
+    if bold or colour:
+        shown = click.style(shown, bold=bold or None, fg=colour)
+    if marked is not None:
+        shown = marked.sub(lambda match: click.style(match[0], bold=True, fg="yellow"), shown)
+    click.echo(shown + end, nl=False, err=err)
+
+
+def note(text: str) -> None:
+    """Something the reader should know that is not data."""
+    echo(f"scroll: {with_options(text)}", err=True)
+
+
+def with_options(text: str) -> str:
+    """A text of ours in which each command in backquotes works as it is printed.
+
+    A text that says `scroll show 7` need not know which store was named on the command line: the options that both
+    commands have, and that this one was given, are added here.
+    """
+    here = click.get_current_context(silent=True)
+    return re.sub(r"`scroll ([a-z]+)([^`]*)`", lambda match: _completed(match, here), text) if here else text
+
+
+def _completed(match: "re.Match[str]", here: click.Context) -> str:
+    group = here.find_root().command
+    named = group.get_command(here, match[1]) if isinstance(group, click.Group) else None
+    taken = {parameter.name for parameter in named.params} if named else set()
+    added = []
+    for parameter in here.command.params:
+        name, value = parameter.name or "", here.params.get(parameter.name or "")
+        given = here.get_parameter_source(name) in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+        if name in CARRIED and name in taken and given and parameter.opts[0] not in match[2]:
+            for one in value if isinstance(value, tuple | list) else (value,):
+                added.append(f" {parameter.opts[0]} {shlex.quote(shown(one))}")
+    return f"`scroll {match[1]}{match[2]}{''.join(added)}`"
+
+
+class Command(click.Command):
+    """A command of Scroll, whose faults are told while its options are known."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with faults_in_one_line():
+            return super().invoke(ctx)
+
+
+@contextlib.contextmanager
+def faults_in_one_line() -> Iterator[None]:
+    """The border where errors become a line and a status. What is not caught here is a bug and keeps its traceback.
+
+    Status 0: done. 1: a fault, told in one line on stderr. 2: wrong usage. 130: interrupted. 143: ended by SIGTERM.
+    """
+    try:
+        yield
+        return
+    except ScrollError as error:
+        fault, status = str(error), 1
+    except KeyboardInterrupt:
+        fault, status = "interrupted", INTERRUPTED
+    except BrokenPipeError:
+        raise  # the reader has enough; click ends quietly
+    except OSError as error:
+        if _output_is_lost():
+            raise  # main.py says so, once
+        fault, status = f"{error.filename}: {error.strerror}" if error.filename else str(error), 1
+    note(fault)
+    raise click.exceptions.Exit(status)
+
+
+def _output_is_lost() -> bool:
+    """Whether output waits that cannot be written."""
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.flush()
+    except OSError:
+        return True
+    return False
+
+
+# data -------------------------------------------------------------------------------------------------------
+
+
+def print_document(value: Any) -> None:
+    """One JSON document, indented."""
+    import msgspec
+
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    print_bytes(visible_json(text).encode() + b"\n")
+
+
+def print_result(value: Any, text: str, *, as_json: bool) -> None:
+    """What a command has done: a JSON document for programs, or a text for people."""
+    if as_json:
+        print_document(value)
+    else:
+        echo(text)
+
+
+def print_line(value: Any) -> None:
+    """One line of JSON Lines."""
+    import msgspec
+
+    print_bytes(visible_json(msgspec.json.encode(value).decode()).encode() + b"\n")
+
+
+def print_bytes(data: bytes) -> None:
+    """Data as it is: JSON whose control characters are escaped, or bytes that do not go to a terminal."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def utf8(argument: str) -> str:
+    """An argument or file name without the bytes that are not UTF-8, which nothing behind us could store."""
+    return argument.encode("utf-8", "replace").decode()
+
+
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[str] = (), *, fit: bool = False
+) -> None:
+    """Rows under headings. With `fit`, a terminal shows of the last column what it has room for.
+
+    On a terminal too narrow for that, each row is a block of lines, one for each column that has something to say.
+    """
+    from rich.cells import cell_len, set_cell_size
+
+    lines = [[one_line(cell) for cell in row] for row in (columns, *rows)]
+    widths = [max(cell_len(line[at]) for line in lines) for at in range(len(columns))]
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    taken = sum(width + 2 for width in widths[:-1])
+    if width is not None and taken + (min(NARROWEST, widths[-1]) if fit else widths[-1]) > width:
+        _print_blocks(columns, lines[1:], width)
+        return
+    for number, line in enumerate(lines):
+        if fit and width is not None and cell_len(line[-1]) > width - taken:
+            line[-1] = set_cell_size(line[-1], width - taken - 1) + "…"
+        padded = []
+        for column, cell, room in zip(columns, line, widths, strict=True):
+            blank = " " * (room - cell_len(cell))
+            padded.append(blank + cell if column in numeric else cell + blank)
+        echo("  ".join(padded).rstrip(), bold=number == 0)
+
+
+def _print_blocks(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> None:
+    margin = max(map(len, columns[1:]), default=0) + 4
+    for first, *others in rows:
+        echo(first, bold=True)
+        for column, cell in zip(columns[1:], others, strict=True):
+            if cell:
+                echo(f"  {column:<{margin - 4}}  {wrapped(cell, margin, width).lstrip()}")
+
+
+def wrapped(text: str, margin: int, width: int | None = None) -> str:
+    """A text behind a margin, broken between words at the width of the terminal. Elsewhere lines are not broken."""
+    import textwrap
+
+    blank = " " * margin
+    if width is None and not sys.stdout.isatty():
+        return blank + text
+    width = max(width or shutil.get_terminal_size().columns, margin + NARROWEST)
+    return "\n".join(
+        textwrap.wrap(text, width, initial_indent=blank, subsequent_indent=blank, break_on_hyphens=False) or [blank]
+    )
+
+
+# bars -------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def progress(label: str) -> Iterator[Progress | None]:
+    """A bar on stderr for work that takes its time; None when stderr is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    begun = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        show: Progress | None = None
+
+        def update(done: int, total: int) -> None:
+            nonlocal show
+            if show is None and time.monotonic() - begun > UNSEEN:
+                show = stack.enter_context(_bar(label))
+            if show is not None:
+                show(done, total)
+
+        yield update
+
+
+@contextlib.contextmanager
+def _bar(label: str) -> Iterator[Progress]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    text = TextColumn("{task.description}", markup=False)
+    columns = (text, BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with live(Progress(*columns, console=Console(stderr=True), transient=True)) as bars:
+        task = bars.add_task(one_line(label), total=None)
+        yield lambda done, total: bars.update(task, completed=done, total=total)
+
+
+@contextlib.contextmanager
+def live(bars: "Bars") -> Iterator["Bars"]:
+    """Bars on the terminal, and its cursor back afterwards: an interrupt can come before rich is ready to see to it."""
+    try:
+        with bars:
+            yield bars
+    finally:
+        bars.console.show_cursor()
+
+
+# files ------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def new_file(target: Path) -> Iterator[IO[bytes]]:
+    """A file that gets its name when it is complete; one that exists is never overwritten.
+
+    It holds history, so only its owner can read it, whatever the umask.
+    """
+    if target.exists():
+        raise BadInput(f"{target} exists and is not overwritten; name a new file")
+    try:
+        with contextlib.ExitStack() as stack:
+            try:
+                file = stack.enter_context(complete_file(target))
+            except OSError as error:
+                raise BadInput(
+                    f"{target} cannot be written: {error.strerror}; name a file in another folder"
+                ) from error
+            yield file
+    except FileExistsError:
+        raise BadInput(f"{target} appeared meanwhile and is not overwritten; name a new file") from None

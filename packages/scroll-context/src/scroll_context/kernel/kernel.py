@@ -1,0 +1,458 @@
+"""The kernel as the rest of Scroll sees it: a Python namespace that lives across cells, in a jailed process.
+
+`Kernel` owns the lifetime: it starts a worker, runs cells in it, saves and restores its namespace, and replaces it
+when it had to be killed. It knows nothing of stores or models; what cells may reach arrives as `dispatch`, and
+where pickles are kept as `blobs`. All methods may be called from any thread; they take turns, except `interrupt`,
+which acts on the turn that is under way, and `known_variables`. No method waits without a deadline, whatever the
+model's code does.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from scroll_context.errors import KernelDied, KernelError, KernelUnavailable
+from scroll_context.jail.entry import chosen, no_jail
+from scroll_context.jail.spec import (
+    UNTESTED,
+    Enforcement,
+    JailSpec,
+    ScratchFolder,
+    default_read_only,
+    package_paths,
+    site_packages,
+)
+from scroll_context.kernel.launcher import ForkServer, spawn_shared
+from scroll_context.kernel.protocol import (
+    Describe,
+    Done,
+    Execute,
+    Facts,
+    Prelude,
+    Prepare,
+    Save,
+    Saved,
+)
+from scroll_context.kernel.results import (
+    MAX_SEQS,
+    BlobStore,
+    CapabilityCall,
+    CellError,
+    CellResult,
+    Dispatch,
+    Ended,
+    Loss,
+    Manifest,
+    MemoryBlobs,
+    RestoreReport,
+    SaveReport,
+    Variable,
+    reason_text,
+)
+from scroll_context.kernel.variables import Namespace, SavedPieces, check_names, load_into
+from scroll_context.kernel.worker_process import WorkerProcess
+
+_SETUP_SECONDS = 30.0
+_DESCRIBE_SECONDS = 5.0
+_SAVE_SECONDS = 60.0
+_NAMES_TOLD = 500  # of those that a cell bound, changed, deleted or read, in its result
+_NOTHING = Done(0, None, (), (), (), (), ())
+_PICKLES = 4  # times the memory of a worker: what the pickles of one save may take together
+_AGAIN_SECONDS = 0.05  # between two requests to let go, when closing
+_NOT_RUNNING = "the kernel is not running: call start(), or use it in a with statement"
+
+
+class KernelOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits that the host keeps; those of the jail are in `JailSpec.limits`."""
+
+    output_chars: int = 32_000  # of a cell's output that is shown
+    output_bytes: int = 64 << 20  # of a cell's output that is kept; a cell that prints more is stopped
+    call_seconds: float = 60.0  # for each capability call
+    blob_bytes: int = 256 << 20  # for the pickle of one variable
+    packages: tuple[str, ...] = ()  # that cells can import: names or paths, as in `JailSpec.packages`
+    share_fork_server: bool = True  # workers of one fork server start fast and share hash seed and address layout
+
+
+class Kernel:
+    """One namespace, in one jailed process at a time."""
+
+    def __init__(
+        self,
+        dispatch: Dispatch | Mapping[str, Callable[..., Any]] | None = None,
+        *,
+        preludes: tuple[Prelude, ...] = (),
+        blobs: BlobStore | None = None,
+        spec: JailSpec | None = None,
+        options: KernelOptions | None = None,
+    ) -> None:
+        self._dispatch = dispatch if callable(dispatch) else dispatch_to(dispatch or {})
+        self._preludes = preludes
+        self._host_names = {name for prelude in preludes for name in prelude.exports}
+        self._blobs: BlobStore = MemoryBlobs() if blobs is None else blobs
+        self._spec = spec
+        self._options = options or KernelOptions()
+        self._turn = threading.RLock()
+        self._stopping = threading.RLock()  # guards the next two; a signal handler may take it twice
+        self._stop: bool | None = None  # whether the cell that has the turn is to stop; None when there is no cell
+        self._running_worker: WorkerProcess | None = None  # the worker that runs it, while it does
+        self._worker: WorkerProcess | None = None
+        self._fork_server: ForkServer | None = None
+        self._scratch: ScratchFolder | None = None
+        self._started = False
+        self._cell = 0
+        self._names = Namespace()
+        self._manifest = Manifest()
+        self._send_again = False  # the last save was not kept whole: the next one must not build on it
+        self._unreported_restore: RestoreReport | None = None  # goes with the next cell's result
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self) -> Enforcement:
+        """Start the process and tell what is enforced on it. Raises KernelUnavailable; no model code has run then."""
+        with self._turn:
+            self._started = True
+            return self._ready().enforcement
+
+    def execute(self, source: str, timeout: float = 60.0, *, event: int = 0) -> CellResult:
+        """Run a cell. Whatever the cell does, this returns; a worker that had to be killed is replaced.
+
+        `event` is the address of the cell in a log, under which its variables are then known.
+        """
+        with self._turn:
+            self._stop = False
+            try:
+                return self._run_cell(source, timeout, event)
+            finally:
+                self._stop = None
+
+    def interrupt(self) -> bool:
+        """Stop the cell that is running or about to, as a timeout would; False when none is. Does not wait."""
+        with self._stopping:
+            if self._stop is None:
+                return False
+            self._stop = True
+            if self._running_worker is not None:
+                self._running_worker.interrupt()
+            return True
+
+    def variables(self) -> tuple[Variable, ...]:
+        """Every variable with its type, size and origin. Runs none of the model's code."""
+        with self._turn:
+            self._refresh_descriptions()
+            return self._names.variables()
+
+    def cells_behind(self, source: str, text_of: Callable[[int], str]) -> tuple[int, ...]:
+        """The events of the cells whose values `source` would read, if it ran now; see `Namespace.cells_behind`."""
+        return self._names.cells_behind(source, text_of)
+
+    def cells_behind_digest(self) -> tuple[int, ...]:
+        """The events of the cells that made the variables which the newest digest lists."""
+        return self._names.made_by(self._names.listed)
+
+    def known_variables(self) -> tuple[Variable, ...]:
+        """The variables as they were before the cell that is running; does not wait for it."""
+        return self._names.variables()
+
+    def digest(self, limit: int = 2000) -> str:
+        """The namespace in at most about `limit` characters, one line a variable, the last used first."""
+        with self._turn:
+            fresh = self._refresh_descriptions()
+            heading: list[str] = []
+            if self._worker is not None and self._worker.enforcement.tier == "none":
+                heading.append("(unsandboxed: code in this kernel runs with all the rights of its user)")
+            if self._worker is not None and self._worker.enforcement.tier in UNTESTED:
+                heading.append("(the sandbox of this kernel is experimental and untested)")
+            if not fresh:
+                heading.append(f"(the kernel did not answer; this is what was known after cell {self._cell})")
+            return self._names.digest(limit, "\n".join(heading))
+
+    def save(self, full: bool = False) -> SaveReport:
+        """Pickle what may have changed since the last save, or, if `full`, look at everything.
+
+        Raises KernelDied if the process is lost over it; the last save stays valid and the next cell restores it.
+        What the blob store raises is raised here; the last save stays valid then as well, and the kernel lives on.
+        """
+        with self._turn:
+            begun = time.monotonic()
+            worker = self._ready()
+            # Names may share parts, which are pickled with each; more than this does not fit into one memory.
+            everything = _PICKLES * worker.memory_bytes
+            pieces = SavedPieces(self._manifest, self._blobs, self._options.blob_bytes, everything)
+            request = Save(full, self._send_again, self._options.blob_bytes)
+            try:
+                answer = worker.ask(request, Saved, _SAVE_SECONDS, pieces.take, answers_calls=True)
+                check_names(answer.names, answer.unchecked)
+            except BaseException:
+                self._discard()
+                raise
+            self._send_again = pieces.trouble is not None
+            if pieces.trouble is not None:
+                raise pieces.trouble
+            mutated = self._names.record_save(answer.names, pieces.changed, self._cell)
+            manifest = self._names.saved(pieces.entries, answer.names, answer.unchecked)
+            self._manifest = msgspec.structs.replace(manifest, cell=self._cell, python=worker.python)
+            lost = tuple(Loss(one.name, reason_text(one.reason)) for one in self._manifest.variables if one.reason)
+            return SaveReport(manifest=self._manifest, mutated=mutated, lost=lost, duration=time.monotonic() - begun)
+
+    def restore(self, manifest: Manifest) -> RestoreReport:
+        """Replace the namespace by a saved one, of this kernel or of another."""
+        with self._turn:
+            if not self._started:
+                raise KernelError(_NOT_RUNNING)
+            self._discard()
+            self._names, self._unreported_restore = Namespace(), None
+            self._manifest = manifest
+            self._cell = max(self._cell, manifest.cell)
+            return self._restore_saved()
+
+    def replace_preludes(self, preludes: tuple[Prelude, ...], call_seconds: float) -> None:
+        """Run these preludes in the place of those that the kernel was made with: now, and in every new process.
+
+        What they call may take `call_seconds`.
+        """
+        with self._turn:
+            self._preludes = preludes
+            self._host_names.update(name for prelude in preludes for name in prelude.exports)
+            self._options = msgspec.structs.replace(self._options, call_seconds=call_seconds)
+            if self._worker is not None:
+                self._worker.broker.seconds = call_seconds
+                self._worker.prepare(Prepare(preludes, self._options.output_bytes), _SETUP_SECONDS)
+
+    def close(self) -> None:
+        """End the process, and the cell that it may be running. What was not saved is gone."""
+        self._started = False  # threads that wait for a turn get none
+        while True:
+            worker = self._worker
+            if worker is not None:
+                worker.interrupt()  # a save or a restore too
+            if self._turn.acquire(timeout=_AGAIN_SECONDS):
+                break
+        try:
+            self._discard()
+            self._started = False  # it may have been started meanwhile
+            if self._fork_server is not None:
+                self._fork_server.close()
+                self._fork_server = None
+        finally:
+            self._turn.release()
+
+    def _run_cell(self, source: str, timeout: float, event: int) -> CellResult:
+        worker = self._ready()
+        restore, self._unreported_restore = self._unreported_restore, None
+        self._cell += 1
+        begun = time.monotonic()
+        try:
+            done = self._ask_for_cell(worker, source, timeout)
+        except KernelDied as error:
+            return self._killed(worker, str(error), begun, timeout)
+        except ValueError as error:  # the source cannot be sent: it is too long, or not Unicode
+            refusal = CellError(type(error).__name__, f"{type(error).__name__}: {error}")
+            return CellResult(cell=self._cell, ended="error", stdout="", error=refusal, restore=restore)
+        except BaseException:
+            self._discard()  # the caller was interrupted in the middle of the conversation
+            raise
+        result = self._result(worker, begun, *_outcome(done.error, worker.stopped_for, timeout), done, restore)
+        written = (*done.bound, *done.changed)
+        self._names.record_cell(self._cell, written, done.deleted, done.read, result.seqs, source, event)
+        return result
+
+    def _ask_for_cell(self, worker: WorkerProcess, source: str, timeout: float) -> Done:
+        with self._stopping:
+            worker.begin_cell(self._cell, timeout)
+            self._running_worker = worker
+            if self._stop:
+                worker.interrupt()
+        try:
+            done = worker.ask(Execute(self._cell, source), Done, timeout, answers_calls=True)
+        finally:
+            with self._stopping:  # an interrupt must not reach what is asked of the worker next
+                self._running_worker = None
+        if done.cell != self._cell:
+            raise KernelDied("the kernel process answered for another cell")
+        check_names(done.bound, done.changed, done.deleted, done.read)
+        if not self._host_names.issuperset(done.rebound):
+            raise KernelDied("the kernel process named something as the host's that is not")
+        return done
+
+    def _ready(self) -> WorkerProcess:
+        """The worker; if there is none, a fresh one with the namespace of the last save."""
+        if not self._started:
+            raise KernelError(_NOT_RUNNING)
+        if self._worker is not None and self._worker.process.has_ended():
+            self._discard()
+        if self._worker is None:
+            report = self._restore_saved()
+            self._unreported_restore = report if report != RestoreReport() else None
+        return self._ensure_worker()
+
+    def _ensure_worker(self) -> WorkerProcess:
+        """The worker; if there is none, a fresh one with an empty namespace.
+
+        `auto` is the best tested tier that can be built: each is tried for real. `none` and `seatbelt` must be named.
+        """
+        if self._worker is not None:
+            return self._worker
+        spec = self._full_spec()
+        tiers = chosen() if spec.tier == "auto" else (spec.tier,)
+        refusals: list[str] = []
+        for tier in tiers:
+            try:
+                self._worker = self._spawn(msgspec.structs.replace(spec, tier=tier))
+            except KernelUnavailable as error:
+                refusals.append(f"{tier}: {error}" if len(tiers) > 1 else str(error))
+                continue
+            self._spec = msgspec.structs.replace(spec, tier=tier, scratch="" if self._scratch else spec.scratch)
+            return self._worker
+        raise KernelUnavailable("; ".join(refusals) or no_jail())
+
+    def _spawn(self, spec: JailSpec) -> WorkerProcess:
+        if self._options.share_fork_server:
+            sock = spawn_shared(spec)
+        else:
+            if self._fork_server is not None:
+                self._fork_server.close()
+            self._fork_server = ForkServer()
+            sock = self._fork_server.spawn(spec)
+        options = self._options
+        worker = WorkerProcess(sock, spec, self._dispatch, options.call_seconds, options.output_bytes)
+        try:
+            worker.prepare(Prepare(self._preludes, options.output_bytes), _SETUP_SECONDS)
+        except BaseException:
+            worker.close()
+            raise
+        return worker
+
+    def _full_spec(self) -> JailSpec:
+        """The spec with everything filled in: a scratch folder, and packages as readable paths."""
+        spec = self._spec or JailSpec(read_only=(*default_read_only(), *site_packages()), scratch="")
+        packages = package_paths((*spec.packages, *self._options.packages))
+        readable = [path for path in packages if path not in spec.read_only]
+        spec = msgspec.structs.replace(spec, read_only=(*spec.read_only, *readable), packages=packages)
+        if spec.scratch:
+            return spec
+        self._scratch = self._scratch or ScratchFolder()
+        return msgspec.structs.replace(spec, scratch=self._scratch.path)
+
+    def _refresh_descriptions(self) -> bool:
+        """Refresh the facts about the variables; False when the worker did not give them."""
+        if self._worker is None:
+            return not self._names.variables()
+        try:
+            self._names.record_description(self._worker.ask(Describe(), Facts, _DESCRIBE_SECONDS).variables)
+        except KernelDied:
+            self._discard()
+            return False
+        return True
+
+    def _killed(self, worker: WorkerProcess, reason: str, begun: float, timeout: float) -> CellResult:
+        """The worker died during the cell: keep what it printed, and bring back what was saved."""
+        if worker.stopped_for == "timeout":
+            reason = f"the cell ran for more than {timeout:g} s; {reason}"
+        result = self._result(worker, begun, "killed", CellError("KernelDied", reason), _NOTHING, None)
+        self._discard()
+        return msgspec.structs.replace(result, restore=self._restore_or_report())
+
+    def _result(
+        self,
+        worker: WorkerProcess,
+        begun: float,
+        ended: Ended,
+        error: CellError | None,
+        done: Done,
+        restore: RestoreReport | None,
+    ) -> CellResult:
+        """What is known of a cell, however it ended."""
+        duration = time.monotonic() - begun
+        seqs, left_out, calls = worker.broker.take_seqs()
+        left_out += max(0, len(seqs) - MAX_SEQS)
+        for names in (done.bound, done.changed, done.deleted, done.read):
+            left_out += max(0, len(names) - _NAMES_TOLD)
+        printed = worker.take_printed()
+        text = printed.decode("utf-8", "replace")
+        shown, hidden = _head_and_tail(text, self._options.output_chars)
+        return CellResult(
+            cell=self._cell,
+            ended=ended,
+            stdout=shown,
+            printed=printed,
+            printed_chars=len(text),
+            hidden_chars=hidden,
+            error=error,
+            bound=done.bound[:_NAMES_TOLD],
+            changed=done.changed[:_NAMES_TOLD],
+            deleted=done.deleted[:_NAMES_TOLD],
+            read=done.read[:_NAMES_TOLD],
+            rebound=done.rebound,
+            seqs=seqs[:MAX_SEQS],
+            all_seqs=seqs if len(seqs) > MAX_SEQS else (),
+            left_out=left_out,
+            calls=calls,
+            duration=duration,
+            restore=restore,
+        )
+
+    def _restore_saved(self) -> RestoreReport:
+        """Fill a fresh worker with the namespace of the last save."""
+        restored, lost = load_into(self._ensure_worker, self._discard, self._manifest, self._blobs)
+        return self._names.record_restore(self._manifest, restored, lost)
+
+    def _restore_or_report(self) -> RestoreReport:
+        """As `_restore_saved`; if no process can be had now, everything counts as lost until the next cell."""
+        try:
+            return self._restore_saved()
+        except KernelUnavailable as error:
+            reason = f"no kernel process could be started: {error}"
+            return RestoreReport(lost=tuple(Loss(one.name, reason) for one in self._names.variables()))
+
+    def _discard(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.close()
+        if self._scratch is not None:  # the next process gets a folder of its own: this one may be full
+            self._scratch.close()
+            self._scratch = None
+
+
+def _head_and_tail(text: str, limit: int) -> tuple[str, int]:
+    """`text`, or its beginning and its end with the count of what lies between; and that count."""
+    hidden = len(text) - limit
+    if hidden <= 0:
+        return text, 0
+    head = limit * 11 // 16  # 22,000 of 32,000
+    return f"{text[:head]}\n[... {hidden:,} characters are not shown here ...]\n{text[head + hidden :]}", hidden
+
+
+_ENDED_BY: dict[str, Ended] = {"memory": "memory", "output": "output-limit", "cpu": "timeout"}  # by the limit
+
+
+def _outcome(error: CellError | None, stopped_for: str, timeout: float) -> tuple[Ended, CellError | None]:
+    if error is None:
+        return "ok", None
+    if error.limit in _ENDED_BY:
+        return _ENDED_BY[error.limit], error
+    if stopped_for == "timeout":
+        return "timeout", msgspec.structs.replace(error, message=f"the cell ran for more than {timeout:g} s")
+    return ("interrupted" if stopped_for else "error"), error
+
+
+def dispatch_to(capabilities: Mapping[str, Callable[..., Any]]) -> Dispatch:
+    """A dispatch that calls one function for each name."""
+
+    def dispatch(call: CapabilityCall) -> Any:
+        function = capabilities.get(call.capability)
+        if function is None:
+            raise NameError(f"the host offers no capability {call.capability!r}")
+        return function(*call.args, **call.kwargs)
+
+    return dispatch

@@ -1,0 +1,263 @@
+"""The processes behind kernels: how a worker is asked for, signalled and ended. Nothing here speaks the protocol.
+
+One fork server serves all kernels of this process; a kernel that must share neither hash seed nor address layout with
+others brings its own. It is executed afresh with an empty environment, has one thread, keeps no descriptor but the
+control socket, and never runs model code. It ends with the host, and the workers end with it; one that was lost is
+replaced. The parent of a worker reports it with a pidfd that was
+opened before anyone could reap it, so a signal never reaches another process that got the same number.
+"""
+
+import atexit
+import gc
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import NoReturn
+
+import msgspec
+
+from scroll_context.errors import KernelUnavailable
+from scroll_context.jail.linux import close_inherited, die_with_parent
+from scroll_context.jail.spec import ALLOW_UNSANDBOXED, JailSpec
+from scroll_context.jail.syscalls import PR_SET_PDEATHSIG, prctl
+
+PREFIX = struct.Struct(">I")
+FORKED = b"k"
+_REPORT_BYTES = 16
+_FORK_SECONDS = 10.0
+
+
+class SpawnRequest(msgspec.Struct, frozen=True):
+    """The settings of a new worker, sent before it enters the jail; its socket comes along as a descriptor."""
+
+    spec: JailSpec
+    allow_unsandboxed: bool  # whether the host's environment permits tier `none`
+
+
+class Process:
+    """A worker, or the process that is about to become one."""
+
+    def __init__(self, pid: int, pidfd: int | None) -> None:
+        self.pid = pid
+        self._pidfd = pidfd
+        self._signalling = threading.Lock()  # a pidfd that was closed may be another one's by now
+
+    def signal(self, number: int) -> None:
+        """Send a signal, from any thread; without effect on a process that has ended."""
+        with self._signalling:
+            if self.pid == 0:
+                return
+            try:
+                if self._pidfd is not None:
+                    signal.pidfd_send_signal(self._pidfd, number)
+                else:
+                    os.kill(self.pid, number)
+            except (ProcessLookupError, PermissionError):
+                return
+
+    def has_ended(self, within: float = 0.0) -> bool:
+        """Whether it has ended, or ends within that many seconds."""
+        if self._pidfd is not None:
+            poll = select.poll()  # unlike `select`, it takes a descriptor above 1023; one for each thread that asks
+            poll.register(self._pidfd, select.POLLIN)
+            return bool(poll.poll(within * 1000))
+        deadline = time.monotonic() + within
+        while True:
+            try:
+                os.kill(self.pid, 0)
+            except ProcessLookupError:
+                return True
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.01)
+
+    def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+
+    def end(self) -> None:
+        """Kill it, wait until it is gone, and close its descriptor."""
+        if self.pid == 0:
+            return
+        self.kill()
+        self.has_ended(within=5.0)
+        with self._signalling:
+            if self._pidfd is not None:
+                os.close(self._pidfd)
+            self._pidfd, self.pid = None, 0
+
+
+def receive_process(sock: socket.socket, within: float) -> Process | None:
+    """The worker's process, as its parent reported it; None when there was no report in time."""
+    sock.settimeout(within)
+    try:
+        data, fds, _, _ = socket.recv_fds(sock, _REPORT_BYTES, 1)
+    except OSError:
+        return None
+    return Process(int(data), fds[0] if fds else None) if data else None
+
+
+def report_process(sock: socket.socket, pid: int) -> None:
+    """Send the other end a worker's number, and a pidfd where the system has those. Runs in its parent."""
+    message = str(pid).ljust(_REPORT_BYTES).encode()
+    if hasattr(os, "pidfd_open"):
+        pidfd = os.pidfd_open(pid)
+        socket.send_fds(sock, [message], [pidfd])
+        os.close(pidfd)
+    else:
+        sock.sendall(message)
+
+
+_PROGRAM = """
+import sys
+sys.path += sys.argv[3:]
+sys.modules["typing_extensions"] = None  # msgspec can do without it, and starts a good deal faster
+import msgspec
+del sys.modules["typing_extensions"]
+from scroll_context.kernel.launcher import main
+main(int(sys.argv[1]), int(sys.argv[2]))
+"""
+
+
+class ForkServer:
+    """A process that forks workers. Thread-safe. Raises KernelUnavailable when there cannot be one."""
+
+    def __init__(self) -> None:
+        import subprocess  # only here: the fork server imports this module too, and starts faster without it
+
+        ours, theirs = socket.socketpair()
+        # The interpreter takes nothing from the environment or the working directory, and does not spend time on
+        # finding site-packages: it is told where this process finds its modules, after its own library.
+        folders = [path for path in sys.path if path.startswith("/")]
+        command = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _PROGRAM]
+        try:
+            self._process = subprocess.Popen(
+                [*command, str(theirs.fileno()), str(os.getpid()), *folders],
+                pass_fds=(theirs.fileno(),),
+                env={},
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as error:
+            ours.close()
+            raise _unavailable(error) from error
+        finally:
+            theirs.close()
+        ours.settimeout(_FORK_SECONDS)
+        self._control = ours
+        self._lock = threading.Lock()
+        self.owner = os.getpid()
+
+    def spawn(self, spec: JailSpec) -> socket.socket:
+        """Fork a worker; returns the host's end of its socket."""
+        allowed = os.environ.get(ALLOW_UNSANDBOXED) == "1"
+        body = msgspec.msgpack.encode(SpawnRequest(spec, allowed))
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs, self._lock:
+                socket.send_fds(self._control, [PREFIX.pack(len(body)) + body], [theirs.fileno()])
+                if self._control.recv(1) != FORKED:
+                    raise ConnectionResetError("the fork server has ended")
+        except OSError as error:
+            ours.close()
+            raise _unavailable(error) from error
+        return ours
+
+    def close(self) -> None:
+        """End the fork server, and with it every worker that it forked."""
+        self._control.close()
+        if self.owner == os.getpid():
+            self._process.kill()
+            self._process.wait()
+
+
+_shared: ForkServer | None = None
+_shared_lock = threading.Lock()
+
+
+def spawn_shared(spec: JailSpec) -> socket.socket:
+    """A worker of the fork server that all kernels of this process share; it is started again if it was lost."""
+    global _shared
+    for last in (False, True):
+        with _shared_lock:
+            if _shared is None or _shared.owner != os.getpid():
+                _shared = ForkServer()
+                atexit.register(_shared.close)
+            server = _shared
+        try:
+            return server.spawn(spec)
+        except KernelUnavailable:
+            with _shared_lock:
+                if _shared is server:
+                    _shared = None
+            server.close()
+            if last:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _unavailable(error: OSError) -> KernelUnavailable:
+    return KernelUnavailable(
+        f"the process that starts kernels does not work ({error}). No model code has run."
+        " Check that this Python can start itself: python -I -c 'import scroll_context.kernel.launcher'."
+    )
+
+
+def main(control_fd: int, host_pid: int) -> None:
+    """The fork server's own process: fork a worker for each request, until the host goes away."""
+    from scroll_context.kernel import worker  # only in this process: the host needs nothing of it
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps what has ended
+    _end_with(host_pid)
+    control = socket.socket(fileno=control_fd)
+    gc.freeze()  # keeps the collector from copying the pages that workers share
+    while True:
+        request, fd = _receive(control)
+        if os.fork() == 0:
+            control.close()
+            _become_worker(worker.serve, request, fd)
+        os.close(fd)
+        control.sendall(FORKED)
+
+
+def _end_with(host_pid: int) -> None:
+    """End when the host does. The kernel sends the signal when the *thread* that started us ends, so look twice."""
+    if sys.platform == "linux":
+        signal.signal(signal.SIGUSR1, lambda *_: os._exit(0) if os.getppid() != host_pid else None)
+        prctl(PR_SET_PDEATHSIG, signal.SIGUSR1)
+    if os.getppid() != host_pid:
+        os._exit(0)
+
+
+def _receive(control: socket.socket) -> tuple[SpawnRequest, int]:
+    data, fds, _, _ = socket.recv_fds(control, 65_536, 1)
+    while len(data) < PREFIX.size or len(data) < PREFIX.size + PREFIX.unpack_from(data)[0]:
+        piece = control.recv(65_536)
+        if not piece:
+            # The host has ended, perhaps in the middle of a request.
+            os._exit(0)
+        data += piece
+    return msgspec.msgpack.decode(data[PREFIX.size :], type=SpawnRequest), fds[0]
+
+
+def _become_worker(serve: Callable[[socket.socket, JailSpec], None], request: SpawnRequest, fd: int) -> NoReturn:
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+        close_inherited({fd})
+        if sys.platform == "linux":
+            die_with_parent()
+        if request.allow_unsandboxed:
+            os.environ[ALLOW_UNSANDBOXED] = "1"
+        serve(socket.socket(fileno=fd), request.spec)
+    finally:
+        os._exit(1)

@@ -1,0 +1,267 @@
+"""How foreign material enters a log: imports, captures, merged exports and hooks.
+
+Whatever a file says about itself is data. So one class adds it, `ForeignWriter`, and for every event
+
+* the door says where it comes from (origin.py), never the file;
+* metadata that means something to Scroll itself is set aside: it stays readable under `set_aside`
+  and has no effect;
+* kinds and sessions that mean something to Scroll are refused;
+* the task of a file that somebody named is the one that the user gave, and no other;
+* secrets are replaced by markers, unless that was declined;
+* sizes are limited.
+
+The lease of each session is held while events are added to it, so a session that is open elsewhere
+never has events that its view does not know. What a host program sends, a trusted restore, push and
+pull do not pass here: they are recorded exactly.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
+from scroll_context.events import BOOKKEEPING, STORE_SESSION, Draft, Kind
+from scroll_context.log.lease import AnyLease
+from scroll_context.log.log import EventLog
+from scroll_context.log.redact import Redactor
+from scroll_context.origin import DAMAGED, Origin
+
+SET_ASIDE = "set_aside"
+"""Where a foreign event keeps metadata under names that Scroll gives a meaning to."""
+
+PAYLOAD_MISSING = "payload_missing"
+"""Set for an event of a foreign export that names a body and does not bring it: it has none here."""
+
+RESERVED = frozenset(
+    """altered at_seq captured context digest earlier echo erased hash host_id imported kind lost moved_from
+    named_there plan renderer replaced_surrogates rule session_id settings spans tools upto
+    window""".split()
+) | {DAMAGED, PAYLOAD_MISSING, SET_ASIDE}
+"""Names in the metadata of events that no import may use."""
+
+STRUCTURE = frozenset(
+    """bound bytes continues cost cut effects inside_cell made_from seqs tokens tool_calls unknown usage""".split()
+)
+"""Names that describe how the events of a session hang together. Only an export of a store has them,
+with addresses that were changed to match; in any other file they are set aside as well."""
+
+NOTE = "note"
+"""The kind of what an assistant noted with the MCP tool of that name; the hand-over shows it."""
+
+RESERVED_KINDS = (frozenset(Kind) - {Kind.CONVERSATION, Kind.TOOL_CALL, Kind.TOOL_RESULT}) | {NOTE}
+"""Kinds that only Scroll itself records: they mean something to a session, or to the hand-over."""
+
+_OWN_SESSIONS = ("notes-", "mcp-")
+"""How the names of sessions begin that the doors of Scroll keep for themselves."""
+
+LONGEST_LABEL = 10_000  # characters of a role, a kind, the name of a tool and the like
+LONGEST_CONTENT = 256 << 20  # characters of one event, and bytes of its body
+MOST_LEASES = 100  # held at once: each takes a file descriptor, or a row on a server
+
+
+AnyEvent = TypeVar("AnyEvent")
+
+
+class Attachment(msgspec.Struct, frozen=True):
+    """A body in bytes, not yet stored."""
+
+    body: bytes
+    media_type: str
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """One event to be, with the body that becomes its payload, if it has one."""
+
+    draft: Draft
+    attachment: Attachment | None = None
+    is_echo: bool = False  # what Scroll itself said to an assistant, which search leaves out
+    own: dict[str, Any] = {}  # metadata that our own code adds
+
+    @property
+    def size(self) -> int:
+        return len(self.draft.content) + (len(self.attachment.body) if self.attachment else 0)
+
+
+def is_reserved_session(name: str) -> bool:
+    """Whether only Scroll itself records in sessions of this name."""
+    return name == STORE_SESSION or name.startswith(_OWN_SESSIONS)
+
+
+def check_foreign(draft: Draft, kinds: Collection[str] = RESERVED_KINDS) -> None:
+    """Raise BadInput for what no import may bring."""
+    if draft.kind in kinds:
+        raise BadInput(
+            f"kind {draft.kind!r} is reserved for what Scroll records itself; leave it out or choose another"
+        )
+    if is_reserved_session(draft.session_id):
+        raise BadInput(f"session {draft.session_id!r:.80} is one of Scroll's own; choose another name")
+    labels = (draft.kind, draft.role, draft.name, draft.tool_call_id, draft.tool_state, draft.headline)
+    longest = max(map(len, labels))
+    if longest > LONGEST_LABEL:
+        raise BadInput(f"a label of {longest:,} characters, more than {LONGEST_LABEL:,}; this is not a message")
+    if len(draft.content) > LONGEST_CONTENT:
+        raise BadInput(f"{len(draft.content):,} characters in one message, more than {LONGEST_CONTENT:,}")
+
+
+def as_foreign(draft: Draft, origin: Origin, source: str, *, is_export: bool = False) -> Draft:
+    """The draft with the origin of its door, and with reserved metadata set aside."""
+    reserved = RESERVED if is_export else RESERVED | STRUCTURE
+    aside = {name: value for name, value in draft.metadata.items() if name in reserved}
+    metadata = draft.metadata
+    if aside:
+        metadata = {name: value for name, value in metadata.items() if name not in reserved}
+        metadata[SET_ASIDE] = aside
+    return replace(draft, metadata={**metadata, str(origin): source})
+
+
+class HeldLeases:
+    """Leases of the sessions that are added to, each taken when it is needed and held to the end."""
+
+    def __init__(self, log: EventLog, wait: float) -> None:
+        self._log = log
+        self._wait = wait
+        self._held: dict[str, AnyLease] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    @property
+    def epochs(self) -> Mapping[str, int | None]:
+        """What a server checks with each append, by session."""
+        return {session: lease.epoch for session, lease in self._held.items()}
+
+    def hold(self, sessions: set[str]) -> None:
+        """Take the leases of at most MOST_LEASES sessions. Raises SessionBusy, which names the holder."""
+        new = sorted(sessions - self._held.keys())
+        if len(self._held) + len(new) > MOST_LEASES:
+            self.release(keep=sessions)
+        for session in new:
+            self._held[session] = self._log.take_lease(session, self._wait)
+
+    def release(self, keep: Collection[str] = ()) -> None:
+        for session in [session for session in self._held if session not in keep]:
+            self._held.pop(session).release()
+
+
+class ForeignWriter:
+    """Adds events of one foreign source to a log. Leases are held until it is left."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        *,
+        origin: Origin,
+        source: str,
+        task_id: str = "",
+        redact: bool = True,
+        wait: float = 0.0,
+        is_export: bool = False,
+    ) -> None:
+        self._log = log
+        self._origin = origin
+        self._source = source
+        self._task_id = task_id
+        self._is_export = is_export
+        self._redactor = Redactor() if redact else None
+        self.leases = HeldLeases(log, wait)
+        self.tasks: set[str] = set()  # tasks that the file names and that its events did not get
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.leases.release()
+
+    @property
+    def redacted(self) -> dict[str, int]:
+        """How many secrets of each kind were replaced."""
+        return dict(self._redactor.replaced) if self._redactor else {}
+
+    def hold(self, sessions: set[str]) -> None:
+        """Refuse now, before anything is recorded, if one of these sessions is open elsewhere."""
+        if len(sessions) <= MOST_LEASES:
+            self.leases.hold(sessions)
+            return
+        for session in sorted(sessions):
+            self.leases.hold({session})
+            self.leases.release()
+
+    def release(self) -> None:
+        """Let others have the sessions again."""
+        self.leases.release()
+
+    def append(self, pieces: Iterable[Piece]) -> list[int]:
+        """Record the events that are not there yet, all or none of up to MOST_LEASES sessions; the seqs of all."""
+        seqs: list[int] = []
+        for group in by_sessions(pieces, lambda piece: piece.draft.session_id):
+            self.leases.hold({piece.draft.session_id for piece in group})
+            drafts = [self._draft(piece) for piece in group]
+            seqs += self._log.append_many(drafts, self.leases.epochs)
+        return seqs
+
+    def _draft(self, piece: Piece) -> Draft:
+        """The event as it may be recorded, its body stored."""
+        check_foreign(piece.draft, BOOKKEEPING - {Kind.FOREIGN} if self._is_export else RESERVED_KINDS)
+        draft = as_foreign(piece.draft, self._origin, self._source, is_export=self._is_export)
+        own = dict(piece.own)
+        if piece.is_echo and self._origin is Origin.CAPTURED:
+            # A file that somebody named cannot hide what it says from search.
+            own["echo"] = True
+        if self._origin is Origin.IMPORTED and draft.task_id != self._task_id:
+            self.tasks.add(draft.task_id)
+            own[SET_ASIDE] = {**draft.metadata.get(SET_ASIDE, {}), "task_id": draft.task_id}
+            draft = replace(draft, task_id=self._task_id)
+        if own:
+            draft = replace(draft, metadata={**draft.metadata, **own})
+        if self._redactor is not None:
+            draft = self._redacted_body(self._redactor.draft(draft), self._redactor)
+        if piece.attachment is None:
+            return draft
+        body, media_type = piece.attachment.body, piece.attachment.media_type
+        if len(body) > LONGEST_CONTENT:
+            raise BadInput(f"a body of {len(body):,} bytes, more than {LONGEST_CONTENT:,}")
+        if self._redactor is not None:
+            redacted = self._redactor.body(body, media_type)
+            body = redacted if isinstance(redacted, bytes) else redacted.encode()
+        return replace(draft, payload=self._log.payloads.put(body, media_type))
+
+    def _redacted_body(self, draft: Draft, redactor: Redactor) -> Draft:
+        """The draft with secrets replaced in a body that an export brought and that is stored already."""
+        if draft.payload is None:
+            return draft
+        try:
+            body = self._log.payloads.read(draft.payload.digest)
+        except (PayloadMissing, PayloadDamaged):
+            return draft
+        redacted = redactor.body(body, draft.payload.media_type)
+        if redacted == body:
+            return draft
+        payload = self._log.payloads.put(
+            redacted if isinstance(redacted, bytes) else redacted.encode(), draft.payload.media_type
+        )
+        return replace(draft, payload=payload)
+
+
+def by_sessions(events: Iterable[AnyEvent], session_of: Callable[[AnyEvent], str]) -> Iterator[list[AnyEvent]]:
+    """The events in their order, in groups of at most MOST_LEASES sessions."""
+    group: list[AnyEvent] = []
+    sessions: set[str] = set()
+    for event in events:
+        session = session_of(event)
+        sessions.add(session)
+        if len(sessions) > MOST_LEASES:
+            yield group
+            group, sessions = [], {session}
+        group.append(event)
+    if group:
+        yield group

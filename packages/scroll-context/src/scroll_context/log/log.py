@@ -1,0 +1,466 @@
+"""The Event Log: one append-only SQLite file, the ground truth of every session.
+
+An append that returned is on disk (WAL, synchronous FULL). Appends come from any number of threads and processes:
+threads of one process share a commit (the first in the queue writes what all have queued), processes take
+SQLite's write lock up front, and only the taking of the lock is ever retried. Reads never hold a transaction open
+across a yield. Nothing here updates or deletes, and the file itself refuses both (see schema.py). The events of an
+open session come through its journal (journal.py). Imports and merges append here directly; erase, merge and salvage
+also write rows themselves, each under the write lock or into a file of its own.
+"""
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from scroll_context.errors import ScrollError, StoreError, StoreReadOnly, UnknownSeq
+from scroll_context.events import EVERYTHING, STORE_SESSION, Draft, Event, Excerpt, Grant, Kind
+from scroll_context.log import lease, schema, times
+from scroll_context.log.lease import AnyLease, Holder
+from scroll_context.log.payloads import PayloadStore, excerpt
+from scroll_context.log.rows import Row, event_from_row, prepare, put_again
+from scroll_context.log.schema import utc_now
+from scroll_context.log.writer import FileWriter, StoreLimits, Writer, Written
+from scroll_context.origin import FROM_USER_SQL
+from scroll_context.work import check as check_work
+from scroll_context.work import current as current_work
+
+Values = Sequence[Any] | Mapping[str, Any]  # for ? and for :name; ?1 is refused by newer versions of sqlite3
+
+NEWEST_ERASURE = (
+    f"SELECT ifnull(max(seq), 0) FROM event WHERE session_id = '{STORE_SESSION}' AND kind = '{Kind.ERASURE}'"
+)
+EraseRows = Callable[[list[int], list[str], Mapping[str, Any]], tuple[int, str]]
+"""Erases seqs and payloads, with facts for the record; the seq that records it, and what is left to do."""
+
+_COLUMNS = ", ".join(schema.ALL_COLUMNS)
+LEASES = "leases"  # the folder of a store that holds them
+PAGE = 500  # rows fetched per read transaction when iterating
+_STEPS = 20_000  # of SQLite's virtual machine between two looks at whether a query is still wanted: some 0.3 ms
+
+
+class SessionInfo(msgspec.Struct, frozen=True):
+    """One session at a glance."""
+
+    session_id: str
+    agent_id: str
+    task_id: str
+    events: int
+    first_seq: int
+    last_seq: int
+    first_at: str
+    last_at: str
+
+
+class _Ticket:
+    """One caller's rows, waiting to share a commit."""
+
+    __slots__ = ("error", "rows", "turn", "written")
+
+    def __init__(self, rows: list[Row], epochs: Mapping[str, int | None]) -> None:
+        self.rows = [(row, epochs.get(row.session_id)) for row in rows]
+        self.written: list[Written] | None = None
+        self.error: Exception | None = None
+        self.turn = threading.Lock()  # released when the rows are written, or when it is up to this caller to write
+        self.turn.acquire()
+
+    def wake(self) -> None:
+        """Let the caller go on; once more does no harm."""
+        try:
+            self.turn.release()
+        except RuntimeError:  # it was released before
+            return
+
+
+class _Reader:
+    """A connection to read with. Closing waits for a running query: to close under it crashes the process."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection: sqlite3.Connection | None = schema.connect(path, writable=False)
+        self._in_use = threading.Lock()
+
+    def query(self, sql: str, values: Values) -> list[tuple[Any, ...]]:
+        with self._in_use, schema.Translated(self._path):
+            if self._connection is None:
+                raise schema.closed(self._path, "read")
+            work = current_work()
+            if work is None:
+                return self._rows(self._connection, sql, values)
+            self._connection.set_progress_handler(lambda: work.is_over, _STEPS)
+            try:
+                return self._rows(self._connection, sql, values)
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+                    work.check()
+                raise
+            finally:
+                self._connection.set_progress_handler(None, 0)
+
+    def _rows(self, connection: sqlite3.Connection, sql: str, values: Values) -> list[tuple[Any, ...]]:
+        try:
+            return connection.execute(sql, values).fetchall()
+        except sqlite3.OperationalError as error:
+            if not schema.tolerates(connection, error):
+                raise
+            return connection.execute(sql, values).fetchall()
+
+    def close(self) -> None:
+        with self._in_use:
+            if self._connection is not None:
+                self._connection.close()
+            self._connection = None
+
+
+class EventLog:
+    """Append to and read one log file. Share one instance between threads."""
+
+    def __init__(
+        self,
+        folder: Path,
+        payloads: PayloadStore,
+        *,
+        create: bool = False,
+        lock_timeout: float = 30.0,
+        limits: StoreLimits | None = None,
+        writer: Writer | None = None,
+    ) -> None:
+        if create and schema.is_vacant(folder):
+            schema.create(folder)
+        self.path = schema.locate(folder)
+        self.payloads = payloads
+        self.lock_timeout = lock_timeout
+        self.on_erased: Callable[[], object] | None = None  # cleans the other files after rows were erased on a server
+        self.erase_on_server: EraseRows | None = None
+        self.on_append: Callable[[], None] | None = None  # told after each commit of this process
+        self.on_first_use: Callable[[], None] | None = None  # called once, before the first read or append
+        self.read_only = False  # a log that was opened to be read refuses every append
+        self._closed = False
+        self._readers: list[_Reader] = []  # as many as there ever were queries at once
+        self._idle: list[_Reader] = []  # those that nobody uses; the last one has the freshest cache
+        self._queue_lock = threading.Lock()  # guards the list of all readers, the queue and the leader
+        self._write_lock = threading.Lock()  # held during a commit
+        self._queue: list[_Ticket] = []
+        self._leader: _Ticket | None = None  # whose caller writes, now or next
+        self._was_shared = False  # whether the last commit was shared
+        self._writer = writer or FileWriter(self.path, payloads, lock_timeout, limits or StoreLimits())
+        self._idle.append(self._new_reader())  # fail now, not at the first read, when the file is no log
+
+    # appending ------------------------------------------------------------------------------------------
+
+    def append(self, draft: Draft) -> int:
+        """Record one event and return its address; durable when this returns."""
+        return self.append_many((draft,))[0]
+
+    def append_many(self, drafts: Iterable[Draft], epochs: Mapping[str, int | None] | None = None) -> list[int]:
+        """Record all or none, in order. A draft whose source key is already recorded yields the existing seq.
+
+        `epochs` are those of the leases under which sessions of a shared log are added to, by session.
+        """
+        now, drafts = utc_now(), list(drafts)
+        rows = [prepare(draft, now, self.payloads) for draft in drafts]
+        written = self.write(rows, epochs)
+        if large := {number: row.digest for number, row in enumerate(rows) if row.digest is not None}:
+            for number in large:
+                put_again(rows[number], drafts[number], self.payloads)
+            self.remove_erased(
+                {written[number].seq: digest for number, digest in large.items() if not written[number].is_new}
+            )
+        return [one.seq for one in written]
+
+    def remove_erased(self, bodies: dict[int, str]) -> None:
+        """Remove bodies that were stored again for events that were erased; nothing else of these was recorded."""
+        if bodies:
+            from scroll_context.upkeep.copies import remove_unnamed  # which imports this module
+
+            remove_unnamed(self, [bodies[event.seq] for event in self.get_many(list(bodies)) if event.is_erased])
+
+    def write(self, rows: list[Row], epochs: Mapping[str, int | None] | None = None) -> list[Written]:
+        """Record checked rows, all or none, in order; durable when this returns.
+
+        `epochs` are those of the leases under which sessions of a shared log are written, by session.
+        """
+        if not rows:
+            return []
+        if self.on_first_use is not None:
+            self._first_use()
+        ticket = _Ticket(rows, epochs or {})
+        try:
+            self._join(ticket)
+            if ticket is self._leader:
+                self._commit_queue()
+        finally:
+            try:
+                self._leave(ticket)
+            except BaseException:  # Ctrl-C just there: others wait for the lead
+                self._leave(ticket)
+                raise
+        if ticket.written is None:
+            raise ticket.error or StoreError(
+                f"the commit to {self.path} was interrupted, so this event may not be recorded. "
+                "Look at the end of the log, and append it again if it is not there."
+            )
+        if self.on_append is not None:
+            self.on_append()
+        return ticket.written
+
+    def _join(self, ticket: _Ticket) -> None:
+        """Wait until the rows are written, or until it is up to this caller to write all that is queued."""
+        with self._queue_lock:
+            self._queue.append(ticket)
+            if self._leader is None:
+                self._leader = ticket
+                return
+        ticket.turn.acquire()  # released by the leader that wrote our rows, or that made us the leader
+
+    def _leave(self, ticket: _Ticket) -> None:
+        """Hand the lead to the next caller. Nobody waits for a caller that an interrupt has taken away.
+
+        Doing it twice is the same as once, so that it can be done again when it was itself interrupted.
+        """
+        with self._queue_lock:
+            if ticket in self._queue:
+                self._queue.remove(ticket)
+            if ticket is self._leader:
+                self._leader = self._queue[0] if self._queue else None
+            if self._leader is not None:
+                self._leader.wake()
+
+    def _commit_queue(self) -> None:
+        """Write the rows of all who wait, and wake them. One that is woken without an answer was interrupted."""
+        batch: list[_Ticket] = []
+        if self._was_shared:
+            time.sleep(self._writer.linger)  # those whom the last commit woke are on their way back: let them in
+        try:
+            with self._write_lock, schema.Translated(self.path):
+                with self._queue_lock:
+                    batch, self._queue = self._queue, []
+                self._was_shared = len(batch) > 1
+                if self._closed:
+                    raise schema.closed(self.path, "append")
+                if self.read_only:
+                    raise StoreReadOnly(f"{self.path} was opened to be read; nothing was written")
+                answers = self._writer.write([row for ticket in batch for row in ticket.rows])
+            at = 0
+            for ticket in batch:
+                own = answers[at : at + len(ticket.rows)]
+                at += len(own)
+                ticket.written = [one for one in own if isinstance(one, Written)]
+                if len(ticket.written) < len(own):  # another host has taken the session
+                    ticket.written, ticket.error = None, next(one for one in own if isinstance(one, ScrollError))
+        except (ScrollError, OSError) as error:
+            for ticket in batch:
+                ticket.error = error
+        finally:
+            for ticket in batch:
+                ticket.wake()
+
+    def take_lease(self, session_id: str, wait: float = 0.0) -> AnyLease:
+        """Be the only writer of a session, waiting up to `wait` seconds for it. Raises SessionBusy."""
+        return lease.take(self.path.parent / LEASES, session_id, utc_now(), wait)
+
+    def holder(self, session_id: str) -> Holder | None:
+        """Who has a session open now; None when it is free."""
+        return lease.holder_of(self.path.parent / LEASES, session_id)
+
+    def settle(self) -> None:
+        """Find out what became of an append that had no answer from a server."""
+
+    # freshness: a local log has everything at once, a shared one reads from a copy that follows its server --------
+
+    def refresh(self) -> None:
+        """Read what other hosts have appended until now, if the server answers."""
+
+    def applied_seq(self) -> int:
+        """Every event up to here can be read."""
+        return self.last_seq()
+
+    def awaited_seq(self, patience: float) -> int:  # noqa: ARG002
+        """The newest event that a reader of this process may expect to see, which can be read by now."""
+        return self.last_seq()
+
+    def wait_for_own(self, patience: float) -> bool:  # noqa: ARG002
+        """Wait until the file has what this process has appended; False when that takes too long."""
+        return True
+
+    def unread(self, seq: int) -> int:  # noqa: ARG002
+        """How many events of other hosts are known to exist behind this one, for which no reader waits."""
+        return 0
+
+    # reading --------------------------------------------------------------------------------------------
+
+    def get(self, seq: int, grant: Grant = EVERYTHING) -> Event:
+        """The event at an address, if it exists and the grant reaches it."""
+        found = self.get_many([seq], grant)
+        if not found:
+            newest = self.tail(1, grant=grant)
+            end = f"; the newest has seq {newest[0].seq}" if newest else ""
+            raise UnknownSeq(f"no event has seq {seq} within reach{end}")
+        return found[0]
+
+    def get_many(self, seqs: Sequence[int], grant: Grant = EVERYTHING) -> list[Event]:
+        """The events at these addresses that exist and are in reach, in the order asked for."""
+        found: dict[int, Event] = {}
+        for at in range(0, len(seqs), PAGE):
+            part = seqs[at : at + PAGE]
+            marks = ", ".join("?" * len(part))
+            found |= {event.seq: event for event in self._select(f"seq IN ({marks})", part)}
+        if grant == EVERYTHING:
+            return [found[seq] for seq in seqs if seq in found]
+        return [event for seq in seqs if (event := found.get(seq)) is not None and grant.permits(event)]
+
+    def column(self, name: str, seqs: Sequence[int]) -> dict[int, Any]:
+        """One column of these events. The chain value at an address stands for everything up to there."""
+        found: dict[int, Any] = {}
+        for at in range(0, len(seqs), PAGE):
+            part = seqs[at : at + PAGE]
+            marks = ", ".join("?" * len(part))
+            found.update(self.query(f"SELECT seq, {name} FROM event WHERE seq IN ({marks})", part))
+        return found
+
+    def find_source(self, source_key: str) -> Event | None:
+        """The event that was recorded under a source key."""
+        return next(iter(self._select("source_key = ?", [source_key])), None)
+
+    def span(self, lo: int, hi: int, grant: Grant = EVERYTHING) -> list[Event]:
+        """The events with lo <= seq <= hi."""
+        return list(self.iterate(after=lo - 1, until=hi, grant=grant))
+
+    def tail(self, count: int, **filters: Any) -> list[Event]:
+        """The newest `count` events that match, oldest first. Filters as for iterate()."""
+        where, values = conditions(**filters)
+        return list(reversed(self._select(f"{where} ORDER BY seq DESC LIMIT ?", [*values, count])))
+
+    def iterate(self, after: int = 0, until: int | None = None, **filters: Any) -> Iterator[Event]:
+        """Events in order of seq, from behind `after` to `until`, fetched in pages.
+
+        Filters: session_id, agent_id, task_id, kind, role (a text or several; `user` means the user of this store,
+        see origin.py), created_from, created_to (ISO text, compared as text; a date as the upper end includes that
+        day), grant.
+        """
+        where, values = conditions(**filters)
+        until = self.last_seq() if until is None else until
+        while True:
+            check_work()
+            page = self._select(f"seq > ? AND seq <= ? AND {where} ORDER BY seq LIMIT ?", [after, until, *values, PAGE])
+            yield from page
+            if len(page) < PAGE:
+                return
+            after = page[-1].seq
+
+    def newest_erasure(self) -> int:
+        """The seq of the newest erasure; 0 when there was none. Who holds text of the log in memory asks for it."""
+        return int(self.query(NEWEST_ERASURE)[0][0])
+
+    def last_seq(self) -> int:
+        """The newest address; 0 for an empty log."""
+        return int(self.query("SELECT ifnull(max(seq), 0) FROM event")[0][0])
+
+    def text(self, event: Event) -> str:
+        """The whole text of an event: its content, or its payload when that holds the body as text."""
+        if event.payload is None or not event.payload.is_text:
+            return event.content
+        return self.payloads.text(event.payload.digest)
+
+    def excerpt(self, event: Event, most: int) -> Excerpt:
+        """The whole text of an event if it has at most `most` characters, else its two ends in the memory of those."""
+        if event.payload is None or not event.payload.is_text:
+            return excerpt([event.content], most)
+        return excerpt(self.payloads.text_pieces(event.payload.digest), most)
+
+    def sessions(self, grant: Grant = EVERYTHING) -> list[SessionInfo]:
+        """Every session within reach, oldest first."""
+        where, values = conditions(grant=grant)
+        rows = self.query(
+            f"""SELECT s.session_id, a.agent_id, a.task_id, s.n, s.lo, s.hi, a.created_at, b.created_at
+            FROM (SELECT session_id, count(*) n, min(seq) lo, max(seq) hi FROM event WHERE {where}
+                  GROUP BY session_id) s JOIN event a ON a.seq = s.lo JOIN event b ON b.seq = s.hi ORDER BY s.lo""",
+            values,
+        )
+        return [SessionInfo(*row) for row in rows]
+
+    def query(self, sql: str, values: Values = ()) -> list[tuple[Any, ...]]:
+        """Run one of Scroll's own SELECTs. Not for foreign SQL: see sql.py."""
+        if self.on_first_use is not None:
+            self._first_use()
+        try:
+            reader = self._idle.pop()
+        except IndexError:
+            reader = self._new_reader()
+        try:
+            return reader.query(sql, values)
+        finally:
+            self._idle.append(reader)
+
+    def close(self) -> None:
+        """Close every connection; running appends and queries are finished first."""
+        with self._write_lock:
+            with self._queue_lock:
+                self._closed = True
+                readers, self._readers = self._readers, []
+            for reader in readers:
+                reader.close()
+            self._writer.close()
+
+    def _first_use(self) -> None:
+        with self._queue_lock:  # one thread of those that come at once
+            told, self.on_first_use = self.on_first_use, None
+        if told is not None:
+            told()
+
+    def _select(self, condition: str, values: Sequence[Any]) -> list[Event]:
+        return [event_from_row(row) for row in self.query(f"SELECT {_COLUMNS} FROM event WHERE {condition}", values)]
+
+    def _new_reader(self) -> _Reader:
+        reader = _Reader(self.path)
+        with self._queue_lock:
+            if self._closed:
+                reader.close()
+                raise schema.closed(self.path, "read")
+            self._readers.append(reader)
+        return reader
+
+
+def conditions(
+    *,
+    session_id: str | Sequence[str] | None = None,
+    agent_id: str | Sequence[str] | None = None,
+    task_id: str | Sequence[str] | None = None,
+    kind: str | Sequence[str] | None = None,
+    role: str | Sequence[str] | None = None,
+    created_from: str | None = None,
+    created_to: str | None = None,
+    grant: Grant = EVERYTHING,
+) -> tuple[str, list[Any]]:
+    terms: list[str] = ["1"]
+    values: list[Any] = []
+    for column, wanted in (
+        ("session_id", session_id), ("agent_id", agent_id), ("task_id", task_id), ("kind", kind),
+        ("session_id", grant.session_id), ("agent_id", grant.agent_id), ("task_id", grant.task_id),
+    ):  # fmt: skip
+        if wanted is not None:
+            several = [wanted] if isinstance(wanted, str) else list(wanted)
+            terms.append(f"{column} IN ({', '.join('?' * len(several))})")
+            values += [str(value) for value in several]
+            if column == "task_id" and "" not in several:
+                terms.append("task_id <> ''")  # what lets SQLite use the partial index
+    if role is not None:
+        roles = {role} if isinstance(role, str) else set(role)
+        others = sorted(str(value) for value in roles - {"user"})
+        either = [f"role IN ({', '.join('?' * len(others))})"]
+        if "user" in roles:
+            either.append(FROM_USER_SQL)
+        terms.append(f"({' OR '.join(either)})")
+        values += others
+    if created_from is not None:
+        terms.append("created_at >= ?")
+        values.append(times.bound(created_from, upper=False))
+    if created_to is not None:
+        last = times.bound(created_to, upper=True)
+        terms.append("substr(created_at, 1, ?) <= ?")
+        values += [len(last), last]
+    return " AND ".join(terms), values

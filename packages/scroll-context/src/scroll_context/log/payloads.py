@@ -1,0 +1,507 @@
+"""Payloads: bodies too large for a row, as immutable files named by their SHA-256.
+
+A body is written to a temporary file, synced, renamed to its digest, and the folder synced, before anyone may
+refer to it; so an event never names a payload that a crash can take away. Equal bodies are one file. Every read
+checks the digest: a body comes back exact or not at all. Digests come from rows and from model code, so they are
+untrusted: only 64 hex digits ever become a path.
+
+A handle (`ToolResultRef`, `ArtifactRef`) shows size, type and address of an event's payload and loads it when asked.
+"""
+
+import codecs
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import msgspec
+
+from scroll_context.errors import (
+    BadInput,
+    PayloadDamaged,
+    PayloadMissing,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnsafe,
+)
+from scroll_context.events import Event, Excerpt, Kind, Payload
+from scroll_context.files import sync_folder
+from scroll_context.log.ownership import is_made_by_us, open_file, open_folder
+from scroll_context.log.schema import command, private_folder, try_lock
+from scroll_context.work import check as check_work
+
+CHUNK = 1 << 20
+TEXT = "text/plain; charset=utf-8"
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_SUBFOLDER = re.compile(r"[0-9a-f]{2}")
+_UNFINISHED = "tmp"  # the folder of files that are being written
+_TEMPORARY = re.compile(r"[0-9a-f]{16}\.part")  # a name there
+
+
+class PayloadPlace(Protocol):
+    """Where the bytes of payloads lie: immutable objects by name. What they mean is the payload store's business.
+
+    A name is the 64 hex digits of a payload, and perhaps more behind them. Methods raise OSError when the place fails.
+    """
+
+    def write(self, pieces: Iterable[bytes], name: Callable[[], str | None]) -> int:
+        """Store the pieces, durably and as one; `name` is asked after the last of them, and None discards them.
+
+        Returns the size. An object of the same name is replaced.
+        """
+        ...
+
+    def open(self, name: str, start: int = 0) -> IO[bytes]:
+        """The bytes from `start` on; FileNotFoundError when there are none of that name."""
+        ...
+
+    def size(self, name: str) -> int:
+        """How many bytes an object has; FileNotFoundError when it is not there."""
+        ...
+
+    def names(self, digest: str = "") -> Iterator[str]:
+        """Every name that is there, in order, or those that begin with a payload's digest."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Delete an object; it may be gone already."""
+        ...
+
+    def sync(self, name: str) -> None:
+        """Make sure that an object which another process wrote survives a crash."""
+        ...
+
+    def sweep(self) -> None:
+        """Remove what killed writers left behind."""
+        ...
+
+
+class PayloadFolder:
+    """A folder of files, in subfolders by the first two digits of their names. Safe for any number of processes.
+
+    Each subfolder is opened without following links, and files are named relative to its handle.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._durable: set[str] = set()  # subfolders whose own entry is known to be synced
+
+    def path(self, name: str) -> Path:
+        return self.folder / name[:2] / name
+
+    def open(self, name: str, start: int = 0) -> IO[bytes]:
+        with self._subfolder(name[:2]) as folder:
+            handle = open_file(name, os.O_RDONLY, dir_fd=folder)
+        if start:
+            os.lseek(handle, start, os.SEEK_SET)
+        return open(handle, "rb")
+
+    def size(self, name: str) -> int:
+        with self._subfolder(name[:2]) as folder:
+            return os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
+
+    def names(self, digest: str = "") -> Iterator[str]:
+        for subfolder in [digest[:2]] if digest else self._subfolders():
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._subfolder(subfolder) as folder:
+                yield from sorted(name for name in os.listdir(folder) if name.startswith(digest))
+
+    def _subfolders(self) -> list[str]:
+        try:
+            return sorted(filter(_SUBFOLDER.fullmatch, os.listdir(self.folder)))
+        except FileNotFoundError:
+            return []
+
+    def remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError), self._subfolder(name[:2]) as folder:
+            os.unlink(name, dir_fd=folder)
+
+    def sync(self, name: str) -> None:
+        with self._subfolder(name[:2]) as folder:
+            os.fsync(folder)
+
+    def sweep(self) -> None:
+        """Remove temporary files of ours that no living writer holds locked."""
+        try:
+            names = list(filter(_TEMPORARY.fullmatch, os.listdir(f"{self.folder}/{_UNFINISHED}")))
+        except FileNotFoundError:
+            return
+        if not names:
+            return
+        with self._subfolder(_UNFINISHED) as folder:
+            for name in names:
+                # It may be gone, or not ours to remove.
+                with contextlib.suppress(OSError, StoreUnsafe):
+                    _remove_unlocked(name, folder)
+
+    def write(self, pieces: Iterable[bytes], name: Callable[[], str | None]) -> int:
+        private_folder(self.folder)
+        private_folder(self.folder / _UNFINISHED)
+        with self._subfolder(_UNFINISHED) as unfinished:
+            handle, temporary = _new_temporary(unfinished)
+            try:
+                with open(handle, "wb") as file:  # locked against sweep() until it is closed
+                    for piece in pieces:
+                        file.write(piece)
+                    file.flush()
+                    os.fsync(file.fileno())
+                    size = file.tell()
+                    final = name()
+                    if final is None:
+                        os.unlink(temporary, dir_fd=unfinished)
+                        return size
+                    self._make_durable(final[:2])
+                    with self._subfolder(final[:2]) as folder:
+                        os.replace(temporary, final, src_dir_fd=unfinished, dst_dir_fd=folder)
+                self.sync(final)
+            except BaseException:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=unfinished)
+                raise
+        return size
+
+    @contextlib.contextmanager
+    def _subfolder(self, name: str) -> Iterator[int]:
+        handle = open_folder(f"{self.folder}/{name}")
+        try:
+            yield handle
+        finally:
+            os.close(handle)
+
+    def _make_durable(self, subfolder: str) -> None:
+        """Create a folder for digests, or make sure that the one another process created survives a crash."""
+        if subfolder not in self._durable:
+            private_folder(self.folder / subfolder)
+            sync_folder(self.folder)
+            sync_folder(self.folder.parent)
+            self._durable.add(subfolder)
+
+
+def _new_temporary(folder: int) -> tuple[int, str]:
+    """A new file, locked. A sweep may hold or remove it in the moment before it is locked; then another is made."""
+    while True:
+        name = f"{secrets.token_hex(8)}.part"
+        handle = open_file(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, dir_fd=folder)
+        os.fchmod(handle, 0o600)
+        if try_lock(handle) and os.fstat(handle).st_nlink:
+            return handle, name
+        os.close(handle)
+
+
+def _remove_unlocked(name: str, folder: int) -> None:
+    handle = open_file(name, os.O_RDONLY, dir_fd=folder)
+    try:
+        if is_made_by_us(os.fstat(handle)) and try_lock(handle):
+            os.unlink(name, dir_fd=folder)
+    finally:
+        os.close(handle)
+
+
+class PayloadStore:
+    """Content-addressed bodies in a place. Safe for any number of processes and threads."""
+
+    def __init__(self, place: Path | PayloadPlace) -> None:
+        self.place: PayloadPlace = PayloadFolder(place) if isinstance(place, Path) else place
+        self._bytes: int | None = None  # in the whole place, as far as this process knows
+
+    @property
+    def folder(self) -> Path:
+        """The folder of a store on this machine."""
+        if not isinstance(self.place, PayloadFolder):
+            raise StoreError("these payloads do not lie in a folder of this machine")
+        return self.place.folder
+
+    def path(self, digest: str) -> Path:
+        """The file of a body that lies in a folder of this machine, as it is."""
+        return self.folder / self._checked(digest)[:2] / digest
+
+    def sweep(self) -> None:
+        """Remove what killed writers left behind."""
+        self.place.sweep()
+
+    def put(self, body: bytes | IO[bytes] | Iterable[bytes], media_type: str) -> Payload:
+        """Store a body, streamed when it is a file or an iterable of pieces; durable when this returns."""
+        with self._faults():
+            if isinstance(body, bytes):
+                payload = Payload(hashlib.sha256(body).hexdigest(), len(body), media_type)
+                if self._is_intact(payload.digest):
+                    # The file's name may still be in another process's unsynced folder.
+                    self.place.sync(payload.digest)
+                    return payload
+                body = (body,)
+            hasher = hashlib.sha256()
+            size = self.place.write(hashed(_pieces(body), hasher), hasher.hexdigest)
+            if self._bytes is not None:
+                self._bytes += size
+            return Payload(hasher.hexdigest(), size, media_type)
+
+    def put_text(self, text: str, media_type: str = TEXT) -> Payload:
+        """Store text as UTF-8, encoded piece by piece so that a large one is not held twice."""
+        pieces = (text[at : at + CHUNK].encode() for at in range(0, len(text), CHUNK))
+        return self.put(pieces, media_type)
+
+    def read(self, digest: str) -> bytes:
+        """The whole body, verified."""
+        return b"".join(self.chunks(digest))
+
+    def text(self, digest: str) -> str:
+        """The whole body as text, verified; bytes that are not UTF-8 become U+FFFD."""
+        return "".join(self.text_pieces(digest))
+
+    def chunks(self, digest: str) -> Iterator[bytes]:
+        """The body in pieces. The last piece is given out only after the whole has been verified."""
+        hasher = hashlib.sha256()
+        held: bytes | None = None
+        for piece in self._stored_pieces(digest):
+            check_work()
+            hasher.update(piece)
+            if held is not None:
+                yield held
+            held = piece
+        if hasher.hexdigest() != digest:
+            raise damaged(digest)
+        if held is not None:
+            yield held
+
+    def check(self, digest: str) -> None:
+        """Read the body for its digest only: raises PayloadMissing or PayloadDamaged."""
+        for _ in self.chunks(digest):
+            pass
+
+    def piece(self, digest: str, start: int, size: int) -> bytes:
+        """Some bytes of the body. They are not verified: `check` it once, then read it in pieces."""
+        with self._open(digest, start) as file:
+            return file.read(size)
+
+    def text_pieces(self, digest: str) -> Iterator[str]:
+        """The body as text in pieces, split between characters."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        for chunk in self.chunks(digest):
+            yield decoder.decode(chunk)
+        if rest := decoder.decode(b"", final=True):
+            yield rest
+
+    def save_as(self, digest: str, target: Path) -> None:
+        """Copy the body to a new file, verified; an existing file is never overwritten, a bad copy never left.
+
+        Only its owner can read the copy.
+        """
+        with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            try:
+                for piece in self.chunks(digest):
+                    file.write(piece)
+            except BaseException:
+                target.unlink()
+                raise
+
+    def named_by(self, kind: str, content: str, digest: str | None) -> list[str]:
+        """The payloads that an event names: its own, and in the text of a snapshot those that hold its variables."""
+        own = [] if digest is None else [digest]
+        return own if kind != Kind.SNAPSHOT else own + self._of_snapshot(content, digest)
+
+    def _of_snapshot(self, content: str, digest: str | None) -> list[str]:
+        try:
+            text = content if digest is None else self.text(digest)
+            saved = msgspec.json.decode(text, type=_Saved).saved
+        except (msgspec.MsgspecError, PayloadMissing, PayloadDamaged):
+            return []
+        return [variable.digest for variable in saved if is_digest(variable.digest)]
+
+    def remove(self, digest: str) -> None:
+        """Delete a body that no event needs any more."""
+        self.place.remove(self._checked(digest))
+        self._bytes = None
+
+    def bytes_used(self) -> int:
+        """The size of everything in the place: counted once, and from then on by what this process adds."""
+        if self._bytes is None:
+            self._bytes = sum(self.stored_sizes().values())
+        return self._bytes
+
+    def stored_sizes(self) -> dict[str, int]:
+        """The bytes that each payload takes in the place."""
+        return {digest: self.stored_size(digest) for digest in self.digests()}
+
+    def stored_size(self, digest: str) -> int:
+        """The bytes that a payload takes in the place; 0 when it is not there."""
+        try:
+            return self.place.size(digest)
+        except FileNotFoundError:
+            return 0
+
+    def lacks(self, digest: str) -> bool:
+        """Whether a body is not in its folder. A place elsewhere keeps track by itself of what is deleted."""
+        return isinstance(self.place, PayloadFolder) and next(self.place.names(digest), None) is None
+
+    def digests(self) -> Iterator[str]:
+        """Every payload that is there."""
+        return filter(is_digest, self.place.names())
+
+    def copy(self, digest: str, target: "PayloadStore") -> None:
+        """Copy a payload to another place, verified, as a backup has it."""
+        target.put(self.chunks(digest), "")
+
+    def _checked(self, digest: str) -> str:
+        if not is_digest(digest):
+            check = command("verify", self.folder) if isinstance(self.place, PayloadFolder) else "`scroll verify`"
+            raise PayloadMissing(
+                f"there can be no payload {digest!r:.80}: a payload's name is 64 hex digits. The event that names it "
+                f"is damaged; {check} says which."
+            )
+        return digest
+
+    def _stored_pieces(self, digest: str) -> Iterator[bytes]:
+        """The body as it was put, in pieces, not verified as a whole."""
+        with self._open(digest) as file:
+            while piece := file.read(CHUNK):
+                yield piece
+
+    def _open(self, digest: str, start: int = 0) -> IO[bytes]:
+        try:
+            return self.place.open(self._checked(digest), start)
+        except FileNotFoundError as error:
+            raise missing(digest) from error
+
+    def _is_intact(self, digest: str) -> bool:
+        try:
+            self.check(digest)
+        except (PayloadMissing, PayloadDamaged):
+            return False
+        return True
+
+    @contextlib.contextmanager
+    def _faults(self) -> Iterator[None]:
+        where = self.place.folder if isinstance(self.place, PayloadFolder) else "the store"
+        try:
+            yield
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise StoreFull(
+                    f"no room left for a payload in {where}: it was not stored, all earlier ones are safe. "
+                    "Free some space and repeat."
+                ) from error
+            if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+                raise StoreReadOnly(f"{where} refuses writes: {error.strerror}. Nothing was changed.") from error
+            raise StoreError(f"the device failed while storing a payload in {where}: {error}") from error
+
+
+def missing(digest: str) -> PayloadMissing:
+    return PayloadMissing(
+        f"payload {digest[:12]}… is missing. The event and its preview are intact; restore the file from a backup."
+    )
+
+
+def damaged(digest: str) -> PayloadDamaged:
+    return PayloadDamaged(
+        f"payload {digest[:12]}… no longer matches its digest: the file was altered or cut short. "
+        "The event and its preview are intact; restore the file from a backup."
+    )
+
+
+class _SavedVariable(msgspec.Struct):
+    digest: str = ""
+
+
+class _Saved(msgspec.Struct):
+    saved: tuple[_SavedVariable, ...] = ()
+
+
+def excerpt(pieces: Iterable[str], most: int) -> Excerpt:
+    """A text that comes in pieces, with all of it up to `most` characters, else two thirds of them and a third."""
+    head, tail = "", ""
+    longest_head = most * 2 // 3
+    longest_tail = most - longest_head
+    length = 0
+    for piece in pieces:
+        length += len(piece)
+        taken = longest_head - len(head)
+        head += piece[:taken]
+        # Twice as much as needed stays, so that a long text is not copied for each of its pieces.
+        tail += piece[taken:]
+        if len(tail) > 2 * longest_tail + CHUNK:
+            tail = tail[-longest_tail:]
+    tail = tail[max(0, len(tail) - longest_tail) :]
+    return Excerpt(head + tail, len(head), length - len(head) - len(tail))
+
+
+def is_digest(name: object) -> bool:
+    """Whether this can be the name of a payload."""
+    return isinstance(name, str) and _DIGEST.fullmatch(name) is not None
+
+
+def hashed(pieces: Iterable[bytes], hasher: "hashlib._Hash") -> Iterator[bytes]:
+    """The pieces, as they go into a hash."""
+    for piece in pieces:
+        hasher.update(piece)
+        yield piece
+
+
+def _pieces(body: IO[bytes] | Iterable[bytes]) -> Iterable[bytes]:
+    return body if not hasattr(body, "read") else iter(lambda: body.read(CHUNK), b"")
+
+
+# handles -------------------------------------------------------------------------------------------------
+
+
+class PayloadRef:
+    """What every handle has: where the body belongs, how large it is, and how it begins."""
+
+    def __init__(self, event: Event, payload: Payload, payloads: PayloadStore) -> None:
+        self.seq = event.seq
+        self.preview = event.content
+        self.size = payload.size
+        self.media_type = payload.media_type
+        self.digest = payload.digest
+        self._payloads = payloads
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} seq={self.seq} {self.media_type} {self.size:,} bytes>"
+
+
+class ToolResultRef(PayloadRef):
+    """Text: a tool's result, a long message, a cell's whole output."""
+
+    def text(self) -> str:
+        return self._payloads.text(self.digest)
+
+    def json(self) -> Any:
+        try:
+            return json.loads(self.text())
+        except ValueError as error:
+            raise BadInput(f"the payload of seq {self.seq} is not JSON ({error}); read it with .text()") from error
+
+    def lines(self) -> Iterator[str]:
+        """The lines, one at a time, without holding the whole text."""
+        rest = ""
+        for piece in self._payloads.text_pieces(self.digest):
+            *whole, rest = (rest + piece).split("\n")
+            yield from whole
+        if rest:
+            yield rest
+
+
+class ArtifactRef(PayloadRef):
+    """Bytes: an image, an archive, a generated file."""
+
+    def bytes(self) -> bytes:
+        return self._payloads.read(self.digest)
+
+    def save_as(self, target: str | Path) -> Path:
+        """Write the body to a new file."""
+        self._payloads.save_as(self.digest, Path(target))
+        return Path(target)
+
+
+def ref(event: Event, payloads: PayloadStore) -> ToolResultRef | ArtifactRef | None:
+    """The handle of an event's payload, or None when the body is inline."""
+    if event.payload is None:
+        return None
+    kind = ToolResultRef if event.payload.is_text else ArtifactRef
+    return kind(event, event.payload, payloads)

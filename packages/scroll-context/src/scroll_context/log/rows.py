@@ -1,0 +1,278 @@
+"""Between values and rows: what a draft becomes in the event table, and back.
+
+A draft is checked here, before it waits for the write lock, so that one caller's bad value never spoils a commit that
+others share. Text over the inline limit moves to a payload and leaves a preview. What SQLite cannot hold (lone
+surrogates) is replaced, and the row says so.
+"""
+
+import builtins
+import datetime as dt
+from operator import itemgetter
+from typing import Any
+
+import msgspec
+
+from scroll_context.errors import BadInput
+from scroll_context.events import Draft, Event, Payload
+from scroll_context.log.chain import leaf_of, link, new_nonce
+from scroll_context.log.payloads import TEXT, PayloadStore, is_digest
+from scroll_context.log.times import recorded
+from scroll_context.origin import DAMAGED
+
+INLINE_LIMIT = 32 * 1024  # bytes of UTF-8 a row may hold
+PREVIEW = 2_000  # characters of an externalised body that stay in the row
+METADATA_LIMIT = 8 << 20  # bytes of JSON
+LONGEST_ID = 1_000  # characters of the name of a session, an agent or a task
+ERASED = "[erased]"  # the content of an erased row
+ERASED_METADATA = '{"erased":true}'
+IS_ERASED = "(leaf IS NOT NULL AND nonce IS NULL)"
+"""The condition in SQL that a row of the log was erased."""
+UNREADABLE = "[unreadable]"  # the content of a row of a shared log that this host could not read
+UNREADABLE_METADATA = '{"unreadable":true}'
+
+_LABELS = (
+    "kind", "session_id", "agent_id", "task_id", "role", "name",
+    "tool_call_id", "tool_state", "headline", "created_at", "source_key",
+)  # fmt: skip
+_NUMBERS = ("reply_to", "step_index", "msg_index")
+_TEXTS = (1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 17, 18, 19)  # the columns that always hold text
+_texts_of = itemgetter(*_TEXTS)
+
+_decode_metadata = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A checked draft, complete but for its address and chain value."""
+
+    before: tuple[str | int | None, ...]  # the columns between seq and chain
+    source_key: str
+    nonce: builtins.bytes
+    leaf: builtins.bytes
+
+    @property
+    def session_id(self) -> str:
+        return str(self.before[0])
+
+    @property
+    def kind(self) -> str:
+        return str(self.before[3])
+
+    @property
+    def content(self) -> str:
+        return str(self.before[6])
+
+    @property
+    def digest(self) -> str | None:
+        """The hash of its payload, if it has one."""
+        return None if self.before[7] is None else str(self.before[7])
+
+    def placed(self, seq: int, previous: builtins.bytes) -> tuple[Any, ...]:
+        """The row of the table at an address, behind a row with this chain value."""
+        return (seq, *self.before, link(previous, seq, self.leaf), self.nonce, None)
+
+    @property
+    def bytes(self) -> int:
+        """What the row takes in the log file, about."""
+        return sum(len(one) if one.isascii() else len(one.encode()) for one in self.before if isinstance(one, str))
+
+
+def prepare(
+    draft: Draft, now: str, payloads: PayloadStore, body: bytes | str | None = None, media_type: str = TEXT
+) -> Row:
+    """Check a draft and make a row of it; its payload, if it needs one, is durable afterwards.
+
+    This is the one place that decides between row and payload. `content` stays in the row up to the inline limit, and
+    beyond it becomes a payload of `media_type` with a preview in the row. A `body` always becomes a payload: bytes, or
+    a text of which `content` is what a reader is shown first.
+    """
+    _check(draft)
+    metadata = draft.metadata
+    content = draft.content
+    if not content.isascii() and (cleaned := without_surrogates(content)) != content:
+        content, metadata = cleaned, {**metadata, "replaced_surrogates": True}
+    payload = draft.payload
+    if body is not None:
+        if isinstance(body, bytes):
+            payload = payloads.put(body, media_type)
+        else:
+            payload = payloads.put_text(without_surrogates(body), media_type)
+    elif payload is None and len(content) > INLINE_LIMIT // 4 and len(content.encode()) > INLINE_LIMIT:
+        payload, content = payloads.put_text(content, media_type), content[:PREVIEW]
+    before = (
+        draft.session_id, draft.agent_id, draft.task_id, str(draft.kind), draft.role, draft.name, content,
+        payload.digest if payload else None,
+        payload.size if payload else None,
+        payload.media_type if payload else None,
+        draft.tool_call_id, draft.tool_state, draft.headline,
+        draft.reply_to, draft.step_index, draft.msg_index,
+        _encode_metadata(metadata),
+        recorded(draft.created_at) if draft.created_at else now, now, draft.source_key or None,
+    )  # fmt: skip
+    nonce = new_nonce()
+    return Row(before, draft.source_key, nonce, leaf_of(nonce, before))
+
+
+def put_again(
+    row: Row, draft: Draft, payloads: PayloadStore, body: bytes | str | None = None, *, media_type: str = TEXT
+) -> None:
+    """Store the body of a recorded row once more, if an erasure in another process has just removed an equal one.
+
+    That erasure found no event that named it. From now on one does, so no later erasure removes it by mistake.
+    """
+    digest = row.digest
+    if digest is not None and payloads.lacks(str(digest)):
+        prepare(draft, "", payloads, body, media_type)
+
+
+def is_blank(row: tuple[Any, ...]) -> bool:
+    """Whether an erased row holds nothing but what it may keep."""
+    return (row[6], row[7], row[8:11], row[13], row[17], row[22]) == (
+        "", ERASED, (None, None, None), "", ERASED_METADATA, None,
+    )  # fmt: skip
+
+
+def is_unreadable(row: tuple[Any, ...]) -> bool:
+    """Whether this is the placeholder for a row of a shared log that could not be read."""
+    return row[22] is not None and (row[7], row[17]) == (UNREADABLE, UNREADABLE_METADATA)
+
+
+def event_from_row(row: tuple[Any, ...]) -> Event:
+    """The event that a row of the table stands for; one that was just written may lack nonce and leaf."""
+    if not (_are_texts(_texts_of(row)) and isinstance(row[21], bytes)):
+        row = _legible(row)
+    source_key = row[20] or ""
+    if not isinstance(source_key, str):
+        source_key = _as_text(source_key)
+    return Event(
+        seq=row[0], session_id=row[1], agent_id=row[2], task_id=row[3], kind=row[4], role=row[5], name=row[6],
+        content=row[7], payload=_payload(row[8], row[9], row[10]) if row[8] is not None else None,
+        tool_call_id=row[11], tool_state=row[12], headline=row[13], reply_to=row[14], step_index=row[15],
+        msg_index=row[16], metadata=_metadata(row[17]) if row[17] != "{}" else {}, created_at=row[18],
+        recorded_at=row[19], source_key=source_key, chain=row[21], is_erased=_is_erased(row),
+    )  # fmt: skip
+
+
+def _is_erased(row: tuple[Any, ...]) -> bool:
+    """What IS_ERASED says in SQL. A placeholder for a row that cannot be read has a leaf and keeps its nonce."""
+    return len(row) > 23 and row[23] is not None and row[22] is None
+
+
+def _are_texts(values: tuple[Any, ...]) -> bool:
+    try:
+        "".join(values)
+    except TypeError:
+        return False
+    return True
+
+
+def _legible(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A row in which damage has given a column another type, with text again wherever text belongs."""
+    values = list(row)
+    for at in _TEXTS:
+        values[at] = _as_text(row[at])
+    if not isinstance(row[21], bytes):
+        values[21] = b""
+    return tuple(values)
+
+
+def _payload(digest: Any, size: Any, media_type: Any) -> Payload:
+    return Payload(_as_text(digest), size if isinstance(size, int) else 0, _as_text(media_type))
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return value.decode(errors="replace") if isinstance(value, bytes) else "" if value is None else str(value)
+
+
+def number_at(path: str, most: float = 1e15) -> str:
+    """SQL for a number in the metadata; NULL where there is none, or where the metadata is not JSON.
+
+    Metadata of any shape may have come from an import, and a flipped bit may have spoilt it. The largest number keeps a
+    sum from becoming infinite.
+    """
+    place = f"'$.{path}'"
+    return (
+        f"CASE WHEN json_valid(metadata) THEN CASE WHEN json_type(metadata, {place}) IN ('integer', 'real') "
+        f"THEN max(0, min(json_extract(metadata, {place}), {most:.0f})) END END"
+    )
+
+
+def text_at(path: str) -> str:
+    """SQL for a text in the metadata; NULL where there is none, or where the metadata is not JSON."""
+    place = f"'$.{path}'"
+    return (
+        f"CASE WHEN json_valid(metadata) THEN CASE WHEN json_type(metadata, {place}) = 'text' "
+        f"THEN json_extract(metadata, {place}) END END"
+    )
+
+
+def _metadata(text: str) -> dict[str, Any]:
+    """The metadata of a row. What damage has made unreadable is shown as it is: the rest of the row is still good."""
+    try:
+        return _decode_metadata(text)
+    except (msgspec.DecodeError, RecursionError):
+        return {DAMAGED: text}
+
+
+def _check(draft: Draft) -> None:
+    labels = (
+        draft.kind, draft.session_id, draft.agent_id, draft.task_id, draft.role, draft.name,
+        draft.tool_call_id, draft.tool_state, draft.headline, draft.created_at, draft.source_key,
+    )  # fmt: skip
+    if not _are_plain(labels):
+        for field, value in zip(_LABELS, labels, strict=True):
+            _require_text(field, value)
+            if without_surrogates(value) != value:
+                raise BadInput(f"{field} has a lone surrogate and cannot be stored: {value[:80]!a}")
+    _require_text("content", draft.content)
+    if not (draft.reply_to is draft.step_index is draft.msg_index is None):
+        for field in _NUMBERS:
+            value = getattr(draft, field)
+            if value is not None and (not isinstance(value, int) or abs(value) >= 1 << 63):
+                raise BadInput(f"{field} must be a whole number of at most 64 bits, not {value!r:.80}")
+    if len(draft.session_id) + len(draft.agent_id) + len(draft.task_id) > LONGEST_ID:
+        for field in ("session_id", "agent_id", "task_id"):
+            if len(value := getattr(draft, field)) > LONGEST_ID:
+                raise BadInput(f"{field} has {len(value):,} characters, more than {LONGEST_ID:,}: {value[:40]!r}…")
+    if not draft.kind:
+        raise BadInput("an event needs a kind")
+    if draft.payload is not None and not is_digest(draft.payload.digest):
+        raise BadInput(f"{draft.payload.digest!r:.80} is not the digest of a payload; store the body first, with put()")
+    if draft.created_at:
+        try:
+            dt.datetime.fromisoformat(draft.created_at)
+        except ValueError as error:
+            raise BadInput(f"created_at {draft.created_at[:80]!r} is not an ISO-8601 date or time") from error
+
+
+def _are_plain(labels: tuple[Any, ...]) -> bool:
+    """Whether all are ASCII text, as they nearly always are, at one glance instead of eleven."""
+    try:
+        return "".join(labels).isascii()
+    except TypeError:
+        return False
+
+
+def _require_text(field: str, value: Any) -> None:
+    if not isinstance(value, str):
+        raise BadInput(f"{field} must be text, not {type(value).__name__}")
+
+
+def _encode_metadata(metadata: dict[str, Any]) -> str:
+    if not metadata:
+        return "{}"
+    try:
+        encoded = msgspec.json.encode(metadata)
+    except (TypeError, ValueError, msgspec.MsgspecError, UnicodeError) as error:
+        raise BadInput(f"metadata cannot be written as JSON: {error}") from error
+    if not encoded.startswith(b"{"):
+        raise BadInput(f"metadata must be a dict, not {type(metadata).__name__}")
+    if len(encoded) > METADATA_LIMIT:
+        raise BadInput(f"metadata of {len(encoded):,} bytes is over {METADATA_LIMIT:,}; store it as a payload")
+    return encoded.decode()
+
+
+def without_surrogates(text: str) -> str:
+    """The text as a row holds it: UTF-8 has no place for a lone surrogate."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

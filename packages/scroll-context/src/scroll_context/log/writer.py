@@ -1,0 +1,215 @@
+"""Where rows of the log are written: to the SQLite file, or to the server of a shared log (shared/writer.py).
+
+`EventLog` gathers what threads append at one moment and gives it to its writer, one batch at a time. A writer gives
+each new row its address and its place in the chain, in one transaction, and has it on disk when it returns. The writer
+of a file takes SQLite's write lock up front, and only the taking of the lock is ever retried.
+"""
+
+import logging
+import os
+import random
+import sqlite3
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from scroll_context.errors import ScrollError, StoreDamaged, StoreFull, StoreLocked, StoreReadOnly
+from scroll_context.log import schema
+from scroll_context.log.chain import GENESIS, link
+from scroll_context.log.keys import key_file, keyed_hash, make_key, read_key
+from scroll_context.log.payloads import PayloadStore
+from scroll_context.log.rows import Row
+
+REPLICA = "replica.json"  # a file of a folder that is a copy of a shared store: only its server is appended to
+ERASED_KEY = "erased:"  # how the source key of an erased event begins
+INSERT = f"INSERT INTO event ({', '.join(schema.ALL_COLUMNS)}) VALUES ({', '.join('?' * len(schema.ALL_COLUMNS))})"
+_APPEND = INSERT.replace(", leaf)", ")").replace(", ?)", ")")  # what is appended is not erased
+_AT_ONCE = 500  # source keys looked up by one query
+ROOMY = 100  # a device with so many times the bytes that must stay free is looked at again
+ROOMY_FOR = 1.0  # only after so many seconds
+
+_logger = logging.getLogger("scroll_context.store")
+
+
+class Written(NamedTuple):
+    """Where a row stands in the log. A row whose source key was known is not new, and has no chain value here."""
+
+    seq: int
+    chain: bytes
+    is_new: bool
+
+
+class Writer(Protocol):
+    """Writes batches of rows. It is called by one thread at a time."""
+
+    linger: float  # seconds to wait for callers whom the last commit has woken, so that they share the next one
+
+    def write(self, rows: Sequence[tuple[Row, int | None]]) -> Sequence[Written | ScrollError]:
+        """Record rows, each with the epoch of its session's lease if it has one; durable when this returns.
+
+        The answer has an error for each row of a session that somebody else has taken; all other rows are recorded.
+        What fails as a whole raises.
+        """
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+
+
+class StoreLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How large a store may get. What would go beyond is refused before it is written; everything else goes on."""
+
+    max_bytes: int | None = None  # log and payloads together; None for as much as there is
+    min_free: int = 8 << 20  # bytes that stay free on the device
+
+
+class FileWriter:
+    """Writes to the SQLite file of a log."""
+
+    linger = 0.0
+
+    def __init__(self, path: Path, payloads: PayloadStore, lock_timeout: float, limits: StoreLimits) -> None:
+        self.path = path
+        self.connection: sqlite3.Connection | None = None
+        self.payloads = payloads
+        self._lock_timeout = lock_timeout
+        self._limits = limits
+        self._roomy_until = 0.0  # the device had so much room that it need not be looked at before
+
+    def write(self, rows: Sequence[tuple[Row, int | None]]) -> list[Written]:
+        if self.connection is None:
+            if is_replica(self.path.parent):
+                raise StoreReadOnly(
+                    f"{self.path.parent} is the local copy of a shared store; nothing was written. Open the store by "
+                    "its postgresql:// address."
+                )
+            self.connection = schema.connect(self.path, writable=True)
+            self.connection.execute("PRAGMA busy_timeout = 0")  # waiting is done in _take_lock, with jitter
+        self._check_room()
+        database = self.connection
+        if database.in_transaction:  # a second Ctrl-C, during the rollback after the first
+            database.execute("ROLLBACK")
+        try:
+            self._take_lock(database)
+            written = self._insert(database, [row for row, _ in rows])
+            database.execute("COMMIT")
+        except BaseException:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            raise
+        return written
+
+    def _check_room(self) -> None:
+        """Refuse an append that would go beyond the limits of the store, or leave nothing on the device."""
+        if (now := time.monotonic()) > self._roomy_until:
+            device = os.statvfs(self.path.parent)
+            free = device.f_bavail * device.f_frsize
+            if free < self._limits.min_free and device.f_blocks:  # some file systems do not say
+                raise self._full(f"only {free:,} bytes are free on the device of {self.path}")
+            self._roomy_until = now + ROOMY_FOR if free > ROOMY * self._limits.min_free else 0.0
+        if self._limits.max_bytes is not None:
+            log = sum(schema.size_of(self.path.with_name(self.path.name + suffix)) for suffix in ("", "-wal"))
+            used = log + self.payloads.bytes_used()
+            if used >= self._limits.max_bytes:
+                raise self._full(f"{self.path.parent} holds {used:,} bytes and may hold {self._limits.max_bytes:,}")
+
+    def _full(self, what: str) -> StoreFull:
+        return StoreFull(
+            f"{what}: this append was refused, all earlier ones are safe. {schema.command('stats', self.path)} shows "
+            "where the bytes are; docs/FORGETTING.md says what can go."
+        )
+
+    def _take_lock(self, database: sqlite3.Connection) -> None:
+        deadline = time.monotonic() + self._lock_timeout
+        while True:
+            try:
+                database.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                    raise
+            if time.monotonic() > deadline:
+                raise StoreLocked(
+                    f"another process has held the write lock of {self.path} for {self._lock_timeout:g} s; "
+                    "nothing was written. Try again when it is done."
+                )
+            time.sleep(random.uniform(0.0002, 0.003))
+
+    def _insert(self, database: sqlite3.Connection, rows: list[Row]) -> list[Written]:
+        known = _known_sources(database, rows)
+        seq, chain = head_of(database, self.path)
+        written: list[Written] = []
+        new: list[tuple[Any, ...]] = []
+        for row in rows:
+            existing = known.get(row.source_key) if row.source_key else None
+            if existing is not None:
+                written.append(Written(existing, b"", False))
+                continue
+            seq += 1
+            chain = link(chain, seq, row.leaf)
+            new.append((seq, *row.before, chain, row.nonce))
+            written.append(Written(seq, chain, True))
+            if row.source_key:
+                known[row.source_key] = seq
+        database.executemany(_APPEND, new)
+        return written
+
+    def close(self) -> None:
+        if self.connection is not None:
+            self.connection.close()
+        self.connection = None
+
+
+def is_replica(folder: Path) -> bool:
+    """Whether a folder is the local copy of a shared store."""
+    return (folder / REPLICA).exists()
+
+
+def head_of(database: sqlite3.Connection, path: Path) -> tuple[int, bytes]:
+    """The newest address ever given out, and the chain value at it."""
+    row = database.execute(
+        "SELECT s.seq, e.chain FROM sqlite_sequence s LEFT JOIN event e ON e.seq = s.seq WHERE s.name = 'event'"
+    ).fetchone()
+    if row is None:
+        return 0, GENESIS
+    if row[1] is None:
+        raise StoreDamaged(
+            f"the newest event of {path} (seq {row[0]}) is missing, so nothing can be chained to it. Nothing was "
+            f"written. Run {schema.command('verify', path)}, then {schema.command('salvage', path)}."
+        )
+    return int(row[0]), bytes(row[1])
+
+
+def erased_key(source_key: str | None) -> str | None:
+    """What an erased event keeps of its source key: enough to recognise it when it is imported again."""
+    return source_key and ERASED_KEY + keyed_hash(make_key(), source_key)
+
+
+def _known_sources(database: sqlite3.Connection, rows: list[Row]) -> dict[str, int]:
+    keys = [row.source_key for row in rows if row.source_key]
+    known: dict[str, int] = {}
+    for at in range(0, len(keys), _AT_ONCE):
+        part = keys[at : at + _AT_ONCE]
+        marks = ", ".join("?" * len(part))
+        known.update(
+            database.execute(f"SELECT source_key, seq FROM event WHERE source_key IN ({marks})", part).fetchall()
+        )
+    if len(known) < len(keys):
+        known.update(_erased_sources(database, [key for key in keys if key not in known]))
+    return known
+
+
+def _erased_sources(database: sqlite3.Connection, keys: list[str]) -> dict[str, int]:
+    """Those of the keys whose events were erased, with the addresses that these still have."""
+    erased = "source_key >= ? AND source_key < ?"  # which SQLite finds in the index of source keys
+    bounds = [ERASED_KEY, ERASED_KEY + "g"]
+    if not database.execute(f"SELECT 1 FROM event WHERE {erased} LIMIT 1", bounds).fetchone():
+        return {}
+    if (key := read_key()) is None:
+        _logger.warning("no key in %s: events that were erased are not recognised when imported", key_file())
+        return {}
+    hashed = {ERASED_KEY + keyed_hash(key, one): one for one in keys}
+    known = database.execute(f"SELECT source_key, seq FROM event WHERE {erased}", bounds)
+    return {hashed[one]: seq for one, seq in known if one in hashed}

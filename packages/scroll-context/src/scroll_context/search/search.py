@@ -1,0 +1,338 @@
+"""Search over the log: `SearchIndex` finds events by their words and says how current the answer is.
+
+A search first waits until the index holds what the log has and the caller may see; past its patience it answers from
+what is indexed and says by how much that is behind. A short backlog is worth a longer wait: only a busy machine takes
+more than a moment for it, and an answer without the events just recorded would be wrong. A search never blocks for
+ever. A damaged index is thrown away and built again; IndexUnavailable is raised only when nothing is indexed and it
+cannot be built. Echoes, notices and bookkeeping are never indexed, so they are never hits.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+import msgspec
+
+from scroll_context.errors import BadInput, IndexUnavailable
+from scroll_context.events import EVERYTHING, Event, Grant, Progress
+from scroll_context.log.log import EventLog
+from scroll_context.log.payloads import PayloadStore
+from scroll_context.search import query as language
+from scroll_context.search import tokenize
+from scroll_context.search.indexer import Commit, EngineFaults, Indexer
+from scroll_context.search.query import Needle, Node, Words, snippet
+from scroll_context.search.ranking import Filters, Match, Ranked, RankedSearch, Ranking
+from scroll_context.text.similar import Repeats
+
+PATIENCE = 2.0  # seconds that a search waits for an index that is far behind
+BUSY_PATIENCE = 20.0  # seconds that a search waits for a short backlog
+SHORT_EVENTS, SHORT_BYTES = 5_000, 8 << 20  # a backlog that an idle machine indexes in about a second
+MOST_HITS = 10_000
+MOST_REPEATS = 100  # further matches looked at, in place of those that repeat a better one
+ONE_PER_SESSION = 600  # matches looked at when sessions are to take turns
+MOST_NAMED = 20  # words without a row that a note names
+GLANCE = 256  # new events that a search looks at to see whether any of them matters to it
+
+_Several = str | Sequence[str] | None
+
+
+class Hit(msgspec.Struct, frozen=True):
+    """One event found; its `content` is the whole text, or a preview when its `payload` holds the body."""
+
+    event: Event
+    score: float
+    snippet: str  # the part that matched
+
+    @property
+    def seq(self) -> int:
+        return self.event.seq
+
+
+class Hits(list[Hit]):
+    """The events found, best first, and how far the index was behind the log when they were found."""
+
+    behind: int = 0  # events not yet indexed
+    trouble: str = ""  # why the index could not catch up, when it could not
+    asked_nothing: bool = False  # the query has no word that says anything
+    excluded: tuple[int, ...] = ()  # events that matched and were left out because the caller excluded them
+    missing: tuple[str, ...] = ()  # words of the query that no event within reach has
+    only_excluded: tuple[str, ...] = ()  # words that only excluded events have
+    spread: str = ""  # how many events have all words, and how many any, when not all hits have all
+
+    @property
+    def note(self) -> str:
+        """What to tell the reader about the answer; empty when there is nothing to say."""
+        if self.asked_nothing:
+            return "The query has no word to search for: words such as 'the' or 'what' count only within \"quotes\"."
+        notes = [self.spread] if self.spread else []
+        if self.missing:
+            notes.append(f"no row contains: {', '.join(self.missing[:MOST_NAMED])}.")
+        if self.only_excluded:
+            notes.append(f"besides what the view shows, no row contains: {', '.join(self.only_excluded[:MOST_NAMED])}.")
+        if self.behind:
+            why = f" ({self.trouble})" if self.trouble else ""
+            which = "newest event is" if self.behind == 1 else f"newest {self.behind:,} events are"
+            notes.append(f"The {which} not searchable yet{why}; search again, or read by seq.")
+        return " ".join(notes)
+
+
+class IndexStats(msgspec.Struct, frozen=True):
+    """The index in numbers."""
+
+    indexed_seq: int
+    documents: int
+    segments: int
+    trouble: str
+
+
+class SearchIndex:
+    """Find events by their words. Share one instance between threads."""
+
+    def __init__(self, folder: Path, log: EventLog, payloads: PayloadStore) -> None:
+        self.folder = folder
+        self._log = log
+        self._indexer = Indexer(folder, log, payloads)
+
+    def search(
+        self,
+        query: str,
+        *,
+        k: int = 10,
+        grant: Grant = EVERYTHING,
+        kind: _Several = None,
+        role: _Several = None,
+        session_id: _Several = None,
+        agent_id: _Several = None,
+        task_id: _Several = None,
+        seq_range: tuple[int, int] | None = None,
+        created_from: str | None = None,
+        created_to: str | None = None,
+        exclude: Collection[int] = (),
+        per_session: int | None = None,
+        user_weight: float = 2.0,
+        flow: float = 0.25,
+        patience: float | None = None,
+    ) -> Hits:
+        """The k best events for a query (see query.py for the language), best first.
+
+        Filters take a text or several. `seq_range` and the two dates are inclusive, and a date stands for the whole
+        of it. `exclude` names events that are no use to the caller. `per_session` is the most hits that one session
+        may have. `patience` is how many seconds to wait for the index; without it, as long as its backlog is worth. A
+        user turn weighs `user_weight` times as much, and gets `flow` of the score of the reply to it.
+        """
+        if k < 1:
+            raise BadInput(f"k must be at least 1, not {k}")
+        k = min(k, MOST_HITS)
+        wanted = {"kind": kind, "role": role, "session_id": session_id, "agent_id": agent_id, "task_id": task_id}
+        filters = Filters.of(grant, wanted, seq_range, created_from, created_to)
+        parsed = language.parse(query)
+        hits = Hits()
+        if not language.terms_of(parsed):
+            hits.asked_nothing = True
+            return hits
+        exclude = frozenset(exclude)
+        pool = ONE_PER_SESSION if per_session else k + min(2 * k, MOST_REPEATS)
+        ranking = Ranking(min(pool, MOST_HITS), k, exclude, user_weight, flow)
+        hits.behind = self._freshen(grant, exclude, patience)
+        hits.trouble = self._indexer.trouble
+        try:
+            self._find(hits, parsed, filters, ranking, per_session)
+        except IndexUnavailable:  # damage that only reading brought to light
+            self._indexer.discard(PATIENCE if patience is None else patience)
+            hits.behind = self._freshen(grant, exclude, patience)
+            hits.trouble = self._indexer.trouble
+            hits.clear()  # some may have been found before the damage was met
+            self._find(hits, parsed, filters, ranking, per_session)
+        return hits
+
+    def every(
+        self,
+        query: str,
+        *,
+        any_word: bool = False,
+        session_id: _Several = None,
+        agent_id: _Several = None,
+        task_id: _Several = None,
+    ) -> list[int]:
+        """The seqs of all events that a query means, in order, however many there are; nothing is ranked.
+
+        They have all of its words, or with `any_word` any of them. Waits until everything is indexed.
+        """
+        parsed = language.parse(query, every_word=True)
+        if not language.terms_of(parsed):
+            raise BadInput(f'{query!r:.80} has no word to search for; put common words in "quotes"')
+        wanted = {"session_id": session_id, "agent_id": agent_id, "task_id": task_id}
+        filters = Filters.of(EVERYTHING, wanted, None, None, None)
+        self._log.refresh()
+        self._indexer.catch_up()
+        try:
+            return self._every(parsed, filters, any_word)
+        except IndexUnavailable:  # damage that only reading brought to light
+            self._indexer.discard()
+            self._indexer.catch_up()
+            return self._every(parsed, filters, any_word)
+
+    def _every(self, parsed: Words | Node, filters: Filters, any_word: bool) -> list[int]:
+        commit = self._indexer.newest()
+        if commit is None:
+            return []
+        with EngineFaults("searching the index"):
+            search = RankedSearch(commit.searcher, commit.counts, filters, Ranking(1))
+            return sorted(search.every(parsed, any_word=any_word))
+
+    # freshness ------------------------------------------------------------------------------------------
+
+    @property
+    def indexed_seq(self) -> int:
+        """Every event up to here is searchable, if it may ever be."""
+        return self._indexer.current_until()
+
+    def catch_up(self, timeout: float | None = None, progress: Progress | None = None) -> bool:
+        """Index what is new in the log; False when time ran out first."""
+        return self._indexer.catch_up(timeout, progress)
+
+    def discard(self, timeout: float | None = None) -> bool:
+        """Throw the index away; the next search builds it anew. False when another process held it too long."""
+        return self._indexer.discard(timeout)
+
+    def rebuild(self, progress: Progress | None = None) -> None:
+        """Build the index anew from the log."""
+        self._indexer.discard()
+        self._indexer.catch_up(progress=progress)
+
+    def stats(self) -> IndexStats:
+        try:
+            commit = self._indexer.newest()
+        except IndexUnavailable as error:
+            return IndexStats(0, 0, 0, str(error))
+        return IndexStats(
+            indexed_seq=self._indexer.current_until(),
+            documents=commit.searcher.num_docs if commit else 0,
+            segments=commit.searcher.num_segments if commit else 0,
+            trouble=self._indexer.trouble,
+        )
+
+    def start(self) -> None:
+        """Keep the index close to the log from now on; else only searches do."""
+        self._indexer.start()
+
+    def notify(self) -> None:
+        """Something was appended."""
+        self._indexer.notify()
+
+    def close(self) -> None:
+        """Stop indexing, merges included; what is not indexed, the next search will have indexed."""
+        self._indexer.close()
+
+    # notes ----------------------------------------------------------------------------------------------
+
+    def notes(self, name: str) -> bytes | None:
+        """What was kept under a name; None when there is nothing, as after an erasure."""
+        return self._indexer.notes(name)
+
+    def keep_notes(self, name: str, data: bytes, is_valid: Callable[[], bool]) -> bool:
+        """Keep beside the index what was made from the log and can be made again, if it still holds."""
+        return not self._log.read_only and self._indexer.keep_notes(name, data, is_valid)
+
+    # searching ------------------------------------------------------------------------------------------
+
+    def _freshen(self, grant: Grant, exclude: Collection[int], patience: float | None) -> int:
+        """Wait for what this search may see; the number of events that are still missing."""
+        last = self._log.awaited_seq(PATIENCE if patience is None else patience)
+        until = self._indexer.current_until()
+        if not self._is_current(until, last, grant, exclude):
+            is_reached = self._indexer.wait_for(last, self._patience(until, last) if patience is None else patience)
+            until = self._indexer.current_until()
+            if not is_reached:
+                if until == 0 and self._indexer.trouble:
+                    raise IndexUnavailable(self._indexer.trouble)
+                if grant == EVERYTHING:
+                    return last - until + self._log.unread(last)
+                return sum(1 for _ in self._log.iterate(after=until, until=last, grant=grant)) + self._log.unread(last)
+        behind = self._log.unread(max(last, until))
+        if behind:
+            self._indexer.start()  # for the next search; this one does not wait for other hosts
+        return behind
+
+    def _patience(self, until: int, last: int) -> float:
+        """How long to wait for the events behind `until`: longer when there is little to index."""
+        if last - until > SHORT_EVENTS:
+            return PATIENCE
+        size = "SELECT sum(length(content) + ifnull(payload_size, 0)) FROM event WHERE seq > ? AND seq <= ?"
+        ((backlog,),) = self._log.query(size, [until, last])
+        return BUSY_PATIENCE if (backlog or 0) <= SHORT_BYTES else PATIENCE
+
+    def _is_current(self, known: int, last: int, grant: Grant, exclude: Collection[int]) -> bool:
+        """Whether everything new is nothing that this search could return, so that it need not wait for a commit."""
+        if last <= known:
+            return True
+        if known == 0 or last - known > GLANCE:
+            return False
+        commit = self._indexer.newest()
+        new = [event for event in self._log.iterate(after=known, until=last) if event.is_searchable]
+        if not new and commit is not None:
+            commit.current_until = max(commit.current_until, last)
+        return all(event.seq in exclude or not grant.permits(event) for event in new)
+
+    def _find(
+        self, hits: Hits, parsed: Words | Node, filters: Filters, ranking: Ranking, per_session: int | None
+    ) -> None:
+        commit = self._indexer.newest()
+        if commit is None:
+            return
+        with EngineFaults("searching the index"):
+            found = RankedSearch(commit.searcher, commit.counts, filters, ranking).find(parsed)
+            needles = [Needle.of(term) for term in language.terms_of(parsed)]
+            matches = found.matches if per_session is None else self._spread_out(found.matches, per_session)
+            for event, match in self._without_repeats(matches, filters.grant, ranking.enough):
+                # BM25 depends on texts outside a grant, so a reader who is restricted gets the rank
+                score = match.score if filters.grant == EVERYTHING else 1 / (len(hits) + 1)
+                hits.append(_hit(event, score, match, commit, needles))
+        hits.excluded, hits.spread = found.excluded, _spread(found, len(hits))
+        hits.missing, hits.only_excluded = found.missing, found.only_excluded
+
+    def _spread_out(self, matches: Sequence[Match], most: int) -> list[Match]:
+        """The best matches of each session."""
+        taken: Counter[str] = Counter()
+        sessions = self._log.column("session_id", [match.seq for match in matches])
+        kept = []
+        for match in matches:
+            if (session := sessions.get(match.seq)) is not None and taken[session] < most:
+                taken[session] += 1
+                kept.append(match)
+        return kept
+
+    def _without_repeats(self, matches: Sequence[Match], grant: Grant, k: int) -> list[tuple[Event, Match]]:
+        """The k best that say different things; those that nearly repeat a better one fill the places that are left."""
+        seen = Repeats()
+        kept: list[tuple[Event, Match]] = []
+        repeats: list[tuple[Event, Match]] = []
+        for at in range(0, len(matches), k):
+            part = matches[at : at + k]
+            events = {event.seq: event for event in self._log.get_many([match.seq for match in part], grant)}
+            for match in part:
+                event = events.get(match.seq)
+                if event is None or not event.is_searchable:
+                    continue
+                (repeats if seen.is_repeat(event.content) else kept).append((event, match))
+                if len(kept) == k:
+                    return kept
+        return [*kept, *repeats][:k]
+
+
+def _spread(found: Ranked, shown: int) -> str:
+    """How many events have all words, and how many any; empty when those shown have all of them."""
+    if found.all_words is None or found.any_word is None or shown <= found.all_words:
+        return ""
+    events = "event" if found.all_words == 1 else "events"
+    return f"all words: {found.all_words} {events}; any word: {'over ' * found.capped}{found.any_word:,}."
+
+
+def _hit(event: Event, score: float, match: Match, commit: Commit, needles: Sequence[Needle]) -> Hit:
+    # a reply that only made calls has no other words than its headline
+    shown = snippet(tokenize.without_colours(event.content or event.headline), needles)
+    if event.payload is not None and (passage := commit.searcher.doc(match.address).get_first("passage")):
+        text = bytes(passage).decode()
+        from_start = text.startswith(event.content[:1_000])
+        shown = snippet(tokenize.without_colours(text), needles, from_start=from_start)
+    return Hit(event, score, shown)

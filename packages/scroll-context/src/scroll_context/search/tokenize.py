@@ -1,0 +1,314 @@
+"""What the search index makes of text: its fields, its words, and how an event becomes documents.
+
+The same functions cut events and queries, so a query word is found exactly where a document word was made. Words are
+runs of letters and digits, lower case, without accents; an id, a date or a path is a run of words, looked up as
+a phrase. English words are kept a second time by their stem. Scripts that do not put spaces between words (Chinese,
+Japanese, Korean, Thai and their like) are cut into overlapping pairs in a field of their own. The index stores no
+message text: only large bodies keep their passages, so that a hit deep inside one can show where it matched.
+
+Changing anything here that changes what is stored needs a new VERSION: the index is then rebuilt from the log.
+"""
+
+import datetime as dt
+import hashlib
+import re
+import unicodedata
+from collections.abc import Iterator
+from functools import lru_cache
+
+import tantivy
+
+from scroll_context.errors import PayloadDamaged, PayloadMissing
+from scroll_context.events import Event, Kind
+from scroll_context.log import times
+from scroll_context.log.payloads import PayloadStore
+from scroll_context.text.stance import stance
+
+VERSION = 5
+
+PASSAGE = 64_000  # characters of a large body that make one document
+OVERLAP = 200  # characters shared by neighbouring passages, so that a phrase across the cut is found
+SHORTEST_STEMMED = 3  # letters
+LONGEST_WORD = 128  # bytes; longer runs (base64) are not words
+
+FILTERS = ("session_id", "agent_id", "task_id", "kind", "role")
+
+NOT_THE_USER = "user (not of this store)"
+"""The label of events with role `user` that are not the user of this store speaking."""
+
+_SPACELESS = (
+    "\u0e00-\u0eff"  # Thai, Lao
+    "\u1000-\u109f"  # Myanmar
+    "\u1100-\u11ff"  # Hangul letters
+    "\u1780-\u17ff"  # Khmer
+    "\u3005-\u3007\u3041-\u30ff\u3100-\u318f\u31a0-\u31ff"  # kana, bopomofo, compatibility Hangul
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # Han
+    "\uac00-\ud7ff"  # Hangul syllables
+    "\U00020000-\U0003ffff"  # rarer Han
+)
+_RUN = re.compile(f"[{_SPACELESS}]+")
+_ESCAPES = re.compile(
+    "(?:\x1b\\[|\x9b)[0-?]*+[ -/]*+[@-~]"  # colours, cursor movements
+    "|\x1b\\][^\x07\x1b]*+(?:\x07|\x1b\\\\)?+"  # titles, links
+    "|\x1b[ -/]*+[0-Z\\\\^-~]"
+)
+_SIGN = re.compile(r"\+\+|#")
+_UNIT = re.compile(r"[0-9](%| %| percent\b|[A-Za-z]{1,4}\b)")  # begins with the last digit, so that it is found fast
+_NUMBER_BEFORE = re.compile(r"(?:\A|[^\w.,])([0-9]+(?:[.,][0-9]+)*)\Z")
+_WORD_BEFORE = re.compile(r"[^\W_]{1,20}\Z")
+
+STOP_WORDS = frozenset(
+    """a about also am an and any are as at be because been being but by could did do does doing for from give had has
+    have having he her him his how i if in into is it its just let me my of on or our please she should so some such
+    tell than that the their them then there these they this those to too very was we were what when where which while
+    who whom whose why with would you your yours can not""".split()
+)
+WEAK_WORDS = STOP_WORDS | frozenset(
+    """above across again against all almost along already although always among another anyone anything around away
+    back before after below between beyond both down during each either else enough ever every everything few further
+    get go going got here like made make many may maybe might more most much must neither never next no none nor nothing
+    now off once one only onto other others out over own per quite rather really same shall since someone something
+    sometimes still though through throughout together toward towards under unless until up upon us using various via
+    want well whatever whenever whether will within without yes yet
+    ask asked aspects chat chats comprehensive conversation conversations cover covered detail details different discuss
+    discussed discussion discussions including interactions involving item items know list mention mentioned order
+    overview question questions recall regarding related remember remind said say session sessions summarise summarize
+    summary talk talked talking told""".split()
+)
+"""What a whole question is made of besides its subject: grammar, and words for conversing itself."""
+
+
+def _analyzer(tokenizer: tantivy.Tokenizer, *filters: tantivy.Filter) -> tantivy.TextAnalyzer:
+    builder = tantivy.TextAnalyzerBuilder(tokenizer)
+    for step in filters:
+        builder = builder.filter(step)
+    return builder.build()
+
+
+_PLAIN = (tantivy.Filter.remove_long(LONGEST_WORD), tantivy.Filter.lowercase(), tantivy.Filter.ascii_fold())
+_ENGLISH = tantivy.Filter.stemmer("english")
+_WORDS = _analyzer(tantivy.Tokenizer.simple(), *_PLAIN)
+_STEMS = _analyzer(tantivy.Tokenizer.simple(), *_PLAIN, _ENGLISH)
+_SPLIT = _analyzer(tantivy.Tokenizer.whitespace(), tantivy.Filter.lowercase())
+_STEMMER = _analyzer(tantivy.Tokenizer.raw(), _ENGLISH)
+
+
+def schema() -> tantivy.Schema:
+    builder = tantivy.SchemaBuilder()
+    builder.add_text_field("text", tokenizer_name="words")
+    builder.add_text_field("stems", tokenizer_name="stems", index_option="freq")
+    builder.add_text_field("signs", tokenizer_name="split", index_option="basic")  # C++, F#
+    builder.add_text_field("pairs", tokenizer_name="split")  # scripts without spaces
+    for name in FILTERS:
+        builder.add_text_field(name, tokenizer_name="raw", index_option="basic")
+    builder.add_unsigned_field("seq", indexed=True, fast=True)
+    builder.add_unsigned_field("answers", fast=True)  # the user turn that this replies to; its own seq for a user turn
+    builder.add_unsigned_field("created", fast=True)
+    builder.add_unsigned_field("stance", fast=True)  # of a user turn: 2 a standing instruction, 1 a preference
+    builder.add_text_field("mark", tokenizer_name="raw", index_option="basic")
+    builder.add_unsigned_field("upto", fast=True)
+    builder.add_bytes_field("chain", stored=True)
+    builder.add_bytes_field("passage", stored=True)
+    return builder.build()
+
+
+SCHEMA = schema()
+
+
+def register(index: tantivy.Index) -> None:
+    """Teach an opened index the analyzers that its schema names."""
+    index.register_tokenizer("words", _WORDS)
+    index.register_tokenizer("stems", _STEMS)
+    index.register_tokenizer("split", _SPLIT)
+
+
+# words --------------------------------------------------------------------------------------------------
+
+
+def normal(text: str) -> str:
+    """Text as the index reads it: without colours, and with plain letters for full-width ones, and so on."""
+    text = without_colours(text)
+    return text if text.isascii() else unicodedata.normalize("NFKC", text)
+
+
+def without_colours(text: str) -> str:
+    """Text without the escape sequences of terminals, which would stick to its words."""
+    return _ESCAPES.sub("", text) if "\x1b" in text or "\x9b" in text else text
+
+
+def words(text: str) -> list[str]:
+    """The words of normal text, scripts without spaces left out."""
+    return _WORDS.analyze(text if text.isascii() else _RUN.sub(" ", text))
+
+
+def runs(text: str) -> list[str]:
+    """The runs of scripts without spaces in normal text."""
+    return [] if text.isascii() else _RUN.findall(text)
+
+
+def pairs(run: str) -> list[str]:
+    """The overlapping pairs of a run, then its last character, which also keeps neighbouring runs apart."""
+    return [run[at : at + 2] for at in range(len(run))]
+
+
+def signs(text: str) -> list[str]:
+    """Words that end in a sign which belongs to their name: C++, C#."""
+    if "#" not in text and "++" not in text:
+        return []
+    found = []
+    for match in _SIGN.finditer(text):
+        start, end = match.span()
+        if text[start - 1 : start].isalnum() and not text[end : end + 1].isalnum():
+            before = _WORD_BEFORE.search(text, max(0, start - 20), start)
+            if before is not None:
+                found.append((before[0] + match[0]).lower())
+    return found
+
+
+def quantities(text: str) -> tuple[list[str], list[str]]:
+    """Numbers with a unit as words side by side (16gb: "16 gb"), and percentages as signs (79 percent: "79%")."""
+    units: list[str] = []
+    percentages: list[str] = []
+    if not _has_digit(text):
+        return units, percentages
+    for match in _UNIT.finditer(text):
+        end = match.start() + 1
+        number, unit = _NUMBER_BEFORE.search(text, max(0, end - 20), end), match[1].strip()
+        if number is not None and unit in ("%", "percent"):
+            units.append(f"{number[1]} percent")
+            percentages.append(f"{number[1]}%")
+        elif number is not None:
+            units.append(f"{number[1]} {unit}")
+    return units, percentages
+
+
+def _has_digit(text: str) -> bool:
+    for digit in "0123456789":  # noqa: SIM110 - any() and a regular expression take several times as long
+        if digit in text:
+            return True
+    return False
+
+
+@lru_cache(maxsize=1 << 16)
+def stem(word: str) -> str:
+    """What the grammatical forms of an English word share; empty for an id, a number or a short word, without forms."""
+    has_forms = len(word) >= SHORTEST_STEMMED and word.isascii() and word.isalpha()
+    return _STEMMER.analyze(word)[0] if has_forms else ""
+
+
+# values -------------------------------------------------------------------------------------------------
+
+
+def exact(value: str) -> str:
+    """An id as the index keeps it: never empty, never too long for a term."""
+    return "=" + (value if len(value) <= 1_000 else hashlib.sha256(value.encode()).hexdigest())
+
+
+@lru_cache(maxsize=1 << 10)
+def _exactly(*values: str) -> tuple[str, ...]:
+    """The same for several ids, which are mostly those of the event before."""
+    return tuple(map(exact, values))
+
+
+_DIGITS = 19  # year to second, and the second to five places
+
+
+def created_key(created_at: str) -> int:
+    """A time as a number that sorts as the text does: its digits as written, whatever the zone."""
+    try:
+        at = dt.datetime.fromisoformat(created_at)
+    except ValueError:  # not from us: no time filter finds it
+        return 0
+    day = (at.year * 100 + at.month) * 100 + at.day
+    return (((day * 100 + at.hour) * 100 + at.minute) * 100 + at.second) * 100_000 + at.microsecond // 10
+
+
+def created_bound(text: str, *, upper: bool) -> int:
+    """The first or last moment that a date or time, or the beginning of one, stands for."""
+    digits = re.sub(r"\D", "", times.bound(text, upper=upper))[:_DIGITS]
+    return int(digits.ljust(_DIGITS, "9" if upper else "0"))
+
+
+# documents ----------------------------------------------------------------------------------------------
+
+_NOT_REPLIES = frozenset({Kind.TOOL_CALL, Kind.TOOL_RESULT, Kind.CELL, Kind.OBSERVATION})
+
+
+def is_user_turn(event: Event) -> bool:
+    """Whether a human speaks, which weighs more in any conversation, an imported one too."""
+    return event.is_turn and event.is_searchable
+
+
+def is_reply(event: Event) -> bool:
+    """Whether an event speaks to the user, and so may lend weight to the turn that it answers."""
+    return event.role == "assistant" and event.kind not in _NOT_REPLIES
+
+
+def documents(event: Event, answers: int, payloads: PayloadStore) -> Iterator[tantivy.Document]:
+    """The documents that make an event findable: one, or one a passage for a large body.
+
+    A reply that only makes calls has none: its headline repeats the arguments of a call, which has an event of its own.
+    """
+    if not event.content and is_reply(event) and event.metadata.get("tool_calls"):
+        return
+    if event.payload is None or not event.payload.is_text:
+        yield _document(event, answers, event.content, event.name, event.headline)
+        return
+    try:
+        for number, passage in enumerate(_passages(payloads.text_pieces(event.payload.digest))):
+            titles = () if number else (event.name, event.headline)
+            document = _document(event, answers, passage, *titles)
+            document.add_bytes("passage", passage.encode())
+            yield document
+    except (PayloadMissing, PayloadDamaged, OSError):  # its preview is all that is left of it
+        yield _document(event, answers, event.content, event.name, event.headline)
+
+
+def mark(document: tantivy.Document, upto: int, chain: bytes) -> None:
+    """Let the last document of a commit record up to where, and of which log, the index then is."""
+    document.add_text("mark", "last")
+    document.add_unsigned("upto", upto)
+    document.add_bytes("chain", chain)
+
+
+def _document(event: Event, answers: int, *texts: str) -> tantivy.Document:
+    document = tantivy.Document()
+    document.add_unsigned("seq", event.seq)
+    document.add_unsigned("answers", answers)
+    document.add_unsigned("created", created_key(event.created_at))
+    is_from_user = event.is_from_user
+    document.add_unsigned("stance", stance(event.content) if is_from_user else 0)
+    # The filter role="user" means the user of this store, so nobody else has this label.
+    role = NOT_THE_USER if event.role == "user" and not is_from_user else event.role
+    labels = _exactly(event.session_id, event.agent_id, event.task_id, event.kind, role)
+    for name, label in zip(FILTERS, labels, strict=True):
+        document.add_text(name, label)
+    for text in texts:
+        if text:
+            _add_text(document, normal(text))
+    return document
+
+
+def _add_text(document: tantivy.Document, text: str) -> None:
+    spaceless = runs(text)
+    if spaceless:
+        document.add_text("pairs", " ".join(pair for run in spaceless for pair in pairs(run)))
+        text = _RUN.sub(" ", text)
+    document.add_text("text", text)
+    document.add_text("stems", text)
+    units, percentages = quantities(text)
+    if units:
+        document.add_text("text", " ".join(units))
+    if found := signs(text) + percentages:
+        document.add_text("signs", " ".join(found))
+
+
+def _passages(pieces: Iterator[str]) -> Iterator[str]:
+    rest = ""
+    for piece in pieces:
+        rest += piece
+        while len(rest) > PASSAGE + OVERLAP:
+            yield rest[: PASSAGE + OVERLAP]
+            rest = rest[PASSAGE:]
+    if rest:
+        yield rest

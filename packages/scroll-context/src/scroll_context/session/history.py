@@ -1,0 +1,345 @@
+"""The past of a session: its own events, and the sessions before it that it may reach.
+
+The events of a session are its own after those that it inherited by being forked. Settings are recorded when a session
+is opened and hold for every resume that does not name others. Only events that were recorded here count: imported ones
+are text to read, so an imported fork names no parent, and an imported setting widens nothing.
+
+`earlier_work` says what the other sessions within reach were about and what the user asked for once and for all. It is
+read from the log once, before the first request, and recorded in an event; the view and everything that rebuilds it
+take it from there. It costs about a tenth of a millisecond for each turn that is read, and the number of those is
+bounded: what is older keeps its seqs and dates and has no terms. What was read of a session is noted beside the search
+index and used as long as the session has not grown and nothing was erased; without the notes the same is found, only
+later.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from scroll_context.events import Event, Grant, Kind
+from scroll_context.log.journal import Journal
+from scroll_context.log.log import EventLog, SessionInfo
+from scroll_context.search.search import SearchIndex
+from scroll_context.session.bookkeeping import well_formed
+from scroll_context.store import Store
+from scroll_context.text.printable import printable
+from scroll_context.text.stance import INSTRUCTION, newest, stances
+from scroll_context.text.terms import CountedTerms, TermTable, counted_terms, title
+from scroll_context.tools.toolbox import settle
+from scroll_context.view.eviction import Budget, newest_standing, standing_limit
+from scroll_context.view.index import EarlierWork, Standing, Topic, outline
+
+CUT_OFF = (
+    "[the process ended while this cell was running. What it printed and bound is lost, unless a line above says "
+    "otherwise; the calls that it had made are in the log.]"
+)
+
+
+class Segment(NamedTuple):
+    """A session, or the part of one that a fork inherits."""
+
+    session_id: str
+    until: int | None  # its last seq that counts; None for all of it
+    fork: int = 0  # seq of the event with which the next segment continues it
+
+
+def segments(store: Store, session_id: str) -> list[Segment]:
+    """The sessions that one continues, oldest first, and itself."""
+    found = [Segment(session_id, None)]
+    while (first := next(store.log.iterate(session_id=found[0].session_id), None)) is not None:
+        origin = forked_from(store, first)
+        if origin is None:
+            break
+        found.insert(0, Segment(*origin, first.seq))
+    return found
+
+
+def lineage(store: Store, session_id: str) -> Iterator[Event]:
+    """The events of a session, after those that it inherited by being forked."""
+    for segment in segments(store, session_id):
+        yield from map(well_formed, store.log.iterate(session_id=segment.session_id, until=segment.until))
+        if segment.until is not None:
+            yield from _late_snapshot(store, segment.session_id, segment.until, segment.fork)
+
+
+def forked_from(store: Store, event: Event) -> tuple[str, int] | None:
+    """The session that a fork continues, and its last seq there; None for anything else.
+
+    A fork stays with its agent: an event that names the session of another one is no fork.
+    """
+    if event.kind != Kind.FORK or event.is_foreign:
+        return None
+    parent, at = event.metadata.get("session_id"), event.metadata.get("at_seq")
+    if not isinstance(parent, str) or not isinstance(at, int) or not 0 < at < event.seq:
+        return None
+    found = store.log.get_many([at])
+    if not found or found[0].session_id != parent or found[0].agent_id != event.agent_id:
+        return None
+    return parent, at
+
+
+def _late_snapshot(store: Store, session_id: str, at: int, before: int) -> Iterator[Event]:
+    """The snapshot of the last cell up to a seq, if it came after it: variables are saved while the log goes on."""
+    late = next(store.log.iterate(after=at, until=before, session_id=session_id, kind=Kind.SNAPSHOT), None)
+    if late is not None and late.reply_to is not None:
+        ended = store.log.iterate(after=late.reply_to, until=at, session_id=session_id, kind=Kind.OBSERVATION)
+        if any(event.reply_to == late.reply_to for event in ended):
+            yield late
+
+
+def recorded_settings(store: Store, session_id: str) -> dict[str, Any]:
+    """The settings that a session last worked under, by itself or before it was forked; empty where none are known."""
+    found: dict[str, Any] = {}
+    for segment in segments(store, session_id):
+        for event in store.log.iterate(session_id=segment.session_id, until=segment.until, kind=Kind.SESSION):
+            if event.is_foreign:
+                continue
+            named, context = event.metadata.get("settings"), event.metadata.get("context")
+            if isinstance(context, str):
+                found["context"] = context  # sessions of earlier versions name nothing else
+            found |= named if isinstance(named, dict) else {}
+    return found
+
+
+def snapshots_of(events: Iterable[Event]) -> list[Event]:
+    """The snapshots to restore. What an import brought is never unpickled, not even inside a jail."""
+    return [event for event in events if event.kind == Kind.SNAPSHOT and not (event.is_foreign or event.is_erased)]
+
+
+def bound_since(events: Iterable[Event], snapshots: Sequence[Event]) -> list[str]:
+    """The variables bound by cells that the newest snapshot does not include."""
+    saved = (snapshots[-1].reply_to or 0) if snapshots else 0
+    names: dict[str, None] = {}
+    for event in events:
+        if event.kind == Kind.OBSERVATION and not event.is_foreign and (event.reply_to or 0) > saved:
+            names.update(dict.fromkeys(name for name in event.metadata.get("bound", ()) if str(name).isidentifier()))
+    return list(names)
+
+
+def lost_before(events: Sequence[Event]) -> set[str]:
+    """The variables that were lost when the session was last resumed, if no cell has run since: the model knows it."""
+    for event in reversed(events):
+        if event.kind == Kind.CELL:
+            break
+        names = event.metadata.get("lost") if event.kind == Kind.SESSION and not event.is_foreign else None
+        if isinstance(names, list):
+            return set(map(str, names))
+    return set()
+
+
+CALL_CHARS = 200  # of the arguments of a completed call that a resumed model is shown
+LISTED_CALLS = 40  # completed calls that it is shown; of more, the first and the last
+
+
+def close_open_work(journal: Journal) -> list[str]:
+    """End what a crash left open, before the view is rebuilt; returns what the model should know about it.
+
+    A cell without an observation and a tool call without a result were under way when the process ended. Each gets an
+    ending that says so, so a resumed view has no loose ends, and nothing that may have had effects is done again
+    without being reported.
+    """
+    told = [
+        f"The call {call.name} (seq {call.seq}) had not returned when the process ended."
+        + (
+            " It has effects: find out whether they happened before you call it again."
+            if "effects" in call.metadata
+            else ""
+        )
+        for call in settle(journal)
+    ]
+    rows = journal.log.query(
+        """SELECT seq FROM event WHERE session_id = :session AND kind = :cell AND seq NOT IN (SELECT reply_to
+        FROM event WHERE session_id = :session AND kind = :end AND reply_to IS NOT NULL) ORDER BY seq""",
+        {"session": journal.session_id, "cell": str(Kind.CELL), "end": str(Kind.OBSERVATION)},
+    )
+    for cell in journal.log.get_many([row[0] for row in rows]):
+        if cell.is_foreign:
+            continue
+        journal.append(
+            journal.draft(
+                Kind.OBSERVATION, role="tool", name=cell.name, tool_call_id=cell.tool_call_id, reply_to=cell.seq,
+                content=CUT_OFF, tool_state="killed", metadata={"echo": True},
+            )
+        )  # fmt: skip
+        told.append(f"The cell at seq {cell.seq} was running when the process ended.{_completed_inside(journal, cell)}")
+    return told
+
+
+def _completed_inside(journal: Journal, cell: Event) -> str:
+    """Which calls with effects a cell had completed: the model must not repeat them with the cell."""
+    rows = journal.log.query(
+        """SELECT c.seq, r.seq FROM event c JOIN event r ON r.reply_to = c.seq AND r.session_id = c.session_id
+        WHERE c.session_id = :session AND c.kind = :call AND r.kind = :result AND c.seq > :cell
+        AND c.source_key IS NULL AND r.tool_state NOT IN ('unknown', 'refused') ORDER BY c.seq""",
+        {
+            "session": journal.session_id,
+            "call": str(Kind.TOOL_CALL),
+            "result": str(Kind.TOOL_RESULT),
+            "cell": cell.seq,
+        },
+    )
+    calls = dict(rows)
+    lines = [
+        f"- seq {call.seq}: {call.name}({printable(call.content[:CALL_CHARS])}), result at seq {calls[call.seq]}"
+        for call in journal.log.get_many(list(calls))
+        if call.metadata.get("inside_cell") == cell.seq and call.metadata.get("effects")
+    ]
+    if not lines:
+        return ""
+    text = f" Before that it completed {len(lines)} tool calls with effects; do not repeat them:\n"
+    if len(lines) == 1:
+        text = " Before that it completed this tool call with effects; do not repeat it:\n"
+    if len(lines) > LISTED_CALLS:
+        first, last = lines[: LISTED_CALLS // 2], lines[-LISTED_CALLS // 2 :]
+        between = f"- {len(lines) - LISTED_CALLS} more between them: ms.expand their seqs"
+        lines = [*first, between, *last]
+    return text + "\n".join(lines)
+
+
+# the sessions before it ---------------------------------------------------------------------------------
+
+MOST_EVENTS = 40_000  # of the newest sessions that are read
+TURNS = 96  # of a session, spread over it, whose words are counted
+TURN_CHARS = 2_000  # of a turn
+SESSION_TERMS = 4  # more of them find a session less often by the words of a question (26 chats of BEAM, 461 questions)
+FEW_TURNS = 3  # up to which a title tells more than terms
+OUTLINE_TOKENS = 4_000
+FEW_SESSIONS = 20  # up to which their turns are read one session after the other
+NOTES_VERSION = 2  # to be raised when anything changes that notes are made by, here or in text/
+
+
+class _Notes(msgspec.Struct, frozen=True, array_like=True):
+    """What was read of one session, as long as nothing was added to it."""
+
+    last: tuple[int, bytes, int]  # the last seq within reach, the chain value there, and how many events there are
+    turns: int
+    texts: tuple[str, ...]  # the turns, when they are few
+    counted: CountedTerms
+    stated: tuple[tuple[int, str], ...]  # standing instructions: seq, words
+
+
+class _NotesFile(msgspec.Struct, frozen=True, array_like=True):
+    """Notes on the sessions within one grant."""
+
+    version: int
+    erased: int  # seq of the newest erasure
+    sessions: dict[str, _Notes]
+
+
+def earlier_work(
+    log: EventLog,
+    grant: Grant,
+    session_id: str,
+    budget: Budget,
+    *,
+    index: SearchIndex | None = None,
+    most_events: int = MOST_EVENTS,
+) -> EarlierWork:
+    """The sessions within a grant but this one, and the standing instructions of the user in them.
+
+    With an index, notes on the sessions are kept beside it, so that only what is new is read. They change nothing but
+    the time that it takes.
+    """
+    sessions = [info for info in log.sessions(grant) if info.session_id != session_id]
+    read, events = len(sessions), 0
+    while read and (events := events + sessions[read - 1].events) <= most_events:
+        read -= 1
+    told = _Told(log, grant, sessions[read:], index)
+    topics = [_topic(info, info.events, "", ()) for info in sessions[:read]] + told.topics()
+    room = min(OUTLINE_TOKENS, int(budget.window * budget.index_share / 2))
+    listed, unlisted = newest_standing(told.instructions(), standing_limit(budget.window))
+    return EarlierWork(outline(topics, room) if topics else (), listed, unlisted)
+
+
+class _Told:
+    """The sessions that are read: from notes, or from the log."""
+
+    def __init__(self, log: EventLog, grant: Grant, sessions: Sequence[SessionInfo], index: SearchIndex | None) -> None:
+        self._log = log
+        self._grant = grant
+        erased = log.newest_erasure()
+        name = f"earlier-{hashlib.sha256(repr(grant).encode()).hexdigest()[:16]}"
+        kept = _read_notes(index.notes(name) if index else None, erased)
+        chains = log.column("chain", [info.last_seq for info in sessions])
+        self._notes: dict[str, _Notes] = {}
+        new = []
+        for info in sessions:
+            last = (info.last_seq, chains[info.last_seq], info.events)
+            known = kept.get(info.session_id)
+            if known is not None and known.last == last:
+                self._notes[info.session_id] = known
+            else:
+                new.append((info, last))
+        said = self._said([info for info, _ in new])
+        for info, last in new:
+            self._notes[info.session_id] = _note(last, said[info.session_id])
+        self._spoken = [info for info in sessions if self._notes[info.session_id].turns]
+        if index is not None and new:
+            data = msgspec.msgpack.encode(_NotesFile(NOTES_VERSION, erased, self._notes))
+            index.keep_notes(name, data, lambda: log.newest_erasure() == erased)
+
+    def topics(self) -> list[Topic]:
+        """What the sessions were about; those in which no user spoke have no topic."""
+        table = TermTable()
+        for info in self._spoken[:-1]:
+            table.add_counted(self._notes[info.session_id].counted)
+        for info in self._spoken[-1:]:
+            table.add(self._texts(info))
+        topics = []
+        for number, info in enumerate(self._spoken):
+            notes = self._notes[info.session_id]
+            terms = table.terms(number)[:SESSION_TERMS]
+            name = title(self._texts(info), terms) if notes.turns <= FEW_TURNS or not terms else ""
+            topics.append(_topic(info, notes.turns, name, terms))
+        return topics
+
+    def instructions(self) -> list[Standing]:
+        """The standing instructions that no later one replaces."""
+        stated = sorted((one for notes in self._notes.values() for one in notes.stated), key=lambda one: one[0])
+        return [Standing(seq, words) for seq, words in newest(stated)]
+
+    def _texts(self, info: SessionInfo) -> Sequence[str]:
+        """The turns of a session that are counted."""
+        notes = self._notes[info.session_id]
+        return notes.texts or _counted(self._said([info])[info.session_id])
+
+    def _said(self, sessions: Sequence[SessionInfo]) -> dict[str, list[Event]]:
+        """The turns of the user in some sessions."""
+        said: dict[str, list[Event]] = {info.session_id: [] for info in sessions}
+        if sessions:
+            first, last = min(info.first_seq for info in sessions), max(info.last_seq for info in sessions)
+            only = {"session_id": list(said)} if len(said) <= FEW_SESSIONS else {}
+            for event in self._log.iterate(after=first - 1, until=last, grant=self._grant, role="user", **only):
+                if event.session_id in said and event.is_searchable and event.content.strip():
+                    said[event.session_id].append(event)
+        return said
+
+
+def _read_notes(data: bytes | None, erased: int) -> dict[str, _Notes]:
+    try:
+        found = msgspec.msgpack.decode(data, type=_NotesFile) if data else None
+    except (msgspec.MsgspecError, UnicodeDecodeError):  # damaged, or of another version
+        return {}
+    is_valid = found is not None and (found.version, found.erased) == (NOTES_VERSION, erased)
+    return found.sessions if found is not None and is_valid else {}
+
+
+def _note(last: tuple[int, bytes, int], said: Sequence[Event]) -> _Notes:
+    texts = _counted(said)
+    stated = tuple(
+        (event.seq, sentence) for event in said for level, sentence in stances(event.content) if level == INSTRUCTION
+    )
+    return _Notes(last, len(said), texts if len(said) <= FEW_TURNS else (), counted_terms(texts), stated)
+
+
+def _topic(info: SessionInfo, turns: int, name: str, terms: tuple[str, ...]) -> Topic:
+    spans = ((info.first_seq, info.last_seq),)
+    return Topic(spans, turns, 1, info.first_at[:10], info.last_at[:10], name, terms)
+
+
+def _counted(said: Sequence[Event]) -> tuple[str, ...]:
+    """As many of the turns as are counted, evenly over all of them."""
+    step = max(1.0, len(said) / TURNS)
+    return tuple(said[int(n * step)].content[:TURN_CHARS] for n in range(min(TURNS, len(said))))

@@ -1,0 +1,222 @@
+"""A store: the log, its payloads and its search index, opened and closed together.
+
+It is one folder, or a copy of what a server holds for many hosts (shared/log.py), which its address names.
+
+The log is the truth; the index is derived from it and can be deleted at any time. Opening costs milliseconds at
+any size: nothing is checked, counted or indexed until somebody asks.
+"""
+
+import contextlib
+import datetime as dt
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+from scroll_context.errors import BadInput, StoreLocked, StoreReadOnly
+from scroll_context.events import EVERYTHING, Draft, Event, Grant, Progress
+from scroll_context.log import schema
+from scroll_context.log.foreign import ForeignWriter
+from scroll_context.log.log import EventLog
+from scroll_context.log.payloads import ArtifactRef, PayloadStore, ToolResultRef, ref
+from scroll_context.log.writer import StoreLimits
+from scroll_context.origin import Origin
+from scroll_context.search.meaning import Embedder, MeaningIndex
+from scroll_context.search.search import PATIENCE, SearchIndex
+from scroll_context.sql.guard import GuardedSql, SqlLimits
+from scroll_context.upkeep.copies import named_payloads
+from scroll_context.upkeep.erase import ErasureReport, Reason, due, erase, finish, has_chores, select
+from scroll_shared.address import is_address, parse
+
+
+class Stats(msgspec.Struct, frozen=True):
+    """A store in numbers."""
+
+    events: int
+    sessions: int
+    head: str  # the newest chain value: identifies the whole history
+    log_bytes: int
+    payloads: int
+    payload_bytes: int
+    index_bytes: int
+    indexed_seq: int
+    kinds: dict[str, int]
+    kind_bytes: dict[str, int]  # text, metadata and payloads of each kind, largest first
+    unused_payloads: int  # files that no event names, from processes that were killed
+    leftover_bytes: int  # of them, and of damaged logs that a salvage kept: these may be deleted
+
+
+class Store:
+    """Owns the three parts of a store. Use as a context manager, or call close().
+
+    One that is opened as `read_only` refuses every append and finishes nothing that another process left undone; only
+    its search index may catch up with the log.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        create: bool = False,
+        lock_timeout: float = 30.0,
+        limits: StoreLimits | None = None,
+        embedder: Embedder | None = None,
+        read_only: bool = False,
+    ) -> None:
+        """Open a store, or with `create` make one where there is none."""
+        self.log = open_log(folder, create=create, lock_timeout=lock_timeout, limits=limits)
+        self.folder, self.payloads = self.log.path.parent, self.log.payloads
+        self.log.read_only = read_only
+        self.index = SearchIndex(self.folder / "index", self.log, self.payloads)
+        self.meaning = MeaningIndex(self.folder / "meaning", self.log, embedder) if embedder else None
+        self.log.on_append = self.index.notify
+        self.log.on_erased = lambda: finish(self)
+        if read_only:
+            return
+        self.payloads.sweep()
+        self.log.on_first_use = self._finish_erasure
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _finish_erasure(self) -> None:
+        """Do what a process left undone that was killed while it erased something.
+
+        At the first use and not at the opening, since the schema, which takes a while to read, is needed then anyway.
+        """
+        if has_chores(self.log):
+            with contextlib.suppress(StoreReadOnly, StoreLocked):
+                finish(self, patience=5.0)
+
+    def append(self, draft: Draft) -> int:
+        return self.log.append(draft)
+
+    def append_foreign(
+        self, origin: Origin, source: str, *, task_id: str = "", redact: bool = True, wait: float = 0.0
+    ) -> ForeignWriter:
+        """The one way in for what was imported or captured (foreign.py): a writer, to be used in a `with` block.
+
+        `source` says where it comes from, and `task_id` is the task of what was imported. The lease of each session is
+        held while it is added to; `wait` is how long to wait for one.
+        """
+        return ForeignWriter(self.log, origin=origin, source=source, task_id=task_id, redact=redact, wait=wait)
+
+    def ref(self, event: Event) -> ToolResultRef | ArtifactRef | None:
+        """The lazy handle of an event's payload."""
+        return ref(event, self.payloads)
+
+    def sql(self, grant: Grant = EVERYTHING, limits: SqlLimits | None = None) -> GuardedSql:
+        """A window for model-written SQL that ends where the grant ends."""
+        return GuardedSql(self.log.path, grant, limits, before=lambda: self.log.wait_for_own(PATIENCE))
+
+    def erase(
+        self,
+        *,
+        seqs: Iterable[int] = (),
+        session_id: str | None = None,
+        agent_id: str | None = None,
+        task_id: str | None = None,
+        source: str | None = None,
+        words: Collection[str] = (),
+        reason: Reason = "request",
+        by: str = "",
+        copies: bool = False,
+        possible: bool = False,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> ErasureReport:
+        """Erase events: their words leave every file of the store, their addresses and the chain stay (see erase.py).
+
+        With `copies`, events that repeat their words, or any of `words`, and what was made from them go too; without,
+        the report names them. With `possible`, so do results of queries that name no events but may have read these. A
+        dry run changes nothing. `by` is who asked for it; without it, the user of this process.
+        """
+        chosen = select(self.log, seqs=seqs, session_id=session_id, agent_id=agent_id, task_id=task_id, source=source)
+        return erase(
+            self,
+            chosen,
+            reason=reason,
+            by=by,
+            words=words,
+            copies=copies,
+            possible=possible,
+            dry_run=dry_run,
+            progress=progress,
+        )
+
+    def expire(
+        self,
+        older_than: dt.timedelta,
+        *,
+        kinds: Collection[str] = (),
+        session_id: str | None = None,
+        agent_id: str | None = None,
+        task_id: str | None = None,
+        by: str = "",
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> ErasureReport:
+        """Erase what was recorded longer ago than this; each run is an event. Copies and variables are left alone."""
+        seqs = due(self.log, older_than, kinds=kinds, session_id=session_id, agent_id=agent_id, task_id=task_id)
+        chosen = {"session_id": session_id, "agent_id": agent_id, "task_id": task_id}
+        rule = {"older_than": older_than.total_seconds(), "kinds": [str(kind) for kind in kinds]}
+        rule |= {name: value for name, value in chosen.items() if value is not None}
+        return erase(
+            self, seqs, reason="retention", by=by, dry_run=dry_run, related=False, rule=rule, progress=progress
+        )  # fmt: skip
+
+    def stats(self) -> Stats:
+        kinds = dict(self.log.query("SELECT kind, count(*) FROM event GROUP BY kind ORDER BY kind"))
+        head = self.log.query("SELECT chain FROM event ORDER BY seq DESC LIMIT 1")
+        bodies = self.payloads.stored_sizes()
+        sizes = self.log.query(
+            """SELECT kind, sum(length(CAST(content AS BLOB)) + length(metadata) + ifnull(payload_size, 0)) n
+            FROM event GROUP BY kind ORDER BY n DESC"""
+        )
+        unused = bodies.keys() - named_payloads(self.log)
+        leftovers = sum(map(schema.size_of, self.folder.glob("log.db.damaged-*"))) + sum(
+            bodies[digest] for digest in unused
+        )
+        return Stats(
+            events=sum(kinds.values()),
+            sessions=int(self.log.query("SELECT count(DISTINCT session_id) FROM event")[0][0]),
+            head=head[0][0].hex() if head else "",
+            log_bytes=schema.size_of(self.log.path) + schema.size_of(self.log.path.with_name("log.db-wal")),
+            payloads=len(bodies),
+            payload_bytes=sum(bodies.values()),
+            index_bytes=sum(map(schema.size_of, (self.folder / "index").rglob("*"))),
+            indexed_seq=self.index.indexed_seq,
+            kinds=kinds,
+            kind_bytes=dict(sizes),
+            unused_payloads=len(unused),
+            leftover_bytes=leftovers,
+        )
+
+    def close(self) -> None:
+        self.index.close()
+        self.log.close()
+
+
+def open_log(
+    folder: str | Path,
+    *,
+    create: bool = False,
+    lock_timeout: float = 30.0,
+    limits: StoreLimits | None = None,
+) -> EventLog:
+    """The log of a store: in a folder, or on the server that an address names."""
+    if not is_address(folder):
+        path = Path(folder)
+        payloads = PayloadStore(path / "payloads")
+        return EventLog(path, payloads, create=create, lock_timeout=lock_timeout, limits=limits)
+    if limits is not None:
+        raise BadInput("how large a shared store may get is set on its server: `scroll admin init URL --max-bytes N`")
+    from scroll_shared.log import open_shared
+
+    return open_shared(parse(str(folder)), create=create)

@@ -1,0 +1,427 @@
+"""MCP servers as namespaces of tools: `weather.forecast(city="Graz")` in a cell calls a tool of a server.
+
+A mount owns one connection, over standard streams to a process that it starts or over HTTP, on an event loop in
+another thread; the tools that it gives are used like any others. When the server dies, the calls that were running
+fail with what the server last said, and the next call connects again, once. A call is sent a second time only when
+the server marked its tool as read-only or idempotent: any other may have taken effect already. The list of tools is
+read when the server is mounted and does not change after that.
+
+Results come back as Python values: structured content as it is, one block of text as what it spells, one of media as
+bytes, several blocks as a list. Wrappers of one field are taken off.
+
+The `mcp` package is an extra and is imported when a server is mounted. A server's claim that a tool is read-only is
+believed; pass `effects=True` for a server that you do not trust.
+"""
+
+import ast
+import asyncio
+import base64
+import contextlib
+import inspect
+import json
+import os
+import re
+import tempfile
+import types
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from scroll_context.background import in_loop
+from scroll_context.errors import BadInput, ToolFailed
+from scroll_context.text.printable import printable
+from scroll_context.tools.signatures import (
+    SPELT_CHARS,
+    doc_of,
+    identifier,
+    namespace_name,
+    signature_of,
+    unwrapped,
+    wrapper_of,
+)
+from scroll_context.tools.toolbox import MAX_RESULT
+from scroll_context.tools.tools import Media, Plain, Tool, ToolLimits, plain
+
+if TYPE_CHECKING:
+    import mcp
+
+    Connect = Callable[[], contextlib.AbstractAsyncContextManager[mcp.Client]]
+CONNECT_SECONDS = 30.0
+CLOSE_SECONDS = 10.0  # the SDK ends a process that does not end by itself in about six
+DIRECT_SECONDS = 60.0  # for calls that do not go through a toolbox
+MAX_TOOLS = 1_000
+UNLIMITED = 10_000  # calls at the same time
+STDERR_BYTES = 600
+
+
+class McpMount:
+    """One mounted server. `tools` go into a toolbox; `namespace` has the same tools as attributes. Close it at the end.
+
+    `where` is how errors name the server until it has a name, `connect` opens a new connection, `stderr` is the file
+    that the server's error stream goes to.
+    """
+
+    def __init__(
+        self,
+        where: str,
+        connect: "Connect",
+        *,
+        name: str,
+        effects: bool | None,
+        max_concurrent: int | None,
+        connect_timeout: float,
+        stderr: IO[bytes] | None = None,
+    ) -> None:
+        self._where = where
+        self._connect = connect
+        self._connect_timeout = connect_timeout
+        self._stderr = stderr
+        self._link: _Link | None = None
+        self._linking = asyncio.Lock()
+        self._places = asyncio.Semaphore(max_concurrent or UNLIMITED)  # calls of all tools together
+        self._dropped: set[asyncio.Task[None]] = set()
+        self._closed = False
+        try:
+            title, listed = in_loop(self._list(), "libraries").result()
+            self.name = namespace_name(name or title)
+            self._where = f"the MCP server {self.name!r}"
+            self.tools = self._make_tools(listed, effects, ToolLimits(max_concurrent=max_concurrent))
+        except BaseException:
+            self.close()
+            raise
+        self.namespace = types.SimpleNamespace(**{one.name.partition(".")[2]: one for one in self.tools})
+
+    def __enter__(self) -> "McpMount":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection, and the process when there is one."""
+        if not self._closed:
+            self._closed = True
+            closing = in_loop(self._unlink(), "libraries")
+            try:
+                closing.result(CLOSE_SECONDS)
+            except TimeoutError:
+                closing.cancel()  # and with it the tasks that hold the connection
+            if self._stderr is not None:
+                self._stderr.close()
+
+    # making tools ---------------------------------------------------------------------------------------
+
+    async def _list(self) -> "tuple[str, list[mcp.Tool]]":
+        link = await self._linked()
+        listed: list[mcp.Tool] = []
+        cursor: str | None = None
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                while True:
+                    page = await link.client.list_tools(cursor=cursor)
+                    listed += page.tools
+                    cursor = page.next_cursor
+                    if cursor is None or len(listed) >= MAX_TOOLS:
+                        break
+        except Exception as error:  # a foreign server can make the SDK raise anything
+            raise ToolFailed(f"{self._where} does not list its tools: {_reason(error)}{self._last_words()}") from error
+        info = link.client.server_info
+        return (info.name if info else "server"), listed[:MAX_TOOLS]
+
+    def _make_tools(
+        self, listed: "list[mcp.Tool]", effects: bool | None, limits: ToolLimits
+    ) -> tuple[Tool[..., Any], ...]:
+        made: dict[str, Tool[..., Any]] = {}
+        for found in sorted(listed, key=lambda one: one.name):
+            spelt = identifier(found.name, taken=made, limit=SPELT_CHARS - len(self.name))
+            made[spelt] = self._make_tool(f"{self.name}.{spelt}", found, effects, limits)
+        return tuple(made.values())
+
+    def _make_tool(self, name: str, found: "mcp.Tool", effects: bool | None, limits: ToolLimits) -> Tool[..., Any]:
+        hints = found.annotations
+        if effects is None:
+            effects = hints is None or hints.read_only_hint is not True
+        idempotent = hints is not None and hints.idempotent_hint is True
+        signature, aliases = signature_of(found.input_schema, found.output_schema)
+        originals = {spelt: original for original, spelt in aliases.items()}
+
+        def launch(arguments: inspect.BoundArguments) -> Future[Plain]:
+            given = {originals.get(k, k): v for k, v in arguments.arguments.items() if v is not ...}
+            if self._closed:
+                raise self._was_closed()
+            again = not made.effects or made.idempotent
+            return in_loop(self._call(name, found, msgspec.to_builtins(given), again), "libraries")
+
+        def direct(*args: Any, **kwargs: Any) -> Any:
+            future = made.start(made.convert(made.names(args, kwargs)))
+            try:
+                return future.result(DIRECT_SECONDS).value
+            except TimeoutError:
+                future.cancel()
+                raise ToolFailed(f"{name} gave no answer in {DIRECT_SECONDS:g} s", kind="TimeoutError") from None
+
+        made = Tool(
+            direct,
+            launch,
+            name=name,
+            doc=doc_of(found.description, found.input_schema),
+            signature=signature,
+            schema=found.input_schema,
+            aliases=aliases,
+            effects=effects,
+            idempotent=idempotent,
+            limits=limits,
+        )
+        return made
+
+    # calling --------------------------------------------------------------------------------------------
+
+    async def _call(self, name: str, found: "mcp.Tool", arguments: dict[str, Any], again: bool) -> Plain:
+        link = await self._linked()
+        try:
+            async with self._places:
+                result = await link.client.call_tool(found.name, arguments)
+        except Exception as error:  # a foreign server can make the SDK raise anything
+            if not _is_lost(error):
+                raise ToolFailed(f"{self._where} did not run {name}: {_reason(error)}") from error
+            self._drop(link)
+            if again:
+                return await self._call(name, found, arguments, again=False)
+            raise ToolFailed(
+                f"{self._where} was lost while {name} ran ({_reason(error)}): whether it took effect is not "
+                f"known, and it was not called again. The next call connects anew.{self._last_words()}",
+                kind="ConnectionError",
+            ) from error
+        if result.is_error:
+            raise ToolFailed(text_of(result))
+        return plain(value_of(result, found.output_schema))
+
+    # the connection, all of it on the loop --------------------------------------------------------------
+
+    async def _linked(self) -> "_Link":
+        """The connection; a new one when there is none."""
+        async with self._linking:
+            if self._closed:
+                raise self._was_closed()
+            if self._link is not None and self._link.is_over:
+                self._link = None
+            if self._link is None:
+                link = _Link(self._connect)
+                try:
+                    async with asyncio.timeout(self._connect_timeout):
+                        await asyncio.shield(link.opened)
+                except BaseException as error:
+                    await link.close()
+                    if not isinstance(error, Exception):
+                        raise
+                    raise ToolFailed(
+                        f"{self._where} cannot be reached: {_reason(error)}{self._last_words()}", kind="ConnectionError"
+                    ) from error
+                self._link = link
+            return self._link
+
+    def _was_closed(self) -> ToolFailed:
+        return ToolFailed(f"{self._where} was closed; mount it again to call its tools", kind="ConnectionError")
+
+    def _drop(self, link: "_Link") -> None:
+        """Close a lost connection without making a caller wait for it."""
+        if self._link is link:
+            self._link = None
+        task = asyncio.create_task(link.close())
+        self._dropped.add(task)
+        task.add_done_callback(self._dropped.discard)
+
+    def _last_words(self) -> str:
+        """The end of what the server wrote to its error stream. The file's position is shared with the server."""
+        if self._stderr is None:
+            return ""
+        size = os.fstat(self._stderr.fileno()).st_size
+        said = os.pread(self._stderr.fileno(), STDERR_BYTES, max(0, size - STDERR_BYTES)).decode(errors="replace")
+        said = printable(said).strip()
+        return f" It last wrote: {said}" if said else ""
+
+    async def _unlink(self) -> None:
+        if self._link is not None:
+            self._drop(self._link)
+        await asyncio.gather(*self._dropped)
+
+
+class _Link:
+    """One connection, held by a task of its own, because the SDK wants to leave it in the task that entered it."""
+
+    client: "mcp.Client"
+
+    def __init__(self, connect: "Connect") -> None:
+        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._closing = asyncio.Event()
+        self._task = asyncio.create_task(self._hold(connect))
+
+    @property
+    def is_over(self) -> bool:
+        return self._task.done()
+
+    async def _hold(self, connect: "Connect") -> None:
+        try:
+            async with connect() as self.client:
+                self.opened.set_result(None)
+                await self._closing.wait()
+        except Exception as error:  # noqa: BLE001 - the SDK raises it in the calls that wait
+            if not self.opened.done():
+                self.opened.set_exception(error)
+
+    async def close(self) -> None:
+        self._closing.set()
+        if not self.opened.done():
+            self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+
+
+def mount_stdio(
+    command: str,
+    args: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    *,
+    name: str = "",
+    cwd: str | Path | None = None,
+    effects: bool | None = None,
+    max_concurrent: int | None = None,
+    connect_timeout: float = CONNECT_SECONDS,
+) -> McpMount:
+    """Start a server as a process and mount its tools.
+
+    The process gets `env` and a few variables (PATH, HOME and the like), not the whole environment. `name` is that of
+    the namespace; without it the server's own is taken. `effects` overrules what the server says of its tools, and
+    `max_concurrent` says how many calls the server can take at the same time, if not any number.
+    """
+    sdk = _sdk()
+    stderr = tempfile.TemporaryFile()  # noqa: SIM115 - the mount closes it
+    parameters = sdk.StdioServerParameters(command=command, args=list(args), env=dict(env or {}), cwd=cwd)
+
+    def connect() -> "contextlib.AbstractAsyncContextManager[mcp.Client]":
+        client: mcp.Client = sdk.Client(sdk.stdio_client(parameters, errlog=stderr), cache=None)
+        return client
+
+    where = f"the MCP server {command!r}"
+    return McpMount(
+        where, connect, name=name, effects=effects, max_concurrent=max_concurrent, connect_timeout=connect_timeout,
+        stderr=stderr,
+    )  # fmt: skip
+
+
+def mount_http(
+    url: str,
+    headers: Mapping[str, str] | None = None,
+    *,
+    name: str = "",
+    effects: bool | None = None,
+    max_concurrent: int | None = None,
+    connect_timeout: float = CONNECT_SECONDS,
+) -> McpMount:
+    """Mount the tools of a server that speaks streamable HTTP. The other arguments are as for mount_stdio()."""
+    sdk = _sdk()
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+
+    @contextlib.asynccontextmanager
+    async def connect() -> "AsyncIterator[mcp.Client]":
+        waits = httpx2.Timeout(connect_timeout, read=None)  # how long an answer may take is the toolbox's to say
+        async with httpx2.AsyncClient(headers=dict(headers or {}), timeout=waits) as http:
+            transport = streamable_http_client(url, http_client=http, max_sse_event_size=2 * MAX_RESULT)
+            async with sdk.Client(transport, cache=None) as client:
+                yield client
+
+    parts = urlsplit(url)
+    shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()  # no secrets
+    where = f"the MCP server at {shown}"
+    return McpMount(
+        where, connect, name=name, effects=effects, max_concurrent=max_concurrent, connect_timeout=connect_timeout
+    )
+
+
+def _sdk() -> Any:
+    try:
+        import mcp
+    except ImportError as error:
+        raise BadInput(
+            f"MCP servers need the mcp extra, which is not installed ({error}). "
+            "Install it with: pip install 'scroll-context[mcp]'"
+        ) from error
+    return mcp
+
+
+def _is_lost(error: BaseException) -> bool:
+    """Whether an error says that the connection is gone, rather than that the server answered."""
+    from mcp import MCPError
+    from mcp.types import CONNECTION_CLOSED, INVALID_REQUEST
+
+    if isinstance(error, MCPError):
+        return error.code == CONNECTION_CLOSED or (error.code == INVALID_REQUEST and "terminated" in error.message)
+    return isinstance(error, OSError)
+
+
+def _reason(error: BaseException) -> str:
+    """The first cause in what may be groups of groups."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return printable(str(error)) or type(error).__name__
+
+
+# results ----------------------------------------------------------------------------------------------------
+
+_PRINTED = re.compile(r"[A-Z]\w*\((?:result|content|root)=")  # Root(content='…'), as Python prints it
+
+
+def text_value(text: str) -> Any:
+    """The value that a text spells: a JSON object or array, the content of a printed wrapper; else the text itself."""
+    if (printed := _PRINTED.match(text)) and text.endswith(")"):
+        try:
+            inner = ast.literal_eval(text[printed.end() : -1])
+        except (SyntaxError, ValueError, MemoryError, RecursionError):
+            return text
+        return text_value(inner) if isinstance(inner, str) else inner
+    if text.lstrip()[:1] not in ("{", "["):
+        return text
+    try:
+        return unwrapped(json.loads(text))
+    except (ValueError, RecursionError):
+        return text
+
+
+def value_of(result: Any, returned: dict[str, Any] | None) -> Any:
+    """The Python value of a CallToolResult that is no error."""
+    blocks = [_block(block) for block in result.content]
+    structured = result.structured_content
+    if structured is None:
+        values = [text_value(block) if isinstance(block, str) else block for block in blocks]
+        return values[0] if len(values) == 1 else values or None
+    if returned is not None and wrapper_of(returned):
+        structured = unwrapped(structured)
+    media = [block for block in blocks if isinstance(block, Media)]  # text blocks repeat what is structured
+    return [structured, *media] if media else structured
+
+
+def text_of(result: Any) -> str:
+    """What the server says of an error."""
+    said = printable("\n".join(block.text for block in result.content if block.type == "text"))
+    return said or "the server reported an error without a text"
+
+
+def _block(block: Any) -> Any:
+    match block.type:
+        case "text":
+            return block.text
+        case "image" | "audio":
+            return Media(base64.b64decode(block.data), block.mime_type)
+        case "resource" if hasattr(block.resource, "blob"):
+            return Media(base64.b64decode(block.resource.blob), block.resource.mime_type or "")
+        case "resource":
+            return block.resource.text
+        case _:
+            return block.model_dump(mode="json", exclude_none=True)

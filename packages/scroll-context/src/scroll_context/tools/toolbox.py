@@ -1,0 +1,529 @@
+"""The toolbox: calls tools for the cells and the model of one session, and records every call and every result.
+
+A call is an event before the tool starts, and its whole result is another event before it is given to the cell or the
+model. So a call without a result is one that was running when the process died: `unfinished` finds them, and `settle`
+gives each a result that says so, because a tool with effects must never be called again as if nothing had happened. A
+call that never starts (wrong arguments, a limit, a refusal) is recorded as well, call and result together.
+
+Calls come from many threads and run at once; the toolbox holds no lock while a tool runs. A tool that misses its
+deadline is abandoned: what it returns later goes nowhere, and the recorded result says so.
+
+The whole result is recorded: text as it is, anything else as JSON text, bytes as a payload with their media type. Bytes
+in the midst of other values are events of their own, and the JSON names their seqs, so that media never lie in the log
+as base64 text and every part of a result has an address. The cell gets what the tool returned, as a value. A result
+over `CROSSING` does not fit into one message to the kernel, which loads it from the store instead; it is then what its
+text in the log says (dates as text, bytes by their seqs). A result over `MAX_RESULT` is refused: it is the only one
+that is not kept.
+"""
+
+import contextlib
+import inspect
+import json
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
+from typing import Any
+
+import msgspec
+
+from scroll_context.background import in_loop
+from scroll_context.errors import BadInput, StoreError, ToolFailed
+from scroll_context.events import Event, Kind, Scope
+from scroll_context.kernel.protocol import Prelude, portable
+from scroll_context.log.journal import Journal
+from scroll_context.log.log import EventLog
+from scroll_context.log.payloads import TEXT
+from scroll_context.log.rows import INLINE_LIMIT
+from scroll_context.messages import ToolSpec
+from scroll_context.recall.memory import ResultRef, prelude_source, ref_of
+from scroll_context.text.printable import printable
+from scroll_context.tools.signatures import brief_doc
+from scroll_context.tools.tools import Media, Plain, Tool, inline, json_text, plain, tool
+
+DESCRIBE_CHARS = 24_000
+STUB_CHARS = 6_000  # of whole descriptions; more tools than that are described on one line each
+NAMED_CHARS = 100  # of a name that no tool has
+REFUSED_CHARS = 2_000  # of the arguments of a call that never started, and of what is said of it
+CROSSING = 16 << 20  # bytes of JSON; as msgpack that is less than twice as much, and fits into a frame of the wire
+MAX_RESULT = 256 << 20  # bytes
+JSON = "application/json"
+INLINE_BYTES = 1024  # bytes inside a JSON result that stay in its text, as base64
+
+logger = logging.getLogger("scroll_context.tools")
+logging.getLogger("scroll_context").addHandler(logging.NullHandler())  # silent unless the application listens
+
+
+class ToolUse(msgspec.Struct, frozen=True):
+    """What the confirmation callback is asked about."""
+
+    name: str
+    arguments: dict[str, Any]  # by name, as they were sent
+    header: str  # the signature of the tool
+    cell_seq: int | None
+
+
+Confirm = Callable[[ToolUse], bool | Awaitable[bool]]
+"""Decides whether a tool with effects may run: only True allows it. It may be a coroutine function."""
+
+
+class ToolOutcome(msgspec.Struct, frozen=True):
+    """A result: the value itself, or for a large one only a reference to where the log has it."""
+
+    value: Any
+    call_seq: int
+    result_seq: int
+    ref: ResultRef | None = None
+
+
+class Recorder:
+    """Writes the events of one call. `call_seq` and `result_seq` are 0 until there is such an event."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        *,
+        name: str,
+        arguments: str,
+        tool_call_id: str,
+        metadata: dict[str, Any],
+        given: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._journal = journal
+        self._arguments = arguments
+        self._given = given or {}  # what is recorded with the call alone
+        self._common: dict[str, Any] = {"name": name, "tool_call_id": tool_call_id, "metadata": metadata}
+        self.call_seq = 0
+        self.result_seq = 0
+
+    def begin(self) -> None:
+        """Record the call."""
+        call = {**self._common, "metadata": {**self._common["metadata"], **self._given}}
+        draft = self._journal.draft(Kind.TOOL_CALL, role="assistant", content=self._arguments, **call)
+        self.call_seq = self._journal.append(draft).seq
+
+    def fail(self, state: str, text: str) -> None:
+        """Record that there is no result. Of a call that never began, only the beginning of its arguments is kept."""
+        if not self.call_seq:
+            if len(self._arguments) > REFUSED_CHARS:
+                kept = {"characters": len(self._arguments), "beginning": self._arguments[:REFUSED_CHARS]}
+                self._arguments = json_text(kept, inline)
+            self.begin()
+        self._end(state, text)
+
+    def finish(self, result: Plain, origin: Mapping[str, Any] | None = None) -> ToolOutcome:
+        """Record a result; gives the value for the cell, or a reference when it is too large to cross.
+
+        `origin` says which events it was made from, and is recorded with it.
+        """
+        self._common["metadata"] = {**self._common["metadata"], **(origin or {})}
+        value, media_type = result.value, TEXT if isinstance(result.value, str) else JSON
+        if isinstance(value, bytes | bytearray | memoryview):
+            media = result.media(value)
+            self._check_size(len(media.data))
+            event = self._end("ok", _label(media), media.data, media.media_type)
+            return self._outcome(media.data, event, len(media.data))
+        apart: list[int] = []  # sizes of the media that are events of their own
+        try:
+            text = value if media_type == TEXT else json_text(value, lambda data: self._part(result.media(data), apart))
+            if not text.isascii() and (cleaned := text.encode("utf-8", "replace").decode()) != text:
+                text = cleaned  # a lone surrogate: neither the log nor the wire can hold it
+                value = text if media_type == TEXT else json.loads(text)
+            in_log = len(text.encode())
+            size = in_log + sum(apart)
+            self._check_size(size)
+            if size <= CROSSING:
+                portable(value)
+        except (TypeError, ValueError, RecursionError) as error:
+            unusable = f"{self._common['name']} returned something that cannot be used: {error}"
+            raise ToolFailed(unusable, kind="TypeError") from error
+        # small text beside large media goes as a reference too, and needs a body to refer to
+        body = text if size > CROSSING and in_log <= INLINE_LIMIT else None
+        return self._outcome(value, self._end("ok", text, body, media_type), size)
+
+    def _outcome(self, value: Any, event: Event, size: int) -> ToolOutcome:
+        crosses = size <= CROSSING
+        return ToolOutcome(value if crosses else None, self.call_seq, event.seq, None if crosses else ref_of(event))
+
+    def _part(self, media: Media, apart: list[int]) -> Any:
+        """What the JSON says in the place of bytes."""
+        if len(media.data) <= INLINE_BYTES:
+            return inline(media.data)
+        apart.append(len(media.data))
+        self._check_size(sum(apart))
+        event = self._append(
+            Kind.ARTIFACT, media.data, media.media_type, role="tool", content=_label(media), reply_to=self.call_seq
+        )
+        return {"artifact": event.seq, "media_type": media.media_type, "size": len(media.data)}
+
+    def _end(self, state: str, content: str, body: bytes | str | None = None, media_type: str = TEXT) -> Event:
+        fields = {"role": "tool", "content": content, "reply_to": self.call_seq, "tool_state": state}
+        event = self._append(Kind.TOOL_RESULT, body, media_type, **fields)
+        self.result_seq = event.seq
+        return event
+
+    def _append(self, kind: str, body: bytes | str | None = None, media_type: str = TEXT, **fields: Any) -> Event:
+        draft = self._journal.draft(kind, **fields, **self._common)
+        return self._journal.append(draft, body=body, media_type=media_type)
+
+    def _check_size(self, size: int) -> None:
+        if size > MAX_RESULT:
+            raise ToolFailed(
+                f"{self._common['name']} returned {size:,} bytes; at most {MAX_RESULT:,} are taken, and nothing of it "
+                "was kept. Ask for less at a time.",
+                kind="ValueError",
+            )
+
+
+def _label(media: Media) -> str:
+    return f"[{media.media_type}, {len(media.data):,} bytes]"
+
+
+class Toolbox:
+    """The tools of one session. Share it between threads.
+
+    `confirm` is asked before a tool with effects runs, one question at a time. Without it such tools run unasked: the
+    application that gave them chose that.
+    """
+
+    def __init__(
+        self,
+        tools: Iterable[Tool[..., Any] | Callable[..., Any]],
+        *,
+        journal: Journal,
+        confirm: Confirm | None = None,
+        default_timeout: float = 60.0,
+    ) -> None:
+        self.tools: dict[str, Tool[..., Any]] = {}
+        self._journal = journal
+        if confirm is not None and not callable(confirm):
+            raise BadInput(f"confirm is a function that is given a ToolUse and returns True or False, not {confirm!r}")
+        self._confirm = confirm
+        self._default_timeout = default_timeout
+        self._asking = threading.Lock()
+        self._counting = threading.Lock()
+        self._native: dict[str, Tool[..., Any]] = {}
+        self.started = 0  # calls of this process that were not refused
+        self._calls: dict[str, int] = {}  # made so far, before a resume too, of tools with a limit
+        self._slots: dict[str, threading.Semaphore] = {}
+        self.add(tools)
+
+    def add(self, tools: Iterable[Tool[..., Any] | Callable[..., Any]]) -> None:
+        """Take more tools."""
+        for item in tools:
+            one = item if isinstance(item, Tool) else tool(item)
+            space, dot, _ = one.name.partition(".")
+            spaces = {name.partition(".")[0] for name in self.tools if "." in name}
+            if one.spec.name in self._native or one.name in spaces or (dot and space in self.tools):
+                raise BadInput(f"the name {one.name!r} is taken by another tool; give one of them another with name=")
+            self.tools[one.name] = self._native[one.spec.name] = one
+            if one.limits.max_calls is not None:
+                self._calls[one.name] = _calls_made(self._journal, one.name)
+            if one.limits.max_concurrent is not None:
+                self._slots[one.name] = threading.Semaphore(one.limits.max_concurrent)
+
+    # what the model is told -----------------------------------------------------------------------------
+
+    def describe(self, limit: int = DESCRIBE_CHARS) -> str:
+        """All tools, sorted by name; less is said of each when all do not fit into `limit` characters."""
+        tools = [self.tools[name] for name in sorted(self.tools)]
+        if not tools:
+            return ""
+        asked = [_ASKED] if self._confirm is not None and any(one.effects for one in tools) else []
+        levels = (
+            (min(limit, STUB_CHARS), "\n\n", ["\n".join([*asked, _MAP]), *(one.stub for one in tools)]),
+            (limit, "\n", [*asked, _MAP, _HELP, *(one.line() for one in tools)]),
+            (limit, "\n", [*asked, _MAP, _HELP, *(one.line(described=False) for one in tools)]),
+        )
+        for most, between, parts in levels:
+            text = between.join(parts)
+            if len(text) <= most:
+                return text
+        return brief_doc(", ".join(one.name for one in tools), lines=1, chars=limit - 2)
+
+    def prelude(self) -> Prelude:
+        """Functions for the tools inside the kernel, `map_calls`, and `ToolFailed` to catch."""
+        table = {
+            name: (one.header, "\n".join(filter(None, (one.doc, *one.remarks))), one.limits.max_concurrent)
+            for name, one in sorted(self.tools.items())
+        }
+        names = sorted({name.partition(".")[0] for name in table})
+        source = f"TOOLS = {table!r}\n" + prelude_source("tools_prelude", "scroll_context.tools")
+        return Prelude("tools", source, (*names, "ToolFailed", "map_calls"))
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """The tools for native calling, sorted by name."""
+        return tuple(self.tools[name].spec for name in sorted(self.tools))
+
+    # calling --------------------------------------------------------------------------------------------
+
+    def call(
+        self,
+        name: str,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        cell_seq: int | None = None,
+        tool_call_id: str = "",
+        deadline: float | None = None,
+        given: Mapping[str, Any] | None = None,
+    ) -> ToolOutcome:
+        """Call a tool by its name (or its native name) and wait for it, at most until `deadline` (monotonic clock).
+
+        `given` is what the cell at `cell_seq` has read so far; it is recorded with the call.
+
+        Raises ToolFailed for everything that is not a result; both events are recorded by then. Raises QuotaReached
+        when the session may not begin anything new; nothing is recorded then.
+        """
+        self._journal.require_room()
+        found = self.tools.get(name) or self._native.get(name)
+        named = _names(found, args, kwargs or {})
+        recorder = Recorder(
+            self._journal,
+            name=found.name if found else printable(name[:NAMED_CHARS]),
+            arguments=_arguments_text(named),
+            tool_call_id=tool_call_id or f"call_{uuid.uuid4().hex}",
+            given=given,
+            metadata=({} if cell_seq is None else {"inside_cell": cell_seq})
+            | ({"effects": True} if found and found.effects else {})
+            | ({"echo": True} if found and found.echo else {}),
+        )
+        with self._faults(recorder), contextlib.ExitStack() as held:
+            if found is None:
+                known = brief_doc(", ".join(sorted(self.tools)) or "none", lines=1, chars=REFUSED_CHARS // 2)
+                raise ToolFailed(f"there is no tool {name[:NAMED_CHARS]!r}; the tools are: {known}", kind="NameError")
+            arguments = _converted(found, args, kwargs or {})
+            self._check_calls_left(found)
+            if found.effects and self._confirm is not None:
+                self._ask(ToolUse(found.name, named, found.header, cell_seq), deadline)
+            self._count(found)
+            until = time.monotonic() + (found.limits.timeout or self._default_timeout)
+            until = until if deadline is None else min(until, deadline)
+            self._take_slot(found, until, held)
+            if time.monotonic() >= until:
+                raise ToolFailed(f"{found.name} was not started: its time was already over", **_TIMEOUT)
+            recorder.begin()
+            future = _started(found, arguments)
+            slot = held.pop_all()
+            future.add_done_callback(lambda _: slot.close())  # an abandoned call keeps its slot until it ends
+            result = _result(found, future, until)
+            return recorder.finish(result, found.origin(result.value) if found.origin else None)
+
+    def call_native(self, name: str, arguments: Mapping[str, Any], *, tool_call_id: str) -> Event:
+        """Carry out a call that the model made itself; returns the event of the result, which may be an error."""
+        try:
+            seq = self.call(name, kwargs=arguments, tool_call_id=tool_call_id).result_seq
+        except ToolFailed as error:
+            assert error.result_seq is not None
+            seq = error.result_seq
+        return self._journal.log.get(seq)
+
+    @contextlib.contextmanager
+    def _faults(self, recorder: Recorder) -> Iterator[None]:
+        """Record whatever ends a call without a result, and raise it with the addresses of its events."""
+        try:
+            yield
+        except ToolFailed as error:
+            if not recorder.result_seq:
+                recorder.fail(error.state, f"{error.kind}: {error}")
+            error.call_seq, error.result_seq = recorder.call_seq, recorder.result_seq
+            raise
+        except StoreError as error:
+            if recorder.call_seq and not recorder.result_seq:
+                with contextlib.suppress(StoreError):  # the log may have room for a line where a payload had none
+                    recorder.fail("error", f"the call returned, and its result could not be recorded: {error}")
+            raise
+        except BaseException:  # Ctrl-C
+            if not recorder.call_seq:
+                recorder.fail("refused", "interrupted before it started")
+            elif not recorder.result_seq:
+                recorder.fail("error", "the wait for this call was interrupted; it may still take effect")
+            raise
+
+    def _check_calls_left(self, found: Tool[..., Any]) -> None:
+        most = found.limits.max_calls
+        if most is not None and self._calls[found.name] >= most:
+            raise ToolFailed(
+                f"{found.name} may be called {most} times, and has been; use the results that you have",
+                kind="PermissionError",
+                state="refused",
+            )
+
+    def _count(self, found: Tool[..., Any]) -> None:
+        with self._counting:
+            self._check_calls_left(found)  # again: others may have been started while the user was asked
+            self.started += 1
+            if found.name in self._calls:
+                self._calls[found.name] += 1
+
+    def _ask(self, use: ToolUse, deadline: float | None) -> None:
+        assert self._confirm is not None
+        if not self._asking.acquire(timeout=_remaining(deadline)):
+            raise ToolFailed(f"{use.name} was not started: no time was left to ask the user", **_TIMEOUT)
+        try:
+            decision = _decision(self._confirm, use, deadline)
+            reason = "the user refused it"
+        # The callback is foreign code; without its answer nothing runs.
+        except Exception as error:  # noqa: BLE001
+            decision, reason = False, f"asking the user failed ({type(error).__name__}: {error})"
+        finally:
+            self._asking.release()
+        if decision is True:
+            return
+        # A coroutine, a non-empty text such as "no" and other values are true in Python and no consent.
+        if decision is not False:
+            shown = repr(decision)[:NAMED_CHARS]
+            reason = f"the confirm function returned {shown}, and only True allows a call"
+            logger.warning("%s was refused: %s", use.name, reason)
+        raise ToolFailed(
+            f"{use.name} was not run: {reason}. Do not try it again unasked; find out what is wanted instead",
+            kind="PermissionError",
+            state="refused",
+        )
+
+    def _take_slot(self, found: Tool[..., Any], until: float, held: contextlib.ExitStack) -> None:
+        slot = self._slots.get(found.name)
+        if slot is None:
+            return
+        if not slot.acquire(timeout=_remaining(until)):
+            raise ToolFailed(
+                f"{found.name} was not started: its {found.limits.max_concurrent} places stayed taken", **_TIMEOUT
+            )
+        held.callback(slot.release)
+
+
+def _decision(confirm: Confirm, use: ToolUse, deadline: float | None) -> object:
+    """Ask the program; a coroutine is awaited on the loop of asynchronous tools."""
+    answer: object = confirm(use)
+    if not inspect.isawaitable(answer):
+        return answer
+    future = in_loop(_awaited(answer), "tools")
+    try:
+        return future.result(None if deadline is None else _remaining(deadline))
+    except TimeoutError:
+        future.cancel()
+        raise TimeoutError("no answer came while the cell had time left") from None
+
+
+async def _awaited(answer: Awaitable[object]) -> object:
+    return await answer
+
+
+def _calls_made(journal: Journal, name: str) -> int:
+    """How many calls of a tool this session has started. What was refused was not started."""
+    ((made,),) = journal.log.query(
+        """SELECT count(*) FROM event WHERE session_id = :session AND agent_id = :agent AND kind = :call
+        AND name = :name AND source_key IS NULL AND seq NOT IN (SELECT reply_to FROM event WHERE session_id = :session
+        AND agent_id = :agent AND kind = :result AND reply_to IS NOT NULL AND tool_state = 'refused')""",
+        {**_calls_of(journal.scope), "name": name},
+    )
+    return int(made)
+
+
+def unfinished(log: EventLog, scope: Scope) -> list[Event]:
+    """The tool calls of a session that were started here and have no result, oldest first.
+
+    Ask this before a session goes on after a crash: these calls may have taken effect (`metadata.effects` says which
+    could). Imported calls never ran here and are left out.
+    """
+    rows = log.query(
+        """SELECT seq FROM event WHERE session_id = :session AND agent_id = :agent AND kind = :call
+        AND source_key IS NULL AND seq NOT IN (SELECT reply_to FROM event WHERE session_id = :session
+        AND agent_id = :agent AND kind = :result AND reply_to IS NOT NULL) ORDER BY seq""",
+        _calls_of(scope),
+    )
+    return [call for call in log.get_many([row[0] for row in rows]) if not call.is_foreign]
+
+
+def _calls_of(scope: Scope) -> dict[str, str]:
+    return {
+        "session": scope.session_id, "agent": scope.agent_id, "call": str(Kind.TOOL_CALL),
+        "result": str(Kind.TOOL_RESULT),
+    }  # fmt: skip
+
+
+def settle(journal: Journal) -> list[Event]:
+    """Give every unfinished call a result of state "unknown", so that it is reported once; return the calls."""
+    calls = unfinished(journal.log, journal.scope)
+    journal.append_many(
+        journal.draft(
+            Kind.TOOL_RESULT, role="tool", name=call.name, tool_call_id=call.tool_call_id, reply_to=call.seq,
+            tool_state="unknown", metadata=call.metadata,
+            content=f"the process ended while {call.name} was running: whether it took effect is not known. "
+            "Check before you call it again.",
+        )
+        for call in calls
+    )  # fmt: skip
+    return calls
+
+
+_ASKED = "# The user may be asked before a tool that has effects is run."
+_HELP = "# help(f) prints the whole description of f."
+_MAP = (
+    "# map_calls(f, [{...}, ...]) calls f with each dict of arguments, several at once where f allows it. It returns a"
+    "\n# list of the results in order, with None where a call failed; its .errors maps positions to what went wrong."
+)
+_TIMEOUT: dict[str, Any] = {"kind": "TimeoutError", "state": "timeout"}
+
+
+def _names(found: Tool[..., Any] | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments by name as far as they have one, for the log and for the user."""
+    if found is not None:
+        with contextlib.suppress(BadInput):
+            return dict(found.names(args, kwargs).arguments)
+    return ({"*": list(args)} if args else {}) | dict(kwargs)
+
+
+def _converted(found: Tool[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> inspect.BoundArguments:
+    try:
+        return found.convert(found.names(args, kwargs))
+    except Exception as error:  # a model's own validators are foreign code
+        raise ToolFailed(_message(error)[:REFUSED_CHARS], kind="TypeError", state="refused") from error
+
+
+def _arguments_text(named: dict[str, Any]) -> str:
+    """The canonical JSON of the arguments."""
+    try:
+        return json_text(plain(named, str_keys=True).value, inline, sort_keys=True)
+    except (TypeError, RecursionError) as error:  # the check of the arguments will say more
+        return json_text({"unreadable": str(error)}, inline)
+
+
+def _started(found: Tool[..., Any], arguments: inspect.BoundArguments) -> Future[Plain]:
+    try:
+        return found.start(arguments)
+    except RuntimeError as error:  # no more threads
+        raise ToolFailed(f"{found.name} could not be started: {error}") from error
+
+
+def _result(found: Tool[..., Any], future: Future[Plain], until: float) -> Plain:
+    started = time.monotonic()
+    wait([future], timeout=_remaining(until))
+    if not future.done() and (future.cancel() or not future.done()):
+        stopped = future.cancelled()
+        raise ToolFailed(
+            f"{found.name} gave no answer in {until - started:.3g} s and was {'cancelled' if stopped else 'abandoned'}"
+            + ("." if stopped else "; it may still be running, and what it returns is not recorded.")
+            + (" It may have taken effect: check before you call it again." if found.effects else ""),
+            **_TIMEOUT,
+        )
+    try:
+        return future.result()
+    except ToolFailed as error:
+        raise ToolFailed(str(error), kind=error.kind, state=error.state) from error
+    except BaseException as error:  # whatever the tool raised
+        logger.warning("%s raised %s", found.name, type(error).__name__, exc_info=error)
+        raise ToolFailed(_message(error), kind=type(error).__name__) from error
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error) or type(error).__name__
+    except Exception:  # noqa: BLE001 - an exception of foreign code may fail to give its text
+        return type(error).__name__
+
+
+def _remaining(until: float | None) -> float:
+    return -1 if until is None else max(0.0, until - time.monotonic())

@@ -1,0 +1,433 @@
+"""Tools: typed Python functions that a cell, or a model by a native call, may use.
+
+`@tool` reads a function's annotations once and makes of them everything else: the stub in the prompt, the JSON schema
+for native calls, and the check of arguments, which arrive as JSON-like values and are converted to what the function
+expects (dates from text, integers from text, dataclasses and structs from dicts). What cannot work is refused when
+the function is decorated, not when a model calls it. A tool holds no state: limits, consent and the log are the
+toolbox's (toolbox.py).
+
+`plain` makes any common Python result JSON-like, plus bytes, dates and datetimes, which cross to a cell as they are:
+dataclasses, structs and models become dicts; sets, tuples and iterators become lists; arrays become nested lists;
+a data frame becomes a list of records (its index is dropped). Decimals, times and UUIDs become text. NaN stays NaN,
+in the log too, where it is written as Python's json module writes it. Anything else is refused by name.
+"""
+
+import base64
+import collections.abc as abc
+import datetime as dt
+import functools
+import inspect
+import json
+import keyword
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import PurePath
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+import msgspec
+
+from scroll_context.background import in_loop, in_thread
+from scroll_context.errors import BadInput
+from scroll_context.messages import ToolSpec
+from scroll_context.text.printable import printable
+from scroll_context.tools.signatures import RESERVED, one_line, shapes, signature_text, stub_text, type_text
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+SHOWN = 120  # characters of a wrong argument that an error repeats
+NAME_CHARS = 63  # of "server.tool": providers allow 64 for a native name, and the dot becomes two characters
+OCTETS = "application/octet-stream"
+_CROSSING = (bytes, bytearray, memoryview, dt.datetime, dt.date)
+_MAGIC = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF8", "image/gif"),
+    (b"%PDF-", "application/pdf"),
+    (b"PK\x03\x04", "application/zip"),
+)
+
+
+class Media:
+    """Bytes that know what they are. A tool returns this to name the media type; a cell gets the bytes."""
+
+    def __init__(self, data: bytes | bytearray | memoryview, media_type: str = "") -> None:
+        self.data = bytes(data)
+        self.media_type = media_type or sniff(self.data)
+
+
+class Plain(msgspec.Struct, frozen=True):
+    """A value that can cross to a cell; `types` has the media types of the bytes in it, by their identity."""
+
+    value: Any
+    types: dict[int, str]
+
+    def media(self, data: bytes | bytearray | memoryview) -> Media:
+        return Media(data, self.types.get(id(data), ""))
+
+
+def plain(value: Any, *, str_keys: bool = False) -> Plain:
+    """The JSON-like form of a value. Raises TypeError, or RecursionError for what contains itself."""
+    types: dict[int, str] = {}
+
+    def foreign(item: Any) -> Any:
+        if isinstance(item, Media):
+            types[id(item.data)] = item.media_type  # to_builtins passes the very same bytes on
+            return item.data
+        return _unwrap(item)
+
+    return Plain(msgspec.to_builtins(value, builtin_types=_CROSSING, str_keys=str_keys, enc_hook=foreign), types)
+
+
+def json_text(value: Any, keep: Callable[[bytes], Any], *, sort_keys: bool = False) -> str:
+    """A plain value as JSON; `keep` says what stands in the place of bytes."""
+
+    def foreign(item: Any) -> Any:
+        return item.isoformat() if isinstance(item, dt.date) else keep(item)
+
+    return json.dumps(value, ensure_ascii=False, default=foreign, sort_keys=sort_keys)
+
+
+def inline(data: bytes) -> dict[str, str]:
+    """Bytes in the midst of JSON."""
+    return {"base64": base64.b64encode(data).decode()}
+
+
+def sniff(data: bytes) -> str:
+    """The media type of bytes whose maker did not say."""
+    return next((kind for magic, kind in _MAGIC if data.startswith(magic)), OCTETS)
+
+
+def _unwrap(item: Any) -> Any:
+    """One step from a foreign object to plain values; msgspec comes back with what is foreign in the answer."""
+    module = type(item).__module__.partition(".")[0]
+    if hasattr(item, "model_dump"):
+        return item.model_dump()
+    if module == "pandas" and hasattr(item, "to_json"):
+        return json.loads(item.to_json(orient="records", date_format="iso"))
+    if module == "numpy" and hasattr(item, "tolist"):
+        return item.tolist()
+    if isinstance(item, PurePath):
+        return str(item)
+    if isinstance(item, dt.date):  # a subclass such as pandas.Timestamp
+        return item.isoformat()
+    if isinstance(item, str):
+        return str(item)
+    if isinstance(item, int):
+        return int(item)
+    if isinstance(item, float):
+        return float(item)
+    if isinstance(item, bytes):
+        return bytes(item)
+    if isinstance(item, abc.Mapping):
+        return dict(item)
+    if isinstance(item, abc.Iterator | abc.Sequence | abc.Set | abc.KeysView | abc.ValuesView | abc.ItemsView):
+        return list(item)
+    name = f"{type(item).__module__}.{type(item).__qualname__}"
+    raise TypeError(
+        f"a value of type {name} cannot be given to a cell: "
+        "return text, numbers, bytes, dates, dataclasses, or lists and dicts of them"
+    )
+
+
+# tools ------------------------------------------------------------------------------------------------------
+
+
+class ToolLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tool may cost. None leaves the choice to the toolbox, or sets no limit."""
+
+    timeout: float | None = None  # seconds that one call may take
+    max_calls: int | None = None  # calls in the life of a session; what was refused does not count
+    max_concurrent: int | None = None  # calls at the same time; more of them wait
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise BadInput(f"{name} must be above 0, not {value!r}; leave it out for no limit of this kind")
+
+
+class Tool(Generic[P, R]):
+    """One function that may be called on a model's behalf. Calling the tool itself calls the function, unchecked.
+
+    Names and descriptions may come from an unknown server. A name that is not an identifier is refused, and
+    descriptions lose the characters that a terminal or a model obeys and a reader does not see.
+    """
+
+    def __init__(
+        self,
+        function: Callable[P, R],
+        launch: Callable[[inspect.BoundArguments], Future[Plain]],
+        *,
+        name: str,
+        doc: str,
+        signature: inspect.Signature,
+        schema: dict[str, Any],
+        aliases: Mapping[str, str] | None = None,
+        effects: bool = False,
+        idempotent: bool = False,
+        limits: ToolLimits | None = None,
+    ) -> None:
+        parts = name.split(".")
+        if not all(part.isidentifier() and not keyword.iskeyword(part) for part in parts) or (
+            parts[0] in RESERVED or len(parts) > 2 or len(name) > NAME_CHARS
+        ):
+            raise BadInput(
+                f"a tool cannot be called {name[:SHOWN]!a}: take a Python name of at most {NAME_CHARS} characters "
+                "that hides nothing, with tool(name=...)"
+            )
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._launch = launch
+        self.name = name
+        self.doc = printable(doc)
+        self.signature = signature
+        self.schema: dict[str, Any] = _printable_schema(schema)
+        self.aliases = aliases or {}  # names of arguments that Python cannot spell -> their names in the signature
+        self.effects = effects
+        self.idempotent = idempotent  # whether the same call again changes nothing more
+        self.limits = limits or ToolLimits()
+        self.echo = False  # whether what it returns only repeats history, and must never be found by a search
+        self.origin: Callable[[Any], dict[str, Any]] | None = None  # which events a result was made from
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Tool {self.header}>"
+
+    @property
+    def header(self) -> str:
+        """The signature on one line."""
+        return signature_text(self.name, self.signature)
+
+    @property
+    def stub(self) -> str:
+        """The function as the prompt shows it."""
+        annotations = [parameter.annotation for parameter in self.signature.parameters.values()]
+        required = {name: part.get("required", []) for name, part in self.schema.get("$defs", {}).items()}
+        spelt = shapes([*annotations, self.signature.return_annotation], required)
+        return stub_text(self.header, self.doc, spelt, self.remarks)
+
+    def line(self, described: bool = True) -> str:
+        """The function as the prompt shows it where there are many: its signature and one line about it."""
+        said = " ".join([*(f"{remark}." for remark in self.remarks), one_line(self.doc) if described else ""]).strip()
+        return f"def {self.header}: ..." + (f"  # {said}" if said else "")
+
+    @property
+    def remarks(self) -> list[str]:
+        """What a caller must know besides the description."""
+        said = []
+        if self.effects and self.idempotent:
+            said.append("has effects; the same call again changes nothing more")
+        elif self.effects:
+            said.append("has effects: never repeat a call to be sure")
+        if self.limits.max_concurrent == 1:
+            said.append("runs one call at a time")
+        return said
+
+    @property
+    def spec(self) -> ToolSpec:
+        """The tool for native calling. Providers allow no dots in names."""
+        return ToolSpec(self.name.replace(".", "__"), self.doc or self.name, self.schema)
+
+    def names(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> inspect.BoundArguments:
+        """Give every argument its name. Raises BadInput when they do not fit the signature."""
+        renamed = {self.aliases.get(name, name): value for name, value in kwargs.items()}
+        try:
+            return self.signature.bind(*args, **renamed)
+        except TypeError as error:
+            raise BadInput(f"{self.name}: {error}. The signature is {self.header}") from None
+
+    def convert(self, named: inspect.BoundArguments) -> inspect.BoundArguments:
+        """The arguments as the annotations want them. Raises BadInput that names the one that does not fit."""
+        converted = {
+            name: _same_integers(value, self._converted(self.signature.parameters[name], value))
+            for name, value in named.arguments.items()
+        }
+        return inspect.BoundArguments(self.signature, converted)
+
+    def start(self, arguments: inspect.BoundArguments) -> Future[Plain]:
+        """Begin a call with converted arguments; the result comes as a plain value."""
+        return self._launch(arguments)
+
+    def _converted(self, parameter: inspect.Parameter, value: Any) -> Any:
+        wanted = parameter.annotation
+        try:
+            return msgspec.convert(value, wanted, dec_hook=_decode)
+        except msgspec.ValidationError:
+            pass
+        try:  # models send numbers as text, and dates where text is wanted
+            return msgspec.convert(msgspec.to_builtins(value), wanted, strict=False, dec_hook=_decode)
+        except msgspec.ValidationError as error:
+            shown = repr(value)
+            shown = shown if len(shown) <= SHOWN else shown[:SHOWN] + "…"
+            reason = " ".join(str(error).split())
+            raise BadInput(
+                f"{self.name}: parameter {parameter.name!r} must be {type_text(wanted)}, not {shown} ({reason}). "
+                f"The signature is {self.header}"
+            ) from None
+
+
+@overload
+def tool(
+    function: Callable[P, R],
+    *,
+    name: str | None = None,
+    effects: bool = False,
+    idempotent: bool = False,
+    timeout: float | None = None,
+    max_calls: int | None = None,
+    max_concurrent: int | None = None,
+) -> Tool[P, R]: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    effects: bool = False,
+    idempotent: bool = False,
+    timeout: float | None = None,
+    max_calls: int | None = None,
+    max_concurrent: int | None = None,
+) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+
+
+def tool(
+    function: Callable[P, R] | None = None,
+    *,
+    name: str | None = None,
+    effects: bool = False,
+    idempotent: bool = False,
+    timeout: float | None = None,
+    max_calls: int | None = None,
+    max_concurrent: int | None = None,
+) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
+    """Make a tool of a typed function: `@tool`, `@tool(effects=True)` or `tool(function, name="other")`.
+
+    `effects` marks a tool that changes the world (it books, sends, pays, deletes). The session's `confirm` function is
+    asked before each call, and a call that a crash left without a result is reported, never repeated. Without a
+    `confirm` function nobody is asked: a program that gives a session such a tool consents to its calls. `idempotent`
+    says that the same call again changes nothing more. A coroutine function runs on an event loop shared by all
+    tools and must not block; any other runs in a thread of its own.
+    """
+    limits = ToolLimits(timeout=timeout, max_calls=max_calls, max_concurrent=max_concurrent)
+    if function is None:
+        return lambda decorated: _make(decorated, name, effects, idempotent, limits)
+    return _make(function, name, effects, idempotent, limits)
+
+
+def _make(
+    function: Callable[P, R], name: str | None, effects: bool, idempotent: bool, limits: ToolLimits
+) -> Tool[P, R]:
+    called = str(name or getattr(function, "__name__", ""))
+    signature = _resolved(function, called)
+
+    def launch(arguments: inspect.BoundArguments) -> Future[Plain]:
+        if inspect.iscoroutinefunction(function):
+            return in_loop(_awaited(function(*arguments.args, **arguments.kwargs)), "tools")
+        return in_thread(lambda: plain(function(*arguments.args, **arguments.kwargs)), f"tool-{called}")
+
+    doc = inspect.getdoc(function) or ""
+    schema = _schema(called, signature)
+    return Tool(
+        function, launch, name=called, doc=doc, signature=signature, schema=schema, effects=effects,
+        idempotent=idempotent, limits=limits,
+    )  # fmt: skip
+
+
+async def _awaited(work: typing.Awaitable[Any]) -> Plain:
+    return plain(await work)
+
+
+def _resolved(function: Callable[..., Any], name: str) -> inspect.Signature:
+    """The signature with its annotations as types. Raises BadInput for what a model could not call."""
+    try:
+        signature = inspect.signature(function)
+        called = function if inspect.isroutine(function) else type(function).__call__
+        hints = typing.get_type_hints(called, include_extras=True)
+    except (TypeError, ValueError, NameError) as error:
+        raise BadInput(f"the annotations of {name} cannot be read: {error}") from error
+    parameters = []
+    for parameter in signature.parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise BadInput(
+                f"{name}: parameter {parameter} cannot be given by name, so a model cannot be told of it; "
+                "write out the parameters, for example with a list or a dict"
+            )
+        if parameter.name not in hints:
+            raise BadInput(
+                f"{name}: parameter {parameter.name!r} has no annotation, so its values cannot be checked; "
+                + ("decorate the bound method" if parameter.name == "self" else f"write {parameter.name}: str or such")
+            )
+        parameters.append(parameter.replace(annotation=hints[parameter.name]))
+    return signature.replace(parameters=parameters, return_annotation=hints.get("return", inspect.Signature.empty))
+
+
+def _schema(name: str, signature: inspect.Signature) -> dict[str, Any]:
+    """The JSON schema of the arguments, which also proves that msgspec can convert them."""
+    properties: dict[str, Any] = {}
+    shared: dict[str, Any] = {}
+    for parameter in signature.parameters.values():
+        wanted = parameter.annotation
+        try:
+            (schema,), defined = msgspec.json.schema_components(
+                [wanted], schema_hook=_foreign_schema, ref_template="#/$defs/{name}"
+            )
+        except (TypeError, NotImplementedError) as error:
+            raise BadInput(
+                f"{name}: parameter {parameter.name!r} of type {type_text(wanted)} cannot be made from JSON: {error}"
+            ) from error
+        shared |= defined
+        shared |= schema.pop("$defs", {})
+        notes = [note for note in getattr(wanted, "__metadata__", ()) if isinstance(note, str)]
+        if notes:
+            schema = {**schema, "description": notes[0]}
+        if parameter.default not in (parameter.empty, None):
+            schema = {**schema, "default": msgspec.to_builtins(parameter.default, enc_hook=str)}
+        properties[parameter.name] = schema
+    required = [p.name for p in signature.parameters.values() if p.default is p.empty]
+    schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    return schema | ({"$defs": shared} if shared else {})
+
+
+def _same_integers(sent: Any, converted: Any) -> Any:
+    """The converted value with every integer that was sent: where a float is wanted, 1 must not become 1.0."""
+    if type(sent) is int and type(converted) is float:
+        return sent
+    if isinstance(sent, list | tuple) and type(converted) in (list, tuple) and len(sent) == len(converted):
+        return type(converted)(map(_same_integers, sent, converted))
+    if isinstance(sent, dict) and type(converted) is dict:
+        return {key: _same_integers(sent.get(key), value) for key, value in converted.items()}
+    return converted
+
+
+def _printable_schema(part: Any) -> Any:
+    """A schema whose descriptions and titles, at any depth, can be shown."""
+    if isinstance(part, dict):
+        return {
+            key: printable(value)
+            if key in ("description", "title") and isinstance(value, str)
+            else _printable_schema(value)
+            for key, value in part.items()
+        }
+    return [_printable_schema(item) for item in part] if isinstance(part, list) else part
+
+
+def _decode(wanted: type, value: Any) -> Any:
+    """msgspec's hook for the two families of types that it does not know."""
+    if hasattr(wanted, "model_validate"):
+        return wanted.model_validate(value)
+    if isinstance(value, str):
+        return wanted(value)
+    raise ValueError(f"Expected a path as text, got {type(value).__name__}")
+
+
+def _foreign_schema(wanted: type) -> dict[str, Any]:
+    if hasattr(wanted, "model_json_schema"):
+        return dict(wanted.model_json_schema())
+    if isinstance(wanted, type) and issubclass(wanted, PurePath):
+        return {"type": "string", "description": "a path"}
+    raise NotImplementedError(f"{wanted} is not made of JSON values")

@@ -1,0 +1,361 @@
+"""Which events an erasure concerns: those asked for, whatever repeats them, and whatever was made from them.
+
+Copies are found in one walk through the log, in order. Each step looks at what the walk has found so far, so copies of
+copies are found too:
+
+* by *provenance*. The host records which events a cell was given (`seqs` of its observation and of the calls inside it)
+  and which cells the variables come from that it reads (`made_from` of the cell, and of a request, whose digest lists
+  variables). What such a cell printed, what it called and what came back, and the requests that list its variables, go.
+  An index or a hand-over (plan, settings) names the events that its lines were made of.
+* by *text*, see needles.py.
+
+What a query names no events for (an SQL aggregate, an outline) is told apart: `possible`.
+
+Saved variables go as a whole, session by session: a pickle cannot be cut.
+"""
+
+import bisect
+import contextlib
+import json
+from collections.abc import Collection, Iterator, Sequence
+from enum import StrEnum
+from typing import Any
+
+from scroll_context.errors import PayloadDamaged, PayloadMissing
+from scroll_context.events import ABOUT_THE_LOG, Event, Grant, Kind, Progress, Scope, unpacked_seqs
+from scroll_context.log import schema
+from scroll_context.log.log import PAGE, EventLog
+from scroll_context.upkeep.needles import Needles, NewValues
+
+
+class Why(StrEnum):
+    """Why an event counts as a copy, as it is shown to the person who erases."""
+
+    WORD = "has one of the words"
+    TEXT = "repeats the text, or a line of it"
+    GIVEN = "was made from it"
+    PRINTED = "printed by a cell that had read it"
+    CALLED = "called by a cell that had read it"
+    RETURNED = "returned by such a call"
+    VARIABLES = "lists variables made from it"
+    INDEX = "is an index of it"
+    VALUE = "repeats a value computed from it"
+    POSSIBLE = "may have read it: its query names no events"
+
+
+class _Trail:
+    """The events that the walk has found so far, and the cells that have read any of them."""
+
+    def __init__(self, seqs: Collection[int]) -> None:
+        self._seqs = set(seqs)
+        self._ordered = sorted(seqs)
+
+    def add(self, seq: object) -> None:
+        if isinstance(seq, int) and seq not in self._seqs:
+            self._seqs.add(seq)
+            bisect.insort(self._ordered, seq)
+
+    def __contains__(self, seq: object) -> bool:
+        return isinstance(seq, int) and seq in self._seqs
+
+    def meets(self, entries: object) -> bool:
+        """Whether any of the seqs is on it, of a list as `packed_seqs` makes them."""
+        return any(self._has_between(first, last) for first, last in unpacked_seqs(entries))
+
+    def _has_between(self, first: int, last: int) -> bool:
+        if first == last:
+            return first in self._seqs
+        at = bisect.bisect_left(self._ordered, first)
+        return at < len(self._ordered) and self._ordered[at] <= last
+
+    def between(self, spans: Sequence[Sequence[int]]) -> bool:
+        return any(self._has_between(lo, hi) for lo, hi in spans)
+
+
+class ErasurePlan:
+    """Which events an erasure concerns: those asked for, their copies, and the snapshots of their sessions."""
+
+    def __init__(self, log: EventLog, seqs: Sequence[int]) -> None:
+        self._log = log
+        self.asked: list[int] = []
+        self.copies: list[int] = []
+        self.why: dict[Why, list[int]] = {}  # the copies by their reason
+        self.possible: list[int] = []
+        self.snapshots: list[int] = []
+        self.sessions: set[str] = set()
+        self.labels: dict[str, None] = {}  # names of sessions, agents and tasks that have one of the words
+        self._snapshots: list[Event] = []
+        for event in _events(log, seqs):
+            if event.kind not in ABOUT_THE_LOG and not event.is_erased:
+                self.asked.append(event.seq)
+                self.sessions.add(event.session_id)
+
+    def look_around(
+        self,
+        words: Collection[str],
+        *,
+        copies: bool,
+        possible: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        """Read the whole log for copies, and for variables that were made from what goes.
+
+        `copies` says whether the copies go as well; `possible`, whether what may be one counts as one.
+        """
+        log, known = self._log, set(self.asked)
+        needles = Needles(words)
+        for event in _events(log, self.asked):
+            needles.add(text_or_preview(log, event))
+            needles.add(event.headline)
+        walk = _Walk(log, _events(log, self.asked), needles, possible)
+        snapshots: list[Event] = []
+        last = log.last_seq()
+        for event in log.iterate():
+            if progress and event.seq % 1000 == 0:
+                progress(event.seq, last)
+            if event.is_erased or event.kind in ABOUT_THE_LOG:
+                continue
+            for label in (event.session_id, event.agent_id, event.task_id):
+                if label not in walk.plain_labels and walk.has_word(label):
+                    self.labels[label] = None
+            if event.seq in known:
+                walk.follow(event)
+            elif event.kind == Kind.SNAPSHOT:
+                snapshots.append(event)
+            elif why := walk.look_at(event):
+                self.copies.append(event.seq)
+                self.why.setdefault(why, []).append(event.seq)
+        self.possible = walk.possible
+        if copies:
+            known.update(self.copies)
+            self.sessions |= {event.session_id for event in _events(log, self.copies)}
+        self.sessions |= set(forks_of(log, self.sessions))
+        self._snapshots = [
+            event
+            for event in snapshots
+            if event.session_id in self.sessions or self._holds_any(event, walk.trail if copies else _Trail(known))
+        ]
+        self.snapshots = [event.seq for event in self._snapshots]
+
+    def _holds_any(self, event: Event, trail: _Trail) -> bool:
+        return trail.meets(list(_seqs_of_variables(self._log, event)))
+
+    def variables(self) -> list[str]:
+        names: dict[str, None] = {}
+        for event in self._snapshots:
+            with contextlib.suppress(TypeError, AttributeError):
+                names.update(dict.fromkeys(str(one.get("name")) for one in _change(self._log, event).get("saved", ())))
+        return [name for name in names if name.isidentifier()]
+
+
+class _Walk:
+    """One walk through the log: what was found so far, and whether the next event has to do with it."""
+
+    def __init__(self, log: EventLog, asked: Iterator[Event], needles: Needles, possible: bool) -> None:
+        self._log = log
+        self._needles = needles
+        self._counts_possible = possible
+        self._asked = list(asked)
+        self._first_within: dict[str, int | None] = {}  # by session: the first event that goes and that it may read
+        self._values: dict[str, NewValues] = {}  # by session
+        self.trail = _Trail([event.seq for event in self._asked])
+        # Media in a result are events of their own, recorded before it, and answer the same call.
+        self._answered = {event.reply_to for event in self._asked if event.kind == Kind.TOOL_RESULT} - {None}
+        self.possible: list[int] = []
+        self.plain_labels: set[str] = set()
+
+    def has_word(self, label: str) -> bool:
+        """Whether a name has one of the words; asked once for each name."""
+        self.plain_labels.add(label)
+        return self._needles.has_word(label)
+
+    def look_at(self, event: Event) -> Why | None:
+        """Why an event is a copy; None when it is none."""
+        why = self._by_provenance(event) or self._by_text(event)
+        if why is None and event.metadata.get("unknown") and self._may_have_read(event):
+            self.possible.append(event.seq)
+            why = Why.POSSIBLE if self._counts_possible else None
+            if why is not None and event.kind == Kind.CELL:
+                self.trail.add(event.seq)  # its source is the model's own; what it does may be a copy
+                why = None
+        if why is not None:
+            self.trail.add(event.seq)
+            self.follow(event, why)
+        return why
+
+    def follow(self, event: Event, why: Why | None = None) -> None:
+        """An event goes, because it was asked for or is a copy: what was made from it is on the trail too."""
+        if event.kind == Kind.OBSERVATION:
+            self.trail.add(event.reply_to)  # the cell has what it printed in its variables
+        elif event.kind in (Kind.TOOL_RESULT, Kind.ARTIFACT):
+            self.trail.add(event.metadata.get("inside_cell"))
+        # What else an event says that only repeats something is not looked for: each would lead to the next.
+        if why in (None, Why.PRINTED, Why.CALLED, Why.VARIABLES):
+            self._values_of(event).computed(_values_text(self._log, event))
+
+    def _by_provenance(self, event: Event) -> Why | None:
+        metadata, trail = event.metadata, self.trail
+        has_read = trail.meets(metadata.get("seqs")) or trail.meets(metadata.get("made_from"))
+        cell = event.reply_to if event.kind == Kind.OBSERVATION else metadata.get("inside_cell")
+        if has_read and event.kind in (Kind.OBSERVATION, Kind.TOOL_CALL):
+            trail.add(cell)
+        match event.kind:
+            case Kind.CELL:
+                if has_read:
+                    trail.add(event.seq)
+                return None
+            case Kind.OBSERVATION:
+                return Why.PRINTED if cell in trail else None
+            case Kind.TOOL_CALL:
+                return Why.CALLED if has_read or cell in trail else None
+            case Kind.TOOL_RESULT | Kind.ARTIFACT if event.reply_to in trail:
+                return Why.RETURNED
+            case Kind.ARTIFACT if event.reply_to in self._answered:
+                return Why.RETURNED
+            case Kind.REQUEST:
+                return Why.VARIABLES if has_read else None
+            case Kind.EVICTION | Kind.SESSION if _names_any(event, trail):
+                return Why.INDEX
+        return Why.GIVEN if has_read else None
+
+    def _by_text(self, event: Event) -> Why | None:
+        metadata = json.dumps(event.metadata, ensure_ascii=False) if event.metadata else ""
+        fields = (event.headline, event.name, event.tool_call_id, event.tool_state, event.source_key, metadata)
+        text = text_or_preview(self._log, event)
+        if any(map(self._needles.has_word, (*fields, text))):
+            return Why.WORD
+        if any(map(self._needles.has_text, (*fields, text))):
+            return Why.TEXT
+        new_values = self._values.get(event.session_id)
+        said = f"{text} {event.headline}"
+        if new_values is not None and event.kind in _SPOKEN and new_values.repeated_in(said):
+            return Why.VALUE
+        return None
+
+    def _values_of(self, event: Event) -> NewValues:
+        """The values that are new to the session of an event, which has read something that goes."""
+        session = event.session_id
+        if session not in self._values:
+            earlier = self._log.iterate(until=event.seq - 1, session_id=session, kind=list(_SPOKEN))
+            unread = (one for one in earlier if one.seq not in self.trail)
+            self._values[session] = NewValues(text_or_preview(self._log, one) for one in unread)
+        return self._values[session]
+
+    def _may_have_read(self, event: Event) -> bool:
+        """Whether an event that names no sources was made within reach of the events that go, and after one."""
+        if event.session_id not in self._first_within:
+            grant = _recorded_reach(self._log, event)
+            within = (one.seq for one in self._asked if grant.permits(one))
+            self._first_within[event.session_id] = min(within, default=None)
+        first = self._first_within[event.session_id]
+        return first is not None and first < event.seq
+
+
+_SPOKEN = (Kind.CONVERSATION, Kind.CELL, Kind.OBSERVATION, Kind.TOOL_CALL, Kind.TOOL_RESULT)
+
+
+def _values_text(log: EventLog, event: Event) -> str:
+    """The text of an event in which values stand that were computed."""
+    if event.kind == Kind.REQUEST:
+        return str(event.metadata.get("digest", ""))
+    return text_or_preview(log, event)
+
+
+def _recorded_reach(log: EventLog, event: Event) -> Grant:
+    """What the session of an event may read, as it was last recorded; everything when that is not known."""
+    for setup in reversed(log.tail(50, session_id=event.session_id, kind=Kind.SESSION)):
+        settings = setup.metadata.get("settings")
+        reach = settings.get("reach") if isinstance(settings, dict) else None
+        if reach in ("session", "task", "agent", "all"):
+            return Scope(event.session_id, event.agent_id, event.task_id).grant(str(reach))
+    return Grant()
+
+
+def _names_any(event: Event, trail: _Trail) -> bool:
+    """Whether an index has words of an event on the trail: titles, terms and standing instructions."""
+    with contextlib.suppress(TypeError, KeyError, ValueError, AttributeError):  # what has another shape carries none
+        plan, earlier = event.metadata.get("plan") or {}, event.metadata.get("earlier") or {}
+        named = [seq for seq, *_ in plan.get("about") or ()]
+        named += [one["seq"] for told in (plan, earlier) for one in told.get("standing") or ()]
+        spans = [span for topic in earlier.get("topics") or () for span in topic["spans"]]
+        return any(seq in trail for seq in named) or trail.between(spans)
+    return False
+
+
+def _events(log: EventLog, seqs: Sequence[int]) -> Iterator[Event]:
+    for at in range(0, len(seqs), PAGE):
+        yield from log.get_many(seqs[at : at + PAGE])
+
+
+def forks_of(log: EventLog, sessions: Collection[str]) -> list[str]:
+    """The sessions that continue one of these, and those that continue them."""
+    forks = [(event.session_id, event.metadata.get("session_id")) for event in log.iterate(kind=Kind.FORK)]
+    found = list(sessions)
+    for parent in found:
+        found += [child for child, named in forks if named == parent and child not in found]
+    return found[len(sessions) :]
+
+
+def text_or_preview(log: EventLog, event: Event) -> str:
+    """The whole text of an event, or what its row has of it where the payload is lost."""
+    try:
+        return log.text(event)
+    except (PayloadMissing, PayloadDamaged):
+        return event.content
+
+
+def _change(log: EventLog, event: Event) -> dict[str, Any]:
+    """What a snapshot event says: its variables (`saved`), and the events that its cells were given (`sources`)."""
+    try:
+        change = json.loads(text_or_preview(log, event))
+    except ValueError:
+        return {}
+    return change if isinstance(change, dict) else {}
+
+
+def _seqs_of_variables(log: EventLog, event: Event) -> set[int]:
+    """The events that the variables of a snapshot were made from, and the cells that made them."""
+    change = _change(log, event)
+    seqs: set[int] = set()
+    with contextlib.suppress(TypeError, AttributeError):  # no snapshot of ours
+        for variable in change.get("saved", ()):
+            seqs.update(variable.get("seqs", ()), variable.get("made_by", ()))
+        seqs.update(*change.get("sources", {}).values())
+    return seqs
+
+
+def unshared_payloads(log: EventLog, chosen: set[int]) -> list[str]:
+    """The payload files that these events need and no other event does."""
+    by_event = list(_payloads_by_event(log))
+    kept = {digest for seq, named in by_event if seq not in chosen for digest in named}
+    gone = dict.fromkeys(digest for seq, named in by_event if seq in chosen for digest in named)
+    return [digest for digest in gone if digest not in kept]
+
+
+def named_payloads(log: EventLog, after: int = 0) -> set[str]:
+    """Every payload that an event behind a seq names, in its row or in the text of a snapshot."""
+    return {digest for _, named in _payloads_by_event(log, "seq > ?", [after]) for digest in named}
+
+
+def remove_unnamed(log: EventLog, digests: Sequence[str]) -> None:
+    """Delete those of these bodies that no event names. Nothing is appended meanwhile; later appends look again."""
+    if not digests:
+        return
+    last = log.last_seq()
+    named = named_payloads(log)
+    with schema.Translated(log.path), contextlib.closing(schema.connect(log.path, writable=True)) as database:
+        schema.begin(database, log.path, log.lock_timeout)
+        named |= named_payloads(log, last)
+        for digest in digests:
+            if digest not in named:
+                log.payloads.remove(digest)
+        database.execute("ROLLBACK")
+
+
+def _payloads_by_event(log: EventLog, where: str = "1", values: Sequence[Any] = ()) -> Iterator[tuple[int, list[str]]]:
+    rows = log.query(
+        f"SELECT seq, kind, content, payload FROM event WHERE (payload IS NOT NULL OR kind = 'snapshot') AND {where}",
+        values,
+    )
+    for seq, kind, content, digest in rows:
+        yield seq, log.payloads.named_by(kind, content, digest)

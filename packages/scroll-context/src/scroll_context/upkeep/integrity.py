@@ -1,0 +1,309 @@
+"""Whether a store is whole, and a new log from whatever is legible in a damaged one.
+
+`verify` checks the chain of every row, and every payload against its digest. It reads everything, so it is a command
+and never part of opening. `salvage` builds a new log in which every event keeps its address and its hash; the damaged
+files stay beside it under another name. What could not be read, and what reads but no longer matches its hash, is
+declared in the new log by an event of kind `salvage`: `verify` reports it as known, and no gap passes for history.
+"""
+
+import bisect
+import contextlib
+import datetime as dt
+import itertools
+import os
+import sqlite3
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from scroll_context.errors import PayloadDamaged, PayloadMissing, StoreDamaged, StoreLocked
+from scroll_context.events import ABOUT_THE_LOG, STORE_SESSION, Draft, Event, Kind, Progress
+from scroll_context.files import sync_folder
+from scroll_context.log import schema
+from scroll_context.log.chain import GENESIS, breaks, expected
+from scroll_context.log.log import PAGE, EventLog
+from scroll_context.log.pages import PageFile, Place
+from scroll_context.log.payloads import PayloadStore, is_digest
+from scroll_context.log.rows import event_from_row, is_blank, is_unreadable, prepare
+from scroll_context.log.schema import utc_now
+from scroll_context.log.writer import INSERT
+
+_SPECIAL = ABOUT_THE_LOG | {Kind.SNAPSHOT}
+
+UNREADABLE_ROW = "unreadable: a member of the shared store appended a row that is not an event"
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What verify found. `head` identifies the whole history: keep it elsewhere to detect a rewritten log."""
+
+    events: int
+    payloads: int
+    head: str
+    bad: tuple[tuple[int, str], ...]  # (seq, what is wrong), in order; a gap once, by its first seq
+    known: tuple[tuple[int, str], ...]  # declared by a salvage, or unreadable in a shared store
+
+    @property
+    def ok(self) -> bool:
+        return not self.bad
+
+
+def verify(log: EventLog, progress: Progress | None = None) -> Verdict:
+    """Walk the chain and the payloads, in one pass; `bad[0]` is the first bad seq."""
+    total = log.applied_seq()
+    checked: dict[str, str] = {}  # payload digest -> what is wrong with it
+    faults: list[_Fault] = []
+    erased: list[int] = []
+    records: list[Event] = []  # what the log says about itself: declared damage, erasures
+    seq, chain, events = 0, GENESIS, 0
+    while page := log.query(f"SELECT * FROM event WHERE seq > ? ORDER BY seq LIMIT {PAGE}", [seq]):
+        for at, before in breaks(page, seq, chain):
+            if at > before + 1:
+                faults.append(_gap(before + 1, at - 1, "missing from the log"))
+            else:
+                faults.append(_Fault(at, "altered: the row does not match its hash"))
+        for row in page:
+            if row[23] is not None and is_unreadable(row):
+                faults.append(_Fault(row[0], UNREADABLE_ROW))
+            elif row[23] is not None:
+                erased.append(row[0])
+                if not is_blank(row):
+                    faults.append(_Fault(row[0], "altered: the row of an erased event holds more than it may"))
+            if row[8] is not None or row[4] in _SPECIAL:
+                for digest in log.payloads.named_by(row[4], row[7], row[8]):
+                    if digest not in checked:
+                        checked[digest] = _payload_fault(log, digest)
+                    if checked[digest]:
+                        faults.append(_Fault(row[0], checked[digest]))
+                if row[4] in ABOUT_THE_LOG:
+                    records.append(event_from_row(row))
+        seq, chain = page[-1][0], page[-1][21]
+        events += len(page)
+        if progress:
+            progress(seq, total)
+    issued = log.query("SELECT ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'event'")[0][0]
+    if issued > seq:
+        faults.append(_gap(seq + 1, issued, "missing from the end of the log"))
+    bad, known = _told_apart(faults, erased, records)
+    head = chain.hex() if isinstance(chain, bytes) else ""  # damage can make it anything
+    return Verdict(events, len(checked), head, tuple(bad), tuple(known))
+
+
+class _Fault(NamedTuple):
+    """What is wrong from a seq on. A gap is one fault: a flipped bit in an address makes a gap of billions."""
+
+    seq: int
+    what: str
+    last: int = 0
+
+
+def _gap(first: int, last: int, what: str) -> _Fault:
+    return _Fault(first, what if first == last else f"{what}, with all up to seq {last}", last)
+
+
+def _told_apart(
+    faults: list[_Fault], erased: list[int], records: list[Event]
+) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
+    """Which faults were not declared, and which are known. An erased row that no erasure names is altered."""
+    about = [event.metadata for event in records if event.session_id == STORE_SESSION]
+    named = Spans(span for facts in about for span in spans_in(facts.get("spans")))
+    declared = Spans(span for event in records if event.kind == Kind.SALVAGE for span in _declared_by(event.metadata))
+    undeclared = (_Fault(seq, "altered: no erasure names this erased event") for seq in erased if seq not in named)
+    bad: list[tuple[int, str]] = []
+    known: list[tuple[int, str]] = []
+    for fault in sorted([*faults, *undeclared]):
+        is_known = fault.what == UNREADABLE_ROW or declared.covers(fault.seq, fault.last or fault.seq)
+        (known if is_known else bad).append((fault.seq, fault.what))
+    return bad, known
+
+
+def spans_in(value: object) -> Iterator[tuple[int, int]]:
+    """The spans of seqs in metadata, in which anybody may have written anything."""
+    for span in value if isinstance(value, list) else ():
+        if isinstance(span, list) and len(span) == 2 and all(type(seq) is int for seq in span):
+            yield span[0], span[1]
+
+
+def _declared_by(metadata: dict[str, Any]) -> Iterator[tuple[int, int]]:
+    """The rows that a salvage has declared altered or lost."""
+    altered = metadata.get("altered")
+    for seq in altered if isinstance(altered, list) else ():
+        yield from spans_in([[seq, seq]])
+    yield from spans_in(metadata.get("lost"))
+
+
+class Spans:
+    """Which seqs lie in any of the spans; found in a few steps, however many there are."""
+
+    def __init__(self, spans: Iterable[tuple[int, int]]) -> None:
+        self.merged: list[list[int]] = []
+        for low, high in sorted(spans):
+            if high < low:
+                continue
+            if self.merged and low <= self.merged[-1][1] + 1:
+                self.merged[-1][1] = max(high, self.merged[-1][1])
+            else:
+                self.merged.append([low, high])
+
+    def __contains__(self, seq: int) -> bool:
+        return self.covers(seq, seq)
+
+    def covers(self, first: int, last: int) -> bool:
+        at = bisect.bisect_right(self.merged, [first, sys.maxsize]) - 1
+        return at >= 0 and last <= self.merged[at][1]
+
+
+def _payload_fault(log: EventLog, digest: str) -> str:
+    try:
+        log.payloads.check(digest)
+    except (PayloadMissing, PayloadDamaged) as error:
+        return str(error)
+    return ""
+
+
+# salvage ------------------------------------------------------------------------------------------------
+
+
+class SalvageReport(msgspec.Struct, frozen=True):
+    """What came over. Seqs between `lost` bounds, both included, could not be read."""
+
+    recovered: int
+    lost: tuple[tuple[int, int], ...]
+    altered: tuple[int, ...]
+    kept_as: Path
+
+
+def salvage(folder: Path, progress: Progress | None = None) -> SalvageReport:
+    """Replace a damaged log by a new one with all that is legible. No other process may have the store open."""
+    path = schema.locate(folder)
+    with _alone(path):
+        with contextlib.closing(PageFile(path)) as source:
+            rescue = _Rescue(source, folder, progress)
+            places, issued = rescue.survey()
+            if not places:
+                raise StoreDamaged(f"nothing in {path} reads as an event; it was left as it is. Restore a backup.")
+            stage = folder / "salvage.new"
+            schema.private_folder(stage)
+            (stage / schema.LOG_NAME).unlink(missing_ok=True)
+            schema.create(stage, lambda database: rescue.copy(database, places, issued))
+        kept = _swap(path, stage)
+    return SalvageReport(len(places) - rescue.illegible, rescue.lost, tuple(rescue.altered), kept)
+
+
+class _Rescue:
+    """One salvage under way: where rows lie, and what is wrong with them."""
+
+    def __init__(self, source: PageFile, folder: Path, progress: Progress | None) -> None:
+        self.source = source
+        self.payloads = PayloadStore(folder / "payloads")
+        self.progress = progress
+        self.lost: tuple[tuple[int, int], ...] = ()
+        self.altered: list[int] = []
+        self.illegible = 0
+        self.chores: list[str] = []  # what an erasure that was cut short has left to do
+
+    def survey(self) -> tuple[dict[int, list[Place]], int]:
+        """Where each seq can be read, and the newest seq that was ever given out."""
+        places: dict[int, list[Place]] = {}
+        issued, total = 0, self.source.count
+        for number in range(1, total + 1):
+            for place, seq in self.source.cells(number):
+                places.setdefault(seq, []).append(place)
+            for name, value in self.source.pairs(number):
+                if name == "event" and isinstance(value, int):
+                    issued = max(issued, value)
+                elif value == "" and (name == "clean" or is_digest(name.removeprefix("payload "))):
+                    self.chores.append(name)
+            if self.progress and number % 256 == 0:
+                self.progress(number, 2 * total)
+        return places, max([issued, *places])
+
+    def copy(self, database: sqlite3.Connection, places: dict[int, list[Place]], issued: int) -> None:
+        previous, chain, done = 0, GENESIS, 0
+        lost: list[tuple[int, int]] = []
+        database.execute("BEGIN IMMEDIATE")
+        for seq in sorted(places):
+            row, is_whole = self._legible(places[seq], chain if seq == previous + 1 else None)
+            if row is None or not _insert(database, row):
+                self.illegible += 1
+                continue
+            if not is_whole:
+                self.altered.append(seq)
+            if seq != previous + 1:
+                lost.append((previous + 1, seq - 1))
+            previous, chain = seq, row[21]
+            done += 1
+            if self.progress and done % 1000 == 0:
+                self.progress(len(places) + done, 2 * len(places))
+        if issued > previous:
+            lost.append((previous + 1, issued))
+        self.lost = tuple(lost)
+        self._declare(database, issued + 1, chain)
+        database.executemany("INSERT OR IGNORE INTO chore VALUES (?, '')", [(name,) for name in self.chores])
+        database.execute("COMMIT")
+
+    def _legible(self, places: list[Place], chain: bytes | None) -> tuple[tuple[Any, ...] | None, bool]:
+        """The copy of a row that its hash confirms, else any copy that decodes; and whether it is confirmed."""
+        fallback: tuple[Any, ...] | None = None
+        for place, errors in itertools.product(places, ("strict", "replace")):  # a bad bit must not cost a whole text
+            try:
+                row = self.source.row(place, errors)
+            except (IndexError, ValueError):
+                continue
+            if errors == "strict" and (chain is None or expected(chain, row) == row[21]):
+                return row, True
+            fallback = row
+        return fallback, False
+
+    def _declare(self, database: sqlite3.Connection, seq: int, chain: bytes) -> None:
+        missing = sum(hi - lo + 1 for lo, hi in self.lost)
+        draft = Draft(
+            kind=Kind.SALVAGE,
+            content=f"this log was salvaged: {missing} events could not be read, {len(self.altered)} are altered",
+            metadata={"lost": self.lost, "altered": self.altered},
+        )
+        database.execute(INSERT, prepare(draft, utc_now(), self.payloads).placed(seq, chain))
+
+
+def _insert(database: sqlite3.Connection, row: tuple[Any, ...]) -> bool:
+    """Whether the table takes the row: damage can turn a text into a number, or a source key into another's."""
+    try:
+        database.execute(INSERT, row)
+    except sqlite3.IntegrityError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Keep other processes out for the time of the salvage, as far as SQLite can still lock the file."""
+    with schema.Translated(path):
+        database = sqlite3.connect(path, timeout=0, isolation_level=None)
+    try:
+        database.execute("PRAGMA locking_mode = EXCLUSIVE")
+        with contextlib.suppress(sqlite3.DatabaseError):
+            try:
+                database.execute("BEGIN EXCLUSIVE")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+                    raise StoreLocked(f"{path} is in use; nothing was changed. Stop its other users first.") from error
+        yield
+    finally:
+        database.close()
+
+
+def _swap(path: Path, stage: Path) -> Path:
+    """Put the new log in place. The old files get a second name first, so that no moment has none of them."""
+    kept = path.with_name(f"{path.name}.damaged-{dt.datetime.now():%Y%m%d-%H%M%S-%f}")
+    for suffix in ("", "-wal"):
+        old = path.with_name(path.name + suffix)
+        if old.exists():
+            os.link(old, kept.with_name(kept.name + suffix))
+    for suffix in ("-wal", "-shm"):  # a stale WAL must never meet the new file
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    os.replace(stage / schema.LOG_NAME, path)
+    stage.rmdir()
+    sync_folder(path.parent)
+    return kept

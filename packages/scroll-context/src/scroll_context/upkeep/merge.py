@@ -1,0 +1,526 @@
+"""Reading an export into a log: as one's own when it is trusted, as foreign text when it is not.
+
+A trusted export, read into a log that is empty, gives the same seqs and the same chain. In a log with a history of its
+own its events get new addresses, all addresses inside them are changed to match, and `metadata.moved_from` keeps the
+old one.
+
+An export that is not trusted is foreign: every event of it is marked (`Draft.is_foreign`), its sessions stay apart from
+those of the store, its source keys are not taken over, and its bookkeeping (snapshots, forks, plans, settings) is kept
+as events of kind `foreign`, which have no effect.
+"""
+
+import base64
+import contextlib
+import hashlib
+import itertools
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from typing import IO, Annotated, Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
+from scroll_context.events import ABOUT_THE_LOG, BOOKKEEPING, IMPORTED, Draft, Event, Kind, Progress, unpacked_seqs
+from scroll_context.log import schema
+from scroll_context.log.chain import GENESIS, expected
+from scroll_context.log.foreign import (
+    NOTE,
+    PAYLOAD_MISSING,
+    ForeignWriter,
+    HeldLeases,
+    Piece,
+    by_sessions,
+    is_reserved_session,
+)
+from scroll_context.log.log import PAGE, EventLog
+from scroll_context.log.payloads import PayloadStore, hashed
+from scroll_context.log.rows import event_from_row, is_blank
+from scroll_context.log.writer import INSERT, is_replica
+from scroll_context.origin import Origin
+from scroll_context.text.json_bounds import TooManyValues, check_line
+from scroll_context.upkeep.copies import remove_unnamed
+from scroll_context.upkeep.transfer import EXPORT_VERSION
+
+LONGEST_LINE = 64 << 20  # bytes of an export; a row has at most 8 MiB of metadata, a part of a payload one
+
+_Number = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+_Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+_Address = Annotated[int, msgspec.Meta(ge=1, lt=1 << 53)]  # SQLite gives out no address after 2^63-1
+_TYPES: dict[str, Any] = {
+    "seq": _Address,
+    "payload": _Digest | None,
+    "payload_size": _Number | None,
+    "payload_type": str | None,
+    "reply_to": _Number | None,
+    "step_index": _Number | None,
+    "msg_index": _Number | None,
+    "source_key": str | None,
+    "chain": _Digest,
+}
+_Record = msgspec.defstruct(
+    "_Record",
+    [
+        *((column, _TYPES.get(column, str)) for column in schema.COLUMNS),
+        ("nonce", Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")] | None, None),  # rows of format 2 have one
+        ("leaf", _Digest | None, None),  # rows that were erased
+    ],
+)
+"""An event of an export, checked column by column: the file may come from anywhere."""
+
+
+class MergeReport(msgspec.Struct, frozen=True):
+    """What became of an export."""
+
+    seqs: list[int]  # of its events, in their order, as they are in the log now
+    renamed: dict[str, str] = {}  # sessions whose names were taken, and their names here
+    missing: tuple[str, ...] = ()  # digests of payloads that the export names and does not hold
+    tasks: tuple[str, ...] = ()  # tasks that the export names and that its events did not get
+    redacted: dict[str, int] = {}  # secrets that were replaced, by kind
+
+
+def check_export(lines: IO[bytes], progress: Progress | None = None) -> None:
+    """Read an export to its end and write nothing. Raises BadInput for one that is cut short, altered or no export."""
+    links = _Links()
+    for row in _ExportReader(lines, None, progress):
+        links.check(row)
+    links.finish()
+
+
+def merge_export(
+    lines: IO[bytes],
+    log: EventLog,
+    source: str = "export",
+    progress: Progress | None = None,
+    *,
+    trust: bool = False,
+    join: bool = False,
+    task_id: str = "",
+    redact: bool = True,
+) -> MergeReport:
+    """Add the events of an export, which came from `source`, to a log. A second time adds nothing.
+
+    What a salvage or an erasure says of addresses of the other log is left out when addresses change. Events of an
+    export that is not trusted get the task `task_id`, and secrets in them are replaced unless `redact` is False.
+    """
+    reader = _ExportReader(lines, log.payloads, progress)
+    is_exact = trust and log.last_seq() == 0
+    if is_exact and (seqs := _fill_vacant(reader, log)) is not None:
+        return MergeReport(seqs, {}, tuple(reader.missing))
+    writer = None
+    if not trust:
+        writer = ForeignWriter(
+            log, origin=Origin.IMPORTED, source=source, task_id=task_id, redact=redact, is_export=True
+        )
+    leases = writer.leases if writer else HeldLeases(log, 0.0)
+    with leases:
+        merge = _Merge(log, writer, leases, reader.missing, join=join)
+        for row in reader:
+            merge.take(event_from_row(row))
+        merge.flush()
+    if writer is not None and not is_replica(log.path.parent):
+        # Bodies of bookkeeping, and those in which secrets were replaced, are named by no event.
+        remove_unnamed(log, sorted(reader.stored))
+    moved = merge.addresses
+    return MergeReport(
+        [moved[seq] for seq in sorted(moved)],
+        merge.renamed,
+        tuple(reader.missing),
+        tuple(sorted(writer.tasks)) if writer else (),
+        writer.redacted if writer else {},
+    )
+
+
+class _Merge:
+    """An export on its way into a log with a history of its own, a page at a time.
+
+    With a `writer` it is foreign: text to read. Without one it is trusted, and its events take effect.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        writer: ForeignWriter | None,
+        leases: HeldLeases,
+        missing: Container[str],
+        *,
+        join: bool,
+    ) -> None:
+        self.addresses: dict[int, int] = {}  # there: here
+        self._log = log
+        self._writer = writer
+        self._leases = leases
+        self._missing = missing  # digests of payloads that the export names and does not hold
+        self._join = join
+        self._names: dict[str, str] = {}  # of sessions, there: here
+        self._pending: dict[int, Event] = {}
+
+    @property
+    def renamed(self) -> dict[str, str]:
+        return {there: here for there, here in self._names.items() if there != here}
+
+    def take(self, event: Event) -> None:
+        if self._writer is not None and event.payload is not None and event.payload.digest in self._missing:
+            # This store may have a body of that digest in another session, which the export has no right to.
+            event = replace(event, payload=None, metadata={**event.metadata, PAYLOAD_MISSING: True})
+        if event.kind not in ABOUT_THE_LOG:
+            self._pending[event.seq] = event
+        if len(self._pending) == PAGE:
+            self.flush()
+
+    def flush(self) -> None:
+        """Append what is pending, in parts: an event needs the new addresses of those that it names."""
+        pending, self._pending = self._pending, {}
+        part: dict[int, Event] = {}
+        here = {event.seq: event.chain for event in self._log.get_many(list(pending))}
+        for seq, event in pending.items():
+            if here.get(seq) == event.chain:  # the two logs begin with the same history
+                self.addresses[seq] = seq
+                if self._writer is None:
+                    self._names[event.session_id] = event.session_id
+                continue
+            if any(named in part for named in _named_seqs(event, self.text)):
+                self._append(part)
+                part = {}
+            part[seq] = event
+        self._append(part)
+
+    def _append(self, part: dict[int, Event]) -> None:
+        if self._writer is not None:
+            seqs = self._writer.append([self._piece(event) for event in part.values()])
+        else:
+            drafts = [self._draft(event) for event in part.values()]
+            seqs = []
+            for group in by_sessions(drafts, lambda draft: draft.session_id):
+                self._leases.hold({draft.session_id for draft in group})
+                seqs += self._log.append_many(group, self._leases.epochs)
+        self.addresses.update(zip(part, seqs, strict=True))
+
+    def _draft(self, event: Event) -> Draft:
+        """An event of a trusted export, as it is recorded here."""
+        draft = replace(as_draft(event), session_id=self._session(event), source_key=event.source_key or _key(event))
+        moved = {"moved_from": event.seq}
+        if event.is_erased:
+            return replace(
+                draft, kind=Kind.FOREIGN, source_key=_key(event), metadata={"kind": str(event.kind), **moved}
+            )
+        draft = renumbered(draft, self.addresses, self.text)
+        metadata = {**draft.metadata, **moved}
+        if event.kind == Kind.FORK and isinstance(parent := metadata.get("session_id"), str):
+            metadata["session_id"] = self._names.get(parent, parent)
+        return replace(draft, metadata=metadata)
+
+    def _piece(self, event: Event) -> Piece:
+        """An event of a foreign export. Its source key means nothing here, and may be made up."""
+        draft = replace(as_draft(event), session_id=self._session(event), source_key=IMPORTED + _key(event))
+        own: dict[str, Any] = {"moved_from": event.seq}
+        if event.metadata.get(PAYLOAD_MISSING) is True:
+            own[PAYLOAD_MISSING] = True
+        if event.kind in BOOKKEEPING or event.is_erased:
+            draft = replace(draft, kind=Kind.FOREIGN, reply_to=None)
+            return Piece(draft, own={"kind": str(event.kind), **own})
+        draft = renumbered(draft, self.addresses, self.text)
+        if event.kind == NOTE:
+            draft = replace(draft, kind="document")
+            own["kind"] = NOTE
+        return Piece(draft, own=own)
+
+    def _session(self, event: Event) -> str:
+        """The name of the event's session here: its own, unless somebody else has begun a session of that name."""
+        there = event.session_id
+        if there not in self._names:
+            first = f"imported-{there}" if self._writer is not None and is_reserved_session(there) else there
+            number, name = 1, first
+            self._leases.hold({name})
+            while not (self._join or self._is_begun_by(event, name)):
+                number += 1
+                name = f"{first}-{number}"
+                self._leases.hold({name})
+            self._names[there] = name
+        return self._names[there]
+
+    def _is_begun_by(self, event: Event, name: str) -> bool:
+        first = next(self._log.iterate(session_id=name), None)
+        if first is None:
+            return True
+        if self._writer is not None:
+            return first.source_key == IMPORTED + _key(event)
+        return first.source_key in (_key(event), event.source_key or _key(event))
+
+    def text(self, event: Draft) -> str:
+        return event.content if event.payload is None else self._log.payloads.text(event.payload.digest)
+
+
+def as_draft(event: Event) -> Draft:
+    return Draft(**{field: getattr(event, field) for field in Draft.__struct_fields__})
+
+
+def _key(event: Event) -> str:
+    """The identity of an event of another store: its place in the chain there."""
+    return f"scroll:{event.chain.hex()}"
+
+
+# addresses inside events --------------------------------------------------------------------------------
+
+NAMED_THERE = "named_there"
+"""Where a merged event keeps what names events of other sessions, with the addresses that they had when recorded."""
+Address = Callable[[int], int | None]
+"""From an address to another; None for one that is not known."""
+AnyEvent = TypeVar("AnyEvent", Draft, Event)
+_OTHER_SHAPE = (
+    msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError, PayloadMissing, PayloadDamaged,
+)  # fmt: skip
+"""What reading an event raises whose plan or snapshot is none. It has no effect anywhere, and stays as it is."""
+
+
+def renumbered(event: AnyEvent, addresses: Mapping[int, int], text: Callable[[AnyEvent], str]) -> AnyEvent:
+    """The event with every address inside it changed: what it answers, and those in metadata, plans and snapshots.
+
+    An address that is not known is left out. `text` gives the whole text of a snapshot.
+    """
+    changed = _readdressed(event, addresses.get, text)
+    named = {"earlier": event.metadata.get("earlier"), "standing": _dict(event.metadata.get("plan")).get("standing")}
+    kept = {name: value for name, value in named.items() if value} | _dict(event.metadata.get(NAMED_THERE))
+    if kept:
+        changed = replace(changed, metadata={**changed.metadata, NAMED_THERE: kept})
+    upto = event.metadata.get("upto")
+    if isinstance(upto, int) and upto not in addresses:  # the last event that a model had read; any before it will do
+        nearest = max((seq for seq in addresses if seq < upto), default=None)
+        metadata = {**changed.metadata, "upto": addresses[nearest] if nearest is not None else 0}
+        changed = replace(changed, metadata=metadata)
+    return changed
+
+
+def as_recorded(events: list[Event], text: Callable[[Event], str]) -> list[Event]:
+    """Events of a merged export with the addresses that they had in the store where they were recorded."""
+    moved = ((event.seq, event.metadata.get("moved_from")) for event in events)
+    there = {here: old if isinstance(old, int) else here for here, old in moved}
+    found = []
+    for event in events:
+        old = replace(renumbered(event, there, text), seq=there[event.seq])
+        kept = _dict(event.metadata.get(NAMED_THERE))
+        metadata = {**old.metadata, **{name: value for name, value in kept.items() if name == "earlier"}}
+        if "standing" in kept:
+            metadata["plan"] = {**_dict(metadata.get("plan")), "standing": kept["standing"]}
+        found.append(replace(old, metadata=metadata))
+    return found
+
+
+def _named_seqs(event: Draft, text: Callable[[Draft], str]) -> set[int]:
+    named: set[int] = set()
+
+    def note(seq: int) -> int:
+        named.add(seq)
+        return seq
+
+    _readdressed(event, note, text)
+    return named
+
+
+def _readdressed(event: AnyEvent, address: Address, text: Callable[[AnyEvent], str]) -> AnyEvent:
+    values: dict[str, Any] = {}
+    if event.reply_to is not None:
+        values["reply_to"] = address(event.reply_to)
+    metadata = dict(event.metadata)
+    for field in ("inside_cell", "upto", "at_seq"):
+        if isinstance(metadata.get(field), int):
+            metadata[field] = address(metadata[field])
+    for field in ("seqs", "made_from"):
+        if isinstance(metadata.get(field), list):
+            entries = [(lo, hi, address(lo), address(hi)) for lo, hi in unpacked_seqs(metadata[field])]
+            named = [(new, end) for _, _, new, end in entries if new is not None and end is not None]
+            metadata[field] = [lo if lo == hi else [lo, hi] for lo, hi in named]
+            if any(lo != hi and None in ends for lo, hi, *ends in entries):
+                metadata["unknown"] = True  # some events of a run came along, and which is not known
+    with contextlib.suppress(*_OTHER_SHAPE):
+        if event.kind == Kind.EVICTION and isinstance(plan := metadata.get("plan"), dict):
+            metadata["plan"] = _plan(plan, address)
+        elif event.kind == Kind.SESSION and isinstance(earlier := metadata.get("earlier"), dict):
+            spans = ({**one, "spans": _spans(one["spans"], address)} for one in earlier.get("topics", ()))
+            topics = [one for one in spans if one["spans"]]
+            standing = _standing(earlier.get("standing", ()), address)
+            metadata["earlier"] = {**earlier, "topics": topics, "standing": standing}
+        elif event.kind == Kind.SNAPSHOT:
+            values |= {"content": _snapshot(msgspec.json.decode(text(event)), address), "payload": None}
+    if metadata != event.metadata:
+        values["metadata"] = {name: value for name, value in metadata.items() if value is not None}
+    return replace(event, **values)
+
+
+def _plan(plan: dict[str, Any], address: Address) -> dict[str, Any]:
+    """An eviction plan, with the events that it names."""
+    evicted = ((address(lo), address(hi)) for lo, hi in plan.get("evicted", ()))
+    moved = {
+        "folded": _known(map(address, plan.get("folded", ()))),
+        "clipped": [[new, kept] for old, kept in plan.get("clipped", ()) if (new := address(old)) is not None],
+        "evicted": [[lo, hi or lo] for lo, hi in evicted if lo is not None],
+        "about": [[new, *told] for old, *told in plan.get("about", ()) if (new := address(old)) is not None],
+    }
+    if plan.get("standing"):
+        moved["standing"] = _standing(plan["standing"], address)
+    return plan | moved
+
+
+def _snapshot(change: dict[str, Any], address: Address) -> str:
+    """The content of a snapshot event, with the events that its variables come from.
+
+    Cells are numbered by their kernel there: these numbers are no addresses, and stay.
+    """
+    for variable in change.get("saved", ()):
+        for field in ("seqs", "made_by"):
+            if field in variable:
+                variable[field] = _known(address(seq) if seq else seq for seq in variable[field])
+    if "sources" in change:
+        change["sources"] = {cell: _known(map(address, seqs)) for cell, seqs in change["sources"].items()}
+    return msgspec.json.encode(change).decode()
+
+
+def _standing(standing: Iterable[dict[str, Any]], address: Address) -> list[dict[str, Any]]:
+    return [{**one, "seq": new} for one in standing if (new := address(one["seq"])) is not None]
+
+
+def _spans(spans: Iterable[Sequence[int]], address: Address) -> list[list[int]]:
+    moved = ((address(lo), address(hi)) for lo, hi in spans)
+    return [[lo, hi] for lo, hi in moved if lo is not None and hi is not None]
+
+
+def _dict(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _known(seqs: Iterable[int | None]) -> list[int]:
+    return [seq for seq in seqs if seq is not None]
+
+
+# reading an export --------------------------------------------------------------------------------------
+
+
+def _fill_vacant(rows: Iterable[tuple[Any, ...]], log: EventLog) -> list[int] | None:
+    """Record an export in a log that never held anything, all of it or nothing; None when it held something."""
+    if is_replica(log.path.parent):
+        return None
+    with schema.Translated(log.path), contextlib.closing(schema.connect(log.path, writable=True)) as database:
+        database.execute("BEGIN IMMEDIATE")
+        if database.execute("SELECT 1 FROM sqlite_sequence").fetchone() is not None:
+            return None
+        seqs: list[int] = []
+        links = _Links()
+        for row in rows:
+            links.check(row)
+            database.execute(INSERT, row)
+            seqs.append(row[0])
+        links.finish()
+        database.execute("COMMIT")
+    if log.on_append is not None:
+        log.on_append()
+    return seqs
+
+
+class _Links:
+    """Whether the rows of an export match their hashes, but for those that a salvage in it declares."""
+
+    def __init__(self) -> None:
+        self._seq, self._chain = 0, GENESIS
+        self._altered: set[int] = set()
+
+    def check(self, row: tuple[Any, ...]) -> None:
+        if row[0] == self._seq + 1 and expected(self._chain, row) != row[21]:
+            self._altered.add(row[0])
+        if row[23] is not None and not is_blank(row):
+            self._altered.add(row[0])
+        if row[4] == Kind.SALVAGE:
+            self._altered.difference_update(event_from_row(row).metadata.get("altered", ()))
+        self._seq, self._chain = row[0], row[21]
+
+    def finish(self) -> None:
+        if self._altered:
+            raise BadInput(f"seq {min(self._altered)} of the export does not match its hash; nothing was imported")
+
+
+class _ExportReader:
+    """The event rows of an export, its payloads stored (where there is a place) before the event that names them."""
+
+    def __init__(self, lines: IO[bytes], payloads: PayloadStore | None, progress: Progress | None) -> None:
+        self.missing: dict[str, None] = {}  # digests of payloads that the exported store had lost, in order
+        self.stored: set[str] = set()  # digests of payloads that it brought
+        self._payloads = payloads
+        self._progress = progress
+        self._numbered = _documents(lines)
+        _, self._header = next(self._numbered, (0, {}))
+        version = self._header.get("scroll_export")
+        if version != EXPORT_VERSION:
+            raise BadInput(
+                f"this version of Scroll reads exports of version {EXPORT_VERSION}, and this file is of version "
+                f"{version!r:.20}. Nothing was imported; import it with the version that wrote it."
+            )
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        numbered = self._numbered
+        total, count, seq, head = self._header.get("last_seq", 0), 0, 0, GENESIS.hex()
+        named: set[str] = set()
+        for digest, group in itertools.groupby(numbered, lambda item: item[1].get("payload")):
+            if digest is not None:
+                self._take_payload(digest, (document for _, document in group))
+                named.add(digest)
+                continue
+            for number, document in group:
+                if "end" in document:
+                    if document["end"] != count or document.get("head") != head:
+                        raise BadInput(f"line {number}: the end line does not match the events before it")
+                    return
+                row = _row(number, document)
+                if row[8] is not None and row[8] not in named:
+                    raise BadInput(
+                        f"line {number} of the export names payload {row[8][:12]}…, which does not come before it"
+                    )
+                if row[0] <= seq:
+                    raise BadInput(f"line {number} of the export has seq {row[0]} after seq {seq}")
+                count, seq, head = count + 1, row[0], row[21].hex()
+                if self._progress and count % 1000 == 0:
+                    self._progress(seq, total)
+                yield row
+        raise BadInput("the export is cut short: it has no end line. Nothing more can be read from it.")
+
+    def _take_payload(self, digest: str, parts: Iterator[dict[str, Any]]) -> None:
+        first = next(parts)
+        if first.get("missing") is True:
+            self.missing[digest] = None
+            return
+        try:
+            hasher = hashlib.sha256()
+            parts = itertools.chain([first], parts)
+            pieces = hashed((base64.b64decode(part["base64"], validate=True) for part in parts), hasher)
+            if self._payloads is not None:
+                self._payloads.put(pieces, "application/octet-stream")
+            else:
+                deque(pieces, maxlen=0)
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadInput(f"payload {str(digest)[:12]}… of the export is damaged: {error}") from error
+        if hasher.hexdigest() != digest:
+            raise BadInput(f"payload {str(digest)[:12]}… of the export does not match its digest")
+        self.stored.add(digest)
+
+
+def _documents(lines: IO[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
+    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    for number in itertools.count(1):
+        line = lines.readline(LONGEST_LINE)
+        if not line:
+            return
+        if len(line) == LONGEST_LINE:
+            raise BadInput(
+                f"line {number} of the export is longer than {LONGEST_LINE >> 20} MiB; Scroll writes no such"
+            )
+        try:
+            check_line(line)
+            yield number, decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError, TooManyValues) as error:
+            raise BadInput(f"line {number} of the export is damaged: {error}") from error
+
+
+def _row(number: int, document: dict[str, Any]) -> tuple[Any, ...]:
+    try:
+        *columns, chain, nonce, leaf = msgspec.structs.astuple(msgspec.convert(document.get("event"), _Record))
+    except msgspec.ValidationError as error:
+        raise BadInput(f"line {number} of the export is not a whole event ({error})") from error
+    return (*columns, *(value if value is None else bytes.fromhex(value) for value in (chain, nonce, leaf)))

@@ -1,0 +1,173 @@
+"""Copies of a store: backup (a second store) and export (one JSONL file); merge.py reads an export again.
+
+A backup goes through SQLite's backup API inside one read transaction, so writers go on and the copy is one moment of
+the log; it is built beside its target and renamed into place, whole or absent. An export carries every column, every
+hash and every payload: a header; then for each event its payload, if it was not written yet, in base64 parts, and the
+event; then an end line with the head of the chain, so that a cut file is noticed.
+"""
+
+import base64
+import contextlib
+import os
+import shutil
+import sqlite3
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from scroll_context.errors import NotAStore, PayloadDamaged, PayloadMissing, StoreDamaged, StoreError, StoreFull
+from scroll_context.events import Kind, Progress
+from scroll_context.files import sync_folder
+from scroll_context.log import schema
+from scroll_context.log.chain import GENESIS, expected
+from scroll_context.log.log import PAGE, EventLog
+from scroll_context.log.payloads import PayloadStore
+
+EXPORT_VERSION = 2
+_HASHES = ("chain", "nonce", "leaf")
+_PART = 3 << 18  # bytes of a payload per line; a multiple of 3, so that base64 has no padding inside
+
+
+class BackupReport(msgspec.Struct, frozen=True):
+    """What a backup holds. A payload that is missing or damaged in the store is missing from the backup too."""
+
+    events: int
+    payloads: int
+    bytes: int
+    missing: tuple[str, ...] = ()  # digests
+
+
+class ExportReport(msgspec.Struct, frozen=True):
+    """What an export holds."""
+
+    events: int
+    missing: tuple[str, ...] = ()  # digests of payloads that the store no longer has
+
+
+def backup(log: EventLog, target: Path, progress: Progress | None = None) -> BackupReport:
+    """Copy the log as it is at one moment, with the payloads it names, to a new folder that is itself a store."""
+    if not schema.is_vacant(target):
+        raise NotAStore(f"{target} is not empty; nothing was written. Name a new folder.")
+    stage = _stage(target)
+    try:
+        copy = stage / schema.LOG_NAME
+        with schema.Translated(log.path):
+            copy_database(log.path, copy, progress)
+        payloads = PayloadStore(stage / "payloads")
+        with contextlib.closing(sqlite3.connect(copy)) as copied:
+            events = copied.execute("SELECT count(*) FROM event").fetchone()[0]
+            rows = copied.execute(
+                "SELECT kind, content, payload FROM event WHERE payload IS NOT NULL OR kind = 'snapshot'"
+            )
+            named = dict.fromkeys(digest for row in rows for digest in log.payloads.named_by(*row))
+        missing = []
+        for done, digest in enumerate(named, 1):
+            try:
+                log.payloads.copy(digest, payloads)
+            except (PayloadMissing, PayloadDamaged):
+                missing.append(digest)
+            if progress:
+                progress(done, len(named))
+        size = sum(file.stat().st_size for file in stage.rglob("*") if file.is_file())
+        _publish(stage, target)
+    except StoreFull as error:
+        raise StoreFull(f"no room for the backup to {target}. The store is unharmed. Free some space there.") from error
+    except OSError as error:
+        raise StoreError(f"the backup to {target} failed: {error.strerror or error}. The store is unharmed.") from error
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+    return BackupReport(events, len(named) - len(missing), size, tuple(missing))
+
+
+def export(log: EventLog, out: IO[bytes], progress: Progress | None = None) -> ExportReport:
+    """Write the whole log, exactly, as JSONL. Damage to an event that no salvage has declared stops it."""
+    log.wait_for_own(10.0)
+    total, seq, count, chain = log.applied_seq(), 0, 0, GENESIS
+    declared = {bad for event in log.iterate(kind=Kind.SALVAGE) for bad in event.metadata.get("altered", ())}
+    written: set[str] = set()
+    missing: list[str] = []
+    _line(out, {"scroll_export": EXPORT_VERSION, "last_seq": total})
+    while page := log.query(f"SELECT * FROM event WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT {PAGE}", [seq, total]):
+        for row in page:
+            if row[0] == seq + 1 and expected(chain, row) != row[21] and row[0] not in declared:
+                raise StoreDamaged(
+                    f"seq {row[0]} does not match its hash, so an export could not be read back. Nothing was changed. "
+                    f"{schema.command('salvage', log.path)} recovers what is legible; then export again."
+                )
+            for digest in log.payloads.named_by(row[4], row[7], row[8]):
+                if digest in written:
+                    continue
+                written.add(digest)
+                try:
+                    log.payloads.check(digest)
+                except (PayloadMissing, PayloadDamaged):
+                    missing.append(digest)
+                    _line(out, {"payload": digest, "missing": True})
+                else:
+                    for part in _parts(log.payloads, digest):
+                        _line(out, {"payload": digest, "base64": base64.b64encode(part).decode()})
+            hashes = {name: value.hex() for name, value in zip(_HASHES, row[21:], strict=True) if value is not None}
+            _line(out, {"event": dict(zip(schema.COLUMNS[:-1], row[:21], strict=True)) | hashes})
+            seq, chain = row[0], row[21]
+        count += len(page)
+        if progress:
+            progress(seq, total)
+    _line(out, {"end": count, "head": chain.hex()})
+    return ExportReport(count, tuple(missing))
+
+
+def _line(out: IO[bytes], document: dict[str, Any]) -> None:
+    out.write(msgspec.json.encode(document) + b"\n")
+
+
+def _parts(payloads: PayloadStore, digest: str) -> Iterator[bytes]:
+    empty = True
+    for chunk in payloads.chunks(digest):
+        for at in range(0, len(chunk), _PART):
+            empty = False
+            yield chunk[at : at + _PART]
+    if empty:
+        yield b""
+
+
+def copy_database(source: Path, target: Path, progress: Progress | None = None) -> None:
+    """Copy a log file as it is at one moment, whatever writers do meanwhile."""
+    target.touch(mode=0o600, exist_ok=False)
+    target.chmod(0o600)
+    with (
+        contextlib.closing(schema.connect(source, writable=False)) as reader,
+        contextlib.closing(sqlite3.connect(target, isolation_level=None)) as writer,
+    ):
+        reader.execute("BEGIN")
+        reader.execute("SELECT max(seq) FROM event").fetchone()
+        reader.backup(
+            writer,
+            pages=2_000,
+            progress=(lambda _, left, total: progress(total - left, total)) if progress else None,
+            sleep=0,
+        )
+    with target.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _stage(target: Path) -> Path:
+    stage = target.absolute().with_name(f".{target.absolute().name}.{uuid.uuid4().hex[:8]}.partial")
+    try:
+        stage.parent.mkdir(parents=True, exist_ok=True)
+        stage.mkdir()
+        stage.chmod(0o700)
+    except OSError as error:
+        raise StoreError(f"cannot write beside {target}: {error.strerror}. Nothing was changed.") from error
+    return stage
+
+
+def _publish(stage: Path, target: Path) -> None:
+    """Give a finished folder its name; an empty folder of that name makes way."""
+    sync_folder(stage)
+    if target.exists():
+        target.rmdir()
+    os.rename(stage, target)
+    sync_folder(target.absolute().parent)

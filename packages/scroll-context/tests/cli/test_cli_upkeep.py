@@ -1,0 +1,156 @@
+"""verify, salvage, reindex, backup, export, demo."""
+
+import json
+import os
+import shutil
+import sqlite3
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from damage import replace_with
+from scroll_context.events import Draft
+from scroll_context.store import Store
+
+
+def alter(log: Path, seq: int) -> None:
+    """Change a row behind Scroll's back, as an editor of the file could."""
+    database = sqlite3.connect(log)
+    database.executescript(
+        f"DROP TRIGGER event_no_update; UPDATE event SET content = 'forged' WHERE seq = {seq}; PRAGMA wal_checkpoint;"
+    )
+    database.close()
+
+
+def test_verify_a_whole_store(filled: Any) -> None:
+    result = filled("verify")
+    assert result.exit_code == 0
+    assert "30 events, 0 payloads, head " in result.stdout
+    found = json.loads(filled("verify", "--json").stdout)
+    assert found["ok"] is True
+    assert found["head"] == json.loads(filled("stats", "--json").stdout)["head"]
+
+
+def test_verify_names_what_was_altered(filled: Any, folder: Path) -> None:
+    alter(folder / "log.db", 12)
+    result = filled("verify")
+    assert result.exit_code == 1
+    assert "bad: seq 12: altered" in result.stdout
+    assert "the first at seq 12" in result.stderr
+    result = filled("verify", "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["bad"][0][0] == 12
+
+
+@pytest.mark.parametrize("kind", ["idx", "pos", "term", "fieldnorm", "fast", "store"])
+def test_verify_names_a_flipped_bit_in_the_index(filled: Any, folder: Path, kind: str) -> None:
+    assert filled("reindex").exit_code == 0
+    (file,) = (folder / "index").glob(f"v*/*.{kind}")
+    whole = file.read_bytes()
+    replace_with(file, bytes([whole[0] ^ 4]) + whole[1:])
+    result = filled("verify")
+    assert result.exit_code == 1
+    assert file.name in result.stderr
+    assert f"`scroll reindex --store {folder}` builds it anew" in result.stderr
+    assert "whole" not in result.stdout
+    assert json.loads(filled("verify", "--json").stdout)["damaged_index_files"] == [file.name]
+    assert filled("reindex").exit_code == 0
+    assert "whole" in filled("verify").stdout
+
+
+def test_salvage_of_a_whole_log_says_that_nothing_was_lost(filled: Any) -> None:
+    said = filled("salvage").stdout
+    assert "30 events, all that there were; the log as it was is kept as" in said
+
+
+def test_salvage_of_a_damaged_log(filled: Any, folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "more.jsonl"
+    path.write_text(
+        "".join(json.dumps({"role": "user", "content": f"{n} " + "word " * 300}) + "\n" for n in range(200))
+    )
+    filled("import", path)
+    log = folder / "log.db"
+    data = bytearray(log.read_bytes())
+    page = 4096 * (len(data) // 4096 // 2)
+    data[page : page + 4096] = b"\xff" * 4096
+    log.write_bytes(data)
+    assert filled("verify").exit_code == 1
+    report = json.loads(filled("salvage", "--json").stdout)
+    assert 200 < report["recovered"] < 230
+    assert report["lost"]
+    assert Path(report["kept_as"]).read_bytes() == bytes(data)
+    result = filled("verify")
+    assert result.exit_code == 0, result.output
+    assert "known: seq" in result.stdout
+    assert "the damaged log as it was is kept" in filled("salvage").stdout
+
+
+def test_reindex_builds_the_same_answers(filled: Any, folder: Path) -> None:
+    before = filled("search", "economy cabin", "--json").stdout
+    shutil.rmtree(folder / "index")
+    assert json.loads(filled("reindex", "--json").stdout) == {"indexed_seq": 30}
+    assert filled("search", "economy cabin", "--json").stdout == before
+    assert "indexed up to seq 30" in filled("reindex").stdout
+
+
+def test_backup_is_a_store(filled: Any, folder: Path, tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "copy"
+    report = json.loads(filled("backup", target, "--json").stdout)
+    assert report["events"] == 30
+    with Store(folder) as one, Store(target) as two:
+        assert list(one.log.iterate()) == list(two.log.iterate())
+    assert filled("search", "budget", "--store", target).exit_code == 0
+    again = filled("backup", target)
+    assert again.exit_code == 1
+    assert "not empty" in again.stderr
+
+
+def test_export_to_stdout_and_to_a_file_are_the_same(filled: Any, tmp_path: Path) -> None:
+    target = tmp_path / "all.jsonl"
+    result = filled("export", target)
+    assert result.exit_code == 0
+    assert result.stdout == ""
+    assert "30 events" in result.stderr
+    assert filled("export").stdout_bytes == target.read_bytes()
+    assert filled("export", "-").stdout_bytes == target.read_bytes()
+    header, *events, end = [json.loads(line) for line in target.read_text().splitlines()]
+    assert (header["scroll_export"], len(events), end["end"]) == (2, 30, 30)
+
+
+def test_export_overwrites_nothing_and_leaves_no_litter(filled: Any, folder: Path, tmp_path: Path) -> None:
+    target = tmp_path / "all.jsonl"
+    target.write_text("mine")
+    result = filled("export", target)
+    assert result.exit_code == 1
+    assert "not overwritten" in result.stderr
+    assert target.read_text() == "mine"
+    result = filled("export", tmp_path / "no" / "such" / "folder.jsonl")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("scroll: ")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["all.jsonl", "store"]
+
+
+def test_files_that_commands_write_are_private_whatever_the_umask(filled: Any, tmp_path: Path, folder: Path) -> None:
+    before = os.umask(0)
+    try:
+        commands: list[tuple[str | Path, ...]] = [
+            ("export", tmp_path / "export.jsonl"),
+            ("get", "1", "-o", tmp_path / "get"),
+            ("read", "trip-2-booking", "-o", tmp_path / "read.md"),
+            ("trajectory", "trip-2-booking", "--out", tmp_path / "trajectory.json"),
+            ("serve", "trip-2-booking", "--export", tmp_path / "session.html"),
+        ]
+        for words in commands:
+            done = filled(*words)
+            assert done.exit_code == 0, (words, done.stderr)
+            assert stat.S_IMODE(Path(words[-1]).stat().st_mode) == 0o600, words
+        with Store(folder) as store:
+            seq = store.append(Draft(content="a body " * 10_000))
+            reference = store.ref(store.log.get(seq))
+            assert reference is not None
+            store.payloads.save_as(reference.digest, tmp_path / "body")
+        assert stat.S_IMODE((tmp_path / "body").stat().st_mode) == 0o600
+    finally:
+        os.umask(before)

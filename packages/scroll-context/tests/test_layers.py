@@ -1,0 +1,130 @@
+"""Imports go one way, between the distributions and between the rooms of the core; late and typing imports count.
+
+The public names are the promised ones, and the light modules stay light.
+"""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import scroll_context
+
+PACKAGE = Path(scroll_context.__file__).parent
+DISTRIBUTIONS = Path(__file__).parents[2]
+
+VALUES = {
+    "events",
+    "errors",
+    "messages",
+    "background",
+    "origin",
+    "ids",
+    "files",
+    "folders",
+    "work",
+    "text",
+    "connections",
+}
+LOG = VALUES | {"log"}
+STORE = LOG | {"search", "sql", "upkeep", "store"}
+KERNEL = VALUES | {"kernel", "jail"}
+SESSION = STORE | KERNEL | {"tools", "recall", "view", "models", "session"}
+
+MAY_IMPORT = {
+    **dict.fromkeys(VALUES, VALUES),
+    "log": VALUES,
+    "search": LOG,
+    "sql": LOG,
+    "upkeep": LOG | {"search"},
+    "store": LOG | {"search", "sql", "upkeep"},
+    "jail": VALUES,
+    "kernel": KERNEL,
+    "view": VALUES,
+    "models": VALUES,
+    "tools": LOG | KERNEL,
+    "recall": STORE | KERNEL | {"tools"},
+    "session": SESSION,
+    "agent": SESSION,
+    "hosts": SESSION,
+    "demo": SESSION | {"agent"},
+    "cli": SESSION | {"agent", "hosts", "demo"},
+    "bundled": set(),
+}
+
+NOT_YET = {
+    "cli": {"scroll_assistants", "scroll_shared", "scroll_inspector"},
+    "demo": {"scroll_assistants"},
+    "store": {"scroll_shared"},
+    "log": {"upkeep"},
+    "upkeep": {"store"},
+    "tools": {"recall"},
+}
+"""Imports that go the wrong way until their seam exists. Each entry is to be removed."""
+
+
+def modules(folder: Path) -> Iterator[tuple[str, Path]]:
+    """The modules of a package by their dotted names."""
+    for file in sorted(folder.rglob("*.py")):
+        parts = file.relative_to(folder.parent).with_suffix("").parts
+        yield ".".join(parts).removesuffix(".__init__"), file
+
+
+def imports(file: Path) -> set[str]:
+    """The names that a file imports anywhere in it, as dotted names of modules or of things in them."""
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: relative imports hide the room"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    return names
+
+
+def room_of(name: str) -> str:
+    """The room of the core that a dotted name belongs to, or another distribution of ours."""
+    package, _, rest = name.partition(".")
+    return rest.partition(".")[0] if package == "scroll_context" else package
+
+
+def test_rooms_of_the_core_import_in_one_direction() -> None:
+    wrong = []
+    for module, file in modules(PACKAGE):
+        room = room_of(module)
+        if module == "scroll_context":
+            continue
+        assert room in MAY_IMPORT, f"{room} has no place in the layers; add it to MAY_IMPORT on purpose"
+        others = {room_of(name) for name in imports(file) if name.startswith("scroll_")}
+        others -= {"", room, "__version__"}
+        allowed = MAY_IMPORT[room] | NOT_YET.get(room, set())
+        wrong += [f"{module} imports {other}" for other in sorted(others - allowed)]
+    assert not wrong
+
+
+@pytest.mark.parametrize("name", ["scroll_assistants", "scroll_shared", "scroll_inspector", "scroll_evals"])
+def test_other_distributions_build_on_the_core_and_not_on_each_other(name: str) -> None:
+    folder = DISTRIBUTIONS / name.replace("_", "-") / "src" / name
+    for module, file in modules(folder):
+        ours = {other.partition(".")[0] for other in imports(file) if other.startswith("scroll_")}
+        if module == "scroll_assistants.install":
+            # The addresses of shared stores move to the core with the seam for stores.
+            ours.discard("scroll_shared")
+        assert ours <= {"scroll_context", name}, f"{module} imports {sorted(ours)}"
+
+
+def test_public_names_are_sorted_and_importable() -> None:
+    assert scroll_context.__all__ == sorted(scroll_context.__all__)
+    for name in scroll_context.__all__:
+        assert getattr(scroll_context, name) is not None
+    assert {"Draft", "Event", "Grant", "ScrollError", "Store"} <= set(scroll_context.__all__)
+
+
+def test_importing_the_package_loads_no_heavy_module() -> None:
+    heavy = ("tantivy", "rich", "typer", "pydantic_ai", "cloudpickle", "sqlite3", "numpy")
+    code = f"import sys, scroll_context; print([m for m in {heavy!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

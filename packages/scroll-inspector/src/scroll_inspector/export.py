@@ -1,0 +1,83 @@
+"""One session as one page that needs no server: to keep, or to send to a colleague.
+
+The page has everything in it: styles, pictures, texts up to a limit, the chart, and for each request what changed in
+what the model saw. It has no script, and its policy forbids it to load anything.
+"""
+
+import base64
+from collections.abc import Iterator
+from importlib.resources import files
+
+from markupsafe import Markup
+
+from scroll_context.errors import PayloadDamaged, PayloadMissing, UnknownSession
+from scroll_context.events import Event
+from scroll_inspector import charts, seen
+from scroll_inspector.app import Inspector
+from scroll_inspector.charts import chart
+from scroll_inspector.markup import environment
+from scroll_inspector.sessions import Item, arguments_of, steps_page
+
+TEXT = 20_000  # characters of one text
+PICTURE = 2 << 20  # bytes of one picture
+LARGEST = 8 << 20  # bytes of a payload that is read for its beginning
+REQUESTS = 300  # the newest, whose differences are told
+
+
+def export(inspector: Inspector, session_id: str) -> Iterator[str]:
+    """The page, piece by piece."""
+    sums = inspector.catalogue.get(session_id)
+    if sums is None:
+        raise UnknownSession(
+            f"there is no session {session_id!r} within reach; `scroll sessions` lists those there are"
+        )
+    with inspector.look(session_id) as look:
+        look.pressure.catch_up(look.past)
+        told = {one.seq for one in look.past.requests[-REQUESTS:]}
+        drawn = chart(look.past, look.pressure)
+        templates = environment(exported=True)
+        templates.globals.update(inspector.templates.globals)
+        templates.globals.update(
+            exported=True,
+            text_of=lambda event: _text(inspector, event),
+            picture_of=lambda event: _picture(inspector, event),
+            request_page=lambda request: seen.page(look.past, request) if request.seq in told else None,
+        )
+        yield from templates.get_template("export.html").generate(
+            sums=sums,
+            state=inspector.catalogue.state(session_id),
+            items=_items(inspector, session_id),
+            loose=arguments_of,
+            drawn=charts.pressure_chart(drawn, session_id, linked=False) if drawn.columns else "",
+            style=Markup(files("scroll_inspector").joinpath("static/style.css").read_text()),
+        )
+
+
+def _items(inspector: Inspector, session_id: str) -> Iterator[Item]:
+    after, more = 0, True
+    while more:
+        page = steps_page(inspector.store.log, session_id, after=after, grant=inspector.grant)
+        yield from page.items
+        after, more = page.last, page.more
+
+
+def _text(inspector: Inspector, event: Event) -> str:
+    text = event.content
+    if event.payload is not None and event.payload.is_text and event.payload.size <= LARGEST:
+        try:
+            text = inspector.store.log.text(event)
+        except (PayloadMissing, PayloadDamaged) as error:
+            text = f"{text}\n[{error}]"
+    size = event.payload.size if event.payload else len(text)
+    return text if len(text) <= TEXT else f"{text[:TEXT]}\n[the beginning of {size:,}; the store has all of it]"
+
+
+def _picture(inspector: Inspector, event: Event) -> str:
+    assert event.payload is not None
+    if event.payload.size > PICTURE:
+        return "data:,"
+    try:
+        data = inspector.store.payloads.read(event.payload.digest)
+    except (PayloadMissing, PayloadDamaged):
+        return "data:,"
+    return f"data:{event.payload.media_type.partition(';')[0]};base64,{base64.b64encode(data).decode()}"

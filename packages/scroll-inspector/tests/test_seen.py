@@ -1,0 +1,205 @@
+"""What the model saw: rebuilt from kept views, compared with the request before, and told for each event."""
+
+import itertools
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from scroll_context.agent.agent import Agent
+from scroll_context.events import BOOKKEEPING, Draft, Kind
+from scroll_context.models import ScriptedModel, exec_cell
+from scroll_context.models.scripted import Entry
+from scroll_context.session import explain
+from scroll_context.session.explain import Past, whereabouts
+from scroll_context.session.history import lineage
+from scroll_context.session.session import Session
+from scroll_context.store import Store
+from scroll_context.view.working import RENDERER_VERSION, WorkingView
+from scroll_inspector import seen
+from served import Serve, Site
+
+SESSION = "trip-4-september"
+
+
+def test_every_request_is_verified_in_any_order_from_kept_views(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(explain, "EVERY", 9)
+    order = [*past.requests, *past.requests]
+    random.Random(3).shuffle(order)
+    for request in order:
+        assert past.seen(request).doubt == ""
+
+
+def test_pieces_make_up_every_message_and_name_their_events(past: Past) -> None:
+    for request in past.requests:
+        page = seen.page(past, request)
+        assert page.seen.rendered
+        assert [one.message for one in page.messages] == list(page.seen.rendered.messages)
+        for one in page.messages:
+            assert "\n\n".join(piece.text for piece in one.pieces) == one.message.text
+            assert all(piece.seq for piece in one.pieces if piece.kind not in ("index", "harness"))
+            for piece in one.pieces:
+                if piece.lines:
+                    assert "\n".join(line for line, _ in piece.lines) == piece.text
+        shown = {piece.seq for one in page.messages for piece in one.pieces if piece.kind == "reply"}
+        replies = [entry.seq for entry in page.seen.context.view.entries if hasattr(entry, "reply")]
+        assert shown == set(replies)
+
+
+def test_the_difference_accounts_for_all_that_came_and_went(past: Past) -> None:
+    def shown(page: seen.SeenPage) -> dict[int, str]:
+        return {piece.seq: piece.form for one in page.messages[1:] for piece in one.pieces if piece.seq}
+
+    pages = [seen.page(past, request) for request in past.requests]
+    plans = 0
+    for before, after in itertools.pairwise(pages):
+        old, new = shown(before), shown(after)
+        assert {one.seq for one in after.difference.entered if one.seq} == new.keys() - old.keys()
+        gone = old.keys() - new.keys()
+        evicted = [one for one in after.difference.left if one.how == "evicted"]
+        assert all(any(one.seq <= seq <= one.last for one in evicted) for seq in gone)
+        assert all("index: seq" in one.now for one in evicted)
+        folded = {one.seq for one in after.difference.left if one.how == "folded"}
+        assert folded == {seq for seq in new.keys() & old.keys() if new[seq] == "folded" and old[seq] != "folded"}
+        assert bool(after.difference.left) == bool(after.difference.plans)
+        plans += len(after.difference.plans)
+    assert plans == len(past.evictions) == 3
+
+
+def test_each_event_is_told_in_which_requests_it_was_seen(past: Past) -> None:
+    events = [event for event in past.events() if event.kind not in BOOKKEEPING]
+    views = {request.seq: WorkingView.replay(past.events(until=request.seq - 1)) for request in past.requests}
+    for event in events:
+        found = seen.stretches(past, event)
+        told = {request: one.how for request in views for one in found if one.first <= request <= one.last}
+        if "inside_cell" in event.metadata:
+            assert not found
+            continue
+        for request, view in views.items():
+            if request > event.seq:
+                now = whereabouts(view, event.seq)
+                assert told.pop(request) == ("as a line of the index" if now.startswith("index: ") else now)
+        assert not told
+        assert sum(one.count for one in found) == sum(request > event.seq for request in views)
+
+
+def test_a_fork_tells_in_which_of_its_requests_an_event_was_seen(serve: Serve, tmp_path: Path) -> None:
+    def count(steps: int) -> list[Entry]:
+        return [*(exec_cell(f"print('step {n}', 'detail ' * 120)") for n in range(steps)), "counted"]
+
+    with Store(tmp_path / "s", create=True) as store:
+        with Session.open(store, session_id="first") as session:
+            Agent(session, ScriptedModel(count(3), window=5_000)).run("Count.")
+            with session.fork(store.log.last_seq(), session_id="second") as branch:
+                Agent(branch, ScriptedModel(count(24), window=5_000)).run("Count on.")
+        asked = next(store.log.iterate(session_id="first", kind=Kind.OBSERVATION))
+    with serve(tmp_path / "s") as site:
+        page = site.get(f"/event/{asked.seq}").text
+        assert site.inspector.catalogue.continued_by("first", asked.seq) == ["second"]
+        assert "In the fork" in page
+        with site.inspector.past("second") as past:
+            assert any(one.session_id == "first" for one in past.requests)
+            views = {
+                one.seq: WorkingView.replay(past.events(until=one.seq - 1))
+                for one in past.requests
+                if one.session_id == "second"
+            }
+            told = seen.stretches(past, asked)
+        assert sum(one.count for one in told) == len(views)
+        assert len(told) >= 2  # it left on the way
+        for request, view in views.items():
+            how = next(one.how for one in told if one.first <= request <= one.last)
+            now = whereabouts(view, asked.seq)
+            assert how == ("as a line of the index" if now.startswith("index: ") else now)
+
+
+def test_why_an_event_was_not_there(past: Past) -> None:
+    plan = past.evictions[0]
+    request = next(one for one in past.requests if one.seq > plan.seq)
+    by_kind = {event.kind: event for event in past.events(until=plan.seq) if event.kind != Kind.CONVERSATION}
+    gone = seen.plan_of(plan).evicted[0][0]
+    log = past.store.log
+    evicted = seen.why(past, request, log.get(gone))
+    assert "line of the index" in evicted["said"]
+    assert [seq for seq, _ in evicted["plans"]] == [plan.seq]
+    assert str(gone) in evicted["now"]
+    assert "inside a cell" in seen.why(past, request, by_kind[Kind.TOOL_RESULT])["said"]
+    assert "bookkeeping" in seen.why(past, request, by_kind[Kind.REQUEST])["said"]
+    assert "after this request" in seen.why(past, request, log.get(log.last_seq()))["said"]
+    assert "line of the index" in seen.why(past, request, log.get(3))["said"]  # an earlier session
+    folded = seen.plan_of(plan).folded[0]
+    assert "stub" in seen.why(past, request, log.get(folded))["said"]
+
+
+def test_a_past_takes_in_what_is_recorded_while_it_is_kept(tmp_path: Path) -> None:
+    def request(upto: int, tokens: int) -> Draft:
+        return Draft(
+            kind=Kind.REQUEST, session_id="s", metadata={"upto": upto, "tokens": tokens, "renderer": RENDERER_VERSION}
+        )
+
+    with Store(tmp_path / "s", create=True) as store:
+        tools = {"context": "scroll", "window": 1000, "tools": []}
+        store.append(Draft(kind=Kind.SESSION, session_id="s", metadata=tools))
+        store.append(Draft(session_id="s", role="user", content="one"))
+        store.append(request(2, 5))
+        past = Past(store, "s")
+        past.catch_up()
+        assert len(past.requests) == 1
+        store.append(Draft(session_id="s", role="assistant", content="two"))
+        store.append(Draft(session_id="other", role="user", content="not ours"))
+        store.append(request(4, 9))
+        past.catch_up()
+        past.catch_up()
+        assert [one.seq for one in past.requests] == [3, 6]
+        found = seen.page(past, past.requests[1])
+        assert [one.message.text for one in found.messages][:2] == ["one", "two"]
+        assert found.seen.doubt  # these drafts have no hash
+        assert [event.seq for event in past.events()] == [event.seq for event in lineage(store, "s")]
+
+
+def test_the_page_of_a_request_says_what_changed_and_why(demo: Site, past: Past) -> None:
+    plan = past.evictions[1]
+    request = next(one for one in past.requests if one.seq > plan.seq)
+    page = demo.get(f"/request/{request.seq}").text
+    assert "Verified." in page
+    assert str(request.metadata["hash"]) in page
+    assert "above the high mark" in page
+    lo, hi = seen.plan_of(plan).evicted[0]
+    assert f'href="/events/{lo}-{hi}"' in page
+    folded = seen.plan_of(plan).folded[0]
+    assert re.search(rf'\[scroll: folded seq <a href="/event/{folded}">', page)
+    assert "up to here the request before was the same" in page
+    assert demo.get(f"/request/{request.seq + 1}").headers["location"] == f"/request/{request.seq}"
+    assert demo.get("/request/31").status == 404
+    assert demo.get("/request/2").status == 404
+    assert demo.get(f"/request/{request.seq}/left/{plan.seq}").text.count("<li>") >= 10
+    assert "evicted" in demo.get(f"/request/{request.seq}/left/{plan.seq}").text
+    assert demo.get(f"/request/{request.seq}/left/{request.seq}").status == 404
+    assert "&#34;role&#34;: &#34;system&#34;" in demo.get(f"/request/{request.seq}/message/0").text
+    assert demo.get(f"/request/{request.seq}/message/999").status == 404
+    assert f'href="/request/{request.seq}?about={folded}"' in demo.get(f"/event/{folded}").text
+    assert "line of the index" in demo.get(f"/request/{request.seq}?about={lo}").text
+
+
+def test_a_request_that_cannot_be_verified_says_so(serve: Serve, tmp_path: Path) -> None:
+    with Store(tmp_path / "s", create=True) as store:
+        facts = {"context": "scroll", "window": 1000, "tools": []}
+        store.append(Draft(kind=Kind.SESSION, session_id="s", content="<b>system</b>", metadata=facts))
+        store.append(Draft(session_id="s", role="user", content="[scroll: folded seq 1 <script>]"))
+        store.append(
+            Draft(
+                kind=Kind.REQUEST,
+                session_id="s",
+                metadata={"hash": "00", "renderer": RENDERER_VERSION, "digest": "<i>x"},
+            )
+        )
+        unknown = {"context": "of another package", "window": 1000, "tools": []}
+        store.append(Draft(kind=Kind.SESSION, session_id="s", metadata=unknown))
+        store.append(Draft(kind=Kind.REQUEST, session_id="s", metadata={"hash": "00", "renderer": RENDERER_VERSION}))
+    with serve(tmp_path / "s") as site:
+        page = site.get("/request/3").text
+        assert "Not verified:" in page
+        assert 'folded seq <a href="/event/1">1</a> &lt;script&gt;' in page
+        assert not re.search("<script>|<b>|<i>x", page)
+        assert "context that is not installed" in site.get("/request/5").text

@@ -1,0 +1,253 @@
+"""The copy of a shared log on this host: a SQLite file as a local store has it, with the same seqs and the same chain.
+
+Rows arrive in the order of their seqs, from the follower or from this host's own appends, and each must continue the
+chain; a row that does not is never written. Any process of the host may apply rows: SQLite's write lock orders them.
+The file can be made anew from the server, so a commit here need not survive a loss of power, only leave a sound file.
+
+Rows that this process has appended, and that the file lacks because other hosts' rows before them have not arrived, are
+kept in memory. Queries see them beside the rows of the file: what an append returned can be read at once.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import sqlite3
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from scroll_context.errors import StoreDamaged
+from scroll_context.events import STORE_SESSION, Kind
+from scroll_context.files import complete_file
+from scroll_context.log import schema
+from scroll_context.log.chain import breaks
+from scroll_context.log.writer import INSERT, REPLICA, head_of
+from scroll_context.upkeep.erase import PURGE
+from scroll_shared.address import Address
+from scroll_shared.received import TableRow, as_unreadable
+
+_QUARANTINE = "quarantine.json"  # a file of a copy whose history is not the server's
+
+
+class StoreFacts(msgspec.Struct, frozen=True):
+    """Which store a folder is a copy of."""
+
+    uid: str
+    store_id: int
+    payloads: str
+    address: str  # without a password
+    secret: str  # of this copy: with it, and not otherwise, one reports on its behalf
+
+    @property
+    def replica(self) -> str:
+        """The name of this copy on the server."""
+        return str(uuid.UUID(bytes=hashlib.sha256(self.secret.encode()).digest()[:16]))
+
+
+def read_facts(folder: Path) -> StoreFacts | None:
+    """What a folder says that it is a copy of; None when it is no copy yet."""
+    try:
+        return msgspec.json.decode((folder / REPLICA).read_bytes(), type=StoreFacts)
+    except FileNotFoundError:
+        return None
+    except msgspec.MsgspecError as error:
+        raise StoreDamaged(
+            f"{folder / REPLICA} cannot be read ({error}). Move the folder away; the next opening makes a new copy."
+        ) from error
+
+
+def make_replica(folder: Path, facts: StoreFacts, fill: Callable[[], object] = lambda: None) -> StoreFacts:
+    """Make a folder the copy of a store, or find that it is; a copy of another store is left as it is, and refused.
+
+    `fill` may put a log there that others have made. Otherwise it begins empty, and the follower reads all rows.
+    """
+    found = read_facts(folder)
+    if found is None and not schema.is_vacant(folder):
+        found = read_facts(folder)  # another process may have made it one meanwhile
+        if found is None:
+            raise StoreDamaged(
+                f"{folder} holds something else than a copy of {facts.address}; name another with replica="
+            )
+    if found is None:
+        schema.private_folder(folder)
+        _write(folder / REPLICA, msgspec.json.encode(facts))
+        found = read_facts(folder) or facts
+    if found.uid != facts.uid:
+        raise StoreDamaged(
+            f"{folder} is a copy of another store ({found.uid}) than the one that {facts.address} names now "
+            f"({facts.uid}). Nothing was changed. Move the folder away, or name another with replica=."
+        )
+    if not (folder / schema.LOG_NAME).exists():
+        fill()
+    if not (folder / schema.LOG_NAME).exists():
+        schema.create(folder)
+    return found
+
+
+class Replica:
+    """The log file of a copy, for writing. Share one instance between threads."""
+
+    def __init__(self, folder: Path, address: Address) -> None:
+        self.path = schema.locate(folder)
+        self.folder = folder
+        self.on_applied: Callable[[], None] = lambda: None
+        self.durable = 0  # the server has everything up to here on disk
+        self._quarantine = str(folder / _QUARANTINE)
+        self._address = address
+        self._own: dict[int, TableRow] = {}
+        self._lock = threading.Lock()
+        self._changed = threading.Condition()
+        self._database = schema.connect(self.path, writable=True)
+        self._database.execute("PRAGMA synchronous = NORMAL")
+        self._overlay: sqlite3.Connection | None = None
+        self._overlay_lock = threading.Lock()
+
+    def head(self) -> tuple[int, bytes]:
+        """The newest row of the file: its seq and its chain value."""
+        with self._lock, schema.Translated(self.path):
+            return head_of(self._database, self.path)
+
+    def apply(self, rows: Sequence[TableRow]) -> None:
+        """Append rows behind the newest one. Rows that the file has are skipped; a broken chain writes nothing."""
+        with self._lock, schema.Translated(self.path):
+            database = self._database
+            database.execute("BEGIN IMMEDIATE")
+            try:
+                seq, chain = head_of(database, self.path)
+                new = [row for row in rows if row[0] > seq]
+                for at, before in breaks(new, seq, chain):
+                    raise self.quarantined(f"seq {at} from the server does not continue seq {before} here")
+                seq = new[-1][0] if new else seq
+                self._insert(new)
+                database.executemany(
+                    "INSERT OR REPLACE INTO chore VALUES (?, '')",
+                    [(f"{PURGE}{row[0]}",) for row in new if row[4] == Kind.ERASURE and row[1] == STORE_SESSION],
+                )
+                database.execute("COMMIT")
+            except BaseException:
+                if database.in_transaction:
+                    database.execute("ROLLBACK")
+                raise
+        self.forget_own(seq)
+
+    def _insert(self, rows: Sequence[TableRow]) -> None:
+        """Insert rows; one that the table refuses, such as a second one with a source key, becomes a placeholder."""
+        database = self._database
+        try:
+            database.executemany(INSERT, rows)
+        except sqlite3.IntegrityError:
+            inserted, _ = head_of(database, self.path)
+            for row in rows:
+                if row[0] <= inserted:
+                    continue
+                try:
+                    database.execute(INSERT, row)
+                except sqlite3.IntegrityError:
+                    database.execute(INSERT, as_unreadable(row))
+
+    def add_own(self, rows: Sequence[TableRow]) -> bool:
+        """Take in rows that this process has appended; whether the file has them, too."""
+        self._own.update((row[0], row) for row in rows)
+        if not rows:
+            return True
+        self.durable = max(self.durable, rows[-1][0])
+        if self.head()[0] + 1 != rows[0][0]:
+            return False
+        self.apply(rows)
+        return True
+
+    def forget_own(self, applied: int) -> None:
+        """Drop the rows in memory that the file has by now."""
+        for seq in [seq for seq in list(self._own) if seq <= applied]:
+            self._own.pop(seq, None)
+        with self._changed:
+            self._changed.notify_all()
+        self.on_applied()
+
+    @property
+    def has_own(self) -> bool:
+        """Whether there are rows that the file may lack."""
+        return bool(self._own)
+
+    def newest_own(self) -> int:
+        return max(list(self._own), default=0)
+
+    def wait_for(self, seq: int, timeout: float) -> bool:
+        """Wait until the file has everything up to `seq`; another process may be the one that applies it."""
+        deadline = time.monotonic() + timeout
+        while (newest := self.head()[0]) < seq:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            with self._changed:
+                self._changed.wait(min(left, 0.02))
+        self.forget_own(newest)
+        return True
+
+    def query(self, sql: str, values: Any) -> list[tuple[Any, ...]]:
+        """Run a SELECT on the file and the rows in memory together."""
+        with self._overlay_lock, schema.Translated(self.path):
+            if self._overlay is None:
+                self._overlay = schema.connect(self.path, writable=False)
+                marks = ", ".join(schema.ALL_COLUMNS)
+                self._overlay.execute(f"CREATE TEMP TABLE own ({marks.replace('seq,', 'seq INTEGER PRIMARY KEY,', 1)})")
+                self._overlay.execute(
+                    "CREATE TEMP VIEW event AS SELECT * FROM main.event UNION ALL SELECT * FROM temp.own"
+                )
+            database = self._overlay
+            own = sorted(self._own.copy().items())  # before the snapshot: what is forgotten meanwhile is in the file
+            database.execute("BEGIN")
+            try:
+                applied = database.execute("SELECT ifnull(max(seq), 0) FROM main.event").fetchone()[0]
+                database.execute("DELETE FROM temp.own")
+                lacking = [row for seq, row in own if seq > applied]
+                database.executemany(INSERT.replace("INTO event", "INTO temp.own"), lacking)
+                return database.execute(sql, values).fetchall()
+            finally:
+                database.execute("ROLLBACK")
+
+    # another history ------------------------------------------------------------------------------------
+
+    def quarantined(self, why: str) -> StoreDamaged:
+        """Note that this copy and the server have different histories; the error to raise."""
+        with contextlib.suppress(OSError):
+            _write(Path(self._quarantine), json.dumps({"why": why, "at": time.time()}).encode())
+        return StoreDamaged(
+            f"the history on the server of {self._address} is not the one in the copy of this host ({why}). The server "
+            "may have been restored from an older backup. Nothing was written, on either side. The copy can be read "
+            f"as a store of its own, `--store {self.folder}`. Then move it away: the next opening makes a new copy."
+        )
+
+    def check(self) -> None:
+        """Refuse to go on with a copy whose history is not the server's."""
+        if not os.path.exists(self._quarantine):  # noqa: PTH110 - each append and each look asks
+            return
+        try:
+            why = json.loads(Path(self._quarantine).read_bytes())["why"]
+        except (OSError, ValueError, KeyError):
+            why = "as an earlier process noted"
+        raise self.quarantined(str(why))
+
+    def close(self) -> None:
+        with self._lock:
+            self._database.close()
+        with self._overlay_lock:
+            if self._overlay is not None:
+                self._overlay.close()
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a small file; the first of several writers wins."""
+    with contextlib.suppress(FileExistsError), complete_file(path, prefix=schema.UNFINISHED) as file:
+        file.write(content)
+
+
+def columns(rows: Iterable[Sequence[Any]]) -> list[list[Any]]:
+    """Rows turned into columns, as a statement with arrays takes them."""
+    return [list(column) for column in zip(*rows, strict=True)]

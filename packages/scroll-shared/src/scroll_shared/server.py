@@ -1,0 +1,339 @@
+"""A connection to the Postgres server: opened when it is needed, given up when it fails, a deadline on every call.
+
+A call that gets no answer in time raises StoreUnreachable, and so does one to a server that is away, starting,
+stopping, full of connections or no longer the primary; until its deadline it is repeated. So every statement that goes
+through here can be repeated without harm: it only reads, or carries a number by which the server knows it again. What
+the server itself refuses is raised at once. No text of an error has a password in it.
+"""
+
+import contextlib
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from scroll_context.errors import (
+    BadInput,
+    NotAStore,
+    ScrollError,
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+    StoreLocked,
+    StoreReadOnly,
+    StoreTooNew,
+    StoreUnreachable,
+)
+from scroll_shared.address import Address
+
+if TYPE_CHECKING:
+    import psycopg
+
+T = TypeVar("T")
+Rows = list[tuple[Any, ...]]
+
+_AWAY = ("08", "57P", "57014", "53300", "25006")  # states of a server that may answer the next time
+_LOGIN_REFUSED = ("authentication failed", "no password supplied", "does not exist", "no pg_hba.conf entry")
+_UNSAFE = ("certificate", "does not support SSL", "does not match host name")
+_FIRST_PAUSE = 0.02  # seconds between two attempts; doubled each time
+_LONGEST_PAUSE = 0.5
+
+
+def driver() -> Any:
+    """The module psycopg, or an error that says how to get it."""
+    try:
+        import psycopg
+    except ImportError as error:
+        raise BadInput(
+            "a shared store needs the extra `shared`: python -m pip install 'scroll-context[shared]'"
+        ) from error
+    return psycopg
+
+
+class Server:
+    """A connection that several threads may use, one at a time."""
+
+    def __init__(self, address: Address, purpose: str = "scroll") -> None:
+        self.address = address
+        self._purpose = purpose
+        self._process = os.getpid()
+        self._lock = threading.RLock()
+        self._connection: psycopg.Connection[Any] | None = None
+        self._deadline = math.inf
+        self._connected = 0  # times
+        self._interrupted = False
+        self.notified = 0  # times; the driver keeps what no handler takes, for ever
+
+    def call(self, statement: str, values: Sequence[Any] = (), *, timeout: float | None = None) -> Rows:
+        """Run one statement, again and again until the deadline as long as the server is away."""
+        deadline = time.monotonic() + (self.address.timeout if timeout is None else timeout)
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                return self.once(statement, values, deadline=deadline)
+            except StoreUnreachable:
+                if self._interrupted or time.monotonic() + pause >= deadline:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def once(self, statement: str, values: Sequence[Any] = (), *, deadline: float) -> Rows:
+        """Run one statement, in binary. A connection that failed is closed, and the next call opens another."""
+        self.check_process()
+        if not self._lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            raise self.unreachable("other calls wait for it too")
+        try:
+            self._deadline = deadline
+            was_connected = False
+            connection = self._open()
+            was_connected = True
+            cursor = connection.cursor(binary=bool(values))  # a script of several statements has no values
+            cursor.execute(statement.encode(), values or None)
+            return cursor.fetchall() if cursor.description else []
+        except driver().Error as error:
+            if self._connection is not None and (self._connection.closed or _is_away(error)):
+                self.drop()
+            raise self._explain(error, was_connected) from None  # the original may quote the connection string
+        except BaseException:  # in the middle of an answer
+            self.drop()
+            raise
+        finally:
+            self._deadline = math.inf
+            self._lock.release()
+
+    def check_process(self) -> None:
+        """Refuse a process that was forked after this was made: two processes cannot use one connection."""
+        if os.getpid() != self._process:
+            raise StoreError(
+                f"{self.address} was opened by process {self._process}, from which this one was forked. A connection "
+                "cannot be shared: nothing was written. Open the store in this process."
+            )
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Callable[..., Rows]]:
+        """Several statements in one transaction, for work that is done by hand; it is not repeated."""
+        with self._lock:
+            deadline = time.monotonic() + 60 * self.address.timeout
+            run = partial(self.once, deadline=deadline)
+            run("BEGIN")
+            try:
+                yield run
+                run("COMMIT")
+            except BaseException:
+                self.drop()
+                raise
+
+    def _open(self) -> "psycopg.Connection[Any]":
+        if self._interrupted:
+            raise self.unreachable("it is being closed here")
+        if self._connection is None:
+            connection = self._connect()
+            connection.remaining = lambda: -1.0 if self._interrupted else self._deadline - time.monotonic()
+            connection.add_notify_handler(self._count)
+            for kind, dumper in _array_dumpers():
+                connection.adapters.register_dumper(kind, dumper)
+            self._connection = connection
+            self._connected += 1
+        return self._connection
+
+    def _connect(self) -> Any:
+        """A new connection, in time: a thread makes it, since libpq and the resolver of names keep no deadline."""
+        made: Future[Any] = Future()
+
+        def connect() -> None:
+            try:
+                connection = _connection_class().connect(
+                    self.address.conninfo,
+                    autocommit=True,
+                    connect_timeout=max(2, math.ceil(min(self._deadline - time.monotonic(), 60))),  # libpq's least
+                    application_name=self._purpose,
+                    tcp_user_timeout=round(1000 * self.address.timeout),
+                )
+            except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
+                if made.set_running_or_notify_cancel():
+                    made.set_exception(error)
+            else:
+                if made.set_running_or_notify_cancel():
+                    made.set_result(connection)
+                else:
+                    connection.close()
+
+        threading.Thread(target=connect, name="scroll-connect", daemon=True).start()
+        while True:
+            with contextlib.suppress(TimeoutError):
+                return made.result(min(0.1, max(0.0, self._deadline - time.monotonic())))
+            if (self._interrupted or time.monotonic() > self._deadline) and made.cancel():
+                raise self.unreachable("no connection in time")
+
+    def _count(self, _: object) -> None:
+        self.notified += 1
+
+    def fileno(self) -> int | None:
+        """What becomes readable when the server sends something by itself."""
+        connection = self._connection
+        return None if connection is None or connection.closed else connection.fileno()
+
+    @property
+    def connected(self) -> int:
+        """How often a connection was opened; a new one must be told again what to listen to."""
+        return self._connected
+
+    def interrupt(self) -> None:
+        """End a running call soon, and every later one: its user is being closed."""
+        self._interrupted = True
+
+    def drop(self) -> None:
+        """Close the connection; the next call opens another."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def __enter__(self) -> "Server":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if os.getpid() == self._process:  # a connection that was there before a fork is still used by the other process
+            with self._lock:
+                self.drop()
+
+    def unreachable(self, why: str) -> StoreUnreachable:
+        return StoreUnreachable(
+            f"the server of {self.address} does not answer ({why}). What is in the local copy can still be read and "
+            "searched; appends go on when the server is back."
+        )
+
+    def _explain(self, error: "psycopg.Error", was_connected: bool) -> ScrollError:
+        text = self.address.clean(" ".join(str(error).split("CONTEXT:")[0].split()))[:500]
+        state = error.sqlstate or ""
+        match state:
+            case "SC001":
+                return StoreReadOnly(f"{text}. Ask its owner for `scroll admin grant`. Nothing was written.")
+            case "SC003":
+                return StoreFull(f"{text}: this append was refused, all earlier ones are safe.")
+            case "SC004":
+                return StoreDamaged(
+                    f"the history on the server of {self.address} is not the one that this host has ({text}). It may "
+                    "have been restored from an older backup. Nothing was written."
+                )
+            case "SC005":
+                return BadInput(f"{text}. Nothing was written.")
+            case "55P03":
+                return StoreLocked(
+                    f"another login holds a lock on the server of {self.address} ({text}). Nothing was written. Try "
+                    "again; if it lasts, the server's owner finds the login in pg_stat_activity and can end it."
+                )
+            case "42501":
+                return StoreReadOnly(f"the server refuses that: {text}. Ask its owner for `scroll admin grant`.")
+            case "3F000" | "42P01" | "42883":
+                return NotAStore(
+                    f"there is no shared store at {self.address}: `scroll admin init URL` makes one ({text})"
+                )
+            case "28P01" | "28000" | "3D000":
+                return StoreReadOnly(f"the server of {self.address} refuses the login: {text}")
+        if not state and not was_connected:  # what is wrong with an attempt to connect is only told in words
+            if any(phrase in text for phrase in _LOGIN_REFUSED):
+                return StoreReadOnly(f"the server of {self.address} refuses the login: {text}")
+            if any(phrase in text for phrase in _UNSAFE):
+                return StoreReadOnly(
+                    f"no safe connection to {self.address}: {text}. sslrootcert=FILE names the authority of the "
+                    "server's certificate."
+                )
+        if _is_away(error):
+            return self.unreachable(text)
+        return StoreError(f"the server of {self.address} failed: {text} ({state}). Nothing was written.")
+
+
+def _is_away(error: "psycopg.Error") -> bool:
+    state = error.sqlstate
+    if state is None:
+        return isinstance(error, driver().OperationalError | driver().InterfaceError)
+    return state.startswith(_AWAY)
+
+
+def require_version(schema: int, oldest: int, newest: int, address: Address) -> None:
+    """Refuse a server whose schema this Scroll does not speak. `oldest` is what it can bring up to date."""
+    if schema > newest:
+        raise StoreTooNew(
+            f"the server of {address} has schema {schema}; this Scroll knows {newest}. Nothing was "
+            "changed. Upgrade scroll-context."
+        )
+    if 0 < schema < oldest:
+        raise NotAStore(
+            f"the server of {address} has schema {schema}, from a Scroll before {oldest}, which this one "
+            "does not read. Nothing was changed. With the Scroll that made it, `scroll pull URL DIR` "
+            "copies each store to a folder; then push the folders to a new database."
+        )
+    if schema < newest:
+        raise NotAStore(
+            f"the server of {address} has schema {schema}, and this Scroll needs {newest}. Nothing was "
+            "changed. Its owner brings it up to date with `scroll admin migrate URL`."
+        )
+
+
+def _connection_class() -> Any:
+    psycopg = driver()
+
+    class Connection(psycopg.Connection):  # type: ignore[misc,name-defined]
+        """A connection on which nothing waits longer than `remaining()` says."""
+
+        remaining: Any = None
+
+        def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
+            return super().wait(_limited(gen, self.remaining) if self.remaining else gen, *args, **kwargs)
+
+    return Connection
+
+
+def _limited(gen: Generator[Any, Any, T], remaining: Any) -> Generator[Any, Any, T]:
+    """The same generator, ended by an error when no time remains. The driver resumes it ten times a second."""
+    try:
+        wanted = next(gen)
+        while True:
+            ready = yield wanted
+            if not ready and remaining() <= 0:
+                gen.close()
+                raise driver().OperationalError("no answer in time")
+            wanted = gen.send(ready)
+    except StopIteration as done:
+        value: T = done.value
+        return value
+
+
+# arrays -----------------------------------------------------------------------------------------
+#
+# A batch of rows goes to the server as one array for each column. The driver walks a plain list
+# several times to find out its type, which was seen in the processor time of appends; these lists
+# say it.
+
+
+class Bytes(list[bytes | None]):
+    """bytea[]"""
+
+
+class Texts(list[str | None]):
+    """text[]"""
+
+
+class Numbers(list[int | None]):
+    """bigint[]"""
+
+
+@cache
+def _array_dumpers() -> tuple[tuple[type, Any], ...]:
+    """The driver's own dumper of arrays, told the type. The driver is imported only when it is used."""
+    from psycopg.types.array import ListBinaryDumper
+
+    types = driver().adapters.types
+
+    def dumper(element: str) -> Any:
+        info = types[element]
+        return type(element, (ListBinaryDumper,), {"oid": info.array_oid, "element_oid": info.oid})
+
+    return ((Bytes, dumper("bytea")), (Texts, dumper("text")), (Numbers, dumper("int8")))

@@ -1,0 +1,125 @@
+"""What the runs of real assistants share: their programs, no network but loopback, a project, waiting for the store."""
+
+import fcntl
+import importlib.util
+import json
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from scroll_assistants.project import project_task
+from scroll_context.events import Draft
+from scroll_context.store import Store
+
+SCROLL = [sys.executable, "-c", "from scroll_context.cli.main import main; main()"]
+PATIENCE = 60.0
+HERE = Path(__file__).parent
+
+
+def run_without_network(driver: str, package: str, inside: str, folder: Path) -> Any:
+    """Run a driver with the program inside a package; what it printed. Skips where one of them cannot be had.
+
+    The variable SCROLL_ and the name of the package may name the program instead.
+    """
+    found = importlib.util.find_spec(package)
+    named = os.environ.get(f"SCROLL_{package.upper()}") or (
+        found and found.origin and Path(found.origin).parent / inside
+    )
+    if not named or not Path(named).is_file():
+        pytest.skip(f"{package} is not installed, which holds the assistant: make test-assistants installs it")
+    isolated = next((words for words in (["unshare", "-n"], ["unshare", "-rn"]) if _works(words)), None)
+    if isolated is None:
+        pytest.skip("the network cannot be taken away here: unshare -n is refused")
+    path = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [*isolated, sys.executable, str(HERE / driver), str(named), str(folder)],
+        env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _works(words: list[str]) -> bool:
+    return shutil.which(words[0]) is not None and subprocess.run([*words, "true"], capture_output=True).returncode == 0
+
+
+def loopback_up() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        request = struct.pack("16sh14x", b"lo", 0)
+        (flags,) = struct.unpack("16xh14x", fcntl.ioctl(any_socket, 0x8913, request))  # SIOCGIFFLAGS
+        fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh14x", b"lo", flags | 1))  # SIOCSIFFLAGS, IFF_UP
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where an assistant works: a home, a project, and a store that knows something of an earlier session."""
+
+    home: Path
+    project: Path
+    store: Path
+
+    @classmethod
+    def made(cls, folder: Path, told: str = "The kingfisher nests by the weir.") -> "Place":
+        loopback_up()
+        place = cls(folder / "home", folder / "project", folder / "store")
+        place.home.mkdir()
+        place.project.mkdir()
+        with Store(place.store, create=True) as opened:
+            opened.append(Draft(role="user", session_id="old", task_id=project_task(place.project), content=told))
+        return place
+
+    def file(self, *names: str) -> Path:
+        """A file in the home, whose folder is made."""
+        path = self.home.joinpath(*names)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def ask(self, command: list[str], environment: dict[str, str], answered: Callable[[], str]) -> None:
+        """Run an assistant once in the project, and wait until its answer is captured."""
+        subprocess.run(
+            command, cwd=self.project, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=True,
+            timeout=2 * PATIENCE,
+        )  # fmt: skip
+        answer = answered()
+        wait_for(lambda: answer in recorded(self.store))
+
+
+def recorded(store: Path) -> str:
+    with Store(store) as opened:
+        return "\n".join(event.content for event in opened.log.iterate())
+
+
+def events(store: Path) -> list[dict[str, Any]]:
+    with Store(store) as opened:
+        return [
+            {"seq": e.seq, "role": e.role, "kind": e.kind, "name": e.name, "content": e.content, "echo": e.is_echo,
+             "session": e.session_id, "task": e.task_id} for e in opened.log.iterate()
+        ]  # fmt: skip
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError("it did not come to pass")
+        time.sleep(0.05)
+
+
+def scroll(environment: dict[str, str], *arguments: str) -> str:
+    done = subprocess.run([*SCROLL, *arguments], env=environment, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def faults(home: Path) -> str:
+    log = home / ".local" / "state" / "scroll" / "hooks.log"
+    return log.read_text() if log.exists() else ""
