@@ -1,9 +1,9 @@
 """Fixtures that several layers share, how hard the property tests try, and which test begins.
 
-Every Hypothesis test carries the marker `fuzz`. In `make test` each runs its bounded number of examples, the same
-ones every time, so that a red run means a change; `make test-long` runs more of them
-(testing/forms.py). `make fuzz` sets FUZZ_MINUTES: each then begins anew with other examples until its minutes are over, and what failed once is kept in
-.hypothesis and tried first next time.
+Every Hypothesis test carries the marker `fuzz`. In `make test` each runs its bounded number of
+examples, the same ones every time, so that a red run means a change; `make test-long` runs more of
+them (testing/forms.py). `make fuzz` sets FUZZ_MINUTES: each then begins anew with other examples
+until its minutes are over, and what failed once is kept in .hypothesis and tried first next time.
 """
 
 import hashlib
@@ -36,7 +36,9 @@ hypothesis.settings.load_profile("fuzz" if FUZZ_SECONDS else "tests")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell; tests press Ctrl-C
+    if (
+        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    ):  # in the background of a shell; tests press Ctrl-C
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "fuzz: draws its examples; every Hypothesis test has it")
     config.addinivalue_line("markers", "first: begins before all others, since it takes longest")
@@ -95,7 +97,9 @@ def opened(store: Store) -> Iterator[Callable[..., Session]]:
 
 @pytest.fixture
 def key_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The secret that keys hashes, outside the store and outside the home of the person who runs the tests."""
+    """The secret that keys hashes, outside the store and outside the home of the person who runs
+    the tests.
+    """
     path = tmp_path / "elsewhere" / "key"
     monkeypatch.setenv("SCROLL_KEY_FILE", str(path))
     return path
@@ -103,11 +107,17 @@ def key_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 # both logs ----------------------------------------------------------------------------------------------
 #
-# Tests of what is built on the log run twice with the same assertions: on a file, and on a Postgres server whose copy
-# is in the folder that the test names. In `make test` these are the files of SHORT; `make test-long` takes the rest of
-# BOTH. A test that works on the files themselves, or starts processes that do, has no second run: see ONE_LOG.
+# Tests of what is built on the log run twice with the same assertions: on a file, and on a Postgres
+# server whose copy is in the folder that the test names. In `make test` these are the files of
+# SHORT; `make test-long` takes the rest of BOTH. A test that works on the files themselves, or
+# starts processes that do, has no second run: see ONE_LOG.
 
-SHORT = ("recall/test_memory.py", "upkeep/test_transfer.py", "agent/test_paper_cells.py", "agent/test_earlier.py")
+SHORT = (
+    "recall/test_memory.py",
+    "upkeep/test_transfer.py",
+    "agent/test_paper_cells.py",
+    "agent/test_earlier.py",
+)
 BOTH = ("recall/", "tools/", "agent/", "search/", "sql/", "upkeep/test_transfer.py")
 ONE_LOG = ("agent/test_kill.py",)  # its processes open the folder by themselves
 
@@ -127,7 +137,11 @@ def database_of_both() -> Iterator[str]:
     with servers.server_folder() as folder:
         try:
             settings = form({"fsync": "off"}, {})
-            server = servers.Postgres(folder / "both", programs=servers.programs(), settings=settings).create().start()
+            server = (
+                servers.Postgres(folder / "both", programs=servers.programs(), settings=settings)
+                .create()
+                .start()
+            )
         except servers.CannotStart as error:
             pytest.skip(str(error))
         yield server.database()
@@ -135,7 +149,9 @@ def database_of_both() -> Iterator[str]:
 
 @pytest.fixture
 def which_log(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """On which log a test runs: with "postgres", opening a folder opens the store of which it is the copy."""
+    """On which log a test runs: with "postgres", opening a folder opens the store of which it is
+    the copy.
+    """
     which = str(request.param)
     if which == "postgres":
         database, open_log = request.getfixturevalue("database_of_both"), opening.open_log
@@ -145,7 +161,10 @@ def which_log(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
             if options.get("limits") or (not create and not is_replica(folder)):
                 return open_log(place, create=create, **options)
             name = hashlib.sha256(str(folder).encode()).hexdigest()[:24]
-            return open_log(f"{database}&store={name}&payloads={folder}/payloads&replica={folder}", create=create)
+            return open_log(
+                f"{database}&store={name}&payloads={folder}/payloads&replica={folder}",
+                create=create,
+            )
 
         monkeypatch.setattr(opening, "open_log", open_shared)
     return which

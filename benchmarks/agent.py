@@ -1,15 +1,18 @@
-"""Long sessions, measured: tokens within budget, evictions, prefix reuse, recovery, and what each context costs.
+"""Long sessions, measured: tokens within budget, evictions, prefix reuse, recovery, and what each
+context costs.
 
     python benchmarks/agent.py [--json FILE] [--only task events hard contexts recall]
 
-Everything is real but the model: a store on disk, jailed kernels, and a `ScriptedModel` that counts four characters
-to a token and, as cache reads, what repeats the beginning of the request before. Five parts, one table each:
+Everything is real but the model: a store on disk, jailed kernels, and a `ScriptedModel` that counts
+four characters to a token and, as cache reads, what repeats the beginning of the request before.
+Five parts, one table each:
 
-* task      one request, 500 steps; results of 1 to 200 kB stay in variables and 1 kB a step is printed; the last row
-            has a window in which nothing need ever leave
+* task      one request, 500 steps; results of 1 to 200 kB stay in variables and 1 kB a step is
+  printed; the last row has a window in which nothing need ever leave
 * events    the same shape recorded directly, 10,000 events
 * hard      200 kB printed, and 200 kB returned natively, step after step
-* contexts  one trajectory under every context: tokens sent, and whether a detail of an early result can be had again
+* contexts  one trajectory under every context: tokens sent, and whether a detail of an early result
+  can be had again
 * recall    one search and one print in a running kernel, over 50,000 messages
 """
 
@@ -39,8 +42,11 @@ from store import made_up
 TASK = "Go through all records and total what they say by supplier, without those of May."
 HIGH = Budget(window=1).high
 VARIABLES = 20
-WORDS = [first + second for first in "ba ce di fo gu ka le mi no pu ra se ti vo zu".split() for second in
-         "lan mer nos per tik sol ven dar gim hos".split()]  # fmt: skip
+WORDS = [
+    first + second
+    for first in "ba ce di fo gu ka le mi no pu ra se ti vo zu".split()
+    for second in "lan mer nos per tik sol ven dar gim hos".split()
+]
 
 Row = dict[str, Any]
 SERIES = "series"
@@ -51,7 +57,9 @@ SERIES = "series"
 
 
 def record(number: int, size: int) -> str:
-    """A record: `size` bytes that are a function of its number, with a detail of its own in the middle."""
+    """A record: `size` bytes that are a function of its number, with a detail of its own in the
+    middle.
+    """
     words = random.Random(number).choices(WORDS, k=size // 6)
     words.insert(len(words) // 2, detail(number))
     return f"record {number}: {' '.join(words)}"[:size].ljust(size, ".")
@@ -91,7 +99,9 @@ def native(number: int, size: int) -> Reply:
 def session_for(context: str = "scroll") -> Iterator[Session]:
     options = SessionOptions(context=context)
     with (
-        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,  # a merge of the index may outlive the store
+        tempfile.TemporaryDirectory(
+            ignore_cleanup_errors=True
+        ) as folder,  # a merge of the index may outlive the store
         Store(Path(folder) / "store", create=True) as store,
         Session.open(store, session_id="work", tools=[fetch], options=options) as session,
     ):
@@ -109,7 +119,9 @@ class Watch:
         self._session = session
         self.evictions: list[Event] = []
         self.index: list[Row] = []
-        session.subscribe(lambda event: self.evictions.append(event) if event.kind == Kind.EVICTION else None)
+        session.subscribe(
+            lambda event: self.evictions.append(event) if event.kind == Kind.EVICTION else None
+        )
 
     def _timed(self, *args: Any) -> bool:
         before, wall, cpu = len(self.evictions), time.perf_counter(), time.thread_time()
@@ -156,7 +168,12 @@ def run(session: Session, window: int, script: Callable[[Request, int], Reply]) 
 def usages(session: Session) -> Iterator[dict[str, int]]:
     for event in session.events():
         if event.role == "assistant" and event.kind == Kind.CONVERSATION:
-            yield {"input_tokens": 0, "output_tokens": 0, "cache_read_tokens": 0, **event.metadata["usage"]}
+            yield {
+                "input_tokens": 0,
+                "output_tokens": 0,
+                "cache_read_tokens": 0,
+                **event.metadata["usage"],
+            }
 
 
 def unrecovered(session: Session, expected: Callable[[Event], str | None]) -> tuple[int, int]:
@@ -196,10 +213,15 @@ def task(steps: int = 500) -> Iterator[Row]:
 
 
 def events(count: int = 10_000) -> Iterator[Row]:
-    """Seven events a step, recorded without kernel and agent; the model's count is what a ScriptedModel counts."""
+    """Seven events a step, recorded without kernel and agent; the model's count is what a
+    ScriptedModel counts.
+    """
     for window in (32_000, 128_000):
         with session_for() as session:
-            watch, model = Watch(session), ScriptedModel(lambda *_: answer("noted"), window=window, keep=1)
+            watch, model = (
+                Watch(session),
+                ScriptedModel(lambda *_: answer("noted"), window=window, keep=1),
+            )
             system = "Work through the records. " * 40
             session.say(TASK)
             largest = sent = reused = steps = 0
@@ -217,37 +239,73 @@ def events(count: int = 10_000) -> Iterator[Row]:
             seconds = time.perf_counter() - begun
             total, wrong = unrecovered(session, lambda _: None)
             yield {
-                "window": window, "steps": steps, "largest": largest, "of budget": largest / (window * HIGH),
-                "reuse": reused / sent, **watch.facts(), "ms/step": round(seconds * 1e3 / steps, 1), "events": total,
-                "lost": wrong, SERIES: {"index": watch.index},
-            }  # fmt: skip
+                "window": window,
+                "steps": steps,
+                "largest": largest,
+                "of budget": largest / (window * HIGH),
+                "reuse": reused / sent,
+                **watch.facts(),
+                "ms/step": round(seconds * 1e3 / steps, 1),
+                "events": total,
+                "lost": wrong,
+                SERIES: {"index": watch.index},
+            }
 
 
 def direct_step(session: Session, number: int, counted: int) -> None:
-    """What the log holds of a step: reply, cell, a call inside it with its result, and what was printed."""
+    """What the log holds of a step: reply, cell, a call inside it with its result, and what was
+    printed.
+    """
     made = cell(number, 1_500, 1_000).tool_calls[0]
     assert isinstance(made.arguments, dict)
     session.record(
-        Kind.CONVERSATION, role="assistant", headline=made.arguments["headline"],
-        metadata={"tool_calls": [{"id": f"c{number}", "name": "exec", "arguments": made.arguments}],
-                  "usage": {"input_tokens": counted}},
-    )  # fmt: skip
+        Kind.CONVERSATION,
+        role="assistant",
+        headline=made.arguments["headline"],
+        metadata={
+            "tool_calls": [{"id": f"c{number}", "name": "exec", "arguments": made.arguments}],
+            "usage": {"input_tokens": counted},
+        },
+    )
     ran = session.record(
-        Kind.CELL, role="assistant", name="exec", tool_call_id=f"c{number}", content=made.arguments["source"]
+        Kind.CELL,
+        role="assistant",
+        name="exec",
+        tool_call_id=f"c{number}",
+        content=made.arguments["source"],
     )
     inside = {"inside_cell": ran.seq}
     text = record(number, 1_500)
-    call = session.record(Kind.TOOL_CALL, role="assistant", name="fetch", content="{}", metadata=inside)
-    session.record(Kind.TOOL_RESULT, role="tool", name="fetch", content=text, reply_to=call.seq, metadata=inside)
+    call = session.record(
+        Kind.TOOL_CALL, role="assistant", name="fetch", content="{}", metadata=inside
+    )
     session.record(
-        Kind.OBSERVATION, role="tool", name="exec", tool_call_id=f"c{number}", reply_to=ran.seq, content=text[:1_000],
+        Kind.TOOL_RESULT,
+        role="tool",
+        name="fetch",
+        content=text,
+        reply_to=call.seq,
+        metadata=inside,
+    )
+    session.record(
+        Kind.OBSERVATION,
+        role="tool",
+        name="exec",
+        tool_call_id=f"c{number}",
+        reply_to=ran.seq,
+        content=text[:1_000],
         metadata={"bound": [f"r{number % VARIABLES}"]},
-    )  # fmt: skip
+    )
 
 
 def hard(steps: int = 40) -> Iterator[Row]:
-    cases = [("printed", "scroll", 32_000), ("printed", "scroll", 128_000), ("native", "scroll-no-repl", 32_000),
-             ("native", "scroll-no-repl", 128_000), ("native", "react", 32_000)]  # fmt: skip
+    cases = [
+        ("printed", "scroll", 32_000),
+        ("printed", "scroll", 128_000),
+        ("native", "scroll-no-repl", 32_000),
+        ("native", "scroll-no-repl", 128_000),
+        ("native", "react", 32_000),
+    ]
     for how, context, window in cases:
 
         def script(_: Request, step: int, how: str = how) -> Reply:
@@ -260,15 +318,19 @@ def hard(steps: int = 40) -> Iterator[Row]:
 
 
 def contexts(steps: int = 120, window: int = 32_000, early: int = 5) -> Iterator[Row]:
-    """The same records under every context; at the end each looks for a detail of an early one, if it has a search.
+    """The same records under every context; at the end each looks for a detail of an early one, if
+    it has a search.
 
-    "early detail" says whether that detail is in the last request. Where there is no search nothing is tried: the
-    record's variable has been bound anew by then, and the scripted summary holds no details, as a real one might.
+    "early detail" says whether that detail is in the last request. Where there is no search nothing
+    is tried: the record's variable has been bound anew by then, and the scripted summary holds no
+    details, as a real one might.
     """
     finders: dict[str, Callable[[], Reply]] = {
         "search": lambda: Reply(tool_calls=(ToolCall("", "ms_search", {"query": detail(early)}),)),
         "recall": lambda: Reply(tool_calls=(ToolCall("", "recall", {"query": detail(early)}),)),
-        "ms": lambda: exec_cell(f"hits = ms.search('{detail(early)}')\nprint([hit['snippet'] for hit in hits])"),
+        "ms": lambda: exec_cell(
+            f"hits = ms.search('{detail(early)}')\nprint([hit['snippet'] for hit in hits])"
+        ),
     }
     for name, context in CONTEXTS.items():
         actions = context.actions
@@ -282,17 +344,27 @@ def contexts(steps: int = 120, window: int = 32_000, early: int = 5) -> Iterator
             played += 1
             if played <= steps:
                 number = played - 1
-                return cell(number, size_of(number), 1_000) if writes else native(number, size_of(number))
+                return (
+                    cell(number, size_of(number), 1_000)
+                    if writes
+                    else native(number, size_of(number))
+                )
             if played == steps + 1 and way:
                 return finders[way]()
-            found = any(detail(early) in message.text for message in request.messages if message.role != "assistant")
+            found = any(
+                detail(early) in message.text
+                for message in request.messages
+                if message.role != "assistant"
+            )
             return answer("Totalled.")
 
         with session_for(name) as session:
             facts = run(session, window, script)
             own = list(usages(session))
             summaries = [
-                e.metadata["usage"] for e in session.events() if "usage" in e.metadata and e.kind == Kind.EVICTION
+                e.metadata["usage"]
+                for e in session.events()
+                if "usage" in e.metadata and e.kind == Kind.EVICTION
             ]
             yield {
                 "context": name,
@@ -304,7 +376,7 @@ def contexts(steps: int = 120, window: int = 32_000, early: int = 5) -> Iterator
                 "of budget": facts["of budget"],
                 "evictions": facts["evictions"],
                 "early detail": "yes" if found else "no",
-            }  # fmt: skip
+            }
 
 
 def recall(messages: int = 50_000, rounds: int = 200) -> Iterator[Row]:
@@ -314,7 +386,9 @@ def recall(messages: int = 50_000, rounds: int = 200) -> Iterator[Row]:
         begun = time.perf_counter()
         for start in range(0, messages, 5_000):
             batch = corpus.messages[start : start + 5_000]
-            store.log.append_many(replace(draft, agent_id=session.scope.agent_id) for draft in batch)
+            store.log.append_many(
+                replace(draft, agent_id=session.scope.agent_id) for draft in batch
+            )
         store.index.catch_up()
         loading = time.perf_counter() - begun
         environment = session.environment
@@ -348,12 +422,18 @@ def recall(messages: int = 50_000, rounds: int = 200) -> Iterator[Row]:
 # printing ---------------------------------------------------------------------------------------------------
 
 PARTS: dict[str, tuple[Callable[[], Iterator[Row]], str]] = {
-    "task": (task, "One request, 500 steps, 1 to 200 kB bound, 1 kB printed a step (target: reuse 90 %, at 128k 95 %)"),
+    "task": (
+        task,
+        "One request, 500 steps, 1 to 200 kB bound, 1 kB printed a step (target: reuse 90 %, at 128k 95 %)",
+    ),
     "events": (events, "The same shape, 10,000 events"),
     "hard": (hard, "The hard case: 200 kB a step, 40 steps"),
-    "contexts": (contexts, "One trajectory of 120 records of 1 to 200 kB at a 32k window, by context"),
+    "contexts": (
+        contexts,
+        "One trajectory of 120 records of 1 to 200 kB at a 32k window, by context",
+    ),
     "recall": (recall, "A recall cell: one search, one print (target: 2 ms)"),
-}  # fmt: skip
+}
 
 
 def shown(name: str, value: Any) -> str:
@@ -366,20 +446,27 @@ def table(rows: list[Row]) -> str:
     columns = [name for name in rows[0] if name != SERIES]
     cells = [columns, *([shown(name, row[name]) for name in columns] for row in rows)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
-    return "\n".join("  ".join(value.rjust(width) for value, width in zip(line, widths, strict=True)) for line in cells)
+    return "\n".join(
+        "  ".join(value.rjust(width) for value, width in zip(line, widths, strict=True))
+        for line in cells
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--json", type=Path, help="also write the rows here")
-    parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS), help="the parts to run")
+    parser.add_argument(
+        "--only", nargs="+", choices=list(PARTS), default=list(PARTS), help="the parts to run"
+    )
     chosen = parser.parse_args()
     results: dict[str, list[Row]] = {}
     for name in chosen.only:
         measure, title = PARTS[name]
         begun = time.perf_counter()
         results[name] = list(measure())
-        print(f"\n{title}\n{table(results[name])}\n({time.perf_counter() - begun:.0f} s)", flush=True)
+        print(
+            f"\n{title}\n{table(results[name])}\n({time.perf_counter() - begun:.0f} s)", flush=True
+        )
     if chosen.json:
         chosen.json.write_text(json.dumps(results))
 

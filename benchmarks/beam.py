@@ -1,7 +1,8 @@
-"""Evidence recall on BEAM: its chats as the evaluations read them, and how much evidence a ranking finds.
+"""Evidence recall on BEAM: its chats as the evaluations read them, and how much evidence a ranking
+finds.
 
-The folder is the benchmark's own (its layout is in scroll_evals/beam.py). A chat is one session here, so that
-any ranking can be asked within it.
+The folder is the benchmark's own (its layout is in scroll_evals/beam.py). A chat is one session
+here, so that any ranking can be asked within it.
 """
 
 import sys
@@ -30,7 +31,9 @@ def read(folder: Path) -> Iterator[Chat]:
                 print(f"{found.where}: {found.outcome}: {found.text}", file=sys.stderr)
                 continue
             messages = [replace(draft, session_id=found.history_id) for draft in found.drafts()]
-            yield Chat(found.history_id, messages, [one for one in found.questions() if one.evidence])
+            yield Chat(
+                found.history_id, messages, [one for one in found.questions() if one.evidence]
+            )
 
 
 Search = Callable[[str, str], Iterable[int]]
@@ -42,7 +45,10 @@ def recall(chats: list[Chat], first_seqs: list[int], search: Search) -> dict[str
     found: dict[str, list[float]] = {}
     for chat, first in zip(chats, first_seqs, strict=True):
         for question in chat.questions:
-            turns = {chat.messages[seq - first].metadata["source_id"] for seq in search(question.text, chat.name)}
+            turns = {
+                chat.messages[seq - first].metadata["source_id"]
+                for seq in search(question.text, chat.name)
+            }
             share = len(turns.intersection(question.evidence)) / len(question.evidence)
             found.setdefault(question.ability, []).append(share)
     return dict(sorted(found.items()))

@@ -1,14 +1,16 @@
-"""Two versions of Scroll in one run: the same small measurements, in turns, and how the times changed.
+"""Two versions of Scroll in one run: the same small measurements, in turns, and how the times
+changed.
 
     python benchmarks/compare.py --base REV [--rounds 15] [--messages 20000] [--only NAME …] [--json FILE]
 
-REV is taken from git into a temporary folder, or is a folder with another checkout; the other side is this checkout as
-it is. Each side has a process of its own that measures what it is asked for, a batch at a time. The figure of a batch
-is its lower quartile, since a busy machine only ever adds to a time. The sides take turns, so both meet the same moods
-of the machine. Work that one process does is measured in processor time, which others on the machine disturb least;
-what crosses processes (cells, the start of a kernel) in real time. Printed are the medians of the rounds and the ratio,
-new / old, with the quartiles of the rounds' ratios. The status is 1 when the lower quartile of a ratio is above --most
-(1.05): slower, and not by chance.
+REV is taken from git into a temporary folder, or is a folder with another checkout; the other side
+is this checkout as it is. Each side has a process of its own that measures what it is asked for, a
+batch at a time. The figure of a batch is its lower quartile, since a busy machine only ever adds to
+a time. The sides take turns, so both meet the same moods of the machine. Work that one process does
+is measured in processor time, which others on the machine disturb least; what crosses processes
+(cells, the start of a kernel) in real time. Printed are the medians of the rounds and the ratio,
+new / old, with the quartiles of the rounds' ratios. The status is 1 when the lower quartile of a
+ratio is above --most (1.05): slower, and not by chance.
 
 Where a module has moved, both names are tried; what only one version can do has no ratio.
 """
@@ -40,7 +42,10 @@ THREAD, PROCESS = time.thread_time, time.process_time
 
 
 class Side:
-    """The measurements, with what they need. Runs in a process that imports one of the two versions."""
+    """The measurements, with what they need.
+
+    Runs in a process that imports one of the two versions.
+    """
 
     def __init__(self, folder: Path, messages: int) -> None:
         from scroll_context import Store
@@ -67,7 +72,9 @@ class Side:
         if self.session is None:
             from scroll_context import Session, SessionOptions
 
-            self.session = Session.open(self.store, session_id="measured", options=SessionOptions(reach="all"))
+            self.session = Session.open(
+                self.store, session_id="measured", options=SessionOptions(reach="all")
+            )
             self.run_cell("pass")
         return self.session
 
@@ -104,13 +111,18 @@ class Side:
     def bulk_import(self) -> Iterator[float]:
         from scroll_context import Store
 
-        with tempfile.TemporaryDirectory(dir=self.folder) as folder, Store(folder, create=True) as store:
+        with (
+            tempfile.TemporaryDirectory(dir=self.folder) as folder,
+            Store(folder, create=True) as store,
+        ):
             count = min(5_000, len(self.drafts))
             yield timed(lambda: self.load(store, count), PROCESS) * 1_000 / count
 
     def verify(self) -> Iterator[float]:
         verify = first_of(
-            "scroll_context.upkeep.verify", "scroll_context.upkeep.integrity", "scroll_context.upkeep.integrity"
+            "scroll_context.upkeep.verify",
+            "scroll_context.upkeep.integrity",
+            "scroll_context.upkeep.integrity",
         ).verify
         yield timed(lambda: verify(self.store.log), THREAD) * 1_000 / self.store.log.last_seq()
 
@@ -137,9 +149,7 @@ class Side:
 
     def sql_cell(self) -> Iterator[float]:
         self.opened()
-        source = (
-            "rows = ms.sql_query('SELECT seq, role FROM hist.conversation_history WHERE seq = 77')\nprint(len(rows))"
-        )
+        source = "rows = ms.sql_query('SELECT seq, role FROM hist.conversation_history WHERE seq = 77')\nprint(len(rows))"
         for _ in range(20):
             yield timed(lambda: self.run_cell(source))
             self.settle()
@@ -161,7 +171,9 @@ class Side:
         while view.tokens <= window * 0.8:
             draft = self.drafts[seq]
             seq += 1
-            view.add(Event(seq=seq, role=draft.role, content=draft.content, recorded_at=draft.created_at))
+            view.add(
+                Event(seq=seq, role=draft.role, content=draft.content, recorded_at=draft.created_at)
+            )
         for _ in range(3):
             yield timed(lambda: plan_eviction(view, Budget(window)), THREAD)
 
@@ -172,7 +184,9 @@ class Side:
         for _ in range(2):
             self.calls += 1
             name = f"begun-{self.calls}"
-            with Session.open(self.store, session_id=name, options=SessionOptions(reach="all")) as session:
+            with Session.open(
+                self.store, session_id=name, options=SessionOptions(reach="all")
+            ) as session:
                 session.say("good morning")
                 yield timed(lambda session=session: session.view("Be brief."), THREAD)
 
@@ -194,7 +208,11 @@ class Side:
     def kernel_start_cold(self) -> Iterator[float]:
         from scroll_context import KernelOptions
 
-        name = next(name for name in ("share_fork_server", "share_zygote") if name in KernelOptions.__struct_fields__)
+        name = next(
+            name
+            for name in ("share_fork_server", "share_zygote")
+            if name in KernelOptions.__struct_fields__
+        )
         yield from self.starts(2, **{name: False})
 
     def kernel_start_warm(self) -> Iterator[float]:
@@ -253,7 +271,11 @@ def made_up(count: int) -> Iterator[Any]:
     rng = random.Random(5)
     for number in range(count):
         user = number % 2 == 0
-        text = " ".join(rng.choices(VOCABULARY, WEIGHTS, k=rng.randint(10, 30) if user else rng.randint(40, 140)))
+        text = " ".join(
+            rng.choices(
+                VOCABULARY, WEIGHTS, k=rng.randint(10, 30) if user else rng.randint(40, 140)
+            )
+        )
         yield Draft(
             session_id=f"session-{number // 400}",
             role="user" if user else "assistant",
@@ -301,11 +323,17 @@ class Measured:
         self.process: subprocess.Popen[str] | None = None
         self._start = lambda: subprocess.Popen(
             [sys.executable, __file__, SERVE, str(work), str(messages)],
-            env=self.environment, cwd=work, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            env=self.environment,
+            cwd=work,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
 
     def measure(self, name: str) -> float:
-        """The lower quartile of a batch, in milliseconds; not a number where this version cannot do it."""
+        """The lower quartile of a batch, in milliseconds; not a number where this version cannot do
+        it.
+        """
         if name in PROCESSOR:
             return min(self._processor_time(PROCESSOR[name]) for _ in range(3))
         if self.process is None:
@@ -325,7 +353,12 @@ class Measured:
 
     def _processor_time(self, arguments: list[str]) -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, *arguments], env=self.environment, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [sys.executable, *arguments],
+            env=self.environment,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return (after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime) * 1e3
 
@@ -339,19 +372,29 @@ class Measured:
 def main() -> None:
     names = [*MEASUREMENTS, *PROCESSOR]
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--base", required=True, metavar="REV", help="the older version, or its folder")
-    parser.add_argument("--rounds", type=int, default=15, help="batches of each measurement on each side")
+    parser.add_argument(
+        "--base", required=True, metavar="REV", help="the older version, or its folder"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=15, help="batches of each measurement on each side"
+    )
     parser.add_argument("--messages", type=int, default=20_000, help="in the store")
-    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME", help="some measurements")
+    parser.add_argument(
+        "--only", nargs="+", choices=names, default=names, metavar="NAME", help="some measurements"
+    )
     parser.add_argument("--most", type=float, default=1.05, help="the ratio that is too much")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="scroll-compare-", ignore_cleanup_errors=True) as temporary:
+    with tempfile.TemporaryDirectory(
+        prefix="scroll-compare-", ignore_cleanup_errors=True
+    ) as temporary:
         folder = Path(temporary)
         old = Measured(checked_out(chosen.base, folder), folder / "old", chosen.messages)
         new = Measured(ROOT, folder / "new", chosen.messages)
         try:
-            figures = {name: measured_in_turns(old, new, name, chosen.rounds) for name in chosen.only}
+            figures = {
+                name: measured_in_turns(old, new, name, chosen.rounds) for name in chosen.only
+            }
         finally:
             old.close()
             new.close()
@@ -371,7 +414,9 @@ def checked_out(base: str, folder: Path) -> Path:
     """The older version as a folder."""
     if Path(base).is_dir():
         return Path(base).absolute()
-    archive = subprocess.run(["git", "archive", base], cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
+    archive = subprocess.run(
+        ["git", "archive", base], cwd=ROOT, check=True, stdout=subprocess.PIPE
+    ).stdout
     (folder / "base").mkdir()
     subprocess.run(["tar", "-x", "-C", str(folder / "base")], input=archive, check=True)
     return folder / "base"

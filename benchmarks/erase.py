@@ -2,8 +2,9 @@
 
     python benchmarks/erase.py --events 1000000 --erase 10000
 
-Makes a store in a temporary folder, erases every hundredth event with its copies, and verifies. Another thread appends
-all the while; the longest that one of its appends took is what a session would have waited.
+Makes a store in a temporary folder, erases every hundredth event with its copies, and verifies.
+Another thread appends all the while; the longest that one of its appends took is what a session
+would have waited.
 """
 
 import argparse
@@ -24,7 +25,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Measure an erasure in a large log.")
     parser.add_argument("--events", type=int, default=100_000)
     parser.add_argument("--erase", type=int, default=1_000)
-    parser.add_argument("--index", action="store_true", help="build the search index first, and again afterwards")
+    parser.add_argument(
+        "--index", action="store_true", help="build the search index first, and again afterwards"
+    )
     arguments = parser.parse_args()
     figures: dict[str, float] = {"events": arguments.events, "erased": arguments.erase}
     with tempfile.TemporaryDirectory(prefix="scroll-erase-") as folder:
@@ -54,7 +57,11 @@ def main() -> int:
 def _fill(store: Store, events: int) -> None:
     for start in range(0, events, 10_000):
         store.log.append_many(
-            Draft(session_id=f"s{n % 500}", role="user", content=f"message {n} about the harbour, the weather " * 6)
+            Draft(
+                session_id=f"s{n % 500}",
+                role="user",
+                content=f"message {n} about the harbour, the weather " * 6,
+            )
             for n in range(start, min(start + 10_000, events))
         )
 
@@ -62,7 +69,9 @@ def _fill(store: Store, events: int) -> None:
 def _append_until(folder: Path, over: threading.Event, waits: list[float]) -> None:
     with Store(folder, lock_timeout=600) as store:
         while not over.is_set():
-            waits.append(_timed(lambda: store.append(Draft(session_id="meanwhile", content="goes on"))))
+            waits.append(
+                _timed(lambda: store.append(Draft(session_id="meanwhile", content="goes on")))
+            )
             over.wait(0.05)
 
 

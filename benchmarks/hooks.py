@@ -1,9 +1,11 @@
-"""How long an assistant waits for a hook, on a store of 100,000 messages: `python benchmarks/hooks.py [--runs N]`.
+"""How long an assistant waits for a hook, on a store of 100,000 messages: `python
+benchmarks/hooks.py [--runs N]`.
 
-Each call is the command that `scroll install` writes, a process of its own, timed from its start to its end as the
-assistant would. An empty Python program is timed beside it, in turns, because most of a hook is the start of Python.
-`cpu` is the processor time of the call (median), which says more than the others on a machine with other work to do.
-One row is how long a capture takes in the background until the new line is recorded; nobody waits for it.
+Each call is the command that `scroll install` writes, a process of its own, timed from its start to
+its end as the assistant would. An empty Python program is timed beside it, in turns, because most
+of a hook is the start of Python. `cpu` is the processor time of the call (median), which says more
+than the others on a machine with other work to do. One row is how long a capture takes in the
+background until the new line is recorded; nobody waits for it.
 """
 
 import argparse
@@ -52,28 +54,52 @@ def main() -> None:
 
 
 def fill(store: Store, projects: list[Path], messages: int) -> None:
-    """Sessions of 1,000 messages as a coding assistant has them: a tenth is the user's, most are calls and results."""
+    """Sessions of 1,000 messages as a coding assistant has them: a tenth is the user's, most are
+    calls and results.
+    """
     chance = random.Random(7)
     batch: list[Draft] = []
     for number in range(messages):
         block = number // 1_000
         last = block == messages // 1_000 - 1  # the newest session is that of the first project
         project = projects[0 if last else block % len(projects)]
-        common = {"session_id": SESSION if last else f"session-{block}", "task_id": project_task(project),
-                  "agent_id": "claude-code", "source_key": f"import:claude-code:{number}:0"}  # fmt: skip
+        common = {
+            "session_id": SESSION if last else f"session-{block}",
+            "task_id": project_task(project),
+            "agent_id": "claude-code",
+            "source_key": f"import:claude-code:{number}:0",
+        }
         match number % 10:
             case 0:
                 rule = f"{chance.choice(RULES)} " if chance.random() < 0.05 else ""
-                batch.append(Draft(role="user", content=f"{rule}Please {words(chance, 25)}.", **common))
+                batch.append(
+                    Draft(role="user", content=f"{rule}Please {words(chance, 25)}.", **common)
+                )
             case 1 | 4 | 7:
                 said = f"{words(chance, 15).capitalize()}. We decided to {words(chance, 6)}. {words(chance, 30)}."
                 batch.append(Draft(role="assistant", content=said, **common))
             case 2 | 5 | 8:
                 path = str(project / "src" / f"{chance.choice(WORDS)}.py")
-                body = json.dumps({"file_path": path, "old_string": words(chance, 20), "new_string": words(chance, 20)})
-                batch.append(Draft(kind="tool_call", role="assistant", name="Edit", content=body, **common))
+                body = json.dumps(
+                    {
+                        "file_path": path,
+                        "old_string": words(chance, 20),
+                        "new_string": words(chance, 20),
+                    }
+                )
+                batch.append(
+                    Draft(kind="tool_call", role="assistant", name="Edit", content=body, **common)
+                )
             case _:
-                batch.append(Draft(kind="tool_result", role="tool", name="Edit", content=words(chance, 200), **common))
+                batch.append(
+                    Draft(
+                        kind="tool_result",
+                        role="tool",
+                        name="Edit",
+                        content=words(chance, 200),
+                        **common,
+                    )
+                )
         if len(batch) == 5_000 or number == messages - 1:
             store.log.append_many(batch)
             batch.clear()
@@ -88,7 +114,10 @@ def measure(folder: Path, project: Path, runs: int) -> None:
     transcript.touch()
     command = [*scroll_command(), "hook", "claude-code", "--store", str(folder / "store")]
     environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
-    for name in ("CLAUDE_PROJECT_DIR", "PYTHONDONTWRITEBYTECODE"):  # an installed package is compiled
+    for name in (
+        "CLAUDE_PROJECT_DIR",
+        "PYTHONDONTWRITEBYTECODE",
+    ):  # an installed package is compiled
         environment.pop(name, None)
     times: dict[str, list[tuple[float, float]]] = {}
 
@@ -99,7 +128,9 @@ def measure(folder: Path, project: Path, runs: int) -> None:
 
     def timed(row: str, words: list[str], stdin: str = "") -> str:
         began, used = time.perf_counter(), cpu()
-        done = subprocess.run(words, input=stdin, env=environment, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            words, input=stdin, env=environment, capture_output=True, text=True, check=True
+        )
         times.setdefault(row, []).append((time.perf_counter() - began, cpu() - used))
         return done.stdout
 
@@ -111,16 +142,22 @@ def measure(folder: Path, project: Path, runs: int) -> None:
         began = time.perf_counter()
         call("an event that captures", "Stop", transcript_path=str(transcript))
         wait_for_line(folder, number)
-        times.setdefault("(until it is recorded, in the background)", []).append((time.perf_counter() - began, 0.0))
+        times.setdefault("(until it is recorded, in the background)", []).append(
+            (time.perf_counter() - began, 0.0)
+        )
         call("the start of a session", "SessionStart", source="startup")
         call("the start after a compaction", "SessionStart", source="compact")
-    print(f"{runs} calls each, in ms; load average {os.getloadavg()[0]:.1f}; the goal is a p95 of {GOAL_MS:.0f}")
+    print(
+        f"{runs} calls each, in ms; load average {os.getloadavg()[0]:.1f}; the goal is a p95 of {GOAL_MS:.0f}"
+    )
     print(f"{'':42} {'p50':>6} {'p95':>6} {'max':>6} {'cpu':>6}")
     for row, found in times.items():
         walls = [wall * 1e3 for wall, _ in found]
         p95 = statistics.quantiles(walls, n=20)[-1]
         processor = statistics.median(used * 1e3 for _, used in found)
-        print(f"{row:42} {statistics.median(walls):6.0f} {p95:6.0f} {max(walls):6.0f} {processor:6.0f}")
+        print(
+            f"{row:42} {statistics.median(walls):6.0f} {p95:6.0f} {max(walls):6.0f} {processor:6.0f}"
+        )
 
 
 def cpu() -> float:
@@ -131,9 +168,13 @@ def cpu() -> float:
 
 def write(transcript: Path, project: Path, number: int) -> None:
     line = {
-        "type": "user", "uuid": f"{number:08}-0000-4000-8000-000000000000", "sessionId": SESSION, "cwd": str(project),
-        "timestamp": "2026-11-16T10:00:00Z", "message": {"role": "user", "content": f"message {number}"},
-    }  # fmt: skip
+        "type": "user",
+        "uuid": f"{number:08}-0000-4000-8000-000000000000",
+        "sessionId": SESSION,
+        "cwd": str(project),
+        "timestamp": "2026-11-16T10:00:00Z",
+        "message": {"role": "user", "content": f"message {number}"},
+    }
     with transcript.open("a") as file:
         file.write(json.dumps(line) + "\n")
 

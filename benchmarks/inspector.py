@@ -1,9 +1,10 @@
 """How long the pages of the inspector take at 100,000 events, and whether its memory stays flat.
 
-A store is made (or --store names one with a session `long`), `scroll serve` runs on it in a process of its own, and
-this process asks for each page: once cold, then warm, timing the first byte. `cpu` is the processor time of the server
-for a warm page, which other work on the machine hardly lengthens. At the end every page is loaded in turn, 1,000 loads
-in all, and the memory of the server is read before and after.
+A store is made (or --store names one with a session `long`), `scroll serve` runs on it in a process
+of its own, and this process asks for each page: once cold, then warm, timing the first byte. `cpu`
+is the processor time of the server for a warm page, which other work on the machine hardly
+lengthens. At the end every page is loaded in turn, 1,000 loads in all, and the memory of the server
+is read before and after.
 """
 
 import argparse
@@ -38,23 +39,45 @@ def main() -> None:
             past.catch_up()
             plan = past.evictions[len(past.evictions) // 2].seq
             request = next(one.seq for one in past.requests if one.seq > plan)
-            print(f"{store.log.last_seq():,} events, {len(past.requests):,} requests in the longest session")
+            print(
+                f"{store.log.last_seq():,} events, {len(past.requests):,} requests in the longest session"
+            )
         pages = [
-            "/", "/?q=harbour", "/search?q=walnut+garden", f"/session/{SESSION}", f"/session/{SESSION}?at={request}",
-            f"/session/{SESSION}?at=end", f"/steps/{SESSION}?after={request}", f"/event/{request + 1}",
-            f"/event/{plan}", f"/request/{request}", f"/request/{request}?about={plan - 500}",
-            f"/request/{request}/index", f"/request/{request}/variables", f"/pressure/{SESSION}",
+            "/",
+            "/?q=harbour",
+            "/search?q=walnut+garden",
+            f"/session/{SESSION}",
+            f"/session/{SESSION}?at={request}",
+            f"/session/{SESSION}?at=end",
+            f"/steps/{SESSION}?after={request}",
+            f"/event/{request + 1}",
+            f"/event/{plan}",
+            f"/request/{request}",
+            f"/request/{request}?about={plan - 500}",
+            f"/request/{request}/index",
+            f"/request/{request}/variables",
+            f"/pressure/{SESSION}",
             f"/events/{plan - 60}-{plan}",
-        ]  # fmt: skip
+        ]
         measure(folder, pages)
 
 
 def measure(folder: Path, pages: list[str]) -> None:
     server = subprocess.Popen(
-        [sys.executable, "-c", "from scroll_context.cli.main import main; main()", "serve", "--store", str(folder),
-         "--port", "0"],
-        stderr=subprocess.PIPE, text=True, env=os.environ | {"SCROLL_SERVE_TOKEN": "t"},
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-c",
+            "from scroll_context.cli.main import main; main()",
+            "serve",
+            "--store",
+            str(folder),
+            "--port",
+            "0",
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"SCROLL_SERVE_TOKEN": "t"},
+    )
     try:
         assert server.stderr
         found = re.search(r":(\d+)/\?token", server.stderr.readline())
@@ -67,13 +90,17 @@ def measure(folder: Path, pages: list[str]) -> None:
             warm = sorted(first_byte(port, page)[0] for _ in range(WARM))
             spent = (processor(server.pid) - spent) / WARM
             median, p95 = statistics.median(warm), warm[int(WARM * 0.95) - 1]
-            print(f"{page:<34}{cold:>9.1f}{median:>9.1f}{p95:>9.1f}{spent:>9.1f}{size / 1000:>8.0f}")
+            print(
+                f"{page:<34}{cold:>9.1f}{median:>9.1f}{p95:>9.1f}{spent:>9.1f}{size / 1000:>8.0f}"
+            )
         before = resident(server.pid)
         begun = time.monotonic()
         for number in range(LOADS):
             first_byte(port, pages[number % len(pages)])
         took = time.monotonic() - begun
-        print(f"memory after {LOADS:,} page loads ({took:.0f} s): {before:.1f} -> {resident(server.pid):.1f} MB")
+        print(
+            f"memory after {LOADS:,} page loads ({took:.0f} s): {before:.1f} -> {resident(server.pid):.1f} MB"
+        )
     finally:
         server.terminate()
         server.wait(20)

@@ -1,10 +1,11 @@
-"""The kernel, beside a fresh interpreter for each cell and beside a Jupyter kernel. Prints one table.
+"""The kernel, beside a fresh interpreter for each cell and beside a Jupyter kernel. Prints one
+table.
 
     python benchmarks/kernel.py [--json FILE]
 
-Every figure is the median of repeated runs on this machine. The floor is what any design with a second process
-pays: one small msgpack message there and back, between two bare interpreters. The Jupyter rows need ipykernel (the
-extra `bench`); without it they say so.
+Every figure is the median of repeated runs on this machine. The floor is what any design with a
+second process pays: one small msgpack message there and back, between two bare interpreters. The
+Jupyter rows need ipykernel (the extra `bench`); without it they say so.
 """
 
 import argparse
@@ -27,7 +28,10 @@ from scroll_context.kernel.kernel import Kernel, KernelOptions
 from scroll_context.kernel.protocol import Prelude
 
 VARIABLES, BYTES_EACH = 101, 430_000
-HITS = [{"seq": seq, "role": "user", "created_at": "2024-05-01", "text": "x" * 1000} for seq in range(10)]
+HITS = [
+    {"seq": seq, "role": "user", "created_at": "2024-05-01", "text": "x" * 1000}
+    for seq in range(10)
+]
 CALLS = """
 def give(size): return call("give", size)
 def empty(): return call("empty")
@@ -36,7 +40,9 @@ def find(words): return call("find", words)
 ROW = "{:<44} {:>12} {:>12} {:>12} {:>10}"
 
 
-def median(action: Callable[[], object], runs: int, before: Callable[[], object] = lambda: None) -> float:
+def median(
+    action: Callable[[], object], runs: int, before: Callable[[], object] = lambda: None
+) -> float:
     """Milliseconds, the median of `runs` after one that is not counted."""
     times = []
     for run in range(runs + 1):
@@ -118,9 +124,13 @@ def measure_ours() -> dict[str, float]:
     found["capability call, 10 rows of 1 kB"] = calls_in_a_cell(kernel, "find('budget')")
     for megabytes in (1, 10):
         source = f"text = give({megabytes << 20}); del text"
-        found[f"capability result of {megabytes} MB"] = median(lambda source=source: kernel.execute(source), 15)
+        found[f"capability result of {megabytes} MB"] = median(
+            lambda source=source: kernel.execute(source), 15
+        )
         source = f"print('x' * {megabytes << 20})"
-        found[f"printed text of {megabytes} MB"] = median(lambda source=source: kernel.execute(source), 15)
+        found[f"printed text of {megabytes} MB"] = median(
+            lambda source=source: kernel.execute(source), 15
+        )
     found |= measure_snapshots(kernel)
     kernel.close()
     return found
@@ -136,12 +146,18 @@ def calls_in_a_cell(kernel: Kernel, call: str) -> float:
 
 def measure_snapshots(kernel: Kernel) -> dict[str, float]:
     found: dict[str, float] = {}
-    kernel.execute(f"def rows(i): return [f'{{i}} {{n}} ' + 'x' * 400 for n in range({BYTES_EACH // 415})]")
-    kernel.execute(f"for i in range({VARIABLES}): globals()[f'v{{i}}'] = rows(i)\ndel i, rows, times")
+    kernel.execute(
+        f"def rows(i): return [f'{{i}} {{n}} ' + 'x' * 400 for n in range({BYTES_EACH // 415})]"
+    )
+    kernel.execute(
+        f"for i in range({VARIABLES}): globals()[f'v{{i}}'] = rows(i)\ndel i, rows, times"
+    )
     begun = time.perf_counter()
     manifest = kernel.save().manifest
     size = sum(variable.size for variable in manifest.variables) / 1e6
-    found[f"first save, {VARIABLES} variables, {size:.0f} MB"] = (time.perf_counter() - begun) * 1000
+    found[f"first save, {VARIABLES} variables, {size:.0f} MB"] = (
+        time.perf_counter() - begun
+    ) * 1000
     touch = "v1.append('new'); v2[0] = 'new' + v2[0]; v3 = v3 + ['new']"
     found["save, 3 variables touched"] = median(kernel.save, 21, lambda: kernel.execute(touch))
     found["save, nothing touched"] = median(kernel.save, 21)
@@ -172,13 +188,17 @@ def jupyter() -> Iterator[Callable[[str], None]]:
     from jupyter_client.manager import KernelManager
 
     manager = KernelManager(kernel_name="python3")
-    manager.start_kernel(extra_arguments=["--HistoryManager.enabled=False"], stderr=subprocess.DEVNULL)
+    manager.start_kernel(
+        extra_arguments=["--HistoryManager.enabled=False"], stderr=subprocess.DEVNULL
+    )
     client = manager.client()
     client.start_channels()
     client.wait_for_ready(timeout=60)
 
     def run(source: str) -> None:
-        client.execute_interactive(source, store_history=False, timeout=60, output_hook=lambda _: None)
+        client.execute_interactive(
+            source, store_history=False, timeout=60, output_hook=lambda _: None
+        )
 
     try:
         yield run
@@ -223,22 +243,37 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     with Kernel() as kernel:
-        print(f"jail tier {kernel.start().tier}, Python {sys.version.split()[0]}; milliseconds, medians\n")
+        print(
+            f"jail tier {kernel.start().tier}, Python {sys.version.split()[0]}; milliseconds, medians\n"
+        )
     ours = measure_ours()
     fresh = measure_fresh_process()
     try:
         import ipykernel  # noqa: F401
         import jupyter_client  # noqa: F401
     except ImportError as error:
-        others, note = {}, f"Jupyter kernel: not measured, because {error.name} is not installed (extra `bench`)."
+        others, note = (
+            {},
+            f"Jupyter kernel: not measured, because {error.name} is not installed (extra `bench`).",
+        )
     else:
         others, note = measure_jupyter(), ""
     print(ROW.format("", "Scroll", "new process", "Jupyter", "target"))
     for name, value in ours.items():
-        print(ROW.format(name, cell(value), cell(fresh.get(name)), cell(others.get(name)), cell(TARGETS.get(name))))
+        print(
+            ROW.format(
+                name,
+                cell(value),
+                cell(fresh.get(name)),
+                cell(others.get(name)),
+                cell(TARGETS.get(name)),
+            )
+        )
     print(note)
     if options.json:
-        options.json.write_text(json.dumps({"ours": ours, "fresh": fresh, "jupyter": others}, indent=1))
+        options.json.write_text(
+            json.dumps({"ours": ours, "fresh": fresh, "jupyter": others}, indent=1)
+        )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""The tests with the oldest dependencies that Scroll says it works with: are the floors in the pyproject files true?
+"""The tests with the oldest dependencies that Scroll says it works with: are the floors in the
+pyproject files true?
 
     make test-lowest                       every test
     make test-lowest ARGS="packages/scroll-context/tests/log"    a part of them; ARGS goes to pytest
 
-Each dependency of the core, of its extras and of the evaluations is installed at exactly its floor (`>=X`) into a
-virtual environment of its own, `.venv-lowest`. What they in turn depend on, and the tools of the tests, stay new.
+Each dependency of the core, of its extras and of the evaluations is installed at exactly its floor
+(`>=X`) into a virtual environment of its own, `.venv-lowest`. What they in turn depend on, and the
+tools of the tests, stay new.
 """
 
 import re
@@ -22,14 +24,20 @@ REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(\[[\w,-]+\])?(>=(?P<floor>[\w.]+))?
 
 
 def floors() -> dict[str, str]:
-    """The floor of every direct dependency; where two places name one, the higher counts, as it does for pip."""
+    """The floor of every direct dependency; where two places name one, the higher counts, as it
+    does for pip.
+    """
     found: dict[str, str] = {}
     for project in PROJECTS:
         table = tomllib.loads(project.read_text())["project"]
-        for requirement in chain(table["dependencies"], *table.get("optional-dependencies", {}).values()):
+        for requirement in chain(
+            table["dependencies"], *table.get("optional-dependencies", {}).values()
+        ):
             match = REQUIREMENT.fullmatch(requirement)
             if match is None:
-                raise SystemExit(f"{project.relative_to(ROOT)}: {requirement!r} is not written as name>=floor")
+                raise SystemExit(
+                    f"{project.relative_to(ROOT)}: {requirement!r} is not written as name>=floor"
+                )
             name, floor = match["name"], match["floor"]
             if name == "scroll-context":
                 continue
@@ -51,8 +59,12 @@ def install(pinned: dict[str, str]) -> str:
     if written.exists() and written.read_text() == constraints:
         return python
     venv.create(FOLDER, clear=True, with_pip=True)
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "--upgrade", "pip>=25.1"], check=True)
-    waiting = FOLDER / "constraints.new"  # renamed at the end, so that an install that failed is not taken for one
+    subprocess.run(
+        [python, "-m", "pip", "install", "--quiet", "--upgrade", "pip>=25.1"], check=True
+    )
+    waiting = (
+        FOLDER / "constraints.new"
+    )  # renamed at the end, so that an install that failed is not taken for one
     waiting.write_text(constraints)
     packages = ["--editable", "./packages/scroll-context[models,mcp,meaning]"]
     for name in ("assistants", "shared", "inspector", "evals"):
@@ -68,7 +80,9 @@ def main() -> int:
     pinned = floors()
     print("\n".join(f"{name}=={floor}" for name, floor in pinned.items()), flush=True)
     python = install(pinned)
-    return subprocess.run([python, "-m", "pytest", *(sys.argv[1:] or ["-n", "2"])], check=False, cwd=ROOT).returncode
+    return subprocess.run(
+        [python, "-m", "pytest", *(sys.argv[1:] or ["-n", "2"])], check=False, cwd=ROOT
+    ).returncode
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""Mutation testing of the parts that must not be wrong: is there a test that fails when a line of them is changed?
+"""Mutation testing of the parts that must not be wrong: is there a test that fails when a line of
+them is changed?
 
     make mutants                     every area, which takes hours
     make mutants AREA="chain quota --sample 100"  a part of some of them
 
-Each area names modules and the tests that have to notice. The work is done by cosmic-ray in a copy of the source, so
-the working tree is never changed. What survives is printed with its change; docs/MUTANTS.md lists those that may.
+Each area names modules and the tests that have to notice. The work is done by cosmic-ray in a copy
+of the source, so the working tree is never changed. What survives is printed with its change;
+docs/MUTANTS.md lists those that may.
 """
 
 import argparse
@@ -26,16 +28,22 @@ TESTS = "packages/scroll-context/tests"
 
 
 class Area(NamedTuple):
-    """Modules, the tests that have to notice a change in them, and more tests for the changes that these let pass."""
+    """Modules, the tests that have to notice a change in them, and more tests for the changes that
+    these let pass.
+    """
 
     modules: list[str]
     tests: list[str]
     more: Sequence[str] = ()
 
 
-VIEW = [f"view/test_view_{name}.py" for name in ("eviction", "index", "topics", "outcomes", "working")]
+VIEW = [
+    f"view/test_view_{name}.py" for name in ("eviction", "index", "topics", "outcomes", "working")
+]
 AREAS = {
-    "chain": Area(["log/chain.py", "upkeep/integrity.py"], ["log/test_chain.py", "upkeep/test_verify.py"]),
+    "chain": Area(
+        ["log/chain.py", "upkeep/integrity.py"], ["log/test_chain.py", "upkeep/test_verify.py"]
+    ),
     "log": Area(
         ["log/log.py", "log/rows.py", "log/schema.py"],
         [
@@ -61,18 +69,33 @@ AREAS = {
     "grants": Area(
         ["events.py", "search/query.py"],
         ["search/test_search_grants.py", "search/test_query.py"],
-        ["search/test_search.py", "log/test_log.py", "recall/test_recall.py", "recall/test_memory.py"],
+        [
+            "search/test_search.py",
+            "log/test_log.py",
+            "recall/test_recall.py",
+            "recall/test_memory.py",
+        ],
     ),
     "sql": Area(["sql/guard.py"], ["sql/test_sql.py", "sql/test_sql_attacks.py"]),
     "eviction": Area(
         ["view/eviction.py"],
         VIEW,
-        ["view/test_view_replay.py", "view/test_view_properties.py", "agent/test_earlier.py", "agent/test_budget.py"],
+        [
+            "view/test_view_replay.py",
+            "view/test_view_properties.py",
+            "agent/test_earlier.py",
+            "agent/test_budget.py",
+        ],
     ),
     "index": Area(
         ["view/index.py"],
         VIEW,
-        ["view/test_view_replay.py", "view/test_view_properties.py", "agent/test_earlier.py", "agent/test_explain.py"],
+        [
+            "view/test_view_replay.py",
+            "view/test_view_properties.py",
+            "agent/test_earlier.py",
+            "agent/test_explain.py",
+        ],
     ),
     "quota": Area(["log/journal.py"], ["log/test_journal.py", "log/test_limits.py"], ["session"]),
     "jail": Area(
@@ -100,9 +123,11 @@ name = "local"
 
 
 def choose(session: Path, sample: int | None) -> int:
-    """Keep one change of a kind at a place, and of those a random part, the same in every run; the number kept.
+    """Keep one change of a kind at a place, and of those a random part, the same in every run; the
+    number kept.
 
-    `|` is left alone: it stands in the types. So are decorators: `@property` and `@override` have no behaviour to test.
+    `|` is left alone: it stands in the types. So are decorators: `@property` and `@override` have
+    no behaviour to test.
     """
     with sqlite3.connect(session) as connection:
         jobs: dict[tuple[str, int, int, str], str] = {}
@@ -115,7 +140,10 @@ def choose(session: Path, sample: int | None) -> int:
         kept = list(jobs.values())
         if sample is not None and sample < len(kept):
             kept = random.Random(0).sample(kept, sample)
-        connection.execute("CREATE TEMP TABLE kept AS SELECT value AS job_id FROM json_each(?)", (json.dumps(kept),))
+        connection.execute(
+            "CREATE TEMP TABLE kept AS SELECT value AS job_id FROM json_each(?)",
+            (json.dumps(kept),),
+        )
         for table in ("mutation_specs", "work_items"):
             connection.execute(f"DELETE FROM {table} WHERE job_id NOT IN (SELECT job_id FROM kept)")
     return len(kept)
@@ -139,7 +167,9 @@ def survivors(name: str, timeout: float, sample: int | None) -> list[str]:
 
         def configure(tests: Sequence[str], timeout: float) -> None:
             named = " ".join(f"{TESTS}/{test}" for test in tests)
-            settings = CONFIG.format(modules=paths, timeout=timeout, python=sys.executable, tests=named)
+            settings = CONFIG.format(
+                modules=paths, timeout=timeout, python=sys.executable, tests=named
+            )
             (copy / "mutants.toml").write_text(settings)
 
         configure(area.tests, timeout)
@@ -152,10 +182,17 @@ def survivors(name: str, timeout: float, sample: int | None) -> list[str]:
         def run(*command: str) -> str:
             tool = Path(sys.executable).with_name(command[0])
             done = subprocess.run(
-                [tool, *command[1:]], cwd=copy, env=environment, text=True, capture_output=True, check=False
+                [tool, *command[1:]],
+                cwd=copy,
+                env=environment,
+                text=True,
+                capture_output=True,
+                check=False,
             )
             if done.returncode:
-                raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+                raise SystemExit(
+                    f"{' '.join(command)} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+                )
             return done.stdout
 
         run("cosmic-ray", "init", "mutants.toml", "mutants.sqlite")
@@ -174,8 +211,12 @@ def survivors(name: str, timeout: float, sample: int | None) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("areas", nargs="*", choices=[*AREAS, []], help="areas; all when none is named")
-    parser.add_argument("--timeout", type=float, default=60.0, help="seconds for the tests of one change")
+    parser.add_argument(
+        "areas", nargs="*", choices=[*AREAS, []], help="areas; all when none is named"
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=60.0, help="seconds for the tests of one change"
+    )
     parser.add_argument("--sample", type=int, help="try this many changes of each area")
     arguments = parser.parse_args()
     for name in arguments.areas or AREAS:

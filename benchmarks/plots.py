@@ -1,6 +1,7 @@
 """The three plots of the README, from the series of a run: search, tokens, and the index.
 
-Drawn with matplotlib (the extra `bench`) without a display, as SVG that is the same to the byte for the same series.
+Drawn with matplotlib (the extra `bench`) without a display, as SVG that is the same to the byte for
+the same series.
 """
 
 import sys
@@ -19,9 +20,14 @@ TITLES = {
 }
 INK, OURS, OTHER, THIRD = "#222222", "#0072B2", "#D55E00", "#009E73"
 STYLE: dict[Any, Any] = {
-    "font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": INK, "text.color": INK,
-    "svg.fonttype": "none", "svg.hashsalt": "scroll",
-}  # fmt: skip
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": INK,
+    "text.color": INK,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "scroll",
+}
 
 
 class Size(msgspec.Struct, frozen=True):
@@ -44,7 +50,9 @@ class Series(msgspec.Struct, frozen=True):
     """What is drawn."""
 
     search: list[Size]
-    sent: dict[int, list[int]]  # by window, the tokens of each request; in the largest window nothing leaves
+    sent: dict[
+        int, list[int]
+    ]  # by window, the tokens of each request; in the largest window nothing leaves
     index: list[Index]
 
 
@@ -54,7 +62,9 @@ def draw(series: Series, folder: Path) -> list[Path]:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ImportError as error:
-        sys.exit(f"the plots need the extra `bench`, which is not installed ({error}): pip install -e '.[bench]'")
+        sys.exit(
+            f"the plots need the extra `bench`, which is not installed ({error}): pip install -e '.[bench]'"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     with rc_context(STYLE):
@@ -90,7 +100,9 @@ def _search(axes: "Axes", series: Series) -> None:
 
 def _tokens(axes: "Axes", series: Series) -> None:
     largest = max(series.sent)
-    for (window, sent), colour in zip(sorted(series.sent.items(), reverse=True), (OTHER, THIRD, OURS), strict=True):
+    for (window, sent), colour in zip(
+        sorted(series.sent.items(), reverse=True), (OTHER, THIRD, OURS), strict=True
+    ):
         axes.plot(range(1, len(sent) + 1), sent, color=colour, linewidth=1.4)
         label = "nothing evicted" if window == largest else f"window {short(window)}"
         _name(axes, label, len(sent), sent[-1], colour)
@@ -102,14 +114,23 @@ def _tokens(axes: "Axes", series: Series) -> None:
 
 def _index(axes: "Axes", series: Series) -> None:
     evicted = [one.evicted for one in series.index]
-    axes.plot(evicted, [one.tokens for one in series.index], "o-", color=OURS, markersize=3, linewidth=1.2)
+    axes.plot(
+        evicted, [one.tokens for one in series.index], "o-", color=OURS, markersize=3, linewidth=1.2
+    )
     axes.set_ylim(bottom=0)
     axes.set_xlim(left=0)
     axes.set_xlabel("entries evicted")
     axes.set_ylabel("tokens", color=OURS)
     axes.yaxis.set_major_formatter(lambda value, _: short(value))
     right = axes.twinx()
-    right.plot(evicted, [one.blocks for one in series.index], "s-", color=OTHER, markersize=3, linewidth=1.2)
+    right.plot(
+        evicted,
+        [one.blocks for one in series.index],
+        "s-",
+        color=OTHER,
+        markersize=3,
+        linewidth=1.2,
+    )
     right.set_ylim(bottom=0)
     right.set_ylabel("blocks", color=OTHER)
     right.spines["right"].set_visible(True)
@@ -117,7 +138,15 @@ def _index(axes: "Axes", series: Series) -> None:
 
 def _name(axes: "Axes", label: str, x: float, y: float, colour: str) -> None:
     """Write the name of a curve at its end."""
-    axes.annotate(label, (x, y), xytext=(6, 0), textcoords="offset points", va="center", color=colour, fontsize=8)
+    axes.annotate(
+        label,
+        (x, y),
+        xytext=(6, 0),
+        textcoords="offset points",
+        va="center",
+        color=colour,
+        fontsize=8,
+    )
 
 
 def short(value: float) -> str:

@@ -1,4 +1,5 @@
-"""Runs the benchmarks, prints one table beside the targets, and puts the numbers where people read them.
+"""Runs the benchmarks, prints one table beside the targets, and puts the numbers where people read
+them.
 
     python benchmarks/run.py              a few minutes; search in stores of up to 100,000 messages
     python benchmarks/run.py --large      search in stores of up to a million messages
@@ -6,8 +7,8 @@
                                           cost in tokens (DIR as in scroll_evals/beam.py)
     python benchmarks/run.py --fill       measure nothing; draw and fill again from the last results
 
-The peers are measured in the same run. What is found goes to benchmarks/results.json; the plots in docs/img and the
-numbers in the README are made from that file alone, so all three always agree.
+The peers are measured in the same run. What is found goes to benchmarks/results.json; the plots in
+docs/img and the numbers in the README are made from that file alone, so all three always agree.
 """
 
 import argparse
@@ -50,11 +51,16 @@ class Line(msgspec.Struct, frozen=True):
     other: float | None = None
     target: float | None = None
     more_is_better: bool = False
-    floor: float | None = None  # what the peer took where the target was set, if the target builds on it
+    floor: float | None = (
+        None  # what the peer took where the target was set, if the target builds on it
+    )
 
     @property
     def bound(self) -> float | None:
-        """The target of this run. One that builds on a floor moves with it: a slower disk is slower for both."""
+        """The target of this run.
+
+        One that builds on a floor moves with it: a slower disk is slower for both.
+        """
         if self.target is None or self.floor is None or self.other is None:
             return self.target
         return self.target * self.other / self.floor
@@ -106,7 +112,9 @@ def machine() -> dict[str, Any]:
 
 
 class Bench:
-    """Runs the scripts one after the other, each in a process of its own, and remembers how long they took."""
+    """Runs the scripts one after the other, each in a process of its own, and remembers how long
+    they took.
+    """
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -142,7 +150,9 @@ def help_cpu(runs: int = 10) -> float:
 def measure(large: bool, data: Path | None) -> Results:
     facts, bench = machine(), Bench()
     store = bench.run("store, 50,000 messages", "store.py")
-    growth = bench.run("search by size", "store.py", "--growth", *SIZES, *(LARGE if large else ()))["growth"]
+    growth = bench.run("search by size", "store.py", "--growth", *SIZES, *(LARGE if large else ()))[
+        "growth"
+    ]
     kernel = bench.run("kernel", "kernel.py")
     agent = bench.run("agent", "agent.py", "--only", *AGENT_PARTS)
     recall = bench.run("evidence recall", "store.py", "--data", data, "--recall") if data else None
@@ -163,18 +173,42 @@ def measure(large: bool, data: Path | None) -> Results:
 
 
 def store_lines(found: dict[str, Any]) -> Iterator[Line]:
-    def line(what: str, name: str, target: float | None, beside: str = "", floor: float | None = None) -> Line:
+    def line(
+        what: str, name: str, target: float | None, beside: str = "", floor: float | None = None
+    ) -> Line:
         measured = next(one for one in found["lines"] if one["what"] == name)
         scale = 1e3 if measured["unit"] == "ms" else 1
         ours = statistics.median(measured["ours"]) * scale
         other = statistics.median(measured["other"]) * scale if measured["other"] else None
-        return Line(what, ours, measured["unit"], "store.py", beside, other, target, measured["more_is_better"], floor)
+        return Line(
+            what,
+            ours,
+            measured["unit"],
+            "store.py",
+            beside,
+            other,
+            target,
+            measured["more_is_better"],
+            floor,
+        )
 
     yield line("durable append", "append, durable", 0.276, "raw SQLite", floor=0.24)
-    yield line("durable appends, 8 threads", "append, durable, 8 threads: rate", None, "raw SQLite, one thread")
-    yield line("bulk import until searchable", "bulk import until searchable", 20_000, "SQLite FTS5, no hash chain")
+    yield line(
+        "durable appends, 8 threads",
+        "append, durable, 8 threads: rate",
+        None,
+        "raw SQLite, one thread",
+    )
+    yield line(
+        "bulk import until searchable",
+        "bulk import until searchable",
+        20_000,
+        "SQLite FTS5, no hash chain",
+    )
     yield line("open a store of 50k messages", "open", 20)
-    yield line("search, script without spaces, 50k", "search, script without spaces", 2, "SQLite LIKE")
+    yield line(
+        "search, script without spaces, 50k", "search, script without spaces", 2, "SQLite LIKE"
+    )
 
 
 def growth_lines(found: Sequence[dict[str, Any]]) -> Iterator[Line]:
@@ -184,8 +218,17 @@ def growth_lines(found: Sequence[dict[str, Any]]) -> Iterator[Line]:
             six, question, *peers = (
                 statistics.median(one[name]) * 1e3 for name in ("six", "ours", "six_other", "other")
             )
-            yield Line(f"search, six words, {history}", six, "ms", command, "SQLite FTS5", peers[0], target)
-            yield Line(f"search, a question of 14 words, {history}", question, "ms", command, "SQLite FTS5", peers[1])
+            yield Line(
+                f"search, six words, {history}", six, "ms", command, "SQLite FTS5", peers[0], target
+            )
+            yield Line(
+                f"search, a question of 14 words, {history}",
+                question,
+                "ms",
+                command,
+                "SQLite FTS5",
+                peers[1],
+            )
 
 
 def kernel_lines(found: dict[str, dict[str, float]]) -> Iterator[Line]:
@@ -197,7 +240,9 @@ def kernel_lines(found: dict[str, dict[str, float]]) -> Iterator[Line]:
     yield line("cell, round trip", trip, 0.1, "ipykernel")
     yield line("cell, round trip", trip, None, process)
     yield line("kernel start, jailed, cold", "cold start", 80, "ipykernel")
-    yield line("kernel start, jailed, from the fork server", "start from the fork server", 15, process)
+    yield line(
+        "kernel start, jailed, from the fork server", "start from the fork server", 15, process
+    )
 
 
 def agent_lines(found: dict[str, list[dict[str, Any]]]) -> Iterator[Line]:
@@ -207,12 +252,29 @@ def agent_lines(found: dict[str, list[dict[str, Any]]]) -> Iterator[Line]:
 
     small, large, whole = found["task"]
     assert not whole["evictions"], "the last run of the task is the one without evictions"
-    yield line("recall cell: a search and a print, 50k messages", found["recall"][0]["cell ms"], "ms", 1.0)
+    yield line(
+        "recall cell: a search and a print, 50k messages", found["recall"][0]["cell ms"], "ms", 1.0
+    )
     sent, unbounded = (sum(row["series"]["sent"]) for row in (small, whole))
-    yield line("tokens sent, 500 steps, 32k window", sent, "tokens", beside="nothing evicted", other=unbounded)
-    yield line("input repeating a prefix, 32k window", small["reuse"], "%", 0.90, more_is_better=True)
-    yield line("input repeating a prefix, 128k window", large["reuse"], "%", 0.95, more_is_better=True)
-    yield line("one eviction, session of 10k events", max(row["eviction ms"] for row in found["events"]), "ms", 10)
+    yield line(
+        "tokens sent, 500 steps, 32k window",
+        sent,
+        "tokens",
+        beside="nothing evicted",
+        other=unbounded,
+    )
+    yield line(
+        "input repeating a prefix, 32k window", small["reuse"], "%", 0.90, more_is_better=True
+    )
+    yield line(
+        "input repeating a prefix, 128k window", large["reuse"], "%", 0.95, more_is_better=True
+    )
+    yield line(
+        "one eviction, session of 10k events",
+        max(row["eviction ms"] for row in found["events"]),
+        "ms",
+        10,
+    )
     lost = sum(row["lost"] for part in ("task", "events") for row in found[part])
     events = sum(row["events"] for part in ("task", "events") for row in found[part])
     yield line(f"of {events:,} events, not recovered exactly", lost, "events", 0)
@@ -222,7 +284,16 @@ def recall_lines(found: dict[str, Any] | None) -> Iterator[Line]:
     if found:
         ours, fts5 = found["recall"]["all"]["ours"], found["recall"]["all"]["fts5"]
         command = "store.py --data DIR --recall"
-        yield Line("evidence recall@10, BEAM", ours, "", command, "SQLite FTS5", fts5, 0.6, more_is_better=True)
+        yield Line(
+            "evidence recall@10, BEAM",
+            ours,
+            "",
+            command,
+            "SQLite FTS5",
+            fts5,
+            0.6,
+            more_is_better=True,
+        )
 
 
 def token_lines(found: dict[str, Any] | None) -> Iterator[Line]:
@@ -230,15 +301,23 @@ def token_lines(found: dict[str, Any] | None) -> Iterator[Line]:
         questions, command = found["questions"].values(), "tokens.py --data DIR"
         first = max(one["first request"] for one in questions)
         what = f"first request over {found['turns']:,} turns"
-        yield Line(what, first, "tokens", command, target=3_462)  # half of what it was before sessions had outlines
+        yield Line(
+            what, first, "tokens", command, target=3_462
+        )  # half of what it was before sessions had outlines
         sent = found["all"]["input tokens"]
         yield Line(f"{len(questions)} questions of five cells over them", sent, "tokens", command)
 
 
-def series(growth: Sequence[dict[str, Any]], agent: dict[str, list[dict[str, Any]]]) -> plots.Series:
+def series(
+    growth: Sequence[dict[str, Any]], agent: dict[str, list[dict[str, Any]]]
+) -> plots.Series:
     return plots.Series(
         search=[
-            plots.Size(one["messages"], statistics.median(one["ours"]) * 1e3, statistics.median(one["other"]) * 1e3)
+            plots.Size(
+                one["messages"],
+                statistics.median(one["ours"]) * 1e3,
+                statistics.median(one["other"]) * 1e3,
+            )
             for one in growth
         ],
         sent={row["window"]: row["series"]["sent"] for row in agent["task"]},
@@ -273,7 +352,8 @@ def table(results: Results) -> str:
     rows.insert(1, ["-" * width for width in widths])
     return "\n".join(
         "  ".join(
-            cell.ljust(w) if at in left else cell.rjust(w) for at, (cell, w) in enumerate(zip(row, widths, strict=True))
+            cell.ljust(w) if at in left else cell.rjust(w)
+            for at, (cell, w) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows
     )
@@ -312,12 +392,17 @@ def fill(text: str, section: str) -> str:
     head, begin, rest = text.partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not begin or not end:
-        sys.exit(f"the README has no place for the numbers: put the lines {BEGIN} and {END} where they belong")
+        sys.exit(
+            f"the README has no place for the numbers: put the lines {BEGIN} and {END} where they belong"
+        )
     return f"{head}{BEGIN}\n{section}\n{END}{tail}"
 
 
 def publish(results: Results, readme: Path, folder: Path) -> None:
-    images = [Path(os.path.relpath(file, readme.parent)).as_posix() for file in plots.draw(results.series, folder)]
+    images = [
+        Path(os.path.relpath(file, readme.parent)).as_posix()
+        for file in plots.draw(results.series, folder)
+    ]
     readme.write_text(fill(readme.read_text(), numbers(results, images)))
 
 
@@ -326,7 +411,11 @@ def stored(results: Results) -> str:
     parts = []
     for name, held in msgspec.to_builtins(results, str_keys=True).items():
         if isinstance(held, dict):
-            begin, end, rows = "{", "}", [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in held.items()]
+            begin, end, rows = (
+                "{",
+                "}",
+                [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in held.items()],
+            )
         else:
             begin, end, rows = "[", "]", [json.dumps(value, ensure_ascii=False) for value in held]
         parts.append(f'"{name}": {begin}\n  ' + ",\n  ".join(rows) + f"\n {end}")
@@ -334,15 +423,21 @@ def stored(results: Results) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--large", action="store_true", help="search in up to a million messages")
     parser.add_argument("--data", type=Path, help="folder with BEAM chats")
-    parser.add_argument("--fill", action="store_true", help="measure nothing; draw and fill from the results")
+    parser.add_argument(
+        "--fill", action="store_true", help="measure nothing; draw and fill from the results"
+    )
     parser.add_argument("--results", type=Path, default=HERE / "results.json")
     parser.add_argument("--readme", type=Path, default=ROOT / "README.md")
     parser.add_argument("--images", type=Path, default=ROOT / "docs" / "img")
     options = parser.parse_args()
-    fill(options.readme.read_text(), "")  # better to learn now than after minutes that there is no place
+    fill(
+        options.readme.read_text(), ""
+    )  # better to learn now than after minutes that there is no place
     if not options.fill:
         options.results.write_text(stored(measure(options.large, options.data)))
     elif not options.results.exists():

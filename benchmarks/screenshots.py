@@ -1,6 +1,8 @@
-"""Pictures of the inspector for the README, of the store that the demonstration leaves: `make screenshots`.
+"""Pictures of the inspector for the README, of the store that the demonstration leaves: `make
+screenshots`.
 
-Needs Chromium (`make browser`). Pictures have a palette of 128 colours, which keeps each well under 150 kB.
+Needs Chromium (`make browser`). Pictures have a palette of 128 colours, which keeps each well under
+150 kB.
 """
 
 import io
@@ -24,18 +26,26 @@ COMMAND = [sys.executable, "-c", "from scroll_context.cli.main import main; main
 
 
 def main() -> None:
-    chromium = shutil.which("chromium") or sys.exit("chromium is not installed; `make browser` installs it")
+    chromium = shutil.which("chromium") or sys.exit(
+        "chromium is not installed; `make browser` installs it"
+    )
     with tempfile.TemporaryDirectory() as scratch:
         store = Path(scratch) / "store"
-        subprocess.run([*COMMAND, "demo", "--fast", "--keep", str(store)], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [*COMMAND, "demo", "--fast", "--keep", str(store)],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
         with Store(store, read_only=True) as opened:
             past = Past(opened, SESSION)
             past.catch_up()
             request = next(one.seq for one in past.requests if one.seq > past.evictions[1].seq)
         server = subprocess.Popen(
-            [*COMMAND, "serve", "--store", str(store), "--port", "0"], stderr=subprocess.PIPE, text=True,
+            [*COMMAND, "serve", "--store", str(store), "--port", "0"],
+            stderr=subprocess.PIPE,
+            text=True,
             env=os.environ | {"SCROLL_SERVE_TOKEN": "t"},
-        )  # fmt: skip
+        )
         try:
             assert server.stderr
             found = re.search(r"http://[\d.:]+", server.stderr.readline())
@@ -57,7 +67,9 @@ def take(chromium: str, address: str, request: int) -> None:
     with sync_playwright() as started:
         browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         for name, path, width, height, scheme in pictures:
-            context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+            context = browser.new_context(
+                viewport={"width": width, "height": height}, color_scheme=scheme
+            )
             page = context.new_page()
             page.goto(f"{address}/?token=t")
             page.goto(address + path, wait_until="load")

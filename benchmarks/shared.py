@@ -1,16 +1,18 @@
-"""A shared store on a real Postgres beside one SQLite file, in one run; fills the table of docs/SHARED.md.
+"""A shared store on a real Postgres beside one SQLite file, in one run; fills the table of
+docs/SHARED.md.
 
     python benchmarks/shared.py                a few minutes; a new host of 100,000 events
     python benchmarks/shared.py --events 1000000
     python benchmarks/shared.py --write        put what was found into docs/SHARED.md
     python benchmarks/shared.py --priority     go before other work on this machine (Linux, as root)
 
-Hosts are processes. In a shared store each has a replica of its own, so an event is written once on the server and four
-times in replicas, all on the processors of one machine; the SQLite file is written once. To tell the two apart, the
-same processes are also measured as those of one host, with one replica. Nothing is indexed while appends are measured,
-and both sides wait for their disk. The server and the object store are started here (see testing/servers.py). What
-is compared is measured in turns, since a machine that others use is never as fast twice: trust ratios more than
-absolute numbers.
+Hosts are processes. In a shared store each has a replica of its own, so an event is written once on
+the server and four times in replicas, all on the processors of one machine; the SQLite file is
+written once. To tell the two apart, the same processes are also measured as those of one host, with
+one replica. Nothing is indexed while appends are measured, and both sides wait for their disk. The
+server and the object store are started here (see testing/servers.py). What is compared is measured
+in turns, since a machine that others use is never as fast twice: trust ratios more than absolute
+numbers.
 """
 
 import argparse
@@ -43,8 +45,13 @@ from servers import ObjectServer, Postgres, programs, server_folder  # noqa: E40
 
 BEGIN, END = "<!-- shared:begin -->", "<!-- shared:end -->"
 HOSTS, THREADS = 4, 8
-FLUSH = {"commit_delay": "2000", "commit_siblings": "0"}  # the leader of a group commit waits 2 ms before it flushes
-WORDS = "river bridge pigeon harbour ticket museum breakfast window train garden letter market".split()
+FLUSH = {
+    "commit_delay": "2000",
+    "commit_siblings": "0",
+}  # the leader of a group commit waits 2 ms before it flushes
+WORDS = (
+    "river bridge pigeon harbour ticket museum breakfast window train garden letter market".split()
+)
 FOREIGN_RATE = 1_500  # events a second while searches are measured
 
 _PRIORITY = "SCROLL_BENCH_PRIORITY"  # in the environment, since hosts are processes
@@ -65,7 +72,9 @@ def prioritise(pids: Iterable[int | str] = ("self",)) -> None:
 
 
 def append_for(address: str, seconds: float, ready: Any, results: Any) -> None:
-    """Append from several threads for some seconds; how many events that were, and the processor time they took."""
+    """Append from several threads for some seconds; how many events that were, and the processor
+    time they took.
+    """
     os.setsid()  # a host of its own for the scheduler too, as every process of the server is
     prioritise()
     with Store(address) as store:
@@ -76,7 +85,9 @@ def append_for(address: str, seconds: float, ready: Any, results: Any) -> None:
 
         def work(number: int) -> None:
             while time.monotonic() < until:
-                store.append(Draft(content=text(counts[number]), session_id=f"{os.getpid()}-{number}"))
+                store.append(
+                    Draft(content=text(counts[number]), session_id=f"{os.getpid()}-{number}")
+                )
                 counts[number] += 1
 
         threads = [threading.Thread(target=work, args=(number,)) for number in range(THREADS)]
@@ -89,7 +100,9 @@ def append_for(address: str, seconds: float, ready: Any, results: Any) -> None:
 
 
 def append_at_rate(address: str, rate: float, ended: Any, ready: Any) -> None:
-    """Append so many events a second, 50 times a second, each with the moment at which its append began."""
+    """Append so many events a second, 50 times a second, each with the moment at which its append
+    began.
+    """
     os.setsid()
     prioritise()
     with Store(address) as store:
@@ -100,7 +113,10 @@ def append_at_rate(address: str, rate: float, ended: Any, ready: Any) -> None:
             if count < (time.monotonic() - begun) * rate:
                 moment = time.time()
                 about = {"at": moment}
-                drafts = [Draft(content=text(count + n), session_id="foreign", metadata=about) for n in range(batch)]
+                drafts = [
+                    Draft(content=text(count + n), session_id="foreign", metadata=about)
+                    for n in range(batch)
+                ]
                 store.log.append_many(drafts)
                 count += batch
             else:
@@ -115,10 +131,16 @@ def text(number: int) -> str:
 # measurements ----------------------------------------------------------------------------------------------
 
 
-def appended(addresses: list[str], seconds: float, server: Postgres | None = None) -> tuple[float, float, float]:
-    """Events a second of all hosts together, and microseconds of processor time an event: of hosts, of the server."""
+def appended(
+    addresses: list[str], seconds: float, server: Postgres | None = None
+) -> tuple[float, float, float]:
+    """Events a second of all hosts together, and microseconds of processor time an event: of hosts,
+    of the server.
+    """
     ready, results = _spawn.Barrier(len(addresses) + 1), _spawn.Queue()
-    hosts = [_spawn.Process(target=append_for, args=(one, seconds, ready, results)) for one in addresses]
+    hosts = [
+        _spawn.Process(target=append_for, args=(one, seconds, ready, results)) for one in addresses
+    ]
     for host in hosts:
         host.start()
     ready.wait()
@@ -158,7 +180,9 @@ def lags(url: str, folder: Path, seconds: float, server: Postgres) -> list[float
         def applied() -> None:
             nonlocal seen
             now = time.time()
-            for seq, metadata in log.query("SELECT seq, metadata FROM event WHERE seq > ? ORDER BY seq", [seen]):
+            for seq, metadata in log.query(
+                "SELECT seq, metadata FROM event WHERE seq > ? ORDER BY seq", [seen]
+            ):
                 seen = seq
                 if "at" in metadata:
                     found.append(1000 * (now - json.loads(metadata)["at"]))
@@ -170,13 +194,23 @@ def lags(url: str, folder: Path, seconds: float, server: Postgres) -> list[float
 
 
 def takeover(url: str, folder: Path, number: int) -> float:
-    """Seconds from the end of a killed host's lease until another host has its session and its variables."""
+    """Seconds from the end of a killed host's lease until another host has its session and its
+    variables.
+    """
     effects = folder / f"effects-{number}"
-    command = [sys.executable, str(SESSION_DRIVER), f"{url}&replica={folder / 'killed'}", "stuck", f"work-{number}"]
+    command = [
+        sys.executable,
+        str(SESSION_DRIVER),
+        f"{url}&replica={folder / 'killed'}",
+        "stuck",
+        f"work-{number}",
+    ]
     environment = {**os.environ, "EFFECTS": str(effects)}
     pipe = subprocess.PIPE
     with Store(f"{url}&replica={folder / 'resuming'}") as store:
-        host = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment, start_new_session=True)
+        host = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, env=environment, start_new_session=True
+        )
         assert host.stdout is not None and host.stdout.readline() == b"inside\n"
         os.killpg(host.pid, signal.SIGKILL)
         host.wait()
@@ -210,7 +244,9 @@ def fill(folder: Path, events: int) -> None:
     with Store(folder, create=True) as store:
         for at in range(0, events, 10_000):
             batch = range(at, min(at + 10_000, events))
-            store.log.append_many([Draft(content=text(n), session_id=f"s{n % 500}", role="user") for n in batch])
+            store.log.append_many(
+                [Draft(content=text(n), session_id=f"s{n % 500}", role="user") for n in batch]
+            )
 
 
 def timed(work: Callable[[], Any]) -> float:
@@ -228,7 +264,10 @@ def measure(events: int, seconds: float) -> list[tuple[str, str, str, bool | Non
 
     def add(what: str, number: str, target: str = "", met: bool | None = None) -> None:
         rows.append((what, number, target, met))
-        print(f"{what:<72}{number:>26}  {target:<24}{'' if met is None else 'met' if met else 'MISSED'}", flush=True)
+        print(
+            f"{what:<72}{number:>26}  {target:<24}{'' if met is None else 'met' if met else 'MISSED'}",
+            flush=True,
+        )
 
     with server_folder() as servers, tempfile.TemporaryDirectory(prefix="scroll-bench-") as name:
         folder = Path(name)
@@ -238,54 +277,102 @@ def measure(events: int, seconds: float) -> list[tuple[str, str, str, bool | Non
         os.environ.update(objects.environment)
         bucket = objects.bucket()
 
-        # appends: one SQLite file, Postgres, Postgres with one replica for all, Postgres with a slow flush, in turns
-        rates: dict[str, list[tuple[float, float, float]]] = {"sqlite": [], "postgres": [], "one": [], "slow": []}
+        # appends: one SQLite file, Postgres, Postgres with one replica for all, Postgres with a
+        # slow flush, in turns
+        rates: dict[str, list[tuple[float, float, float]]] = {
+            "sqlite": [],
+            "postgres": [],
+            "one": [],
+            "slow": [],
+        }
         servers_of = {"postgres": postgres, "one": postgres, "slow": slow}
-        urls = {kind: f"{server.database()}&store=a&payloads={bucket}" for kind, server in servers_of.items()}
+        urls = {
+            kind: f"{server.database()}&store=a&payloads={bucket}"
+            for kind, server in servers_of.items()
+        }
         Store(folder / "sqlite", create=True).close()
         for kind, url in urls.items():
             Store(f"{url}&replica={folder / kind}-0", create=True).close()
         for _ in range(3):
             rates["sqlite"].append(appended([str(folder / "sqlite")] * HOSTS, seconds))
             for kind, url in urls.items():
-                addresses = [f"{url}&replica={folder / kind}-{0 if kind == 'one' else n}" for n in range(HOSTS)]
+                addresses = [
+                    f"{url}&replica={folder / kind}-{0 if kind == 'one' else n}"
+                    for n in range(HOSTS)
+                ]
                 rates[kind].append(appended(addresses, seconds, servers_of[kind]))
-        best = {kind: statistics.median(rate for rate, _, _ in found) for kind, found in rates.items()}
-        used = {kind: [statistics.median(times) for times in zip(*found, strict=True)] for kind, found in rates.items()}
+        best = {
+            kind: statistics.median(rate for rate, _, _ in found) for kind, found in rates.items()
+        }
+        used = {
+            kind: [statistics.median(times) for times in zip(*found, strict=True)]
+            for kind, found in rates.items()
+        }
         who = f"{HOSTS} hosts × {THREADS} threads"
         add(f"durable appends, {who}, one SQLite file", f"{best['sqlite']:,.0f} /s")
         ratio = best["postgres"] / best["sqlite"]
-        add(f"durable appends, {who}, Postgres, {HOSTS} replicas", f"{best['postgres']:,.0f} /s ({ratio:.2f} ×)",
-            "≥ 0.8 × SQLite", ratio >= 0.8)  # fmt: skip
+        add(
+            f"durable appends, {who}, Postgres, {HOSTS} replicas",
+            f"{best['postgres']:,.0f} /s ({ratio:.2f} ×)",
+            "≥ 0.8 × SQLite",
+            ratio >= 0.8,
+        )
         ratio = best["one"] / best["sqlite"]
-        add("the same as processes of one host, Postgres, 1 replica", f"{best['one']:,.0f} /s ({ratio:.2f} ×)")
+        add(
+            "the same as processes of one host, Postgres, 1 replica",
+            f"{best['one']:,.0f} /s ({ratio:.2f} ×)",
+        )
         ratio = best["slow"] / best["postgres"]
-        add(f"{HOSTS} replicas, with a flush of 2 ms, as on a cloud disk", f"{best['slow']:,.0f} /s ({ratio:.2f} ×)",
-            "≥ 0.8 × of itself", ratio >= 0.8)  # fmt: skip
-        add("processor time of an event: SQLite; Postgres: hosts and their replicas + server",
-            f"{used['sqlite'][1]:.0f}; {used['postgres'][1]:.0f} + {used['postgres'][2]:.0f} µs")  # fmt: skip
+        add(
+            f"{HOSTS} replicas, with a flush of 2 ms, as on a cloud disk",
+            f"{best['slow']:,.0f} /s ({ratio:.2f} ×)",
+            "≥ 0.8 × of itself",
+            ratio >= 0.8,
+        )
+        add(
+            "processor time of an event: SQLite; Postgres: hosts and their replicas + server",
+            f"{used['sqlite'][1]:.0f}; {used['postgres'][1]:.0f} + {used['postgres'][2]:.0f} µs",
+        )
         slow.stop()
 
         # a host dies
-        took = statistics.median(takeover(f"{urls['postgres']}&lease=3", folder, n) for n in range(3))
-        add("a host killed inside a tool: from the end of its lease until another resumed", f"{took:.1f} s", "≤ 2 s",
-            took <= 2)  # fmt: skip
+        took = statistics.median(
+            takeover(f"{urls['postgres']}&lease=3", folder, n) for n in range(3)
+        )
+        add(
+            "a host killed inside a tool: from the end of its lease until another resumed",
+            f"{took:.1f} s",
+            "≤ 2 s",
+            took <= 2,
+        )
 
         # lag and searches
         found = lags(urls["postgres"], folder, 4 * seconds, postgres)
         p50, p99 = percentile(found, 0.5), percentile(found, 0.99)
-        add("replica lag at 200 events/s, p50 / p99", f"{p50:.1f} / {p99:.1f} ms", "p99 ≤ 50 ms", p99 <= 50)
+        add(
+            "replica lag at 200 events/s, p50 / p99",
+            f"{p50:.1f} / {p99:.1f} ms",
+            "p99 ≤ 50 ms",
+            p99 <= 50,
+        )
 
         # a new host
         fill(folder / "large", events)
         url = f"{postgres.database()}&store=large&payloads={bucket}"
-        pushing = timed(lambda: push(folder / "large", parse(f"{url}&replica={folder / 'pushing'}")))
+        pushing = timed(
+            lambda: push(folder / "large", parse(f"{url}&replica={folder / 'pushing'}"))
+        )
         add(f"push of {events:,} events", f"{events / pushing:,.0f} /s")
         taking = timed(lambda: take_of(f"{url}&replica={folder / 'pushing'}"))
         fresh = timed(lambda: Store(f"{url}&replica={folder / 'fresh'}").close())
         add(f"snapshot of {events:,} events, indexed before", f"{taking:.1f} s")
         bound = 30 * events / 1_000_000
-        add(f"a new host of {events:,} events from the snapshot", f"{fresh:.1f} s", "1M in ≤ 30 s", fresh <= bound)
+        add(
+            f"a new host of {events:,} events from the snapshot",
+            f"{fresh:.1f} s",
+            "1M in ≤ 30 s",
+            fresh <= bound,
+        )
         with Store(f"{url}&replica={folder / 'fresh'}") as store:
             assert store.log.last_seq() == events, "the new host has everything"
             assert store.index.indexed_seq == events, "and its index too"
@@ -296,22 +383,33 @@ def measure(events: int, seconds: float) -> list[tuple[str, str, str, bool | Non
                 busy = percentile(search_times(store, 4 * seconds), 0.95)
                 rate = (store.log.last_seq() - before) / (time.monotonic() - begun)
         add("search, p95, idle", f"{idle:.1f} ms")
-        add(f"search, p95, while {rate:,.0f} foreign events/s arrive", f"{busy:.1f} ms ({busy / idle:.1f} ×)",
-            "≤ 2 × idle at 1,500/s", busy <= 2 * idle and rate >= 0.9 * FOREIGN_RATE)  # fmt: skip
+        add(
+            f"search, p95, while {rate:,.0f} foreign events/s arrive",
+            f"{busy:.1f} ms ({busy / idle:.1f} ×)",
+            "≤ 2 × idle at 1,500/s",
+            busy <= 2 * idle and rate >= 0.9 * FOREIGN_RATE,
+        )
         ((size, total),) = postgres.execute(
             """SELECT (SELECT sum(pg_total_relation_size(inhrelid)) FROM pg_inherits)::float, last_seq
             FROM scroll.head""",
             parse(url).conninfo.rpartition("/")[2].partition("?")[0],
         )
-        replica = sum(file.stat().st_size for file in (folder / "fresh").rglob("*") if file.is_file())
+        replica = sum(
+            file.stat().st_size for file in (folder / "fresh").rglob("*") if file.is_file()
+        )
         per_event = float(str(size)) / int(str(total)), replica / int(str(total))
-        add("disk for each event: server / replica with its index", f"{per_event[0]:,.0f} / {per_event[1]:,.0f} bytes")
+        add(
+            "disk for each event: server / replica with its index",
+            f"{per_event[0]:,.0f} / {per_event[1]:,.0f} bytes",
+        )
         postgres.stop()
     rows += extrapolated(per_event, fresh / events, best["postgres"])
     return rows
 
 
-def extrapolated(per_event: tuple[float, float], fresh: float, rate: float) -> list[tuple[str, str, str, bool | None]]:
+def extrapolated(
+    per_event: tuple[float, float], fresh: float, rate: float
+) -> list[tuple[str, str, str, bool | None]]:
     """What larger stores would need, from the measured rates and sizes; nothing here was measured."""
     rows: list[tuple[str, str, str, bool | None]] = []
     for events in (10**6, 10**7, 10**8, 10**9):
@@ -325,7 +423,9 @@ def extrapolated(per_event: tuple[float, float], fresh: float, rate: float) -> l
 
 def table(rows: list[tuple[str, str, str, bool | None]]) -> str:
     """What docs/SHARED.md shows."""
-    machine = f"{os.cpu_count()} cores ({platform.machine()}, Linux {platform.release().split('-')[0]})"
+    machine = (
+        f"{os.cpu_count()} cores ({platform.machine()}, Linux {platform.release().split('-')[0]})"
+    )
     before = ", going before other work (`--priority`)" if os.environ.get(_PRIORITY) else ""
     lines = [
         f"`make bench-shared` on {machine}{before}; load average {os.getloadavg()[2]:.1f}; short made-up messages.",
@@ -333,16 +433,23 @@ def table(rows: list[tuple[str, str, str, bool | None]]) -> str:
         "| what | measured | target | |",
         "|---|---|---|---|",
     ]
-    lines += [f"| {w} | {n} | {t} | {'' if m is None else 'met' if m else '**missed**'} |" for w, n, t, m in rows]
+    lines += [
+        f"| {w} | {n} | {t} | {'' if m is None else 'met' if m else '**missed**'} |"
+        for w, n, t, m in rows
+    ]
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--events", type=int, default=100_000, help="how many a new host begins with")
+    parser.add_argument(
+        "--events", type=int, default=100_000, help="how many a new host begins with"
+    )
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement of appends")
     parser.add_argument("--write", action="store_true", help="put the table into docs/SHARED.md")
-    parser.add_argument("--priority", action="store_true", help="go before other work on this machine")
+    parser.add_argument(
+        "--priority", action="store_true", help="go before other work on this machine"
+    )
     options = parser.parse_args()
     if options.priority:
         os.environ[_PRIORITY] = "1"

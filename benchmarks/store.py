@@ -6,9 +6,9 @@
     python benchmarks/store.py --large              a million messages
     python benchmarks/store.py --growth 1000 10000  search alone, in one store that grows to each of these sizes
 
-Every figure is the median of repeated runs, with the 95th percentile beside it. "SQLite" is the same table with the
-same durability and no hash chain, the floor for an append; "FTS5" is that table with a unicode61 full-text index,
-ranked by bm25. A ratio above 1 means that ours is faster.
+Every figure is the median of repeated runs, with the 95th percentile beside it. "SQLite" is the
+same table with the same durability and no hash chain, the floor for an append; "FTS5" is that table
+with a unicode61 full-text index, ranked by bm25. A ratio above 1 means that ours is faster.
 """
 
 import argparse
@@ -52,7 +52,11 @@ class Line(msgspec.Struct):
     def cells(self) -> list[str]:
         cells = [self.what]
         for samples in (self.ours, self.other):
-            cells += [self._show(statistics.median(samples)), self._show(_p95(samples))] if samples else ["", ""]
+            cells += (
+                [self._show(statistics.median(samples)), self._show(_p95(samples))]
+                if samples
+                else ["", ""]
+            )
         return [*cells, self.beside, f"{self.ratio:.1f}×" if self.other else ""]
 
     @property
@@ -102,7 +106,9 @@ SPACELESS = (
 
 
 def made_up(count: int) -> Corpus:
-    """Chats of words with the frequencies of natural language; one message in fifty is in a spaceless script."""
+    """Chats of words with the frequencies of natural language; one message in fifty is in a
+    spaceless script.
+    """
     rng = random.Random(11)
     syllables = "ba con di fer gra lo mi nel or pla qui ra sto tre ver zu".split()
     vocabulary = ["".join(rng.choices(syllables, k=rng.randint(2, 4))) for _ in range(30_000)]
@@ -150,21 +156,29 @@ def _draft(number: int, role: str, text: str) -> Draft:
 
 
 class PlainSqlite:
-    """A table with the columns of the log, on WAL and synchronous FULL, without triggers, chain or checks."""
+    """A table with the columns of the log, on WAL and synchronous FULL, without triggers, chain or
+    checks.
+    """
 
     def __init__(self, file: Path, *, full_text: bool) -> None:
         self.file = file
         self.database = sqlite3.connect(file, isolation_level=None)
         self.database.execute("PRAGMA journal_mode = WAL")
         self.database.execute("PRAGMA synchronous = FULL")
-        self.database.execute(f"CREATE TABLE event (seq INTEGER PRIMARY KEY, {', '.join(COLUMNS[1:])})")
+        self.database.execute(
+            f"CREATE TABLE event (seq INTEGER PRIMARY KEY, {', '.join(COLUMNS[1:])})"
+        )
         self.database.execute("CREATE INDEX by_session ON event (session_id, seq)")
         self.full_text = full_text
         if full_text:
-            self.database.execute("CREATE VIRTUAL TABLE words USING fts5 (content, content=event, content_rowid=seq)")
+            self.database.execute(
+                "CREATE VIRTUAL TABLE words USING fts5 (content, content=event, content_rowid=seq)"
+            )
 
     def append(self, drafts: Sequence[Draft]) -> None:
-        columns = "session_id agent_id task_id kind role content step_index msg_index created_at".split()
+        columns = (
+            "session_id agent_id task_id kind role content step_index msg_index created_at".split()
+        )
         values = attrgetter(*columns)
         insert = f"INSERT INTO event ({', '.join(columns)}, metadata) VALUES ({'?, ' * len(columns)}'{{}}')"
         self.database.execute("BEGIN IMMEDIATE")
@@ -172,11 +186,14 @@ class PlainSqlite:
         self.database.executemany(insert, map(values, drafts))
         if self.full_text:
             self.database.execute(
-                "INSERT INTO words (rowid, content) SELECT seq, content FROM event WHERE seq > ?", (before,)
+                "INSERT INTO words (rowid, content) SELECT seq, content FROM event WHERE seq > ?",
+                (before,),
             )
         self.database.execute("COMMIT")
 
-    def search(self, words: Sequence[str], joined_by: str, condition: str = "1") -> list[tuple[Any, ...]]:
+    def search(
+        self, words: Sequence[str], joined_by: str, condition: str = "1"
+    ) -> list[tuple[Any, ...]]:
         match = f" {joined_by} ".join(f'"{word}"' for word in words)
         return self.database.execute(
             f"""SELECT event.seq, event.content, bm25(words) FROM words JOIN event ON event.seq = words.rowid
@@ -204,10 +221,21 @@ def measure_appends(folder: Path, messages: Sequence[Draft]) -> Iterator[Line]:
         yield Line("append, durable", ours, floor, "SQLite")
         shared: list[float] = []
         with ThreadPoolExecutor(8) as pool:
-            whole = timed(lambda: shared.extend(pool.map(lambda d: timed(lambda: store.append(d)), drafts * 4)))
+            whole = timed(
+                lambda: shared.extend(
+                    pool.map(lambda d: timed(lambda: store.append(d)), drafts * 4)
+                )
+            )
         yield Line("append, durable, 8 threads: latency", shared)
         rate = len(shared) / whole
-        yield Line("append, durable, 8 threads: rate", [rate], [1 / statistics.median(floor)], "SQLite", "/s", True)
+        yield Line(
+            "append, durable, 8 threads: rate",
+            [rate],
+            [1 / statistics.median(floor)],
+            "SQLite",
+            "/s",
+            True,
+        )
 
 
 def measure_import(folder: Path, messages: Sequence[Draft]) -> tuple[Store, PlainSqlite, Line]:
@@ -241,7 +269,13 @@ def measure_open(folder: Path) -> Iterator[Line]:
 
 
 def measure_search(store: Store, fts5: PlainSqlite, corpus: Corpus, repeats: int) -> Iterator[Line]:
-    def line(what: str, queries: Sequence[Sequence[str]], join: str, condition: str = "1", **filters: object) -> Line:
+    def line(
+        what: str,
+        queries: Sequence[Sequence[str]],
+        join: str,
+        condition: str = "1",
+        **filters: object,
+    ) -> Line:
         ours, theirs = [], []
         glue = f" {join} " if join else " "
         for words in queries:
@@ -256,24 +290,44 @@ def measure_search(store: Store, fts5: PlainSqlite, corpus: Corpus, repeats: int
         if count > 1:
             yield line(f"search, {count} words, AND", queries, "AND")
             yield line(f"search, {count} words, OR", queries, "OR")
-    whole = [[term.tokens[0] for term in terms_of(parse(question))] for question in corpus.questions[:repeats]]
+    whole = [
+        [term.tokens[0] for term in terms_of(parse(question))]
+        for question in corpus.questions[:repeats]
+    ]
     yield line("search, whole question", whole, "")
     middle = corpus.messages[len(corpus.messages) // 2]
     half = (len(corpus.messages) // 4, len(corpus.messages) * 3 // 4)
     six = list(islice(corpus.words(6), repeats))
     for name in ("session_id", "agent_id", "task_id", "kind", "role"):
         value = getattr(middle, name)
-        yield line(f"search, 6 words, {name}", six, "", f"event.{name} = '{value}'", **{name: value})
-    yield line("search, 6 words, seq_range", six, "", f"event.seq BETWEEN {half[0]} AND {half[1]}", seq_range=half)
+        yield line(
+            f"search, 6 words, {name}", six, "", f"event.{name} = '{value}'", **{name: value}
+        )
+    yield line(
+        "search, 6 words, seq_range",
+        six,
+        "",
+        f"event.seq BETWEEN {half[0]} AND {half[1]}",
+        seq_range=half,
+    )
     day = middle.created_at[:10]
-    yield line("search, 6 words, created_to", six, "", f"event.created_at <= '{day}T24'", created_to=day)
+    yield line(
+        "search, 6 words, created_to", six, "", f"event.created_at <= '{day}T24'", created_to=day
+    )
     texts = [text[:4].strip() for text in SPACELESS] * max(1, repeats // len(SPACELESS))
     ours = [timed(lambda text=text: store.index.search(text)) for text in texts]
-    yield Line("search, script without spaces", ours, [timed(lambda t=t: fts5.scan(t)) for t in texts[:6]], "LIKE")
+    yield Line(
+        "search, script without spaces",
+        ours,
+        [timed(lambda t=t: fts5.scan(t)) for t in texts[:6]],
+        "LIKE",
+    )
 
 
 class Size(msgspec.Struct):
-    """What searches take in a store of so many messages: of a whole question, and of six words of it."""
+    """What searches take in a store of so many messages: of a whole question, and of six words of
+    it.
+    """
 
     messages: int
     ours: list[float]
@@ -282,15 +336,22 @@ class Size(msgspec.Struct):
     six_other: list[float]
 
 
-def measure_growth(folder: Path, corpus: Corpus, sizes: Sequence[int], repeats: int) -> Iterator[Size]:
+def measure_growth(
+    folder: Path, corpus: Corpus, sizes: Sequence[int], repeats: int
+) -> Iterator[Size]:
     """One store and one FTS5 table that grow from size to size, and the same questions at each."""
     fts5 = PlainSqlite(folder / "grown.db", full_text=True)
-    questions = [[term.tokens[0] for term in terms_of(parse(question))] for question in corpus.questions[:repeats]]
+    questions = [
+        [term.tokens[0] for term in terms_of(parse(question))]
+        for question in corpus.questions[:repeats]
+    ]
     six = list(islice(corpus.words(6), repeats))
     with Store(folder / "grown", create=True) as store:
 
         def ours(asked: Sequence[Sequence[str]]) -> list[float]:
-            return [timed(lambda words=words: store.index.search(" ".join(words))) for words in asked]
+            return [
+                timed(lambda words=words: store.index.search(" ".join(words))) for words in asked
+            ]
 
         def theirs(asked: Sequence[Sequence[str]]) -> list[float]:
             return [timed(lambda words=words: fts5.search(words, "OR")) for words in asked]
@@ -316,7 +377,12 @@ def measure_expand(store: Store, fts5: PlainSqlite, repeats: int) -> Iterator[Li
 
     for what, more in (("expand, one event", 0), ("expand, a span of 20", 19)):
         ours = [timed(lambda seq=seq, more=more: store.log.span(seq, seq + more)) for seq in seqs]
-        yield Line(what, ours, [timed(lambda seq=seq, more=more: theirs(seq, seq + more)) for seq in seqs], "SQLite")
+        yield Line(
+            what,
+            ours,
+            [timed(lambda seq=seq, more=more: theirs(seq, seq + more)) for seq in seqs],
+            "SQLite",
+        )
 
 
 def measure_size(folder: Path, store: Store, fts5: PlainSqlite) -> Iterator[Line]:
@@ -328,7 +394,9 @@ def measure_size(folder: Path, store: Store, fts5: PlainSqlite) -> Iterator[Line
     yield Line("size on disk: index", [index / 1e6], unit="MB")
     yield Line("size on disk: both", [(log + index) / 1e6], [theirs / 1e6], "FTS5", "MB")
     yield Line(
-        "memory: this process, at its peak", [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3], unit="MB"
+        "memory: this process, at its peak",
+        [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3],
+        unit="MB",
     )
     code = (
         "import sys; from pathlib import Path; from scroll_context.store import Store\n"
@@ -337,17 +405,26 @@ def measure_size(folder: Path, store: Store, fts5: PlainSqlite) -> Iterator[Line
         "print(Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0])"
     )
     child = subprocess.run(
-        [sys.executable, "-c", code, str(folder / "store"), "plan", "budget", "ba*"], capture_output=True, check=True
+        [sys.executable, "-c", code, str(folder / "store"), "plan", "budget", "ba*"],
+        capture_output=True,
+        check=True,
     )
     yield Line("memory: a process that opens and searches", [float(child.stdout) / 1e3], unit="MB")
 
 
-def measure_recall(chats: list[beam.Chat], folder: Path) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """Evidence recall@10 by ability, each question asked within its own chat: ours, and that of FTS5."""
+def measure_recall(
+    chats: list[beam.Chat], folder: Path
+) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Evidence recall@10 by ability, each question asked within its own chat: ours, and that of
+    FTS5.
+    """
     fts5 = PlainSqlite(folder / "recall.db", full_text=True)
 
     def theirs(question: str, chat: str) -> list[int]:
-        return [row[0] for row in fts5.search(re.findall(r"\w+", question), "OR", f"session_id = '{chat}'")]
+        return [
+            row[0]
+            for row in fts5.search(re.findall(r"\w+", question), "OR", f"session_id = '{chat}'")
+        ]
 
     with Store(folder / "recall", create=True) as store:
         firsts = []
@@ -356,7 +433,9 @@ def measure_recall(chats: list[beam.Chat], folder: Path) -> tuple[dict[str, list
             fts5.append(chat.messages)
         store.index.catch_up()
         ours = beam.recall(
-            chats, firsts, lambda text, chat: [hit.seq for hit in store.index.search(text, session_id=chat)]
+            chats,
+            firsts,
+            lambda text, chat: [hit.seq for hit in store.index.search(text, session_id=chat)],
         )
         return ours, beam.recall(chats, firsts, theirs)
 
@@ -384,8 +463,12 @@ def grow(sizes: Sequence[int]) -> dict[str, Any]:
         found = list(measure_growth(Path(folder), corpus, sizes, 40))
     lines = []
     for one in found:
-        lines.append(Line(f"search, six words, {one.messages:,} messages", one.six, one.six_other, "FTS5"))
-        lines.append(Line(f"search, whole question, {one.messages:,} messages", one.ours, one.other, "FTS5"))
+        lines.append(
+            Line(f"search, six words, {one.messages:,} messages", one.six, one.six_other, "FTS5")
+        )
+        lines.append(
+            Line(f"search, whole question, {one.messages:,} messages", one.ours, one.other, "FTS5")
+        )
     print_table(HEAD, [line.cells() for line in lines])
     return {"growth": found}
 
@@ -397,10 +480,16 @@ def ask(chats: list[beam.Chat]) -> dict[str, Any]:
     for shares in (ours, theirs):
         shares["all"] = [share for ability in shares.values() for share in ability]
     found = {
-        ability: {"ours": statistics.fmean(ours[ability]), "fts5": statistics.fmean(theirs[ability])}
+        ability: {
+            "ours": statistics.fmean(ours[ability]),
+            "fts5": statistics.fmean(theirs[ability]),
+        }
         for ability in ours
     }
-    rows = [[name, f"{one['ours']:.3f}", f"{one['fts5']:.3f}", str(len(ours[name]))] for name, one in found.items()]
+    rows = [
+        [name, f"{one['ours']:.3f}", f"{one['fts5']:.3f}", str(len(ours[name]))]
+        for name, one in found.items()
+    ]
     print_table(["evidence recall@10", "ours", "FTS5", "questions"], rows)
     return {"recall": found}
 
@@ -424,12 +513,18 @@ def compare(corpus: Corpus, repeats: int = 40) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, help="folder with BEAM chats")
-    parser.add_argument("--recall", action="store_true", help="evidence recall in them, and nothing else")
+    parser.add_argument(
+        "--recall", action="store_true", help="evidence recall in them, and nothing else"
+    )
     parser.add_argument("--large", action="store_true", help="a million messages instead of 50,000")
     parser.add_argument("--messages", type=int, help="any other number of messages")
-    parser.add_argument("--growth", type=int, nargs="+", metavar="N", help="search at these sizes, and nothing else")
+    parser.add_argument(
+        "--growth", type=int, nargs="+", metavar="N", help="search at these sizes, and nothing else"
+    )
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     if options.recall and not options.data:

@@ -1,12 +1,14 @@
-"""What questions about a long history cost in tokens: the first request, and five questions with five cells each.
+"""What questions about a long history cost in tokens: the first request, and five questions with
+five cells each.
 
     python benchmarks/tokens.py --data DIR [--split 10M] [--window 128000] [--json FILE] [--show]
 
-DIR is BEAM's own folder (its layout is in scroll_evals/beam.py); its first chat of the split is taken. Everything is
-real but the model: the chat is ingested, and a `ScriptedModel` (four characters to a token) writes the cells that
-agents write most: search by the question, by a few of its words, SQL with LIKE, the surroundings of the best hit,
-counts by session. The cells are the same in every version, so two versions of the code can be compared; `--show` prints
-the first request instead.
+DIR is BEAM's own folder (its layout is in scroll_evals/beam.py); its first chat of the split is
+taken. Everything is real but the model: the chat is ingested, and a `ScriptedModel` (four
+characters to a token) writes the cells that agents write most: search by the question, by a few of
+its words, SQL with LIKE, the surroundings of the best hit, counts by session. The cells are the
+same in every version, so two versions of the code can be compared; `--show` prints the first
+request instead.
 """
 
 import argparse
@@ -28,7 +30,13 @@ except ImportError:  # before the evaluations were a distribution of their own
     from scroll_context.evals.memory import MemorySuite  # type: ignore[import-not-found, no-redef]
     from scroll_context.evals.trials import Setup, Stop  # type: ignore[import-not-found, no-redef]
 
-ABILITIES = ("information_extraction", "knowledge_update", "event_ordering", "summarization", "instruction_following")
+ABILITIES = (
+    "information_extraction",
+    "knowledge_update",
+    "event_ordering",
+    "summarization",
+    "instruction_following",
+)
 COMMON = frozenset(
     "about after before could different during following order their there these those which would".split()
 )
@@ -73,8 +81,14 @@ def cells(question: str) -> list[str]:
     words = [word for word in re.findall(r"[A-Za-z]{5,}", question) if word.lower() not in COMMON]
     telling = sorted(dict.fromkeys(words), key=len, reverse=True)[:3]
     places = {"QUESTION": question, "WORDS": " ".join(telling), "WORD": telling[0]}
-    return [re.sub(r"\b[A-Z]{4,}\b", lambda place: repr(places.get(place[0])) if place[0] in places else place[0], cell)
-            for cell in CELLS]  # fmt: skip
+    return [
+        re.sub(
+            r"\b[A-Z]{4,}\b",
+            lambda place: repr(places.get(place[0])) if place[0] in places else place[0],
+            cell,
+        )
+        for cell in CELLS
+    ]
 
 
 def played(trial: Any, folder: Path, question: str, window: int) -> tuple[dict[str, Any], Request]:
@@ -84,20 +98,28 @@ def played(trial: Any, folder: Path, question: str, window: int) -> tuple[dict[s
     def script(_: Request, step: int) -> Reply:
         if step < len(sources):
             return exec_cell(
-                sources[step], tool="recall_history_python", headline=f"question | cell {step + 1} | go on | ok"
+                sources[step],
+                tool="recall_history_python",
+                headline=f"question | cell {step + 1} | go on | ok",
             )
         return Reply(tool_calls=(ToolCall("", "submit_answer", {"answer": "As found."}),))
 
     model = ScriptedModel(script, window=window)
     attempt = trial.run(Setup(model=model), folder, Stop())
-    failed = [step["observation"][:200] for step in attempt.steps if "Traceback" in (step.get("observation") or "")]
+    failed = [
+        step["observation"][:200]
+        for step in attempt.steps
+        if "Traceback" in (step.get("observation") or "")
+    ]
     first = model.requests[0]
     return {
         "question": question,
         "first request": sum(len(message.text) for message in first.messages) // 4,
         "input tokens": attempt.metrics.tokens_in,
         "not cached": attempt.metrics.tokens_in - attempt.metrics.tokens_cached,
-        "largest request": max(sum(len(m.text) for m in request.messages) // 4 for request in model.requests),
+        "largest request": max(
+            sum(len(m.text) for m in request.messages) // 4 for request in model.requests
+        ),
         "requests": len(model.requests),
         "failed cells": failed,
     }, first
@@ -117,21 +139,35 @@ def main() -> None:
     rows = {}
     with tempfile.TemporaryDirectory() as folder:
         for ability in ABILITIES:
-            trial = next((one for one in trials if one.group == group and one.ability == ability), None)
+            trial = next(
+                (one for one in trials if one.group == group and one.ability == ability), None
+            )
             if trial is None:
                 continue
             rows[ability], first = played(trial, Path(folder), trial._question.text, chosen.window)
             if chosen.show:
-                print("\n\n".join(f"<{message.role}>\n{message.text}" for message in first.messages))
+                print(
+                    "\n\n".join(f"<{message.role}>\n{message.text}" for message in first.messages)
+                )
                 return
     for ability, row in rows.items():
-        facts = ", ".join(f"{name} {value:,}" for name, value in row.items() if isinstance(value, int))
-        print(f"{ability}: {facts}" + "".join(f"\n  failed: {said}" for said in row["failed cells"]))
-    total = {name: sum(row[name] for row in rows.values()) for name in ("input tokens", "not cached")}
-    print(f"all {len(rows)}: input tokens {total['input tokens']:,}, not cached {total['not cached']:,}")
+        facts = ", ".join(
+            f"{name} {value:,}" for name, value in row.items() if isinstance(value, int)
+        )
+        print(
+            f"{ability}: {facts}" + "".join(f"\n  failed: {said}" for said in row["failed cells"])
+        )
+    total = {
+        name: sum(row[name] for row in rows.values()) for name in ("input tokens", "not cached")
+    }
+    print(
+        f"all {len(rows)}: input tokens {total['input tokens']:,}, not cached {total['not cached']:,}"
+    )
     if chosen.json:
         turns = sum(1 for _ in trials[0]._history.drafts())
-        chosen.json.write_text(json.dumps({"turns": turns, "questions": rows, "all": total}, indent=1))
+        chosen.json.write_text(
+            json.dumps({"turns": turns, "questions": rows, "all": total}, indent=1)
+        )
 
 
 if __name__ == "__main__":

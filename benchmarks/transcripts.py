@@ -1,9 +1,11 @@
-"""How long a coding assistant's past takes until it can be searched: `python benchmarks/transcripts.py [--messages N]`.
+"""How long a coding assistant's past takes until it can be searched: `python
+benchmarks/transcripts.py [--messages N]`.
 
-Transcripts of Claude Code are made up (50 sessions, a third of the lines results of tools, now and then a key) in a
-home folder of their own. Then `scroll import --all` is timed as its user would, from its start to its end, when
-everything is in the log and indexed; then a search; then a second `scroll import --all`, which finds nothing new. `cpu`
-is processor time, which says more than the wall clock on a machine with other work to do.
+Transcripts of Claude Code are made up (50 sessions, a third of the lines results of tools, now and
+then a key) in a home folder of their own. Then `scroll import --all` is timed as its user would,
+from its start to its end, when everything is in the log and indexed; then a search; then a second
+`scroll import --all`, which finds nothing new. `cpu` is processor time, which says more than the
+wall clock on a machine with other work to do.
 """
 
 import argparse
@@ -37,7 +39,14 @@ def main() -> None:
         (report,) = json.loads(first)
         assert report["added"] == given.messages, report
         print(f"  secrets replaced: {sum(report['redacted'].values()):,}")
-        timed(home, "search, a process of its own", "search", "barrier 77", "--store", str(home / ".scroll"))
+        timed(
+            home,
+            "search, a process of its own",
+            "search",
+            "barrier 77",
+            "--store",
+            str(home / ".scroll"),
+        )
         timed(home, "import --all again", "import", "--all", "--json")
 
 
@@ -60,23 +69,41 @@ def line(chance: random.Random, session: int, number: int) -> dict[str, object]:
     role = "user" if number % 3 != 1 else "assistant"
     content: object = words(40)
     if number % 3 == 1:
-        content = [{"type": "tool_use", "id": f"t{number}", "name": "Bash", "input": {"command": words(8)}}]
+        content = [
+            {"type": "tool_use", "id": f"t{number}", "name": "Bash", "input": {"command": words(8)}}
+        ]
     elif number % 3 == 2:
         key = " ghp_" + "a1B2" * 9 if number % 300 == 2 else ""
-        content = [{"type": "tool_result", "tool_use_id": f"t{number - 1}", "content": words(200) + key}]
+        content = [
+            {"type": "tool_result", "tool_use_id": f"t{number - 1}", "content": words(200) + key}
+        ]
     return {
-        "type": role, "uuid": f"{number:032x}", "parentUuid": None, "sessionId": f"session-{session:04}",
-        "cwd": f"/home/ada/project-{session % 7}", "gitBranch": "main", "version": "2.1", "isSidechain": False,
+        "type": role,
+        "uuid": f"{number:032x}",
+        "parentUuid": None,
+        "sessionId": f"session-{session:04}",
+        "cwd": f"/home/ada/project-{session % 7}",
+        "gitBranch": "main",
+        "version": "2.1",
+        "isSidechain": False,
         "timestamp": f"2026-03-{1 + session % 28:02}T{number // 3600 % 24:02}:{number // 60 % 60:02}:{number % 60:02}Z",
         "message": {"role": role, "content": content},
-    }  # fmt: skip
+    }
 
 
 def timed(home: Path, what: str, *arguments: str) -> str:
-    environment = {"HOME": str(home), "PATH": os.environ["PATH"], "SCROLL_KEY_FILE": str(home / "key")}
+    environment = {
+        "HOME": str(home),
+        "PATH": os.environ["PATH"],
+        "SCROLL_KEY_FILE": str(home / "key"),
+    }
     used, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     done = subprocess.run(
-        [*scroll_command(), *arguments], env=environment, stdout=subprocess.PIPE, text=True, check=True
+        [*scroll_command(), *arguments],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
     )
     wall = time.monotonic() - begun
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -1,9 +1,11 @@
-"""How much code one turn with a recall crosses in the host: files, functions, and switches from file to file.
+"""How much code one turn with a recall crosses in the host: files, functions, and switches from
+file to file.
 
-The turn is `Agent.run` with a cell that searches once and prints once, then an answer. A turn like it has run before,
-so imports and first uses are not counted. Nor are other software, the kernel process, comprehensions, and the thread
-that indexes when it has time. A switch is a call or a return after which a thread runs in another file of Scroll than
-before. The names used here are in older revisions too: `PYTHONPATH=OLD/src python benchmarks/turn.py`.
+The turn is `Agent.run` with a cell that searches once and prints once, then an answer. A turn like
+it has run before, so imports and first uses are not counted. Nor are other software, the kernel
+process, comprehensions, and the thread that indexes when it has time. A switch is a call or a
+return after which a thread runs in another file of Scroll than before. The names used here are in
+older revisions too: `PYTHONPATH=OLD/src python benchmarks/turn.py`.
 """
 
 import argparse
@@ -24,7 +26,9 @@ CELL = "for row in ms.search('harbour', k=5): print(row['seq'], row['content'])"
 
 
 class Crossed:
-    """The code of the package that runs while `counts` is set, in this thread and those begun after this was made."""
+    """The code of the package that runs while `counts` is set, in this thread and those begun after
+    this was made.
+    """
 
     def __init__(self) -> None:
         self.counts = False
@@ -61,9 +65,14 @@ def main() -> None:
     wanted = options.parse_args()
     crossed = Crossed()
     with tempfile.TemporaryDirectory() as folder, Store(folder, create=True) as store:
-        store.log.append_many([Draft(role="user", content=f"message {n} about the harbour") for n in range(200)])
+        store.log.append_many(
+            [Draft(role="user", content=f"message {n} about the harbour") for n in range(200)]
+        )
         with Session.open(store, session_id="turn", options=SessionOptions(reach="all")) as session:
-            agent = Agent(session, ScriptedModel([exec_cell(CELL), "There are five.", exec_cell(CELL), "Five again."]))
+            agent = Agent(
+                session,
+                ScriptedModel([exec_cell(CELL), "There are five.", exec_cell(CELL), "Five again."]),
+            )
             agent.run("What do you know about the harbour?")
             session.environment.settle()
             crossed.counts = True
@@ -72,9 +81,15 @@ def main() -> None:
             crossed.counts = False
         *_, printed = store.log.iterate(kind="observation")
         assert printed.content.count("about the harbour") == 5, printed.content
-    print(f"{len(crossed.files)} files, {len(crossed.functions)} functions, {crossed.switches} switches of file")
+    print(
+        f"{len(crossed.files)} files, {len(crossed.functions)} functions, {crossed.switches} switches of file"
+    )
     for file, count in sorted(crossed.files.items()) if wanted.list else ():
-        names = sorted(code.co_qualname for code in crossed.functions if code.co_filename == f"{PACKAGE}/{file}")
+        names = sorted(
+            code.co_qualname
+            for code in crossed.functions
+            if code.co_filename == f"{PACKAGE}/{file}"
+        )
         print(f"  {count:3}  {file}: {', '.join(names)}")
 
 

@@ -1,7 +1,8 @@
-"""A service with many users in one process: a session for each user, asyncio, and no user reads another's history.
+"""A service with many users in one process: a session for each user, asyncio, and no user reads
+another's history.
 
-The same `answer` function is what a web endpoint calls. One store is used by one host; a session is open in one place
-at a time, so a second request of the same user waits for the first.
+The same `answer` function is what a web endpoint calls. One store is used by one host; a session is
+open in one place at a time, so a second request of the same user waits for the first.
 """
 
 import asyncio
@@ -22,7 +23,9 @@ class Service:
         async with self.turns[user]:
             session = await asyncio.to_thread(self._session, user)
             try:
-                look = exec_cell("print([row['content'] for row in ms.search('secret', role='user')])")
+                look = exec_cell(
+                    "print([row['content'] for row in ms.search('secret', role='user')])"
+                )
                 run = await Agent(session, ScriptedModel([look, f"Noted, {user}."])).arun(message)
                 return run.answer
             finally:
@@ -30,17 +33,30 @@ class Service:
 
     def _session(self, user: str) -> Session:
         options = SessionOptions(reach="agent")  # all sessions of this user, and of nobody else
-        return Session.open_or_resume(self.store, f"chat-{user}", agent_id=user, options=options, wait=30)
+        return Session.open_or_resume(
+            self.store, f"chat-{user}", agent_id=user, options=options, wait=30
+        )
 
 
 async def main(folder: str) -> None:
     with Store(folder, create=True) as store:
         service = Service(store)
-        asked = [("ada", "my secret is 17"), ("grace", "my secret is 23"), ("ada", "what do you know?")]
+        asked = [
+            ("ada", "my secret is 17"),
+            ("grace", "my secret is 23"),
+            ("ada", "what do you know?"),
+        ]
         print(await asyncio.gather(*(service.answer(user, message) for user, message in asked)))
         for user in ("ada", "grace"):
-            seen = [event.content for event in store.log.iterate(session_id=f"chat-{user}", kind="observation")]
-            print(user, "saw another user's secret:", any(other in str(seen) for other in {"17", "23"} - own(user)))
+            seen = [
+                event.content
+                for event in store.log.iterate(session_id=f"chat-{user}", kind="observation")
+            ]
+            print(
+                user,
+                "saw another user's secret:",
+                any(other in str(seen) for other in {"17", "23"} - own(user)),
+            )
 
 
 def own(user: str) -> set[str]:

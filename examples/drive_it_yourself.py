@@ -1,6 +1,8 @@
-"""Scroll under a loop that is not ours: observe the host's history, take the view, record the reply, run the cells.
+"""Scroll under a loop that is not ours: observe the host's history, take the view, record the
+reply, run the cells.
 
-Any framework with a hook before its model request can do this; `scroll_context.hosts.pydantic_ai` is one, ready made.
+Any framework with a hook before its model request can do this; `scroll_context.hosts.pydantic_ai`
+is one, ready made.
 """
 
 import tempfile
@@ -9,7 +11,11 @@ from scroll_context import Message, Reply, Session, Store, ToolCall
 
 WINDOW = 3_000
 
-with tempfile.TemporaryDirectory() as folder, Store(folder, create=True) as store, Session.open(store) as session:
+with (
+    tempfile.TemporaryDirectory() as folder,
+    Store(folder, create=True) as store,
+    Session.open(store) as session,
+):
     history: list[Message] = []  # the host's own, which stays whole
     largest = 0
     for number in range(30):
@@ -20,7 +26,12 @@ with tempfile.TemporaryDirectory() as folder, Store(folder, create=True) as stor
         reply = Reply(text=f"Answer {number}.")  # the host's model is asked with request.messages
         session.replied(reply)
         history.append(reply.message())
-    print(len(history), "messages in the host's history; about", largest <= WINDOW, "that each request fitted")
+    print(
+        len(history),
+        "messages in the host's history; about",
+        largest <= WINDOW,
+        "that each request fitted",
+    )
 
     session.observe([*history, Message(role="user", text="What was question 3?")])
     session.view("You are helpful.", window=WINDOW)

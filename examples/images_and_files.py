@@ -1,4 +1,6 @@
-"""Bytes in and out: a tool returns a picture, a cell measures it, and the exact bytes come back from the store."""
+"""Bytes in and out: a tool returns a picture, a cell measures it, and the exact bytes come back
+from the store.
+"""
 
 import struct
 import tempfile
@@ -10,11 +12,18 @@ from scroll_context import Agent, ArtifactRef, Kind, ScriptedModel, Session, Sto
 
 def _png(width: int, height: int) -> bytes:
     def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     rows = b"".join(b"\0" + b"\x80" * width for _ in range(height))
     header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(rows))
+        + chunk(b"IEND", b"")
+    )
 
 
 @tool
@@ -30,8 +39,14 @@ with (
     Store(Path(folder) / "store", create=True) as store,
     Session.open(store, tools=[chart]) as session,
 ):
-    print(Agent(session, ScriptedModel([exec_cell(CELL), "It is 640 by 480."])).run("How large is the chart?").answer)
+    print(
+        Agent(session, ScriptedModel([exec_cell(CELL), "It is 640 by 480."]))
+        .run("How large is the chart?")
+        .answer
+    )
     result = next(store.log.iterate(kind=Kind.TOOL_RESULT))
     handle = store.ref(result)
     assert isinstance(handle, ArtifactRef)
-    print(handle.media_type, handle.save_as(Path(folder) / "chart.png").stat().st_size == handle.size)
+    print(
+        handle.media_type, handle.save_as(Path(folder) / "chart.png").stat().st_size == handle.size
+    )

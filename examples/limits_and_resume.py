@@ -1,4 +1,6 @@
-"""Limits end a run in a clear state, and nothing is lost: the same session goes on when there is more to spend."""
+"""Limits end a run in a clear state, and nothing is lost: the same session goes on when there is
+more to spend.
+"""
 
 import tempfile
 
@@ -8,9 +10,9 @@ STEPS = [exec_cell(f"done = {n}\nprint('step', done)") for n in range(1, 5)]
 
 with tempfile.TemporaryDirectory() as folder, Store(folder, create=True) as store:
     with Session.open(store, session_id="work") as session:
-        run = Agent(session, ScriptedModel(STEPS), limits=Limits(steps=2, seconds=60, tokens=100_000)).run(
-            "Do four steps."
-        )
+        run = Agent(
+            session, ScriptedModel(STEPS), limits=Limits(steps=2, seconds=60, tokens=100_000)
+        ).run("Do four steps.")
         print(run.state, run.totals.steps)
     with Session.resume(store, "work") as session:
         rest = ScriptedModel([*STEPS[2:], "All four steps are done."])

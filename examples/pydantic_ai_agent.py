@@ -1,7 +1,9 @@
-"""A pydantic-ai agent in a window of 7,000 tokens that reads fourteen long reports and still recalls the third.
+"""A pydantic-ai agent in a window of 7,000 tokens that reads fourteen long reports and still
+recalls the third.
 
-The capability keeps the agent's context in a session: the model is sent a bounded view, the log has everything, and
-`exec` gives the model cells with `ms`. A scripted model plays the part of a real one.
+The capability keeps the agent's context in a session: the model is sent a bounded view, the log has
+everything, and `exec` gives the model cells with `ms`. A scripted model plays the part of a real
+one.
 """
 
 import itertools
@@ -28,7 +30,11 @@ def play(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     return ModelResponse(parts=[TextPart(f"The code of report 3 is {last.split()[3]}.")])
 
 
-with tempfile.TemporaryDirectory() as folder, Store(folder, create=True) as store, Session.open(store) as session:
+with (
+    tempfile.TemporaryDirectory() as folder,
+    Store(folder, create=True) as store,
+    Session.open(store) as session,
+):
     agent = Agent(FunctionModel(play), capabilities=[ScrollCapability(session, window=7_000)])
 
     @agent.tool_plain

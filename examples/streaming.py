@@ -1,4 +1,6 @@
-"""A run as a stream of typed happenings: pieces of text, cells, calls, results, evictions, and at last the answer."""
+"""A run as a stream of typed happenings: pieces of text, cells, calls, results, evictions, and at
+last the answer.
+"""
 
 import tempfile
 
@@ -16,7 +18,9 @@ with (
     Store(folder, create=True) as store,
     Session.open(store, tools=[weather]) as session,
 ):
-    model = ScriptedModel([exec_cell("print(weather('Graz')['sky'])"), "The sky over Graz is clear."])
+    model = ScriptedModel(
+        [exec_cell("print(weather('Graz')['sky'])"), "The sky over Graz is clear."]
+    )
     for happening in Agent(session, model).stream("What is the weather in Graz?"):
         match happening.kind:
             case "text":

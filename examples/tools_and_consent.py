@@ -1,4 +1,6 @@
-"""Tools with effects: the user is asked first, and a refusal is told to the model, not hidden from it."""
+"""Tools with effects: the user is asked first, and a refusal is told to the model, not hidden from
+it.
+"""
 
 import tempfile
 
@@ -39,8 +41,8 @@ with (
     Store(folder, create=True) as store,
     Session.open(store, tools=[list_contacts, send_mail], confirm=confirm) as session,
 ):
-    run = Agent(session, ScriptedModel([exec_cell(CELL), "Two mails are out; one was refused."])).run(
-        "Invite the team."
-    )
+    run = Agent(
+        session, ScriptedModel([exec_cell(CELL), "Two mails are out; one was refused."])
+    ).run("Invite the team.")
     print(run.answer)
     print("really sent:", ", ".join(sent))

@@ -23,21 +23,35 @@ def _deltas(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]
                 {"type": "signature_delta", "signature": block["signature"]},
             ]
         case "tool_use":
-            return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": block["input"]}]
+            return {**block, "input": {}}, [
+                {"type": "input_json_delta", "partial_json": block["input"]}
+            ]
         case _:
             return block, []
 
 
 def streamed(*blocks: dict[str, Any], stop: str | None = "end_turn", name: str = "m1") -> Play:
-    """The blocks as a stream; without a stop reason the stream is cut after them. `name` is the id of the message."""
+    """The blocks as a stream; without a stop reason the stream is cut after them.
+
+    `name` is the id of the message.
+    """
 
     def play(exchange: Exchange) -> None:
         def send(kind: str, **fields: Any) -> None:
             exchange.send({"type": kind, **fields}, event=kind)
 
         exchange.start_stream(chunked=False)
-        message = {"id": name, "type": "message", "role": "assistant", "model": "claude-x", "content": []}
-        send("message_start", message={**message, "stop_reason": None, "stop_sequence": None, "usage": USAGE})
+        message = {
+            "id": name,
+            "type": "message",
+            "role": "assistant",
+            "model": "claude-x",
+            "content": [],
+        }
+        send(
+            "message_start",
+            message={**message, "stop_reason": None, "stop_sequence": None, "usage": USAGE},
+        )
         for index, block in enumerate(blocks):
             start, deltas = _deltas(block)
             send("content_block_start", index=index, content_block=start)

@@ -1,4 +1,6 @@
-"""What the runs of real assistants share: their programs, no network but loopback, a project, waiting for the store."""
+"""What the runs of real assistants share: their programs, no network but loopback, a project,
+waiting for the store.
+"""
 
 import fcntl
 import importlib.util
@@ -27,7 +29,8 @@ HERE = Path(__file__).parent
 
 
 def run_without_network(driver: str, package: str, inside: str, folder: Path) -> Any:
-    """Run a driver with the program inside a package; what it printed. Skips where one of them cannot be had.
+    """Run a driver with the program inside a package; what it printed. Skips where one of them
+    cannot be had.
 
     The variable SCROLL_ and the name of the package may name the program instead.
     """
@@ -36,32 +39,49 @@ def run_without_network(driver: str, package: str, inside: str, folder: Path) ->
         found and found.origin and Path(found.origin).parent / inside
     )
     if not named or not Path(named).is_file():
-        pytest.skip(f"{package} is not installed, which holds the assistant: make test-assistants installs it")
-    isolated = next((words for words in (["unshare", "-n"], ["unshare", "-rn"]) if _works(words)), None)
+        pytest.skip(
+            f"{package} is not installed, which holds the assistant: make test-assistants installs it"
+        )
+    isolated = next(
+        (words for words in (["unshare", "-n"], ["unshare", "-rn"]) if _works(words)), None
+    )
     if isolated is None:
         pytest.skip("the network cannot be taken away here: unshare -n is refused")
     path = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
         [*isolated, sys.executable, str(HERE / driver), str(named), str(folder)],
-        env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def _works(words: list[str]) -> bool:
-    return shutil.which(words[0]) is not None and subprocess.run([*words, "true"], capture_output=True).returncode == 0
+    return (
+        shutil.which(words[0]) is not None
+        and subprocess.run([*words, "true"], capture_output=True).returncode == 0
+    )
 
 
 def loopback_up() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = struct.pack("16sh14x", b"lo", 0)
-        (flags,) = struct.unpack("16xh14x", fcntl.ioctl(any_socket, 0x8913, request))  # SIOCGIFFLAGS
-        fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh14x", b"lo", flags | 1))  # SIOCSIFFLAGS, IFF_UP
+        (flags,) = struct.unpack(
+            "16xh14x", fcntl.ioctl(any_socket, 0x8913, request)
+        )  # SIOCGIFFLAGS
+        fcntl.ioctl(
+            any_socket, 0x8914, struct.pack("16sh14x", b"lo", flags | 1)
+        )  # SIOCSIFFLAGS, IFF_UP
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where an assistant works: a home, a project, and a store that knows something of an earlier session."""
+    """Where an assistant works: a home, a project, and a store that knows something of an earlier
+    session.
+    """
 
     home: Path
     project: Path
@@ -74,7 +94,11 @@ class Place(msgspec.Struct, frozen=True):
         place.home.mkdir()
         place.project.mkdir()
         with Store(place.store, create=True) as opened:
-            opened.append(Draft(role="user", session_id="old", task_id=project_task(place.project), content=told))
+            opened.append(
+                Draft(
+                    role="user", session_id="old", task_id=project_task(place.project), content=told
+                )
+            )
         return place
 
     def file(self, *names: str) -> Path:
@@ -83,12 +107,19 @@ class Place(msgspec.Struct, frozen=True):
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
-    def ask(self, command: list[str], environment: dict[str, str], answered: Callable[[], str]) -> None:
+    def ask(
+        self, command: list[str], environment: dict[str, str], answered: Callable[[], str]
+    ) -> None:
         """Run an assistant once in the project, and wait until its answer is captured."""
         subprocess.run(
-            command, cwd=self.project, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=True,
+            command,
+            cwd=self.project,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=True,
             timeout=2 * PATIENCE,
-        )  # fmt: skip
+        )
         answer = answered()
         wait_for(lambda: answer in recorded(self.store))
 
@@ -101,9 +132,18 @@ def recorded(store: Path) -> str:
 def events(store: Path) -> list[dict[str, Any]]:
     with Store(store) as opened:
         return [
-            {"seq": e.seq, "role": e.role, "kind": e.kind, "name": e.name, "content": e.content, "echo": e.is_echo,
-             "session": e.session_id, "task": e.task_id} for e in opened.log.iterate()
-        ]  # fmt: skip
+            {
+                "seq": e.seq,
+                "role": e.role,
+                "kind": e.kind,
+                "name": e.name,
+                "content": e.content,
+                "echo": e.is_echo,
+                "session": e.session_id,
+                "task": e.task_id,
+            }
+            for e in opened.log.iterate()
+        ]
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -115,7 +155,9 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def scroll(environment: dict[str, str], *arguments: str) -> str:
-    done = subprocess.run([*SCROLL, *arguments], env=environment, capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run(
+        [*SCROLL, *arguments], env=environment, capture_output=True, text=True, timeout=PATIENCE
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

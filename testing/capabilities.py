@@ -6,7 +6,9 @@ from scroll_context.kernel.protocol import Prelude
 
 
 def functions(*capabilities: str) -> tuple[Prelude, ...]:
-    """`echo` becomes a function, `ms.search` one of a module `ms`; each passes its arguments to the host."""
+    """`echo` becomes a function, `ms.search` one of a module `ms`; each passes its arguments to the
+    host.
+    """
     spaces: dict[str, list[str]] = {}
     for capability in capabilities:
         space, _, name = capability.rpartition(".")

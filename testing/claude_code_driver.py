@@ -2,8 +2,9 @@
 
     unshare -n python claude_code_driver.py CLAUDE FOLDER
 
-It runs where there is no network but loopback. The API is played here: it answers by the last words of the user, writes
-a file, calls Scroll's tools, and summarises when it is asked to compact. The test reads what this prints.
+It runs where there is no network but loopback. The API is played here: it answers by the last words
+of the user, writes a file, calls Scroll's tools, and summarises when it is asked to compact. The
+test reads what this prints.
 """
 
 import json
@@ -20,7 +21,9 @@ from assistant_runs import PATIENCE, Place, events, faults, recorded, scroll, wa
 from provider_server import Exchange, ProviderServer
 from scroll_context.store import Store
 
-ASKED = "Always indent with tabs. Please write notes.txt about the heron, we decided to keep it short."
+ASKED = (
+    "Always indent with tabs. Please write notes.txt about the heron, we decided to keep it short."
+)
 COUNTED = "Count the rings, up to twenty thousand."
 SEARCHED = "What do we know of the kingfisher?"
 LAST = "And what comes next, in one word?"
@@ -32,7 +35,9 @@ class Api:
     def __init__(self, store: Path, project: Path) -> None:
         self.store = store
         self.project = project
-        self.requests: list[str] = []  # the messages of each request that was no compaction, as JSON
+        self.requests: list[
+            str
+        ] = []  # the messages of each request that was no compaction, as JSON
 
     def play(self, exchange: Exchange) -> None:
         messages = exchange.body.get("messages", [])
@@ -43,7 +48,12 @@ class Api:
             streamed({"type": "text", "text": text}, name=name)(exchange)
 
         def call(tool: str, **arguments: Any) -> None:
-            block = {"type": "tool_use", "id": f"toolu_{name}", "name": tool, "input": json.dumps(arguments)}
+            block = {
+                "type": "tool_use",
+                "id": f"toolu_{name}",
+                "name": tool,
+                "input": json.dumps(arguments),
+            }
             streamed(block, stop="tool_use", name=name)(exchange)
 
         if "Respond with TEXT ONLY" in asked:  # as Claude Code asks for a summary
@@ -56,7 +66,11 @@ class Api:
             return call("Bash", command="seq 1 20000", description="Count")
         if SEARCHED in asked and not results:
             return call("mcp__scroll__search", query="kingfisher")
-        if SEARCHED in asked and len(results) == 1 and (found := re.search(r"\[(\d+)\].*\n  The king", results[0])):
+        if (
+            SEARCHED in asked
+            and len(results) == 1
+            and (found := re.search(r"\[(\d+)\].*\n  The king", results[0]))
+        ):
             return call("mcp__scroll__expand", seqs=found[1])
         return say(f"Done with {asked[-20:]!r}; {results[-1][-60:] if results else 'no tools'}.")
 
@@ -72,7 +86,11 @@ def last_words(messages: list[dict[str, Any]]) -> tuple[str, list[str]]:
         for block in blocks:
             if block["type"] == "tool_result":
                 inner = block.get("content") or ""
-                results.append(inner if isinstance(inner, str) else "\n".join(one.get("text", "") for one in inner))
+                results.append(
+                    inner
+                    if isinstance(inner, str)
+                    else "\n".join(one.get("text", "") for one in inner)
+                )
             elif block["type"] == "text" and not block["text"].startswith("<system-reminder>"):
                 if block["text"] != asked:
                     results = []
@@ -80,13 +98,29 @@ def last_words(messages: list[dict[str, Any]]) -> tuple[str, list[str]]:
     return asked, results
 
 
-def talk(claude: str, project: Path, environment: dict[str, str], prompts: list[str]) -> list[dict[str, Any]]:
+def talk(
+    claude: str, project: Path, environment: dict[str, str], prompts: list[str]
+) -> list[dict[str, Any]]:
     """Run Claude Code over these prompts, one after the other; what it printed."""
     allowed = ["--allowedTools", "Write,Bash(seq:*),mcp__scroll__search,mcp__scroll__expand"]
-    command = [claude, "-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose", *allowed]
+    command = [
+        claude,
+        "-p",
+        "--input-format",
+        "stream-json",
+        "--output-format",
+        "stream-json",
+        "--verbose",
+        *allowed,
+    ]
     printed: list[dict[str, Any]] = []
     with subprocess.Popen(
-        command, cwd=project, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command,
+        cwd=project,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdin is not None and process.stdout is not None
         for prompt in prompts:
@@ -110,16 +144,26 @@ def main(claude: str, folder: Path) -> dict[str, Any]:
     original = '{\n    "includeCoAuthoredBy": false,\n    "hooks": {}\n}\n'
     settings.write_text(original)
     environment = {
-        "HOME": str(home), "PATH": os.environ["PATH"], "ANTHROPIC_API_KEY": "sk-ant-none", "DISABLE_TELEMETRY": "1",
-        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1",
-    }  # fmt: skip
+        "HOME": str(home),
+        "PATH": os.environ["PATH"],
+        "ANTHROPIC_API_KEY": "sk-ant-none",
+        "DISABLE_TELEMETRY": "1",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "DISABLE_AUTOUPDATER": "1",
+    }
 
-    report: dict[str, Any] = {"diff": scroll(environment, "install", "claude-code", "--yes", "--store", str(store))}
-    report["installed_again"] = scroll(environment, "install", "claude-code", "--yes", "--store", str(store))
+    report: dict[str, Any] = {
+        "diff": scroll(environment, "install", "claude-code", "--yes", "--store", str(store))
+    }
+    report["installed_again"] = scroll(
+        environment, "install", "claude-code", "--yes", "--store", str(store)
+    )
     api = Api(store, project)
     with ProviderServer(api.play) as server:
         environment["ANTHROPIC_BASE_URL"] = server.url
-        report["printed"] = talk(claude, project, environment, [ASKED, COUNTED, SEARCHED, "/compact", LAST])
+        report["printed"] = talk(
+            claude, project, environment, [ASKED, COUNTED, SEARCHED, "/compact", LAST]
+        )
         report["first_requests"], api.requests = api.requests, []
         wait_for(lambda: LAST in recorded(store) and recorded(store).count("Done with") >= 4)
         report["second"] = talk(claude, project, environment, ["Hello again."])
@@ -128,7 +172,11 @@ def main(claude: str, folder: Path) -> dict[str, Any]:
     report["wrote"] = (project / "notes.txt").read_text()
     report["events"] = events(store)
     with Store(store) as opened:
-        results = [event for event in opened.log.iterate() if (event.kind, event.name) == ("tool_result", "Bash")]
+        results = [
+            event
+            for event in opened.log.iterate()
+            if (event.kind, event.name) == ("tool_result", "Bash")
+        ]
         report["counted"] = [opened.log.text(event) for event in results]
     report["doctor"] = json.loads(scroll(environment, "doctor", "--json"))["assistants"]
     report["log"] = faults(home)

@@ -2,8 +2,9 @@
 
     unshare -n python codex_driver.py CODEX FOLDER
 
-Codex starts MCP servers while it already works, so the model that is played here runs an idle command until our tools
-are offered. Its first answer says that the window is full, so Codex compacts the session and goes on.
+Codex starts MCP servers while it already works, so the model that is played here runs an idle
+command until our tools are offered. Its first answer says that the window is full, so Codex
+compacts the session and goes on.
 """
 
 import json
@@ -41,13 +42,24 @@ class Api:
         searched = any(item["name"] == "search" for item in done)
         compacts = "for another LLM" in json.dumps(exchange.body["input"][-1])
         if compacts:
-            wait_for(lambda: ASKED in recorded(self.store))  # a real model takes longer than a capture
+            wait_for(
+                lambda: ASKED in recorded(self.store)
+            )  # a real model takes longer than a capture
         call = {"type": "function_call", "id": f"fc_{number}", "call_id": f"call_{number}"}
         if compacts or searched or len(done) > 100:
-            item = {"type": "message", "id": f"msg_{number}", "role": "assistant",
-                    "content": [{"type": "output_text", "text": f"Answer {number}."}]}  # fmt: skip
+            item = {
+                "type": "message",
+                "id": f"msg_{number}",
+                "role": "assistant",
+                "content": [{"type": "output_text", "text": f"Answer {number}."}],
+            }
         elif offered:
-            item = {**call, "namespace": "mcp__scroll", "name": "search", "arguments": '{"query": "kingfisher"}'}
+            item = {
+                **call,
+                "namespace": "mcp__scroll",
+                "name": "search",
+                "arguments": '{"query": "kingfisher"}',
+            }
         else:
             item = {**call, "name": "exec_command", "arguments": '{"cmd": "sleep 0.3"}'}
         tokens = 200_000 if number == 1 else 9
@@ -71,7 +83,9 @@ def main(codex: str, folder: Path) -> dict[str, Any]:
     with ProviderServer(api.play) as server:
         original = CONFIG.replace("URL", f"{server.url}/v1")
         config.write_text(original)
-        report["diff"] = scroll(environment, "install", "codex", "--yes", "--store", str(place.store))
+        report["diff"] = scroll(
+            environment, "install", "codex", "--yes", "--store", str(place.store)
+        )
         for prompt in (ASKED, SECOND):
             command = [codex, "exec", "--skip-git-repo-check", *bypass, prompt]
             place.ask(command, environment, lambda: f"Answer {len(api.requests)}.")
@@ -79,7 +93,9 @@ def main(codex: str, folder: Path) -> dict[str, Any]:
     report["events"] = events(place.store)
     report["log"] = faults(place.home)
     (report["doctor"],) = [
-        one for one in json.loads(scroll(environment, "doctor", "--json"))["assistants"] if one["assistant"] == "codex"
+        one
+        for one in json.loads(scroll(environment, "doctor", "--json"))["assistants"]
+        if one["assistant"] == "codex"
     ]
     scroll(environment, "uninstall", "codex", "--yes")
     report["config_untouched"] = config.read_text() == original

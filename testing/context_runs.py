@@ -1,4 +1,6 @@
-"""Runs for the tests of contexts and budgets: one made-up task, played the same way under any context."""
+"""Runs for the tests of contexts and budgets: one made-up task, played the same way under any
+context.
+"""
 
 import random
 from collections.abc import Callable, Iterator
@@ -24,7 +26,9 @@ def code(number: int) -> str:
 
 def record(number: int, size: int) -> str:
     """A record of `size` characters, its code in the first hundred."""
-    words = random.Random(number).choices(["amber", "birch", "cedar", "delta", "ember", "fjord"], k=size // 6)
+    words = random.Random(number).choices(
+        ["amber", "birch", "cedar", "delta", "ember", "fjord"], k=size // 6
+    )
     return f"record {number} has {code(number)} {' '.join(words)}"[:size].ljust(size, ".")
 
 
@@ -39,15 +43,21 @@ def call(name: str, **arguments: Any) -> Reply:
 
 
 def open_session(store: Store, context: str, session_id: str = "work") -> Session:
-    return Session.open(store, session_id=session_id, tools=[fetch], options=SessionOptions(context=context))
+    return Session.open(
+        store, session_id=session_id, tools=[fetch], options=SessionOptions(context=context)
+    )
 
 
 def resume(store: Store, context: str, session_id: str = "work") -> Session:
     return Session.resume(store, session_id, tools=[fetch], options=SessionOptions(context=context))
 
 
-def reader(session: Session, steps: int, size: int | Callable[[int], int], printed: int = 1_000) -> Script:
-    """A script that fetches record after record, by cells or natively, and writes a summary when asked for one."""
+def reader(
+    session: Session, steps: int, size: int | Callable[[int], int], printed: int = 1_000
+) -> Script:
+    """A script that fetches record after record, by cells or natively, and writes a summary when
+    asked for one.
+    """
     played = 0
     size_of = size if callable(size) else lambda _: size
 
@@ -68,7 +78,9 @@ def reader(session: Session, steps: int, size: int | Callable[[int], int], print
     return script
 
 
-def run(session: Session, script: Script, window: int, message: str | None = TASK) -> tuple[Run, ScriptedModel]:
+def run(
+    session: Session, script: Script, window: int, message: str | None = TASK
+) -> tuple[Run, ScriptedModel]:
     model = ScriptedModel(script, window=window, keep=1_000)
     return Agent(session, model).run(message), model
 
@@ -79,4 +91,8 @@ def of_kind(session: Session, kind: Kind) -> list[Event]:
 
 def counted(session: Session) -> Iterator[int]:
     """The input tokens of each request, as the model counted them."""
-    return (event.metadata["usage"]["input_tokens"] for event in session.events() if "usage" in event.metadata)
+    return (
+        event.metadata["usage"]["input_tokens"]
+        for event in session.events()
+        if "usage" in event.metadata
+    )

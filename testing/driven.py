@@ -1,4 +1,6 @@
-"""Talking to a process that a test has started, without waiting for ever when it has nothing to say."""
+"""Talking to a process that a test has started, without waiting for ever when it has nothing to
+say.
+"""
 
 import os
 import subprocess
@@ -10,8 +12,8 @@ PATIENCE = 60.0  # seconds; a loaded machine is slow to start Python
 def next_line(process: "subprocess.Popen[bytes]", seconds: float = PATIENCE) -> str:
     """The next line that a process writes, without its end; "" at the end of its output.
 
-    Its output must be a pipe that is read here only. A process that says nothing in time is ended, and
-    the test fails.
+    Its output must be a pipe that is read here only. A process that says nothing in time is ended,
+    and the test fails.
     """
     assert process.stdout is not None
     line = b""

@@ -9,5 +9,7 @@ LONG = bool(os.environ.get("SCROLL_LONG"))
 
 
 def form(short: T, long: T) -> T:
-    """How many rounds, examples or kills a test takes: `long` in `make test-long`, `short` elsewhere."""
+    """How many rounds, examples or kills a test takes: `long` in `make test-long`, `short`
+    elsewhere.
+    """
     return long if LONG else short

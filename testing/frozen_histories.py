@@ -1,7 +1,8 @@
-"""Small histories of every shape, with the hashes of the requests that a version of the renderer made of them.
+"""Small histories of every shape, with the hashes of the requests that a version of the renderer
+made of them.
 
-`python tests/view/frozen_histories.py` writes them for the newest version into data/, once, when that version is
-finished. The file is never written again: it stands for the logs that people have.
+`python tests/view/frozen_histories.py` writes them for the newest version into data/, once, when
+that version is finished. The file is never written again: it stands for the logs that people have.
 """
 
 from pathlib import Path
@@ -33,9 +34,14 @@ def cells(scribe: Scribe) -> None:
             thinking=[{"text": f"hm {n}", "signature": "s"}],
         )
         state = ("ok", "ok", "error: NameError", "timeout", "")[n % 5]
-        scribe.cell(reply, f"c{n}", f"supplier {n} owes 12.50\n" * (5 + 20 * n), inner=n % 3, state=state)
+        scribe.cell(
+            reply, f"c{n}", f"supplier {n} owes 12.50\n" * (5 + 20 * n), inner=n % 3, state=state
+        )
     scribe.ask("")
-    scribe.reply("412.50 in all.\n⟦ invoices | 412.50 | none | done ⟧", headline="invoices | 412.50 | none | done")
+    scribe.reply(
+        "412.50 in all.\n⟦ invoices | 412.50 | none | done ⟧",
+        headline="invoices | 412.50 | none | done",
+    )
 
 
 def native_calls(scribe: Scribe) -> None:
@@ -43,7 +49,11 @@ def native_calls(scribe: Scribe) -> None:
     scribe.user("Compare the hotels.")
     for n in range(10):
         scribe.ask()
-        made = [("same", "fetch", {"page": n}), ("same", "fetch", "not json"), (f"x{n}", "write", {"body": "b" * 700})]
+        made = [
+            ("same", "fetch", {"page": n}),
+            ("same", "fetch", "not json"),
+            (f"x{n}", "write", {"body": "b" * 700}),
+        ]
         reply = scribe.reply("" if n % 2 else "Reading.", made)
         scribe.native(reply, "same", "fetch", '{"hotel": "Lisboa"}' * (50 * n))
         if n % 3:
@@ -54,9 +64,13 @@ def native_calls(scribe: Scribe) -> None:
 
 
 def turns(scribe: Scribe) -> None:
-    """Many turns in several scripts, with requests that continue a turn, that are long, and a reply that broke off."""
+    """Many turns in several scripts, with requests that continue a turn, that are long, and a reply
+    that broke off.
+    """
     for n in range(16):
-        scribe.user(f"Question {n}: " + (CJK if n % 2 else "Привет мир ") * (220 if n == 5 else 3 + n * 3))
+        scribe.user(
+            f"Question {n}: " + (CJK if n % 2 else "Привет мир ") * (220 if n == 5 else 3 + n * 3)
+        )
         scribe.ask()
         if n % 4 == 1:
             scribe.user("And in May?", continues=True)
@@ -72,21 +86,32 @@ def tiers(scribe: Scribe) -> None:
         if n % 30 == 0:
             scribe.user(f"Chapter {n // 30}: find every mention of the harbour.")
         scribe.ask("")
-        reply = scribe.reply("", [(f"c{n}", "exec", {"source": f"hits = ms.search('harbour {n}')"})])
+        reply = scribe.reply(
+            "", [(f"c{n}", "exec", {"source": f"hits = ms.search('harbour {n}')"})]
+        )
         scribe.cell(reply, f"c{n}", f"hit {n}\n" * 12)
     scribe.ask("")
 
 
 def payloads(scribe: Scribe) -> None:
-    """Bodies outside the log, by their previews, and texts whose payload is no longer than what is shown."""
+    """Bodies outside the log, by their previews, and texts whose payload is no longer than what is
+    shown.
+    """
     whole = CJK * 60
-    scribe.write(Kind.CONVERSATION, "the first words", role="user", payload=Payload("0" * 64, 90_000))
+    scribe.write(
+        Kind.CONVERSATION, "the first words", role="user", payload=Payload("0" * 64, 90_000)
+    )
     scribe.ask()
     reply = scribe.reply("", [("a", "read", {}), ("b", "read", {})])
     for id, text, size in (("a", whole, len(whole.encode())), ("b", "row\n" * 500, 200_000)):
         call = scribe.write(Kind.TOOL_CALL, "{}", name="read", tool_call_id=id, reply_to=reply.seq)
         scribe.write(
-            Kind.TOOL_RESULT, text, name="read", reply_to=call.seq, tool_call_id=id, payload=Payload("1" * 64, size)
+            Kind.TOOL_RESULT,
+            text,
+            name="read",
+            reply_to=call.seq,
+            tool_call_id=id,
+            payload=Payload("1" * 64, size),
         )
     scribe.ask()
     for n in range(6):
@@ -96,11 +121,21 @@ def payloads(scribe: Scribe) -> None:
 
 
 def chat(scribe: Scribe) -> None:
-    """Turns without notes, whose lines are made of terms, and standing instructions that leave the view."""
+    """Turns without notes, whose lines are made of terms, and standing instructions that leave the
+    view.
+    """
     for n in range(40):
         subject = ("the heat equation", "a ferry to Naxos", "sourdough starters")[n // 14]
-        rule = "Always answer in metric units. " if n == 3 else "Never answer in metric units. " if n == 20 else ""
-        scribe.user(f"{rule}I'm trying to understand {subject}, part {n}. How does {subject} behave?")
+        rule = (
+            "Always answer in metric units. "
+            if n == 3
+            else "Never answer in metric units. "
+            if n == 20
+            else ""
+        )
+        scribe.user(
+            f"{rule}I'm trying to understand {subject}, part {n}. How does {subject} behave?"
+        )
         scribe.ask("")
         scribe.reply(f"Sure! Let me explain {subject} once more, part {n}. " * 4)
     scribe.ask("")
@@ -109,12 +144,22 @@ def chat(scribe: Scribe) -> None:
 def opened(scribe: Scribe) -> None:
     """A session that starts from earlier ones, more than its index can hold for long."""
     topics = [
-        Topic(((n, n),), 1, 1, "2024-07-01", "2024-07-02", "kettle" if n % 9 == 0 else "", (f"term {n}", f"{CJK} {n}"))
+        Topic(
+            ((n, n),),
+            1,
+            1,
+            "2024-07-01",
+            "2024-07-02",
+            "kettle" if n % 9 == 0 else "",
+            (f"term {n}", f"{CJK} {n}"),
+        )
         for n in range(1, 30)
     ]
     standing = (Standing(3, "Always use metric units."), Standing(4, "Never fly.", imported=True))
     earlier = EarlierWork(outline(topics, 600), standing, 7)
-    scribe.write(Kind.SESSION, earlier.summary(), metadata={"earlier": msgspec.to_builtins(earlier)})
+    scribe.write(
+        Kind.SESSION, earlier.summary(), metadata={"earlier": msgspec.to_builtins(earlier)}
+    )
     turns(scribe)
 
 
@@ -136,7 +181,9 @@ def write(version: int) -> Path:
     for shape, window in SHAPES:
         scribe = Scribe(window, gap=2, overhead=estimate(SYSTEM))
         shape(scribe)
-        histories.append({"name": shape.__name__, "events": [_logged(event) for event in scribe.log]})
+        histories.append(
+            {"name": shape.__name__, "events": [_logged(event) for event in scribe.log]}
+        )
     DATA.mkdir(exist_ok=True)
     path = DATA / f"version{version}.json"
     path.write_bytes(msgspec.json.encode({"system": SYSTEM, "histories": histories}) + b"\n")
@@ -145,7 +192,11 @@ def write(version: int) -> Path:
 
 def _logged(event: Event) -> dict[str, Any]:
     """An event without the fields that say nothing."""
-    return {name: value for name, value in msgspec.to_builtins(event).items() if value not in ("", None, {})}
+    return {
+        name: value
+        for name, value in msgspec.to_builtins(event).items()
+        if value not in ("", None, {})
+    }
 
 
 if __name__ == "__main__":

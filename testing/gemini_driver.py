@@ -26,9 +26,18 @@ class Api:
         searched = "functionResponse" in json.dumps(exchange.body["contents"])
         call = {"name": "mcp_scroll_search", "args": {"query": "kingfisher"}}
         part = {"text": f"Answer {len(self.requests)}."} if searched else {"functionCall": call}
-        candidate = {"content": {"role": "model", "parts": [part]}, "finishReason": "STOP", "index": 0}
+        candidate = {
+            "content": {"role": "model", "parts": [part]},
+            "finishReason": "STOP",
+            "index": 0,
+        }
         exchange.start_stream(chunked=False)
-        exchange.send({"candidates": [candidate], "usageMetadata": {"promptTokenCount": 9, "totalTokenCount": 18}})
+        exchange.send(
+            {
+                "candidates": [candidate],
+                "usageMetadata": {"promptTokenCount": 9, "totalTokenCount": 18},
+            }
+        )
 
 
 def main(gemini: str, folder: Path) -> dict[str, Any]:
@@ -36,12 +45,23 @@ def main(gemini: str, folder: Path) -> dict[str, Any]:
     settings = place.file(".gemini", "settings.json")
     settings.write_text(SETTINGS)
     environment = {"HOME": str(place.home), "PATH": os.environ["PATH"], "GEMINI_API_KEY": "none"}
-    report: dict[str, Any] = {"diff": scroll(environment, "install", "gemini", "--yes", "--store", str(place.store))}
+    report: dict[str, Any] = {
+        "diff": scroll(environment, "install", "gemini", "--yes", "--store", str(place.store))
+    }
     api = Api()
     with ProviderServer(api.play) as server:
         environment["GOOGLE_GEMINI_BASE_URL"] = server.url
         for prompt in (ASKED, SECOND):
-            command = [gemini, "--model", "gemini-2.5-flash", "--skip-trust", "--approval-mode", "yolo", "-p", prompt]
+            command = [
+                gemini,
+                "--model",
+                "gemini-2.5-flash",
+                "--skip-trust",
+                "--approval-mode",
+                "yolo",
+                "-p",
+                prompt,
+            ]
             place.ask(command, environment, lambda: f"Answer {len(api.requests)}.")
     report["requests"] = [request["contents"] for request in api.requests]
     report["events"] = events(place.store)

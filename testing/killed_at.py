@@ -1,4 +1,6 @@
-"""A process that kills itself at a certain call of a function: a crash at any moment, the same moment every time."""
+"""A process that kills itself at a certain call of a function: a crash at any moment, the same
+moment every time.
+"""
 
 import subprocess
 import sys
@@ -15,10 +17,15 @@ sys.setprofile(count)
 """
 
 
-def run_killed(prepare: str, work: str, *arguments: str, at: int) -> "subprocess.CompletedProcess[str]":
-    """Run both pieces of code with these arguments, and kill the process at the `at`-th call or return in `work`.
+def run_killed(
+    prepare: str, work: str, *arguments: str, at: int
+) -> "subprocess.CompletedProcess[str]":
+    """Run both pieces of code with these arguments, and kill the process at the `at`-th call or
+    return in `work`.
 
     If it comes to its end, it prints how many there were.
     """
     program = f"{prepare}\n{_COUNT}\n{work}\nsys.setprofile(None)\nprint(calls)"
-    return subprocess.run([sys.executable, "-c", program, *arguments, str(at)], capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments, str(at)], capture_output=True, text=True
+    )

@@ -1,7 +1,9 @@
-"""A store of any size, made quickly: one long session whose views, plans and hashes are real, and many short ones.
+"""A store of any size, made quickly: one long session whose views, plans and hashes are real, and
+many short ones.
 
-The events of the long session are those that a session of an agent records. Its view is kept in memory by the same
-code, so every request has the hash of the messages that it stands for; only the kernel and the model are left out.
+The events of the long session are those that a session of an agent records. Its view is kept in
+memory by the same code, so every request has the hash of the messages that it stands for; only the
+kernel and the model are left out.
 """
 
 import random
@@ -48,35 +50,81 @@ class _LongSession:
             self.add(Kind.EVICTION, content=plan.summary(), metadata=plan.metadata())
         rendered = self._context.render("You keep a ledger.", digest)
         self.add(
-            Kind.REQUEST, name="scripted", metadata=rendered.metadata() | {"tokens": rendered.tokens, "digest": digest}
+            Kind.REQUEST,
+            name="scripted",
+            metadata=rendered.metadata() | {"tokens": rendered.tokens, "digest": digest},
         )
-        call = {"id": f"c{number}", "name": "exec", "arguments": {"source": f"rows = fetch({number})"}}
-        usage = {"input_tokens": rendered.tokens, "output_tokens": 40, "cache_read_tokens": rendered.tokens // 2}
+        call = {
+            "id": f"c{number}",
+            "name": "exec",
+            "arguments": {"source": f"rows = fetch({number})"},
+        }
+        usage = {
+            "input_tokens": rendered.tokens,
+            "output_tokens": 40,
+            "cache_read_tokens": rendered.tokens // 2,
+        }
         facts = {"tool_calls": [call], "usage": usage, "model": "scripted", "cost": 0.001}
         headline = f"page {number} | {self.sentence(4)} | page {number + 1} | ok"
         self.add(Kind.CONVERSATION, role="assistant", headline=headline, metadata=facts)
         cell = self.add(
-            Kind.CELL, role="assistant", name="exec", tool_call_id=f"c{number}", content=f"rows = fetch({number})"
+            Kind.CELL,
+            role="assistant",
+            name="exec",
+            tool_call_id=f"c{number}",
+            content=f"rows = fetch({number})",
         )
         given = []
         for part in range(12):
             inside = {"inside_cell": cell}
-            made = self.add(Kind.TOOL_CALL, role="assistant", name="fetch", content=f'{{"n": {part}}}', metadata=inside)
+            made = self.add(
+                Kind.TOOL_CALL,
+                role="assistant",
+                name="fetch",
+                content=f'{{"n": {part}}}',
+                metadata=inside,
+            )
             text = msgspec.json.encode([self.sentence(8) for _ in range(4)]).decode()
             given.append(
-                self.add(Kind.TOOL_RESULT, role="tool", name="fetch", content=text, reply_to=made, tool_state="ok",
-                         metadata=inside)
-            )  # fmt: skip
+                self.add(
+                    Kind.TOOL_RESULT,
+                    role="tool",
+                    name="fetch",
+                    content=text,
+                    reply_to=made,
+                    tool_state="ok",
+                    metadata=inside,
+                )
+            )
         self.add(
-            Kind.OBSERVATION, role="tool", name="exec", tool_call_id=f"c{number}", reply_to=cell, tool_state="ok",
-            content=f"page {number}: {self.sentence(30)}", metadata={"bound": ["rows", "total"], "seqs": given},
-        )  # fmt: skip
+            Kind.OBSERVATION,
+            role="tool",
+            name="exec",
+            tool_call_id=f"c{number}",
+            reply_to=cell,
+            tool_state="ok",
+            content=f"page {number}: {self.sentence(30)}",
+            metadata={"bound": ["rows", "total"], "seqs": given},
+        )
         saved = [
-            {"name": name, "group": number * 2 + i, "type": kind, "size": number + 9, "cell": number, "cells": [number]}
-            for i, (name, kind) in enumerate((("rows", "list"), ("total", "int"), (f"page_{number % 40}", "dict")))
+            {
+                "name": name,
+                "group": number * 2 + i,
+                "type": kind,
+                "size": number + 9,
+                "cell": number,
+                "cells": [number],
+            }
+            for i, (name, kind) in enumerate(
+                (("rows", "list"), ("total", "int"), (f"page_{number % 40}", "dict"))
+            )
         ]
-        content = msgspec.json.encode({"cell": number, "python": "3.11.7", "saved": saved, "sources": {number: given}})
-        self.add(Kind.SNAPSHOT, content=content.decode(), reply_to=cell, metadata={"bytes": len(content)})
+        content = msgspec.json.encode(
+            {"cell": number, "python": "3.11.7", "saved": saved, "sources": {number: given}}
+        )
+        self.add(
+            Kind.SNAPSHOT, content=content.decode(), reply_to=cell, metadata={"bytes": len(content)}
+        )
 
 
 def build(folder: Path, events: int = 100_000) -> Path:
@@ -86,21 +134,32 @@ def build(folder: Path, events: int = 100_000) -> Path:
             name = f"import-{number:04}"
             store.log.append_many(
                 Draft(
-                    session_id=name, role="assistant" if at % 2 else "user", source_key=f"import:{name}:{at}",
-                    content=f"about the {WORDS[(number + at) % len(WORDS)]} of day {number}", agent_id=f"a{number % 5}",
+                    session_id=name,
+                    role="assistant" if at % 2 else "user",
+                    source_key=f"import:{name}:{at}",
+                    content=f"about the {WORDS[(number + at) % len(WORDS)]} of day {number}",
+                    agent_id=f"a{number % 5}",
                 )
                 for at in range(20)
-            )  # fmt: skip
+            )
         session = _LongSession(store.log.last_seq() + 1)
-        session.add(Kind.SESSION, content="opened", metadata={"settings": {"reach": "agent", "context": "scroll"}})
+        session.add(
+            Kind.SESSION,
+            content="opened",
+            metadata={"settings": {"reach": "agent", "context": "scroll"}},
+        )
         tools = [{"name": "exec", "description": "", "parameters": {}}]
         facts = {"context": "scroll", "window": WINDOW, "tools": tools}
         number = 0
         while len(session.drafts) < events * 9 // 10:
             if number % 400 == 0:
-                session.add(Kind.CONVERSATION, role="user", content=f"Enter the pages from {number} on.")
+                session.add(
+                    Kind.CONVERSATION, role="user", content=f"Enter the pages from {number} on."
+                )
             if number == 0:
-                session.add(Kind.SESSION, content="You keep a ledger.", name="scripted", metadata=facts)
+                session.add(
+                    Kind.SESSION, content="You keep a ledger.", name="scripted", metadata=facts
+                )
             session.step(number)
             number += 1
         for at in range(0, len(session.drafts), 10_000):

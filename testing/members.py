@@ -12,12 +12,27 @@ _APPEND = """SELECT o_seqs, o_states FROM scroll.append(
     %s::bigint[], %s::bytea[], %s::bytea[])"""
 
 _COLUMNS: dict[str, Any] = {
-    "session_id": "s", "agent_id": "", "task_id": "", "kind": "conversation", "role": "user", "name": "",
-    "content": "words", "payload": None, "payload_size": None, "payload_type": None, "tool_call_id": "",
-    "tool_state": "", "headline": "", "reply_to": None, "step_index": None, "msg_index": None,
-    "metadata": "{}", "created_at": "2026-01-01T00:00:00+00:00",
-    "recorded_at": "2026-01-01T00:00:00+00:00", "source_key": None,
-}  # fmt: skip
+    "session_id": "s",
+    "agent_id": "",
+    "task_id": "",
+    "kind": "conversation",
+    "role": "user",
+    "name": "",
+    "content": "words",
+    "payload": None,
+    "payload_size": None,
+    "payload_type": None,
+    "tool_call_id": "",
+    "tool_state": "",
+    "headline": "",
+    "reply_to": None,
+    "step_index": None,
+    "msg_index": None,
+    "metadata": "{}",
+    "created_at": "2026-01-01T00:00:00+00:00",
+    "recorded_at": "2026-01-01T00:00:00+00:00",
+    "source_key": None,
+}
 
 
 def body(**changes: Any) -> bytes:
@@ -47,7 +62,16 @@ class Member:
         epoch: int | None = None,
     ) -> int:
         """Append one row with this body; its seq."""
-        row = ([session_id], [agent_id], [task_id], [source], [None], [epoch], [os.urandom(16)], [content])
+        row = (
+            [session_id],
+            [agent_id],
+            [task_id],
+            [source],
+            [None],
+            [epoch],
+            [os.urandom(16)],
+            [content],
+        )
         ((seqs, states),) = self.sql(_APPEND, self.store_id, uuid.uuid4(), *row)
         assert states == [0], states
         return int(seqs[0])

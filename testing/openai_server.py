@@ -18,7 +18,13 @@ def chunk(
     delta: dict[str, Any] | None, finish: str | None = None, usage: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish}]
-    out = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "tiny-1", "choices": choices}
+    out = {
+        "id": "c1",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "tiny-1",
+        "choices": choices,
+    }
     return {**out, "usage": usage} if usage else out
 
 
@@ -32,7 +38,9 @@ def call_delta(index: int, call_id: str, name: str, arguments: str) -> dict[str,
     return {"tool_calls": [{**call, "id": call_id, "type": "function"} if call_id else call]}
 
 
-def streamed(*deltas: dict[str, Any], finish: str = "stop", usage: dict[str, Any] | None = USAGE) -> Play:
+def streamed(
+    *deltas: dict[str, Any], finish: str = "stop", usage: dict[str, Any] | None = USAGE
+) -> Play:
     def play(exchange: Exchange) -> None:
         exchange.start_stream()
         for delta in deltas:
@@ -46,9 +54,21 @@ def streamed(*deltas: dict[str, Any], finish: str = "stop", usage: dict[str, Any
     return play
 
 
-def whole(message: dict[str, Any], finish: str = "stop", usage: dict[str, Any] | None = USAGE) -> Play:
-    choice = {"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": None, **message}}
-    body = {"id": "c1", "object": "chat.completion", "created": 1, "model": "tiny-1", "choices": [choice]}
+def whole(
+    message: dict[str, Any], finish: str = "stop", usage: dict[str, Any] | None = USAGE
+) -> Play:
+    choice = {
+        "index": 0,
+        "finish_reason": finish,
+        "message": {"role": "assistant", "content": None, **message},
+    }
+    body = {
+        "id": "c1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "tiny-1",
+        "choices": [choice],
+    }
     return lambda exchange: exchange.respond(200, {**body, "usage": usage} if usage else body)
 
 
@@ -60,7 +80,16 @@ def no_choices(exchange: Exchange) -> None:
         exchange.send("[DONE]")
         exchange.end_stream()
     else:
-        exchange.respond(200, {"id": "c1", "object": "chat.completion", "created": 1, "model": "tiny-1", "choices": []})
+        exchange.respond(
+            200,
+            {
+                "id": "c1",
+                "object": "chat.completion",
+                "created": 1,
+                "model": "tiny-1",
+                "choices": [],
+            },
+        )
 
 
 def cut(*pieces: str, chunked: bool) -> Play:
@@ -78,7 +107,15 @@ def error_in_stream(exchange: Exchange) -> None:
     """An error that is reported after the stream began."""
     exchange.start_stream()
     exchange.send(chunk({"content": "Well"}))
-    exchange.send({"error": {"message": "the engine restarted", "type": "server_error", "code": "server_error"}})
+    exchange.send(
+        {
+            "error": {
+                "message": "the engine restarted",
+                "type": "server_error",
+                "code": "server_error",
+            }
+        }
+    )
     exchange.end_stream()
 
 

@@ -1,7 +1,7 @@
 """Small histories written so that the published cells find something at the addresses they name.
 
-Three conversations, one for each task that the cells come from. Most rows are filler; `SAID` places what matters. All
-of it is made up for these tests.
+Three conversations, one for each task that the cells come from. Most rows are filler; `SAID` places
+what matters. All of it is made up for these tests.
 """
 
 import datetime as dt
@@ -9,17 +9,45 @@ import datetime as dt
 from scroll_context.events import Draft
 from scroll_context.store import Store
 
-FILLER = ("What else should I bring along for the afternoon?", "A hat, some water and a little patience would do.")
+FILLER = (
+    "What else should I bring along for the afternoon?",
+    "A hat, some water and a little patience would do.",
+)
 
 Session = tuple[int, str, int, int]  # number, date, first seq, last seq
 
-SPRINT: list[Session] = [(4, "2024-07-05", 500, 700), (22, "2024-08-05", 4200, 4400), (42, "2024-11-05", 8047, 8400)]
+SPRINT: list[Session] = [
+    (4, "2024-07-05", 500, 700),
+    (22, "2024-08-05", 4200, 4400),
+    (42, "2024-11-05", 8047, 8400),
+]
 EVENTS: list[Session] = [
-    (31, "2023-07-01", 7200, 7600), (36, "2023-07-14", 8400, 8600), (37, "2023-07-15", 8601, 9000),
+    (31, "2023-07-01", 7200, 7600),
+    (36, "2023-07-14", 8400, 8600),
+    (37, "2023-07-15", 8601, 9000),
     (73, "2023-08-22", 16850, 16960),
-]  # fmt: skip
-_TRIP_SIZES = {61: 188, 62: 222, 63: 196, 64: 190, 65: 194, 66: 278, 67: 200, 68: 198, 69: 196, 70: 200, 71: 180,
-               72: 240, 73: 230, 74: 250, 75: 200, 76: 236, 77: 470, 78: 322, 79: 178}  # fmt: skip
+]
+_TRIP_SIZES = {
+    61: 188,
+    62: 222,
+    63: 196,
+    64: 190,
+    65: 194,
+    66: 278,
+    67: 200,
+    68: 198,
+    69: 196,
+    70: 200,
+    71: 180,
+    72: 240,
+    73: 230,
+    74: 250,
+    75: 200,
+    76: 236,
+    77: 470,
+    78: 322,
+    79: 178,
+}
 
 
 def _trip() -> list[Session]:
@@ -80,7 +108,9 @@ def build(store: Store, name: str) -> None:
     said = SAID[name]
     last = max(hi for _, _, _, hi in sessions)
     place = {seq: (n, day) for n, day, lo, hi in sessions for seq in range(lo, hi + 1)}
-    store.log.append_many(_draft(seq, *place.get(seq, (0, "2020-01-01")), said, name) for seq in range(1, last + 1))
+    store.log.append_many(
+        _draft(seq, *place.get(seq, (0, "2020-01-01")), said, name) for seq in range(1, last + 1)
+    )
 
 
 def _draft(seq: int, number: int, day: str, said: dict[int, str], task: str) -> Draft:
@@ -89,7 +119,14 @@ def _draft(seq: int, number: int, day: str, said: dict[int, str], task: str) -> 
         role = "assistant" if seq in (7496, 8434, 8868, 16614, 16900, 16902) else "user"
     text = said.get(seq, FILLER[seq % 2])
     return Draft(
-        kind="conversation", session_id=f"{task}-{number}", agent_id="agent", task_id=task, role=role,
-        content=f"[Session {number} | {day}] {role}: {text}", step_index=number, msg_index=seq, created_at=day,
+        kind="conversation",
+        session_id=f"{task}-{number}",
+        agent_id="agent",
+        task_id=task,
+        role=role,
+        content=f"[Session {number} | {day}] {role}: {text}",
+        step_index=number,
+        msg_index=seq,
+        created_at=day,
         metadata={"date": day},
-    )  # fmt: skip
+    )

@@ -1,7 +1,8 @@
-"""A model provider on loopback: a real HTTP server that plays prepared answers and keeps what it was sent.
+"""A model provider on loopback: a real HTTP server that plays prepared answers and keeps what it
+was sent.
 
-Each play answers one request. The last play repeats, so that a client that retries in secret is found out by
-counting `bodies`.
+Each play answers one request. The last play repeats, so that a client that retries in secret is
+found out by counting `bodies`.
 """
 
 import json
@@ -34,7 +35,11 @@ class Exchange(BaseHTTPRequestHandler):
         content = body.encode() if isinstance(body, str) else json.dumps(body).encode()
         self.send_response(status)
         kind = "text/html" if isinstance(body, str) else "application/json"
-        for name, value in {"content-type": kind, "content-length": str(len(content)), **(headers or {})}.items():
+        for name, value in {
+            "content-type": kind,
+            "content-length": str(len(content)),
+            **(headers or {}),
+        }.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(content)
@@ -95,7 +100,9 @@ class ProviderServer:
 
     def __init__(self, *plays: Play) -> None:
         self._server = _Server(plays)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.02,), daemon=True
+        )
 
     @property
     def url(self) -> str:
@@ -118,7 +125,10 @@ class ProviderServer:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._server.released.set()
         self._server.shutdown()

@@ -1,7 +1,9 @@
-"""A sample of every format that is imported, written as its program writes it: synthetic, and as long as asked for.
+"""A sample of every format that is imported, written as its program writes it: synthetic, and as
+long as asked for.
 
-`SAMPLES` maps the name of a format to a function that writes `turns` turns (a question and its answer, numbered) below
-a folder and returns the path to import. Asked again with more turns, it writes the same file, grown.
+`SAMPLES` maps the name of a format to a function that writes `turns` turns (a question and its
+answer, numbered) below a folder and returns the path to import. Asked again with more turns, it
+writes the same file, grown.
 """
 
 import csv
@@ -36,23 +38,46 @@ def answered(number: int) -> str:
 
 def claude_code(folder: Path, turns: int) -> Path:
     def line(number: int, kind: str, text: str) -> dict[str, Any]:
-        return {"type": kind, "uuid": f"u-{number}-{kind}", "sessionId": "s-1", "cwd": CWD, "timestamp": at(number),
-                "message": {"role": kind, "content": text}}  # fmt: skip
+        return {
+            "type": kind,
+            "uuid": f"u-{number}-{kind}",
+            "sessionId": "s-1",
+            "cwd": CWD,
+            "timestamp": at(number),
+            "message": {"role": kind, "content": text},
+        }
 
-    return lines(folder / "s-1.jsonl", [
-        line(n, kind, text(n)) for n in range(turns) for kind, text in (("user", asked), ("assistant", answered))
-    ])  # fmt: skip
+    return lines(
+        folder / "s-1.jsonl",
+        [
+            line(n, kind, text(n))
+            for n in range(turns)
+            for kind, text in (("user", asked), ("assistant", answered))
+        ],
+    )
 
 
 def codex(folder: Path, turns: int) -> Path:
     def item(number: int, role: str, text: str) -> dict[str, Any]:
-        payload = {"type": "message", "role": role, "content": [{"type": "input_text", "text": text}]}
+        payload = {
+            "type": "message",
+            "role": role,
+            "content": [{"type": "input_text", "text": text}],
+        }
         return {"timestamp": at(number), "type": "response_item", "payload": payload}
 
     meta = {"timestamp": at(0), "type": "session_meta", "payload": {"id": "c-1", "cwd": CWD}}
-    return lines(folder / "rollout-2026-03-01-c-1.jsonl", [meta, *(
-        item(n, role, text(n)) for n in range(turns) for role, text in (("user", asked), ("assistant", answered))
-    )])  # fmt: skip
+    return lines(
+        folder / "rollout-2026-03-01-c-1.jsonl",
+        [
+            meta,
+            *(
+                item(n, role, text(n))
+                for n in range(turns)
+                for role, text in (("user", asked), ("assistant", answered))
+            ),
+        ],
+    )
 
 
 def gemini_messages(turns: int) -> list[dict[str, Any]]:
@@ -61,16 +86,30 @@ def gemini_messages(turns: int) -> list[dict[str, Any]]:
         for n in range(turns)
         for message in (
             {"id": f"q{n}", "timestamp": at(n), "type": "user", "content": [{"text": asked(n)}]},
-            {"id": f"a{n}", "timestamp": at(n), "type": "gemini", "content": answered(n), "model": "gemini-x"},
+            {
+                "id": f"a{n}",
+                "timestamp": at(n),
+                "type": "gemini",
+                "content": answered(n),
+                "model": "gemini-x",
+            },
         )
     ]
 
 
-GEMINI_HEAD = {"sessionId": "gem-1", "projectHash": "ab" * 32, "startTime": at(0), "lastUpdated": at(0), "kind": "main"}
+GEMINI_HEAD = {
+    "sessionId": "gem-1",
+    "projectHash": "ab" * 32,
+    "startTime": at(0),
+    "lastUpdated": at(0),
+    "kind": "main",
+}
 
 
 def gemini(folder: Path, turns: int) -> Path:
-    return lines(folder / "tmp" / "api" / "chats" / "session-1.jsonl", [GEMINI_HEAD, *gemini_messages(turns)])
+    return lines(
+        folder / "tmp" / "api" / "chats" / "session-1.jsonl", [GEMINI_HEAD, *gemini_messages(turns)]
+    )
 
 
 def gemini_json(folder: Path, turns: int) -> Path:
@@ -103,16 +142,26 @@ EPOCH = 1_772_356_200_000
 def opencode(folder: Path, turns: int) -> Path:
     path = folder / "opencode.db"
     store = database(path, OPENCODE)
-    store.execute("INSERT INTO session VALUES ('ses_1', 'p', NULL, ?, 'Booths', ?, ?)", [CWD, EPOCH, EPOCH])
+    store.execute(
+        "INSERT INTO session VALUES ('ses_1', 'p', NULL, ?, 'Booths', ?, ?)", [CWD, EPOCH, EPOCH]
+    )
     for n in range(turns):
         for number, (role, text) in enumerate((("user", asked(n)), ("assistant", answered(n)))):
             name = f"{n:06}{number}"
-            info = {"role": role, "time": {"created": EPOCH + n, "completed": EPOCH + n}, "modelID": "m"}
+            info = {
+                "role": role,
+                "time": {"created": EPOCH + n, "completed": EPOCH + n},
+                "modelID": "m",
+            }
             store.execute(
-                "INSERT INTO message VALUES (?, 'ses_1', ?, 0, ?)", [f"msg_{name}", EPOCH + n, json.dumps(info)]
+                "INSERT INTO message VALUES (?, 'ses_1', ?, 0, ?)",
+                [f"msg_{name}", EPOCH + n, json.dumps(info)],
             )
             part = json.dumps({"type": "text", "text": text})
-            store.execute("INSERT INTO part VALUES (?, ?, 'ses_1', 0, ?)", [f"prt_{name}", f"msg_{name}", part])
+            store.execute(
+                "INSERT INTO part VALUES (?, ?, 'ses_1', 0, ?)",
+                [f"prt_{name}", f"msg_{name}", part],
+            )
     store.commit()
     store.close()
     return path
@@ -121,11 +170,20 @@ def opencode(folder: Path, turns: int) -> Path:
 def opencode_v2(folder: Path, turns: int) -> Path:
     path = folder / "opencode.db"
     store = database(path, OPENCODE)
-    store.execute("INSERT INTO session VALUES ('ses_2', 'p', NULL, ?, 'Booths', ?, ?)", [CWD, EPOCH, EPOCH])
+    store.execute(
+        "INSERT INTO session VALUES ('ses_2', 'p', NULL, ?, 'Booths', ?, ?)", [CWD, EPOCH, EPOCH]
+    )
     for n in range(turns):
-        rows = [("user", {"text": asked(n), "time": {"created": EPOCH + n}}),
-                ("assistant", {"content": [{"type": "text", "text": answered(n)}],
-                               "time": {"created": EPOCH + n, "completed": EPOCH + n}})]  # fmt: skip
+        rows = [
+            ("user", {"text": asked(n), "time": {"created": EPOCH + n}}),
+            (
+                "assistant",
+                {
+                    "content": [{"type": "text", "text": answered(n)}],
+                    "time": {"created": EPOCH + n, "completed": EPOCH + n},
+                },
+            ),
+        ]
         for number, (kind, data) in enumerate(rows):
             values = [f"m_{n:06}_{number}", kind, 2 * n + number, EPOCH + n, json.dumps(data)]
             store.execute("INSERT INTO session_message VALUES (?, 'ses_2', ?, ?, ?, ?)", values)
@@ -137,32 +195,54 @@ def opencode_v2(folder: Path, turns: int) -> Path:
 def cursor(folder: Path, turns: int) -> Path:
     path = folder / "globalStorage" / "state.vscdb"
     store = database(
-        path, "CREATE TABLE cursorDiskKV (key TEXT UNIQUE, value BLOB); CREATE TABLE ItemTable (key, value)"
+        path,
+        "CREATE TABLE cursorDiskKV (key TEXT UNIQUE, value BLOB); CREATE TABLE ItemTable (key, value)",
     )
     headers = []
     for n in range(turns):
         for kind, text in ((1, asked(n)), (2, answered(n))):
             headers.append({"bubbleId": f"b-{n}-{kind}", "type": kind})
-            bubble = {"type": kind, "bubbleId": f"b-{n}-{kind}", "text": text, "timestamp": EPOCH + n,
-                      "workspaceProjectDir": CWD}  # fmt: skip
-            store.execute("INSERT INTO cursorDiskKV VALUES (?, ?)", [f"bubbleId:t-1:b-{n}-{kind}", json.dumps(bubble)])
-    talk = {"composerId": "t-1", "name": "Booths", "createdAt": EPOCH, "fullConversationHeadersOnly": headers}
-    store.execute("INSERT INTO cursorDiskKV VALUES ('composerData:t-1', ?)", [json.dumps(talk).encode()])
+            bubble = {
+                "type": kind,
+                "bubbleId": f"b-{n}-{kind}",
+                "text": text,
+                "timestamp": EPOCH + n,
+                "workspaceProjectDir": CWD,
+            }
+            store.execute(
+                "INSERT INTO cursorDiskKV VALUES (?, ?)",
+                [f"bubbleId:t-1:b-{n}-{kind}", json.dumps(bubble)],
+            )
+    talk = {
+        "composerId": "t-1",
+        "name": "Booths",
+        "createdAt": EPOCH,
+        "fullConversationHeadersOnly": headers,
+    }
+    store.execute(
+        "INSERT INTO cursorDiskKV VALUES ('composerData:t-1', ?)", [json.dumps(talk).encode()]
+    )
     store.commit()
     store.close()
     return path
 
 
 def cursor_agent(folder: Path, turns: int) -> Path:
-    return lines(folder / "agent-transcripts" / "chat-7.jsonl", [
-        value
-        for n in range(turns)
-        for value in (
-            {"role": "user", "message": {"content": [{"type": "text", "text": asked(n)}]}},
-            {"role": "assistant", "message": {"content": [{"type": "text", "text": answered(n)}]}},
-            {"type": "turn_ended", "status": "success"},
-        )
-    ])  # fmt: skip
+    return lines(
+        folder / "agent-transcripts" / "chat-7.jsonl",
+        [
+            value
+            for n in range(turns)
+            for value in (
+                {"role": "user", "message": {"content": [{"type": "text", "text": asked(n)}]}},
+                {
+                    "role": "assistant",
+                    "message": {"content": [{"type": "text", "text": answered(n)}]},
+                },
+                {"type": "turn_ended", "status": "success"},
+            )
+        ],
+    )
 
 
 QWENPAW = """CREATE TABLE conversation_history (seq INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL,
@@ -176,8 +256,24 @@ def qwenpaw(folder: Path, turns: int) -> Path:
     path = folder / "history.db"
     store = database(path, QWENPAW)
     for n in range(turns):
-        for kind, role, text in (("context_msg", "user", asked(n)), ("model_turn", "assistant", answered(n))):
-            values = ["w-1", kind, role, None, text, None, None, None, None, "{}", at(n), f"{role}-{n}"]
+        for kind, role, text in (
+            ("context_msg", "user", asked(n)),
+            ("model_turn", "assistant", answered(n)),
+        ):
+            values = [
+                "w-1",
+                kind,
+                role,
+                None,
+                text,
+                None,
+                None,
+                None,
+                None,
+                "{}",
+                at(n),
+                f"{role}-{n}",
+            ]
             store.execute(QWENPAW_ROW, values)
     store.commit()
     store.close()
@@ -185,24 +281,38 @@ def qwenpaw(folder: Path, turns: int) -> Path:
 
 
 def chatgpt(folder: Path, turns: int) -> Path:
-    nodes: dict[str, Any] = {"root": {"id": "root", "parent": None, "children": [], "message": None}}
+    nodes: dict[str, Any] = {
+        "root": {"id": "root", "parent": None, "children": [], "message": None}
+    }
     last = "root"
     for n in range(turns):
         for role, text in (("user", asked(n)), ("assistant", answered(n))):
             name = f"{role}-{n}"
             content = {"content_type": "text", "parts": [text]}
-            message = {"id": name, "author": {"role": role}, "create_time": EPOCH / 1000 + n, "content": content}
+            message = {
+                "id": name,
+                "author": {"role": role},
+                "create_time": EPOCH / 1000 + n,
+                "content": content,
+            }
             nodes[name] = {"id": name, "parent": last, "children": [], "message": message}
             last = name
     path = folder / "conversations.json"
-    path.write_text(json.dumps([{"title": "Booths", "conversation_id": "g-1", "mapping": nodes, "current_node": last}]))
+    path.write_text(
+        json.dumps(
+            [{"title": "Booths", "conversation_id": "g-1", "mapping": nodes, "current_node": last}]
+        )
+    )
     return path
 
 
 def slack(folder: Path, turns: int) -> Path:
     root = folder / "team export"
     (root / "general").mkdir(parents=True, exist_ok=True)
-    users = [{"id": "U1", "name": "ada", "profile": {"display_name": "Ada"}}, {"id": "U2", "name": "bo", "profile": {}}]
+    users = [
+        {"id": "U1", "name": "ada", "profile": {"display_name": "Ada"}},
+        {"id": "U2", "name": "bo", "profile": {}},
+    ]
     (root / "users.json").write_text(json.dumps(users))
     (root / "channels.json").write_text(json.dumps([{"id": "C1", "name": "general"}]))
     messages = [
@@ -218,25 +328,30 @@ def slack(folder: Path, turns: int) -> Path:
 
 def whatsapp(folder: Path, turns: int) -> Path:
     path = folder / "WhatsApp Chat with Bo.txt"
-    path.write_text("".join(
-        f"{13 + n // 40000}/03/26, {n // 3600 % 24:02}:{n // 60 % 60:02} - Ada: {asked(n)}\n"
-        f"13/03/26, {n // 3600 % 24:02}:{n // 60 % 60:02} - Bo: {answered(n)}\nand it is red\n"
-        for n in range(turns)
-    ))  # fmt: skip
+    path.write_text(
+        "".join(
+            f"{13 + n // 40000}/03/26, {n // 3600 % 24:02}:{n // 60 % 60:02} - Ada: {asked(n)}\n"
+            f"13/03/26, {n // 3600 % 24:02}:{n // 60 % 60:02} - Bo: {answered(n)}\nand it is red\n"
+            for n in range(turns)
+        )
+    )
     return path
 
 
 def markdown(folder: Path, turns: int) -> Path:
     path = folder / "booths.md"
     path.write_text(
-        "# Booths\n\n" + "".join(f"## User\n{asked(n)}\n\n**Assistant:** {answered(n)}\n\n" for n in range(turns))
+        "# Booths\n\n"
+        + "".join(f"## User\n{asked(n)}\n\n**Assistant:** {answered(n)}\n\n" for n in range(turns))
     )
     return path
 
 
 def plain_text(folder: Path, turns: int) -> Path:
     path = folder / "booths.txt"
-    path.write_text("".join(f"{asked(n)}\nSomebody asked.\n\n{answered(n)}\n\n" for n in range(turns)))
+    path.write_text(
+        "".join(f"{asked(n)}\nSomebody asked.\n\n{answered(n)}\n\n" for n in range(turns))
+    )
     return path
 
 
@@ -253,35 +368,55 @@ def table(folder: Path, turns: int) -> Path:
 
 def langchain(folder: Path, turns: int) -> Path:
     path = folder / "chain.json"
-    path.write_text(json.dumps([
-        {"type": kind, "data": {"content": text(n), "id": f"{kind}-{n}", "additional_kwargs": {}}}
-        for n in range(turns)
-        for kind, text in (("human", asked), ("ai", answered))
-    ]))  # fmt: skip
+    path.write_text(
+        json.dumps(
+            [
+                {
+                    "type": kind,
+                    "data": {"content": text(n), "id": f"{kind}-{n}", "additional_kwargs": {}},
+                }
+                for n in range(turns)
+                for kind, text in (("human", asked), ("ai", answered))
+            ]
+        )
+    )
     return path
 
 
 def openai_responses(folder: Path, turns: int) -> Path:
-    return lines(folder / "items.jsonl", [
-        {"type": "message", "role": role, "content": [{"type": kind, "text": text(n)}]}
-        for n in range(turns)
-        for role, kind, text in (("user", "input_text", asked), ("assistant", "output_text", answered))
-    ])  # fmt: skip
+    return lines(
+        folder / "items.jsonl",
+        [
+            {"type": "message", "role": role, "content": [{"type": kind, "text": text(n)}]}
+            for n in range(turns)
+            for role, kind, text in (
+                ("user", "input_text", asked),
+                ("assistant", "output_text", answered),
+            )
+        ],
+    )
 
 
 def messages(folder: Path, turns: int) -> Path:
-    return lines(folder / "chat.jsonl", [
-        {"role": role, "content": text(n)}
-        for n in range(turns)
-        for role, text in (("user", asked), ("assistant", answered))
-    ])  # fmt: skip
+    return lines(
+        folder / "chat.jsonl",
+        [
+            {"role": role, "content": text(n)}
+            for n in range(turns)
+            for role, text in (("user", asked), ("assistant", answered))
+        ],
+    )
 
 
 def zipped(write: Writer) -> Writer:
     """The same in a zip archive."""
 
     def write_zip(folder: Path, turns: int) -> Path:
-        inner = write(folder / "inner", turns) if (folder / "inner").mkdir(exist_ok=True) is None else folder
+        inner = (
+            write(folder / "inner", turns)
+            if (folder / "inner").mkdir(exist_ok=True) is None
+            else folder
+        )
         path = folder / f"{inner.stem}.zip"
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             for file in sorted([inner] if inner.is_file() else inner.rglob("*.json")):

@@ -41,7 +41,9 @@ class Site:
         self.address = f"http://127.0.0.1:{self.port}"
         self.inspector = Inspector(store, grant)
         self._server = server(self.inspector, TOKEN, hosts_of("127.0.0.1", self.port), self.port)
-        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self.listening]})
+        self._thread = threading.Thread(
+            target=self._server.run, kwargs={"sockets": [self.listening]}
+        )
         self._thread.start()
 
     @property
@@ -54,10 +56,14 @@ class Site:
         answer = self.get(f"/?token={TOKEN}", cookie="")
         return answer.headers["set-cookie"].split(";")[0].partition("=")[2]
 
-    def get(self, path: str, *, cookie: str | None = None, host: str = "", method: str = "GET") -> Answer:
+    def get(
+        self, path: str, *, cookie: str | None = None, host: str = "", method: str = "GET"
+    ) -> Answer:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         cookie = f"{self.cookie}={self.cookie_value}" if cookie is None else cookie
-        headers = {"Host": host or f"127.0.0.1:{self.port}"} | ({"Cookie": cookie} if cookie else {})
+        headers = {"Host": host or f"127.0.0.1:{self.port}"} | (
+            {"Cookie": cookie} if cookie else {}
+        )
         connection.request(method, path, headers=headers)
         answer = connection.getresponse()
         found = Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())

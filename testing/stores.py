@@ -7,13 +7,17 @@ from pathlib import Path
 from forms import form
 from scroll_context import Store
 
-FSYNC = form({"fsync": "off"}, {})  # a killed process loses what it had not written; only a power cut loses more
+FSYNC = form(
+    {"fsync": "off"}, {}
+)  # a killed process loses what it had not written; only a power cut loses more
 
 
 class Hosts:
     """Opens one store as many hosts would. All that it opened is closed at the end of the test."""
 
-    def __init__(self, database: str, folder: Path, *, name: str = "main", **parameters: object) -> None:
+    def __init__(
+        self, database: str, folder: Path, *, name: str = "main", **parameters: object
+    ) -> None:
         self.folder = folder
         parameters = {"payloads": folder / "payloads", **parameters}
         self.url = f"{database}&store={name}"

@@ -37,10 +37,16 @@ def wait_for(file: Path, process: "subprocess.Popen[bytes]", seconds: float = 12
 class Terminal:
     """A command of `scroll` at a terminal of its own, on which ^C is a signal."""
 
-    def __init__(self, command: list[str], folder: Path, *, columns: int = 80, **variables: str) -> None:
+    def __init__(
+        self, command: list[str], folder: Path, *, columns: int = 80, **variables: str
+    ) -> None:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in ("COLUMNS", "LINES", "NO_COLOR")
+        }
         self.process = subprocess.Popen(
             [sys.executable, "-c", TAKE_TERMINAL + MAIN, *command],
             stdin=slave,
@@ -69,7 +75,9 @@ class Terminal:
             piece = b""
             with contextlib.suppress(OSError):  # the terminal is closed
                 piece = os.read(self._master, 65536) if ready else b""
-            assert piece, f"{wanted!r} did not come; there was {self._seen.decode(errors='replace')}"
+            assert piece, (
+                f"{wanted!r} did not come; there was {self._seen.decode(errors='replace')}"
+            )
             self._seen += piece
             self.everything += piece
         upto, _, self._seen = self._seen.partition(sought)
@@ -78,7 +86,9 @@ class Terminal:
     def finish(self, seconds: float = 60) -> str:
         """Everything up to the end of the command."""
         with contextlib.suppress(OSError):  # the terminal is closed
-            while select.select([self._master], [], [], seconds)[0] and (piece := os.read(self._master, 65536)):
+            while select.select([self._master], [], [], seconds)[0] and (
+                piece := os.read(self._master, 65536)
+            ):
                 self.everything += piece
         assert self.process.wait(seconds) is not None
         return self.everything.decode(errors="replace")
@@ -93,7 +103,9 @@ class Terminal:
         os.write(self._master, text.encode())
 
     def press(self, key: str, wanted: str) -> None:
-        """Type at a prompt until it answers: what comes just before the line editor waits for a key may be lost."""
+        """Type at a prompt until it answers: what comes just before the line editor waits for a key
+        may be lost.
+        """
         for _ in range(3):
             self.type(key)
             with contextlib.suppress(AssertionError):

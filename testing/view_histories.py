@@ -1,4 +1,6 @@
-"""Histories as the agent layer writes them: a scribe that numbers events, feeds a live view and keeps the log."""
+"""Histories as the agent layer writes them: a scribe that numbers events, feeds a live view and
+keeps the log.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -42,11 +44,19 @@ class Scribe:
         return self.write(Kind.CONVERSATION, text, role="user", metadata=metadata)
 
     def reply(
-        self, text: str, calls: Sequence[tuple[str, str, Any]] = (), headline: str = "", **metadata: Any
+        self,
+        text: str,
+        calls: Sequence[tuple[str, str, Any]] = (),
+        headline: str = "",
+        **metadata: Any,
     ) -> Event:
         made = [{"id": id, "name": name, "arguments": arguments} for id, name, arguments in calls]
         return self.write(
-            Kind.CONVERSATION, text, role="assistant", headline=headline, metadata={"tool_calls": made, **metadata}
+            Kind.CONVERSATION,
+            text,
+            role="assistant",
+            headline=headline,
+            metadata={"tool_calls": made, **metadata},
         )
 
     def cell(self, reply: Event, id: str, printed: str, inner: int = 0, state: str = "ok") -> Event:
@@ -54,13 +64,30 @@ class Scribe:
         cell = self.write(Kind.CELL, "code", tool_call_id=id, reply_to=reply.seq)
         for i in range(inner):
             inside = {"inside_cell": cell.seq}
-            call = self.write(Kind.TOOL_CALL, "{}", name="fetch", tool_call_id=f"in{i}", metadata=inside)
-            self.write(Kind.TOOL_RESULT, "x" * 1000, reply_to=call.seq, tool_call_id=f"in{i}", metadata=inside)
-        return self.write(Kind.OBSERVATION, printed, reply_to=cell.seq, tool_call_id=id, tool_state=state)
+            call = self.write(
+                Kind.TOOL_CALL, "{}", name="fetch", tool_call_id=f"in{i}", metadata=inside
+            )
+            self.write(
+                Kind.TOOL_RESULT,
+                "x" * 1000,
+                reply_to=call.seq,
+                tool_call_id=f"in{i}",
+                metadata=inside,
+            )
+        return self.write(
+            Kind.OBSERVATION, printed, reply_to=cell.seq, tool_call_id=id, tool_state=state
+        )
 
     def native(self, reply: Event, id: str, name: str, result: str, state: str = "ok") -> Event:
         call = self.write(Kind.TOOL_CALL, "{}", name=name, tool_call_id=id, reply_to=reply.seq)
-        return self.write(Kind.TOOL_RESULT, result, name=name, reply_to=call.seq, tool_call_id=id, tool_state=state)
+        return self.write(
+            Kind.TOOL_RESULT,
+            result,
+            name=name,
+            reply_to=call.seq,
+            tool_call_id=id,
+            tool_state=state,
+        )
 
     def fit(self, overflowed: bool = False) -> EvictionPlan | None:
         """Plan, log the plan, apply it: as the agent does before a call."""
@@ -88,8 +115,12 @@ class Run(msgspec.Struct):
     entries: int  # most entries in a view
 
 
-def long_run(window: int, steps: int, *, printed: int, parallel: int = 1, reported: float = 1.0, **marks: Any) -> Run:
-    """One request worked on for `steps` steps, each of 0.5 kB of code that prints `printed` characters."""
+def long_run(
+    window: int, steps: int, *, printed: int, parallel: int = 1, reported: float = 1.0, **marks: Any
+) -> Run:
+    """One request worked on for `steps` steps, each of 0.5 kB of code that prints `printed`
+    characters.
+    """
     overhead = estimate(SYSTEM) + estimate(DIGEST) + 2 * MESSAGE_TOKENS
     scribe = Scribe(window, overhead=overhead, **marks)
     scribe.user("Read every report and total the invoices by supplier, without those of May. " * 3)
@@ -102,9 +133,13 @@ def long_run(window: int, steps: int, *, printed: int, parallel: int = 1, report
         largest, entries = max(largest, rendered.tokens), max(entries, len(scribe.view))
         code = {"code": f"rows_{n} = fetch({n})\n" * 22}
         calls = [(f"call{n}-{i}", "exec", code) for i in range(parallel)]
-        reply = scribe.reply(f"Part {n}.", calls, usage={"input_tokens": int(rendered.tokens * reported)})
+        reply = scribe.reply(
+            f"Part {n}.", calls, usage={"input_tokens": int(rendered.tokens * reported)}
+        )
         for id, _, _ in calls:
-            scribe.cell(reply, id, (f"supplier {n} owes 12.50\n" * (printed // 20))[:printed], inner=2)
+            scribe.cell(
+                reply, id, (f"supplier {n} owes 12.50\n" * (printed // 20))[:printed], inner=2
+            )
     return Run(scribe, largest, reused / sent, entries)
 
 
@@ -119,7 +154,9 @@ def shared_prefix(before: Rendered, after: Rendered) -> float:
 
 
 def _wire(messages: tuple[Message, ...]) -> Iterator[str]:
-    """The messages as one text in the order in which a provider reads them; marks are no part of it, a tail is last."""
+    """The messages as one text in the order in which a provider reads them; marks are no part of
+    it, a tail is last.
+    """
     for message in messages:
         yield canonical(replace(message, cache_mark=False, tail="")).decode()
         yield message.tail
@@ -131,7 +168,9 @@ def blocks(index: EvictionIndex) -> int:
 
 
 def check_reachable(shown: Iterable[int], view: WorkingView, rendered: Rendered) -> None:
-    """Each seq that was ever shown is still in full, under a mark, or in a span of the index, by the text alone."""
+    """Each seq that was ever shown is still in full, under a mark, or in a span of the index, by
+    the text alone.
+    """
     everything = "\n".join(
         text
         for message in rendered.messages
@@ -143,8 +182,15 @@ def check_reachable(shown: Iterable[int], view: WorkingView, rendered: Rendered)
         for run in line.split(","):
             lo, _, hi = run.strip().partition("-")
             spans.append((int(lo), int(hi or lo)))
-    addresses = {address: entry.seq for entry in view.entries if isinstance(entry, Step) for address in entry.addresses}
+    addresses = {
+        address: entry.seq
+        for entry in view.entries
+        if isinstance(entry, Step)
+        for address in entry.addresses
+    }
     for seq in shown:
         whole = seq in rendered.visible
         mark = seq in marked or addresses.get(seq) in marked
-        assert whole or mark or any(lo <= seq <= hi for lo, hi in spans), f"seq {seq} cannot be reached"
+        assert whole or mark or any(lo <= seq <= hi for lo, hi in spans), (
+            f"seq {seq} cannot be reached"
+        )

@@ -10,11 +10,17 @@ from scroll_context.kernel.protocol import ToHost, ToWorker
 
 _short = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 _plain = st.recursive(
-    st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 63) - 1) | st.floats(allow_nan=False) | _short,
+    st.none()
+    | st.booleans()
+    | st.integers(-(1 << 63), (1 << 63) - 1)
+    | st.floats(allow_nan=False)
+    | _short,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_short, inner, max_size=3),
     max_leaves=6,
 )
-_LIMITS = st.sampled_from(["", "interrupt", "cpu", "memory", "output"])  # the one text with a pattern
+_LIMITS = st.sampled_from(
+    ["", "interrupt", "cpu", "memory", "output"]
+)  # the one text with a pattern
 
 
 def values(kind: Any) -> st.SearchStrategy[Any]:
@@ -36,10 +42,15 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         hints = get_type_hints(kind, include_extras=True)
         return st.builds(kind, **{name: values(hints[name]) for name in kind.__struct_fields__})
     known: dict[Any, st.SearchStrategy[Any]] = {
-        int: st.integers(-(1 << 63), (1 << 63) - 1), str: _short, bytes: st.binary(max_size=40), bool: st.booleans(),
-        type(None): st.none(), Any: _plain, float: st.floats(allow_nan=False),
+        int: st.integers(-(1 << 63), (1 << 63) - 1),
+        str: _short,
+        bytes: st.binary(max_size=40),
+        bool: st.booleans(),
+        type(None): st.none(),
+        Any: _plain,
+        float: st.floats(allow_nan=False),
         msgspec.Raw: _plain.map(lambda value: msgspec.Raw(msgspec.msgpack.encode([[value], {}]))),
-    }  # fmt: skip
+    }
     return known[kind]
 
 

@@ -13,30 +13,79 @@ BEGIN, END = "<!-- numbers:begin -->", "<!-- numbers:end -->"
 
 RESULTS = {
     "machine": {
-        "cores": 4, "processor": "x86_64", "kernel": "Linux 6.1", "python": "3.12.1", "sqlite": "3.45.0",
+        "cores": 4,
+        "processor": "x86_64",
+        "kernel": "Linux 6.1",
+        "python": "3.12.1",
+        "sqlite": "3.45.0",
         "load at start": 0.2,
     },
     "seconds": {"store": 12.0},
     "lines": [
-        {"what": "durable append", "ours": 0.45, "unit": "ms", "command": "store.py", "beside": "raw SQLite",
-         "other": 0.4, "target": 0.3, "floor": 0.24},
-        {"what": "bulk import", "ours": 6000.0, "unit": "/s", "command": "store.py", "beside": "SQLite FTS5",
-         "other": 3000.0, "target": 8000, "more_is_better": True},
-        {"what": "cell, round trip", "ours": 0.05, "unit": "ms", "command": "kernel.py", "beside": "ipykernel"},
-        {"what": "repeated prefix", "ours": 0.957, "unit": "%", "command": "agent.py", "target": 0.9,
-         "more_is_better": True},
+        {
+            "what": "durable append",
+            "ours": 0.45,
+            "unit": "ms",
+            "command": "store.py",
+            "beside": "raw SQLite",
+            "other": 0.4,
+            "target": 0.3,
+            "floor": 0.24,
+        },
+        {
+            "what": "bulk import",
+            "ours": 6000.0,
+            "unit": "/s",
+            "command": "store.py",
+            "beside": "SQLite FTS5",
+            "other": 3000.0,
+            "target": 8000,
+            "more_is_better": True,
+        },
+        {
+            "what": "cell, round trip",
+            "ours": 0.05,
+            "unit": "ms",
+            "command": "kernel.py",
+            "beside": "ipykernel",
+        },
+        {
+            "what": "repeated prefix",
+            "ours": 0.957,
+            "unit": "%",
+            "command": "agent.py",
+            "target": 0.9,
+            "more_is_better": True,
+        },
     ],
     "series": {
-        "search": [{"messages": 1000, "ours": 0.1, "fts5": 2.0}, {"messages": 10000, "ours": 0.3, "fts5": 30.0}],
-        "sent": {"32000": [900, 1800, 1000], "128000": [900, 1800, 2700], "1000000": [900, 1800, 2700]},
-        "index": [{"evicted": 8, "blocks": 1, "tokens": 300}, {"evicted": 90, "blocks": 5, "tokens": 900}],
+        "search": [
+            {"messages": 1000, "ours": 0.1, "fts5": 2.0},
+            {"messages": 10000, "ours": 0.3, "fts5": 30.0},
+        ],
+        "sent": {
+            "32000": [900, 1800, 1000],
+            "128000": [900, 1800, 2700],
+            "1000000": [900, 1800, 2700],
+        },
+        "index": [
+            {"evicted": 8, "blocks": 1, "tokens": 300},
+            {"evicted": 90, "blocks": 5, "tokens": 900},
+        ],
     },
-}  # fmt: skip
+}
 
 
 def fill(folder: Path) -> subprocess.CompletedProcess[str]:
     """Draw and fill in a folder that holds results and a README."""
-    places = ["--results", folder / "results.json", "--readme", folder / "README.md", "--images", folder / "img"]
+    places = [
+        "--results",
+        folder / "results.json",
+        "--readme",
+        folder / "README.md",
+        "--images",
+        folder / "img",
+    ]
     command = [sys.executable, ROOT / "benchmarks" / "run.py", "--fill", *places]
     return subprocess.run(command, capture_output=True, text=True)
 
@@ -67,17 +116,44 @@ def test_the_section_is_filled_from_the_results(filled: tuple[Path, str]) -> Non
     assert text.startswith(f"# Title\n\n{BEGIN}\n")
     assert text.endswith(f"\n{END}\n\n## After\n")
     assert "old numbers" not in text
-    assert "4 cores (x86_64), Linux 6.1, Python 3.12.1, SQLite 3.45.0, load 0.2 at the start" in text
+    assert (
+        "4 cores (x86_64), Linux 6.1, Python 3.12.1, SQLite 3.45.0, load 0.2 at the start" in text
+    )
     rows = [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if "benchmarks/" in line
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.splitlines()
+        if "benchmarks/" in line
     ]
     assert rows == [
-        ["durable append", "0.45 ms", "raw SQLite: 0.4 ms", "0.9×", "≤ 0.5 ms (1.25× raw SQLite)", "met",
-         "`benchmarks/store.py`"],
-        ["bulk import", "6,000/s", "SQLite FTS5: 3,000/s", "2.0×", "≥ 8,000/s", "missed", "`benchmarks/store.py`"],
-        ["cell, round trip", "0.05 ms", "ipykernel: not installed", "", "", "", "`benchmarks/kernel.py`"],
+        [
+            "durable append",
+            "0.45 ms",
+            "raw SQLite: 0.4 ms",
+            "0.9×",
+            "≤ 0.5 ms (1.25× raw SQLite)",
+            "met",
+            "`benchmarks/store.py`",
+        ],
+        [
+            "bulk import",
+            "6,000/s",
+            "SQLite FTS5: 3,000/s",
+            "2.0×",
+            "≥ 8,000/s",
+            "missed",
+            "`benchmarks/store.py`",
+        ],
+        [
+            "cell, round trip",
+            "0.05 ms",
+            "ipykernel: not installed",
+            "",
+            "",
+            "",
+            "`benchmarks/kernel.py`",
+        ],
         ["repeated prefix", "95.7 %", "", "", "≥ 90 %", "met", "`benchmarks/agent.py`"],
-    ]  # fmt: skip
+    ]
 
 
 def test_the_table_says_which_targets_are_met(filled: tuple[Path, str]) -> None:
@@ -113,7 +189,9 @@ def test_filling_again_changes_nothing(folder: Path) -> None:
     assert [file.read_bytes() for file in files] == before
 
 
-@pytest.mark.parametrize("text", ["# No place\n", f"# Half a place\n{BEGIN}\n", f"# Turned round\n{END}\n{BEGIN}\n"])
+@pytest.mark.parametrize(
+    "text", ["# No place\n", f"# Half a place\n{BEGIN}\n", f"# Turned round\n{END}\n{BEGIN}\n"]
+)
 def test_without_markers_nothing_is_touched(folder: Path, text: str) -> None:
     (folder / "README.md").write_text(text)
     done = fill(folder)
@@ -134,7 +212,9 @@ def test_the_readme_of_the_project_is_in_step_with_its_results(tmp_path: Path) -
     (tmp_path / "docs").mkdir()
     (tmp_path / "README.md").write_bytes((ROOT / "README.md").read_bytes())
     places = ["--readme", tmp_path / "README.md", "--images", tmp_path / "docs" / "img"]
-    done = subprocess.run([sys.executable, ROOT / "benchmarks" / "run.py", "--fill", *places], capture_output=True)
+    done = subprocess.run(
+        [sys.executable, ROOT / "benchmarks" / "run.py", "--fill", *places], capture_output=True
+    )
     assert done.returncode == 0, done.stderr.decode()
     assert (tmp_path / "README.md").read_text() == (ROOT / "README.md").read_text()
     for name in ("search", "tokens", "index"):
@@ -144,13 +224,27 @@ def test_the_readme_of_the_project_is_in_step_with_its_results(tmp_path: Path) -
 def test_two_versions_are_compared_in_one_run(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     names = ["append", "search, six words", "recall cell", "import scroll_context, CPU"]
-    options = ["--base", ROOT, "--rounds", 2, "--messages", 200, "--json", file, "--most", 1e9, "--only", *names]
+    options = [
+        "--base",
+        ROOT,
+        "--rounds",
+        2,
+        "--messages",
+        200,
+        "--json",
+        file,
+        "--most",
+        1e9,
+        "--only",
+        *names,
+    ]
     command = [sys.executable, ROOT / "benchmarks" / "compare.py", *options]
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = json.loads(file.read_text())
     assert list(found) == names
     assert all(
-        one["old"] > 0 and one["new"] > 0 and one["low"] <= one["ratio"] <= one["high"] for one in found.values()
+        one["old"] > 0 and one["new"] > 0 and one["low"] <= one["ratio"] <= one["high"]
+        for one in found.values()
     )
     assert "200 messages, 2 rounds" in done.stdout

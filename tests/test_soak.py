@@ -34,15 +34,26 @@ from scroll_context.view.index import EvictionIndex
 
 SOAK = Path(__file__).parents[1] / "benchmarks" / "soak"
 
-on_linux = pytest.mark.skipif(sys.platform != "linux", reason="the soak looks at its workers through /proc")
+on_linux = pytest.mark.skipif(
+    sys.platform != "linux", reason="the soak looks at its workers through /proc"
+)
 
 
 @on_linux
 @pytest.mark.first
 def test_everything_goes_wrong_once_or_for_two_minutes() -> None:
-    size = ["--agents", "2", "--others", "2", "--pace", "0.03"]  # leaves some of the machine to the other tests
+    size = [
+        "--agents",
+        "2",
+        "--others",
+        "2",
+        "--pace",
+        "0.03",
+    ]  # leaves some of the machine to the other tests
     command = [sys.executable, str(SOAK), "--minutes", form("0", "2"), "--seed", "11", *size]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("SOAK_")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("SOAK_")
+    }
     done = subprocess.run(command, capture_output=True, text=True, timeout=1800, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.rstrip().endswith("survived")
@@ -59,7 +70,9 @@ class Remains:
 
     def wrong(self) -> list[str]:
         """Which checks fail."""
-        return [finding.name for finding in inspection.inspect(self.store, self.notes) if finding.wrong]
+        return [
+            finding.name for finding in inspection.inspect(self.store, self.notes) if finding.wrong
+        ]
 
     def append(self, *drafts: Draft) -> None:
         with Store(self.store) as store:
@@ -73,13 +86,23 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (base / "notes").mkdir()
     with Store(base / "store", create=True) as store:
         notes.Ledger(base / "notes", "all").watch(store)
-        store.log.append_many(Draft(role="user", content=workers.landmark(n)) for n in range(workers.LANDMARKS))
+        store.log.append_many(
+            Draft(role="user", content=workers.landmark(n)) for n in range(workers.LANDMARKS)
+        )
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(log_module, "utc_now", lambda: dt.datetime(2020, 1, 1, tzinfo=dt.UTC).isoformat())
-            store.append(Draft(session_id="writer0", role="user", content="at 1.000000 " + "x" * 40_000))
+            patch.setattr(
+                log_module, "utc_now", lambda: dt.datetime(2020, 1, 1, tzinfo=dt.UTC).isoformat()
+            )
+            store.append(
+                Draft(session_id="writer0", role="user", content="at 1.000000 " + "x" * 40_000)
+            )
         with Session.open(store, session_id="agent0-0", tools=[workers.fetch]) as session:
             session.say("Read every record of the harbour, in order.")
-            Agent(session, ScriptedModel(workers.script, window=workers.WINDOW), limits=Limits(steps=40)).run()
+            Agent(
+                session,
+                ScriptedModel(workers.script, window=workers.WINDOW),
+                limits=Limits(steps=40),
+            ).run()
     return base
 
 
@@ -112,7 +135,9 @@ def lose_a_body(remains: Remains) -> None:
     with Store(remains.store) as store:
         evicted = store.log.tail(1, session_id="agent0-0", kind=Kind.EVICTION)[0].seq
         bodies = [
-            e for e in store.log.iterate(until=evicted, session_id="agent0-0", kind=Kind.TOOL_RESULT) if e.payload
+            e
+            for e in store.log.iterate(until=evicted, session_id="agent0-0", kind=Kind.TOOL_RESULT)
+            if e.payload
         ]
         store.payloads.path(bodies[0].payload.digest).unlink()
 
@@ -125,7 +150,9 @@ def leave_a_cell_open(remains: Remains) -> None:
 
 
 def swap_two_events(remains: Remains) -> None:
-    remains.append(*(Draft(session_id="writer0", content=f"at {second}.000000 ") for second in (9, 8)))
+    remains.append(
+        *(Draft(session_id="writer0", content=f"at {second}.000000 ") for second in (9, 8))
+    )
 
 
 def plant_another(remains: Remains) -> None:
@@ -149,7 +176,10 @@ SABOTAGE = [
     (lose_an_event, [ACKNOWLEDGED]),
     (change_an_event, [ACKNOWLEDGED, CHAIN, FOUND]),
     (lose_a_body, [ACKNOWLEDGED, CHAIN, EVICTED]),
-    (leave_a_cell_open, [EVICTED, "what was cut off is closed and told"]),  # nor is it part of any step
+    (
+        leave_a_cell_open,
+        [EVICTED, "what was cut off is closed and told"],
+    ),  # nor is it part of any step
     (swap_two_events, ["seqs are in the order of writing"]),
     (plant_another, [FOUND]),
     (flip_a_bit_of_the_index, [FOUND]),
@@ -157,12 +187,16 @@ SABOTAGE = [
 
 
 @pytest.mark.parametrize(("sabotage", "noticed"), SABOTAGE)
-def test_every_loss_is_noticed(remains: Remains, sabotage: Callable[[Remains], None], noticed: list[str]) -> None:
+def test_every_loss_is_noticed(
+    remains: Remains, sabotage: Callable[[Remains], None], noticed: list[str]
+) -> None:
     sabotage(remains)
     assert remains.wrong() == noticed
 
 
-def test_an_event_that_the_index_does_not_name_is_noticed(remains: Remains, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_that_the_index_does_not_name_is_noticed(
+    remains: Remains, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(EvictionIndex, "find", lambda *_: None)
     assert remains.wrong() == [EVICTED]
 
@@ -175,7 +209,9 @@ def test_a_soak_in_which_nothing_happened_proves_nothing(tmp_path: Path) -> None
 
 def vitals(*samples: tuple[int, int]) -> Vitals:
     taken = Vitals()
-    taken.samples = [Sample(float(n), memory << 20, files) for n, (memory, files) in enumerate(samples)]
+    taken.samples = [
+        Sample(float(n), memory << 20, files) for n, (memory, files) in enumerate(samples)
+    ]
     return taken
 
 
@@ -184,7 +220,9 @@ def test_leaks_are_noticed() -> None:
     leaking = vitals(*((100 + n // 4, 20 + n // 20) for n in range(600)))
     assert flat.memory_is_flat and flat.files_are_flat
     assert not leaking.memory_is_flat and not leaking.files_are_flat
-    assert vitals(*((100, 20 + n * (MORE_FILES + 9) // 60) for n in range(60))).files_are_flat is False
+    assert (
+        vitals(*((100, 20 + n * (MORE_FILES + 9) // 60) for n in range(60))).files_are_flat is False
+    )
 
 
 @on_linux
@@ -228,18 +266,26 @@ def scene(tmp_path: Path) -> Scene:
     return Scene(tmp_path)
 
 
-@pytest.mark.parametrize("said", [None, ("StoreFull", "{digest}"), ("PayloadDamaged", "another payload")])
-def test_a_fault_without_its_error_is_noticed(scene: Scene, said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "said", [None, ("StoreFull", "{digest}"), ("PayloadDamaged", "another payload")]
+)
+def test_a_fault_without_its_error_is_noticed(
+    scene: Scene, said: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(faults, "SEEN_WITHIN", 0.1)
     if said is not None:
         what, detail = said
-        monkeypatch.setattr(Crew, "look", lambda _: reporting(scene, what, detail.format(digest=scene.digest)))
+        monkeypatch.setattr(
+            Crew, "look", lambda _: reporting(scene, what, detail.format(digest=scene.digest))
+        )
     with pytest.raises(faults.NotSeen, match="PayloadDamaged"):
         scene.flip()
     assert scene.is_whole()
 
 
-def test_a_fault_is_undone_when_its_error_was_seen(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_is_undone_when_its_error_was_seen(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def look(_: Crew) -> None:
         with Store(scene.site.store) as store, pytest.raises(PayloadDamaged) as damaged:
             store.payloads.read(scene.site.damaged.read_text())
@@ -266,7 +312,12 @@ def test_only_a_fault_of_the_time_explains_an_error() -> None:
         for at in (99.0, 100.0, over, over + 1)
         for what in ("ok", "StoreFull", "PayloadDamaged")
     ]
-    assert [timeline.cause(report) for report in reports if report.what == "StoreFull"] == [None, full, full, None]
+    assert [timeline.cause(report) for report in reports if report.what == "StoreFull"] == [
+        None,
+        full,
+        full,
+        None,
+    ]
     assert len(timeline.unexplained(reports)) == 2 + 4
 
 
@@ -276,8 +327,12 @@ def test_only_a_fault_of_the_time_explains_an_error() -> None:
 def test_what_was_acknowledged_is_compared_whole(folder: Path, tmp_path: Path) -> None:
     with Store(folder, create=True) as store:
         notes.Ledger(tmp_path, "w").watch(store)
-        store.log.append_many([Draft(content="short"), Draft(content="long " * 20_000, metadata={"n": 1})])
-        store.append(Draft(content="label", payload=store.payloads.put(b"body", "application/x-body")))
+        store.log.append_many(
+            [Draft(content="short"), Draft(content="long " * 20_000, metadata={"n": 1})]
+        )
+        store.append(
+            Draft(content="label", payload=store.payloads.put(b"body", "application/x-body"))
+        )
         noted = list(notes.acknowledged(tmp_path))
         assert [seq for seq, _, _ in noted] == [1, 2, 3]
         assert all(notes.is_as_noted(store, *line) for line in noted)
@@ -290,7 +345,9 @@ def test_what_was_acknowledged_is_compared_whole(folder: Path, tmp_path: Path) -
 def test_a_line_that_a_kill_cut_short_is_not_claimed(tmp_path: Path) -> None:
     (tmp_path / "w.1.acks").write_text("1 - abc\n2 - de")
     assert list(notes.acknowledged(tmp_path)) == [(1, "-", "abc")]
-    (tmp_path / "w.1.reports").write_text('{"at": 1.0, "worker": "w", "what": "ok"}\n{"at": 2.0, "wor')
+    (tmp_path / "w.1.reports").write_text(
+        '{"at": 1.0, "worker": "w", "what": "ok"}\n{"at": 2.0, "wor'
+    )
     reports = notes.Reports(tmp_path)
     assert [report.what for report in reports.refresh()] == ["ok"]
     with (tmp_path / "w.1.reports").open("a") as file:

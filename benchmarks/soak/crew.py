@@ -1,7 +1,8 @@
 """The workers of a soak as processes: starting, killing, watching and, at the end, stopping them.
 
-A worker that ends by itself is a violation, whatever its status; one that was killed is started again. Every wait is
-for something that a worker reports; its seconds are only there so that a soak that hangs comes to an end.
+A worker that ends by itself is a violation, whatever its status; one that was killed is started
+again. Every wait is for something that a worker reports; its seconds are only there so that a soak
+that hangs comes to an end.
 """
 
 import contextlib
@@ -30,10 +31,17 @@ class Member:
         self.process = self.start()
 
     def start(self) -> "subprocess.Popen[bytes]":
-        program, orders = Path(__file__).with_name("workers.py"), msgspec.json.encode(self.orders).decode()
-        litter = Path(self.orders.notes).with_name("tmp")  # the scratch folders of killed agents go with the rest
+        program, orders = (
+            Path(__file__).with_name("workers.py"),
+            msgspec.json.encode(self.orders).decode(),
+        )
+        litter = Path(self.orders.notes).with_name(
+            "tmp"
+        )  # the scratch folders of killed agents go with the rest
         litter.mkdir(exist_ok=True)
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # a signal waits until the worker can handle it
+        before = signal.pthread_sigmask(
+            signal.SIG_BLOCK, SIGNALS
+        )  # a signal waits until the worker can handle it
         try:
             with open(self.errors, "ab") as errors:
                 self.process = subprocess.Popen(
@@ -52,7 +60,9 @@ class Member:
         return Path(self.orders.notes) / f"{self.orders.name}.stderr"
 
     def kill(self) -> float:
-        """kill -9, and another process in its place; the moment from which all that is reported is the new one's."""
+        """kill -9, and another process in its place; the moment from which all that is reported is
+        the new one's.
+        """
         self.process.kill()
         self.process.wait()
         moment = time.monotonic()
@@ -75,7 +85,9 @@ class Crew:
         """Sample those that live long, and notice those that died by themselves."""
         for member in self.members:
             if (status := member.process.poll()) is not None:
-                self.violations.append(f"{member.orders.name} ended by itself with status {status}: {_said(member)}")
+                self.violations.append(
+                    f"{member.orders.name} ended by itself with status {status}: {_said(member)}"
+                )
                 member.start()
             elif member.steady:
                 member.vitals.take(member.process.pid)
@@ -89,23 +101,33 @@ class Crew:
             time.sleep(0.25)
 
     def wait_for_work(self, seconds: float) -> list[str]:
-        """Wait until every worker has got something done from now on; the names of those that did not."""
+        """Wait until every worker has got something done from now on; the names of those that did
+        not.
+        """
         begun, waiting = time.monotonic(), {member.orders.name for member in self.members}
         while waiting and time.monotonic() < begun + seconds:
             time.sleep(0.1)
             self.look()
-            waiting -= {report.worker for report in self.reports.since(begun) if report.what == "ok"}
+            waiting -= {
+                report.worker for report in self.reports.since(begun) if report.what == "ok"
+            }
         return sorted(waiting)
 
     def wait_for(
         self, whats: set[str], since: float, seconds: float, *, worker: str = "", about: str = ""
     ) -> Report | None:
-        """Wait until some worker, or the one named, reports one of these, with `about` in its words."""
+        """Wait until some worker, or the one named, reports one of these, with `about` in its
+        words.
+        """
         deadline = time.monotonic() + seconds
         while True:
             self.look()
             for report in self.reports.since(since):
-                if report.what in whats and worker in ("", report.worker) and about in report.detail:
+                if (
+                    report.what in whats
+                    and worker in ("", report.worker)
+                    and about in report.detail
+                ):
                     return report
             if time.monotonic() > deadline:
                 return None
@@ -140,7 +162,9 @@ class Crew:
                 self.violations.append(f"{member.orders.name} did not stop within 120 s of SIGTERM")
                 continue
             if status != 0:
-                self.violations.append(f"{member.orders.name} ended with status {status}: {_said(member)}")
+                self.violations.append(
+                    f"{member.orders.name} ended with status {status}: {_said(member)}"
+                )
         self.reports.refresh()
 
     def kill_all(self) -> None:

@@ -1,10 +1,11 @@
 """The faults of a soak: each is done to the running store and undone, while the crew goes on.
 
-A fault that has a name among Scroll's errors is only undone after some worker has reported that error, however long
-this takes; one that nobody reports at all is a violation (`NotSeen`). The device faults need a file system of our
-own, which the driver mounts inside a user namespace: a full disk is that file system shrunk to what it holds, and
-a read-only store is a read-only mount laid over its folder, which stops every new file and every new process, while
-a process that has the log open for writing may go on with it.
+A fault that has a name among Scroll's errors is only undone after some worker has reported that
+error, however long this takes; one that nobody reports at all is a violation (`NotSeen`). The
+device faults need a file system of our own, which the driver mounts inside a user namespace: a full
+disk is that file system shrunk to what it holds, and a read-only store is a read-only mount laid
+over its folder, which stops every new file and every new process, while a process that has the log
+open for writing may go on with it.
 """
 
 import contextlib
@@ -25,7 +26,9 @@ from scroll_context.errors import PayloadDamaged
 from scroll_context.search.indexer import committed_files, damaged_files, footer
 from scroll_context.store import Store
 
-SEEN_WITHIN = 300.0  # seconds after which an error that must be seen has not been seen; most come within one
+SEEN_WITHIN = (
+    300.0  # seconds after which an error that must be seen has not been seen; most come within one
+)
 
 
 class Site(msgspec.Struct, frozen=True):
@@ -41,7 +44,9 @@ class Fault(msgspec.Struct, frozen=True):
     """Something that goes wrong."""
 
     name: str
-    strike: Callable[[Site, Crew, random.Random], str]  # returns what was done and seen, in a few words
+    strike: Callable[
+        [Site, Crew, random.Random], str
+    ]  # returns what was done and seen, in a few words
     must: str  # what has to be seen before it is undone
     causes: frozenset[str]  # the errors that workers may report because of it
     needs_volume: bool = False
@@ -112,7 +117,9 @@ def fill_disk(site: Site, crew: Crew, rng: random.Random) -> str:
 
 def make_read_only(site: Site, crew: Crew, rng: random.Random) -> str:
     begun = time.monotonic()
-    aside = site.damaged.with_name("read-only")  # a mount that somebody writes to cannot be made read-only
+    aside = site.damaged.with_name(
+        "read-only"
+    )  # a mount that somebody writes to cannot be made read-only
     aside.mkdir(exist_ok=True)
     if not (
         _mount("--bind", site.store, aside)
@@ -130,10 +137,11 @@ def make_read_only(site: Site, crew: Crew, rng: random.Random) -> str:
 
 
 def damage_index(site: Site, crew: Crew, rng: random.Random) -> str:
-    """A fresh reader, which has nothing of the old index in memory, must find what was planted without being told.
+    """A fresh reader, which has nothing of the old index in memory, must find what was planted
+    without being told.
 
-    Not every file is needed for that; what nobody noticed is then repaired as a person would, so that it explains
-    no later error.
+    Not every file is needed for that; what nobody noticed is then repaired as a person would, so
+    that it explains no later error.
     """
     how = rng.choice(["cut short", "emptied", "deleted", "the whole index deleted"])
     before = _generation(site)
@@ -161,16 +169,20 @@ def damage_index(site: Site, crew: Crew, rng: random.Random) -> str:
 
 
 def flip_index(site: Site, crew: Crew, rng: random.Random) -> str:
-    """The engine never reads its checksums, so searches may be misled; `scroll verify` reads them and must tell.
+    """The engine never reads its checksums, so searches may be misled; `scroll verify` reads them
+    and must tell.
 
-    It is then built anew, as `verify` says, and must be whole. A merge can be quicker than the look at the checksums.
+    It is then built anew, as `verify` says, and must be whole. A merge can be quicker than the look
+    at the checksums.
     """
     index = site.store / "index"
     if (file := _committed_file(site, rng)) is None:
         return "there was no index to damage"
     begun = time.monotonic()
     told = "merged away before anybody looked at it"
-    with contextlib.suppress(FileNotFoundError, ValueError):  # a merge was quicker, or the file is empty
+    with contextlib.suppress(
+        FileNotFoundError, ValueError
+    ):  # a merge was quicker, or the file is empty
         with file.open("rb") as handle:
             end, _ = footer(handle)
         body = bytearray(file.read_bytes())
@@ -191,7 +203,9 @@ def flip_index(site: Site, crew: Crew, rng: random.Random) -> str:
 
 def _committed_file(site: Site, rng: random.Random) -> Path | None:
     for meta in (site.store / "index").glob("v*/meta.json"):
-        with contextlib.suppress(FileNotFoundError, ValueError):  # it is being built anew, or another fault's work
+        with contextlib.suppress(
+            FileNotFoundError, ValueError
+        ):  # it is being built anew, or another fault's work
             if files := committed_files(meta):
                 return rng.choice(files)
     return None
@@ -204,7 +218,11 @@ def _is_committed(file: Path) -> bool:
 def _index_file(site: Site, rng: random.Random) -> Path | None:
     files: list[Path] = []
     with contextlib.suppress(FileNotFoundError):  # it is being built anew
-        files += (file for file in (site.store / "index").rglob("*") if file.is_file() and "lock" not in file.name)
+        files += (
+            file
+            for file in (site.store / "index").rglob("*")
+            if file.is_file() and "lock" not in file.name
+        )
     return rng.choice(sorted(files)) if files else None
 
 
@@ -226,8 +244,8 @@ def _replace(site: Site, file: Path, body: bytes) -> None:
 def flip_payload(site: Site, crew: Crew, rng: random.Random) -> str:
     """The file is put back at the end; until then nobody may get its body.
 
-    It is one of a writer's, which are all different: the agents store the same records again and again, and storing
-    a body again heals its file before anyone need have looked at it.
+    It is one of a writer's, which are all different: the agents store the same records again and
+    again, and storing a body again heals its file before anyone need have looked at it.
     """
     with Store(site.store) as store:
         rows = store.log.query(
@@ -263,11 +281,15 @@ def _mount(*arguments: object) -> bool:
     return subprocess.run(["mount", *map(str, arguments)], capture_output=True).returncode == 0
 
 
-def _seen(crew: Crew, whats: set[str], since: float, *, worker: str = "", about: str = "") -> Report:
+def _seen(
+    crew: Crew, whats: set[str], since: float, *, worker: str = "", about: str = ""
+) -> Report:
     """The report that a fault must give."""
     report = crew.wait_for(whats, since, SEEN_WITHIN, worker=worker, about=about)
     if report is None:
-        raise NotSeen(f"{worker or 'no worker'} did not report {' or '.join(sorted(whats))} within {SEEN_WITHIN:g} s")
+        raise NotSeen(
+            f"{worker or 'no worker'} did not report {' or '.join(sorted(whats))} within {SEEN_WITHIN:g} s"
+        )
     return report
 
 
@@ -287,7 +309,13 @@ FAULTS = (
     Fault("kernel killed", kill_kernel, "KernelDied", KILLED_KERNEL),
     Fault("clock jumped", jump_clock, "a clock that is off", frozenset()),
     Fault("disk full", fill_disk, "StoreFull", DEVICE | {"StoreFull"}, needs_volume=True),
-    Fault("store read-only", make_read_only, "StoreReadOnly", DEVICE | {"StoreReadOnly"}, needs_volume=True),
+    Fault(
+        "store read-only",
+        make_read_only,
+        "StoreReadOnly",
+        DEVICE | {"StoreReadOnly"},
+        needs_volume=True,
+    ),
     Fault("index damaged", damage_index, "right answers again", INDEX),
     Fault("index bit flipped", flip_index, "a wrong checksum", INDEX | {"wrong answer"}),
     Fault("payload flipped", flip_payload, "PayloadDamaged", frozenset({"PayloadDamaged"})),

@@ -1,6 +1,8 @@
-"""What must hold when the soak is over, each as one line: what was looked at, and what is wrong with it.
+"""What must hold when the soak is over, each as one line: what was looked at, and what is wrong
+with it.
 
-A check that looked at nothing is wrong too: a soak in which nothing was evicted has shown nothing about evictions.
+A check that looked at nothing is wrong too: a soak in which nothing was evicted has shown nothing
+about evictions.
 """
 
 from collections.abc import Callable, Iterator
@@ -44,8 +46,15 @@ def inspect(folder: Path, notes: Path) -> Iterator[Finding]:
 def flatness(crew: Crew) -> Iterator[Finding]:
     """What the workers that lived as long as the soak took of the machine."""
     steady = {member.orders.name: member.vitals for member in crew.members if member.steady}
-    yield _flat("memory", steady, lambda one: one.memory_is_flat, lambda sample: f"{sample.memory / 1e6:.0f} MB")
-    yield _flat("open files", steady, lambda one: one.files_are_flat, lambda sample: str(sample.files))
+    yield _flat(
+        "memory",
+        steady,
+        lambda one: one.memory_is_flat,
+        lambda sample: f"{sample.memory / 1e6:.0f} MB",
+    )
+    yield _flat(
+        "open files", steady, lambda one: one.files_are_flat, lambda sample: str(sample.files)
+    )
 
 
 def _acknowledged(store: Store, notes: Path) -> Finding:
@@ -66,12 +75,16 @@ def _chain(store: Store) -> Finding:
     verdict = verify(store.log)
     wrong = tuple(f"seq {seq}: {why}" for seq, why in verdict.bad)
     return Finding(
-        "the chain and every payload verify", f"{verdict.events:,} events, {verdict.payloads:,} files", wrong
+        "the chain and every payload verify",
+        f"{verdict.events:,} events, {verdict.payloads:,} files",
+        wrong,
     )
 
 
 def _order(store: Store) -> Finding:
-    """Seqs follow the order in which a writer wrote, by the clock that never jumps, whatever the dates say."""
+    """Seqs follow the order in which a writer wrote, by the clock that never jumps, whatever the
+    dates say.
+    """
     wrong, newest, backwards, before = [], dict[str, float](), 0, ""
     for event in store.log.iterate():
         backwards += event.recorded_at < before
@@ -83,13 +96,17 @@ def _order(store: Store) -> Finding:
             newest[event.session_id] = written
     if not backwards:
         wrong.append("no clock ran backwards, so nothing was tried")
-    return Finding("seqs are in the order of writing", f"dates ran backwards {backwards:,} times", tuple(wrong))
+    return Finding(
+        "seqs are in the order of writing", f"dates ran backwards {backwards:,} times", tuple(wrong)
+    )
 
 
 def _evicted(store: Store) -> Finding:
-    """Whatever a view no longer shows: a line of the index names it, and `ms.expand` gives the model its whole text.
+    """Whatever a view no longer shows: a line of the index names it, and `ms.expand` gives the
+    model its whole text.
 
-    No text of the soak is too long for that; one that is comes as a handle, which the tests of the surface read.
+    No text of the soak is too long for that; one that is comes as a handle, which the tests of the
+    surface read.
     """
     wrong, count = [], 0
     memory = MemorySurface(store, Scope("soak"), "all", _Nothing())
@@ -99,7 +116,9 @@ def _evicted(store: Store) -> Finding:
             continue
         view = WorkingView.replay(events)
         for event in events:
-            if event.kind in (Kind.REQUEST, Kind.SESSION, Kind.SNAPSHOT, Kind.EVICTION) or view.get(event.seq):
+            if event.kind in (Kind.REQUEST, Kind.SESSION, Kind.SNAPSHOT, Kind.EVICTION) or view.get(
+                event.seq
+            ):
                 continue
             count += 1
             why = _lost(store, memory, view, event)
@@ -107,12 +126,16 @@ def _evicted(store: Store) -> Finding:
     memory.close()
     if not count:
         wrong.append("nothing was evicted")
-    return Finding("every event that left a view is in its index and expands", f"{count:,}", tuple(wrong))
+    return Finding(
+        "every event that left a view is in its index and expands", f"{count:,}", tuple(wrong)
+    )
 
 
 def _lost(store: Store, memory: MemorySurface, view: WorkingView, event: Event) -> str:
     """Why a model could not get an event back; empty when it can."""
-    inside = event.metadata.get("inside_cell", event.seq)  # a call inside a cell is part of that step
+    inside = event.metadata.get(
+        "inside_cell", event.seq
+    )  # a call inside a cell is part of that step
     if not (view.get(inside) or view.index.find(inside)):
         return "is named by no line of the index"
     try:
@@ -125,7 +148,8 @@ def _lost(store: Store, memory: MemorySurface, view: WorkingView, event: Event) 
 def _endings(store: Store) -> Finding:
     """Whatever was cut off has an ending in the log, in every session that went on afterwards.
 
-    A call whose result the log had no room for may lack one, if the cell that made it is known to have failed.
+    A call whose result the log had no room for may lack one, if the cell that made it is known to
+    have failed.
     """
     begun: dict[int, Event] = {}
     ended: set[int] = set()
@@ -159,7 +183,8 @@ def _searchable(store: Store) -> Finding:
     wrong += [
         f"lighthouse{number} is not found"
         for number in range(LANDMARKS)
-        if [hit.event.content for hit in store.index.search(f"lighthouse{number}", k=3)] != [landmark(number)]
+        if [hit.event.content for hit in store.index.search(f"lighthouse{number}", k=3)]
+        != [landmark(number)]
     ]
     if store.index.indexed_seq != store.log.last_seq():
         wrong.append(f"indexed up to {store.index.indexed_seq} of {store.log.last_seq()}")
@@ -167,14 +192,19 @@ def _searchable(store: Store) -> Finding:
 
 
 def _flat(
-    what: str, steady: dict[str, Vitals], is_flat: Callable[[Vitals], bool], shown: Callable[[Sample], str]
+    what: str,
+    steady: dict[str, Vitals],
+    is_flat: Callable[[Vitals], bool],
+    shown: Callable[[Sample], str],
 ) -> Finding:
     seen, wrong = [], []
     for name, vitals in steady.items():
         if grown := vitals.growth():
             seen.append(text := f"{name} {shown(grown[0])} → {shown(grown[1])}")
             wrong += [] if is_flat(vitals) else [text]
-    return Finding(f"{what} of long-lived workers: flat", ", ".join(seen) or "too few samples", tuple(wrong))
+    return Finding(
+        f"{what} of long-lived workers: flat", ", ".join(seen) or "too few samples", tuple(wrong)
+    )
 
 
 class _Nothing:

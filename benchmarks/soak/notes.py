@@ -1,9 +1,10 @@
 """What workers write down outside the store: acknowledged appends, and how their work went.
 
-Both are lines, each written by one system call, into files of one process each, so that SIGKILL leaves
-whole lines and at most a partial last one, which is passed over: what was not noted is not claimed.
-An acknowledgement is the seq and a hash of everything the caller handed over; `fingerprint` computes the same hash
-from an event that was read back, so "there, byte for byte" is a comparison of two hashes.
+Both are lines, each written by one system call, into files of one process each, so that SIGKILL
+leaves whole lines and at most a partial last one, which is passed over: what was not noted is not
+claimed. An acknowledgement is the seq and a hash of everything the caller handed over;
+`fingerprint` computes the same hash from an event that was read back, so "there, byte for byte" is
+a comparison of two hashes.
 """
 
 import hashlib
@@ -21,11 +22,14 @@ from scroll_context.log.writer import Written
 from scroll_context.store import Store
 
 NEWS = frozenset({"ok", "began", "clock jumped", "incomplete, and said so"})
-"""What a worker may report at any time; all else is an error, and wants a fault that explains it."""
+"""What a worker may report at any time; all else is an error, and wants a fault that explains it.
+"""
 
 
 class Report(msgspec.Struct, frozen=True):
-    """One line of a worker: `what` is one of NEWS, or the name of an error, or of something else that is wrong."""
+    """One line of a worker: `what` is one of NEWS, or the name of an error, or of something else
+    that is wrong.
+    """
 
     at: float  # the system's monotonic clock, which all processes share and no fault moves
     worker: str
@@ -39,10 +43,22 @@ def _open(file: Path) -> int:
 
 def _hash(draft: Draft, body: str) -> str:
     fields = [
-        draft.session_id, draft.agent_id, draft.task_id, str(draft.kind), draft.role, draft.name, body,
-        draft.tool_call_id, draft.tool_state, draft.headline, draft.reply_to, draft.metadata,
-    ]  # fmt: skip
-    return hashlib.sha256(json.dumps(msgspec.to_builtins(fields), sort_keys=True).encode()).hexdigest()
+        draft.session_id,
+        draft.agent_id,
+        draft.task_id,
+        str(draft.kind),
+        draft.role,
+        draft.name,
+        body,
+        draft.tool_call_id,
+        draft.tool_state,
+        draft.headline,
+        draft.reply_to,
+        draft.metadata,
+    ]
+    return hashlib.sha256(
+        json.dumps(msgspec.to_builtins(fields), sort_keys=True).encode()
+    ).hexdigest()
 
 
 class Ledger:
@@ -57,7 +73,10 @@ class Ledger:
 
         def noting(rows: list[Row], epoch: int | None = None) -> list[Written]:
             written = write(rows, epoch)
-            events = [event_from_row((at.seq, *row.before, at.chain)) for row, at in zip(rows, written, strict=True)]
+            events = [
+                event_from_row((at.seq, *row.before, at.chain))
+                for row, at in zip(rows, written, strict=True)
+            ]
             lines = (
                 f"{event.seq} {event.payload.digest if event.payload else '-'} {_hash(event, event.content)}\n"
                 for event in events
@@ -69,7 +88,9 @@ class Ledger:
 
 
 def acknowledged(folder: Path) -> Iterator[tuple[int, str, str]]:
-    """Every noted append: seq, digest of the payload that the caller had stored itself ("-" for none), hash."""
+    """Every noted append: seq, digest of the payload that the caller had stored itself ("-" for
+    none), hash.
+    """
     for file in folder.glob("*.acks"):
         text = file.read_text()
         for line in text[: text.rfind("\n") + 1].splitlines():
@@ -82,13 +103,19 @@ def is_as_noted(store: Store, seq: int, payload: str, digest: str) -> bool:
     for event in store.log.get_many([seq]):
         if payload != "-":
             kept = event.payload is not None and event.payload.digest == payload
-            return kept and bool(store.payloads.read(payload)) and _hash(event, event.content) == digest
+            return (
+                kept
+                and bool(store.payloads.read(payload))
+                and _hash(event, event.content) == digest
+            )
         return _hash(event, store.log.text(event)) == digest
     return False
 
 
 class Diary:
-    """Where one worker reports. "ok" is written a few times a second at most; everything else at once."""
+    """Where one worker reports. "ok" is written a few times a second at most; everything else at
+    once.
+    """
 
     def __init__(self, folder: Path, worker: str) -> None:
         self._worker = worker

@@ -1,7 +1,8 @@
 """When which fault happened, and so which of them explains an error that a worker reported.
 
-A fault explains its errors from its beginning until everyone was at work again, and a little longer, since a report
-may be on its way. An error outside of that, or one that no fault of the time can cause, is a violation.
+A fault explains its errors from its beginning until everyone was at work again, and a little
+longer, since a report may be on its way. An error outside of that, or one that no fault of the time
+can cause, is a violation.
 """
 
 import math
@@ -35,7 +36,9 @@ class Timeline:
     def cause(self, report: Report) -> Fault | None:
         """The newest fault that may have caused what a worker reported."""
         for one in reversed(self.struck):
-            over = next((moment for moment in self.recovered if moment >= one.ended), math.inf) + GRACE
+            over = (
+                next((moment for moment in self.recovered if moment >= one.ended), math.inf) + GRACE
+            )
             if report.what in one.fault.causes and one.begun <= report.at <= over:
                 return one.fault
         return None

@@ -1,7 +1,8 @@
 """Memory and open files of a process over time, and whether they are flat.
 
-Only anonymous memory counts, since mapped index files come and go. The first and the last third of the samples are
-compared, by their medians and without a warm-up, so that a moment in which an index is merged decides nothing.
+Only anonymous memory counts, since mapped index files come and go. The first and the last third of
+the samples are compared, by their medians and without a warm-up, so that a moment in which an index
+is merged decides nothing.
 """
 
 import contextlib
@@ -14,8 +15,11 @@ import msgspec
 from scroll_context.search.indexer import HEAP
 
 WARM_UP = 0.2  # of the samples, not looked at
-MORE_MEMORY = 32 << 20  # bytes, beside 15 %, that the last third may have more than the first and be called flat;
-SETTLING = 180.0  # in a soak shorter than this, the heap of an index writer, which is filled first in that time
+MORE_MEMORY = (
+    32 << 20
+)  # bytes, beside 15 %, that the last third may have more than the first and be called flat;
+# in a soak shorter than this, the heap of an index writer, which is filled first in that time
+SETTLING = 180.0
 MORE_FILES = 8
 
 
@@ -40,7 +44,9 @@ class Vitals:
             if "RssAnon" not in status:
                 return  # it has ended, and nobody has waited for it yet
             memory = int(status["RssAnon"].split()[0]) << 10
-            self.samples.append(Sample(time.monotonic(), memory, len(list((proc / "fd").iterdir()))))
+            self.samples.append(
+                Sample(time.monotonic(), memory, len(list((proc / "fd").iterdir())))
+            )
 
     def growth(self) -> tuple[Sample, Sample] | None:
         """The first and the last third; None when there are too few samples."""

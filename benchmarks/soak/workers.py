@@ -1,9 +1,11 @@
-"""What the soak runs, each in a process of its own, until it is told to stop: agents, writers and readers.
+"""What the soak runs, each in a process of its own, until it is told to stop: agents, writers and
+readers.
 
-Every worker goes on whatever happens: one of Scroll's own errors is reported by its name, the store is closed and
-opened again, and the work continues. Any other exception ends the process, which the driver counts as a violation.
-SIGTERM stops a worker after its piece of work. SIGUSR1 makes its clock jump by up to a year to either side: the clock
-of the machine is not ours to set, so the one function from which the store takes the time of an event is replaced.
+Every worker goes on whatever happens: one of Scroll's own errors is reported by its name, the store
+is closed and opened again, and the work continues. Any other exception ends the process, which the
+driver counts as a violation. SIGTERM stops a worker after its piece of work. SIGUSR1 makes its
+clock jump by up to a year to either side: the clock of the machine is not ours to set, so the one
+function from which the store takes the time of an event is replaced.
 """
 
 import contextlib
@@ -48,7 +50,9 @@ for line in ms.index()[:3]:
         rows = ms.expand(lo, min(hi, lo + 20))
         assert rows[0]['seq'] == lo, 'wrong answer'"""
 EXPECTED = "undefined_name"  # what some cells stumble over, so that there are errors too
-ERROR = re.compile(r"(?:anything|above): (?:(?:CapabilityError|AssertionError): )?([\w ]+)")  # of a cell that failed
+ERROR = re.compile(
+    r"(?:anything|above): (?:(?:CapabilityError|AssertionError): )?([\w ]+)"
+)  # of a cell that failed
 
 
 class Orders(msgspec.Struct, frozen=True):
@@ -93,7 +97,10 @@ class Shift:
 
 
 class Worker:
-    """One process of the soak. Its work yields after each piece, with whether that was done as it should be."""
+    """One process of the soak.
+
+    Its work yields after each piece, with whether that was done as it should be.
+    """
 
     def __init__(self, orders: Orders) -> None:
         self.orders = orders
@@ -132,16 +139,24 @@ class Worker:
             size = 40_000 if number % 10 == 0 else self.rng.randrange(10, 2_000)
             text = f"{self.orders.name} wrote {number} at {time.monotonic():.6f} "
             store.log.append_many(
-                Draft(session_id=self.orders.name, role="user", content=(text + f"{part} — ").ljust(size, "x"))
+                Draft(
+                    session_id=self.orders.name,
+                    role="user",
+                    content=(text + f"{part} — ").ljust(size, "x"),
+                )
                 for part in range(number % 3 + 1)
             )
             yield True
-            time.sleep(self.rng.uniform(0, 8 * self.orders.pace))  # it is the agents that are to fill the log
+            time.sleep(
+                self.rng.uniform(0, 8 * self.orders.pace)
+            )  # it is the agents that are to fill the log
 
     # readers --------------------------------------------------------------------------------------------
 
     def read(self, store: Store) -> Iterator[bool]:
-        """Searches for what was planted, whole reads of random events, and a look at the payload that is damaged."""
+        """Searches for what was planted, whole reads of random events, and a look at the payload
+        that is damaged.
+        """
         store.index.start()
         while True:
             with contextlib.suppress(FileNotFoundError):  # nothing is damaged
@@ -155,7 +170,9 @@ class Worker:
             yield found
 
     def _search(self, store: Store) -> bool:
-        """Whether the one right answer was found; a search that cannot give it must say that it is incomplete."""
+        """Whether the one right answer was found; a search that cannot give it must say that it is
+        incomplete.
+        """
         number = self.rng.randrange(LANDMARKS)
         hits = store.index.search(f"lighthouse{number}", k=3)
         right = [hit.event.content for hit in hits] == [landmark(number)]
@@ -173,7 +190,11 @@ class Worker:
         """One session after the other; one that was cut off is resumed."""
         for number in itertools.count():
             name = f"{self.orders.name}-{number}"
-            ended = [e for e in store.log.tail(1, session_id=name, kind=Kind.CONVERSATION) if e.content == "all done"]
+            ended = [
+                e
+                for e in store.log.tail(1, session_id=name, kind=Kind.CONVERSATION)
+                if e.content == "all done"
+            ]
             if not ended:
                 yield from self._session(store, name)
 
@@ -182,11 +203,15 @@ class Worker:
         try:
             session = Session.resume(store, name, options=options, tools=[fetch])
         except UnknownSeq:
-            session = Session.open(store, session_id=name, agent_id=self.orders.name, options=options, tools=[fetch])
+            session = Session.open(
+                store, session_id=name, agent_id=self.orders.name, options=options, tools=[fetch]
+            )
         with session:
             session.subscribe(self._look)
             asked = any(e.kind == Kind.CONVERSATION and e.role == "user" for e in session.events())
-            agent = Agent(session, ScriptedModel(script, window=WINDOW, keep=1), limits=Limits(steps=1))
+            agent = Agent(
+                session, ScriptedModel(script, window=WINDOW, keep=1), limits=Limits(steps=1)
+            )
             if not asked:
                 session.say("Read every record of the harbour, in order.")
             while agent.run().state == "steps":
@@ -198,7 +223,9 @@ class Worker:
         if event.kind != Kind.OBSERVATION or event.tool_state == "ok" or EXPECTED in event.content:
             return
         error = ERROR.search(event.content)
-        what = "KernelDied" if event.tool_state == "killed" else error[1] if error else "cell failed"
+        what = (
+            "KernelDied" if event.tool_state == "killed" else error[1] if error else "cell failed"
+        )
         self.diary.tell(what, event.content)
 
 
@@ -210,7 +237,9 @@ def fetch(number: int) -> str:
 
 def script(request: Request, _: int) -> Reply:
     """The scripted model: the next record, or a search, a look at what left its view, or a mistake."""
-    seen = [int(n) for message in request.messages for n in re.findall(r"\bdone (\d+)\b", message.text)]
+    seen = [
+        int(n) for message in request.messages for n in re.findall(r"\bdone (\d+)\b", message.text)
+    ]
     number = max(seen, default=0) + 1
     if number > SESSION_STEPS:
         return answer("all done")
@@ -222,12 +251,16 @@ def script(request: Request, _: int) -> Reply:
         source = EXPAND.format(number=number)
     elif number % 14 == 0:
         source = f"print('done', {number})\n{EXPECTED}"
-    return exec_cell(source, headline=f"read records | done {number - 1} | record {number} | running")
+    return exec_cell(
+        source, headline=f"read records | done {number - 1} | record {number} | running"
+    )
 
 
 def main() -> None:
     worker = Worker(msgspec.json.decode(sys.argv[1], type=Orders))
-    worker.work({"agent": worker.act, "writer": worker.write, "reader": worker.read}[worker.orders.role])
+    worker.work(
+        {"agent": worker.act, "writer": worker.write, "reader": worker.read}[worker.orders.role]
+    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """A real Claude Code, without a network: installed, worked with, compacted, and left again.
 
-The program is the one in the wheel `claude-agent-sdk` (160 MB, so it is no dependency of the tests: `make
-test-assistants` installs it). The model is played on loopback (claude_code_driver.py), in a network namespace that has
-nothing else.
+The program is the one in the wheel `claude-agent-sdk` (160 MB, so it is no dependency of the tests:
+`make test-assistants` installs it). The model is played on loopback (claude_code_driver.py), in a
+network namespace that has nothing else.
 """
 
 import json
@@ -18,7 +18,9 @@ from scroll_context.view.tokens import estimate
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("claude-code")
-    return run_without_network("claude_code_driver.py", "claude_agent_sdk", "_bundled/claude", folder)
+    return run_without_network(
+        "claude_code_driver.py", "claude_agent_sdk", "_bundled/claude", folder
+    )
 
 
 def injected(request: str) -> str:
@@ -26,7 +28,9 @@ def injected(request: str) -> str:
     texts = []
     for message in json.loads(request):
         content = message["content"]
-        texts += [content] if isinstance(content, str) else [block.get("text", "") for block in content]
+        texts += (
+            [content] if isinstance(content, str) else [block.get("text", "") for block in content]
+        )
     (found,) = [text for text in texts if "SessionStart hook additional context: " in text]
     context = found.split("SessionStart hook additional context: ")[-1]
     return str(context.split("</scroll-context>")[0] + "</scroll-context>")
@@ -37,18 +41,30 @@ def test_it_works_with_our_tools(report: Any) -> None:
     assert report["wrote"] == "The heron.\n"
     expanded = [event for event in report["events"] if event["name"] == "mcp__scroll__expand"]
     assert [event["kind"] for event in expanded] == ["tool_call", "tool_result"]
-    assert expanded[1]["content"].endswith("The kingfisher nests by the weir; its other name is halcyon.")
+    assert expanded[1]["content"].endswith(
+        "The kingfisher nests by the weir; its other name is halcyon."
+    )
     searches = [event for event in report["events"] if event["name"].startswith("mcp__scroll")]
-    assert not [event for event in searches if SEARCHED in event["content"]], "a question is no answer to itself"
+    assert not [event for event in searches if SEARCHED in event["content"]], (
+        "a question is no answer to itself"
+    )
     assert len(searches) == 4 and all(event["echo"] for event in searches)
     assert report["log"] == ""
 
 
 def test_everything_that_was_said_is_captured_once(report: Any) -> None:
-    said = [e["content"] for e in report["events"] if e["kind"] == "conversation" and e["role"] == "user"]
+    said = [
+        e["content"]
+        for e in report["events"]
+        if e["kind"] == "conversation" and e["role"] == "user"
+    ]
     assert said[1:] == [ASKED, COUNTED, SEARCHED, LAST, "Hello again."]
     assert len({event["task"] for event in report["events"]}) == 1
-    assert not [event for event in report["events"] if "Standing instructions of the user" in event["content"]]
+    assert not [
+        event
+        for event in report["events"]
+        if "Standing instructions of the user" in event["content"]
+    ]
     (doctor,) = [one for one in report["doctor"] if one["assistant"] == "claude-code"]
     assert doctor["captured"] and not doctor["missing"]
 

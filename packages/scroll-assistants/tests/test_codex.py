@@ -14,14 +14,26 @@ from codex_driver import ASKED, SECOND
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return run_without_network("codex_driver.py", "codex_cli_bin", "bin/codex", tmp_path_factory.mktemp("codex"))
+    return run_without_network(
+        "codex_driver.py", "codex_cli_bin", "bin/codex", tmp_path_factory.mktemp("codex")
+    )
 
 
 def test_codex_is_captured_searches_and_is_told_of_the_last_session(report: Any) -> None:
-    said = [e["content"] for e in report["events"] if e["kind"] == "conversation" and e["role"] == "user"]
+    said = [
+        e["content"]
+        for e in report["events"]
+        if e["kind"] == "conversation" and e["role"] == "user"
+    ]
     assert said[1:] == [ASKED, SECOND]
-    results = [e for e in report["events"] if e["kind"] == "tool_result" and e["name"] == "mcp__scroll__search"]
-    assert len(results) == 2 and all(e["echo"] and "nests by the weir" in e["content"] for e in results)
+    results = [
+        e
+        for e in report["events"]
+        if e["kind"] == "tool_result" and e["name"] == "mcp__scroll__search"
+    ]
+    assert len(results) == 2 and all(
+        e["echo"] and "nests by the weir" in e["content"] for e in results
+    )
     told = json.dumps(report["requests"][-1])
     assert f"] {ASKED}" in told and "- [" in told.split("## Standing instructions")[1]
     handovers = [e for e in report["events"] if "Standing instructions of the user" in e["content"]]
@@ -31,7 +43,9 @@ def test_codex_is_captured_searches_and_is_told_of_the_last_session(report: Any)
 
 
 def test_a_compacted_session_is_told_where_it_stood(report: Any) -> None:
-    told = next(text for request in report["requests"] if "was compacted" in (text := json.dumps(request)))
+    told = next(
+        text for request in report["requests"] if "was compacted" in (text := json.dumps(request))
+    )
     context = told.split("<scroll-context>")[1].split("</scroll-context>")[0]
     seq = next(event["seq"] for event in report["events"] if event["content"] == ASKED)
     assert f"[{seq}] {ASKED}" in context and "This session has seqs " in context

@@ -1,6 +1,7 @@
 """A real Gemini CLI, without a network: installed, worked with, and left again.
 
-It is a program of npm: `make test-assistants` installs it where npm is there, and SCROLL_GEMINI_CLI names it.
+It is a program of npm: `make test-assistants` installs it where npm is there, and SCROLL_GEMINI_CLI
+names it.
 """
 
 import json
@@ -14,16 +15,27 @@ from gemini_driver import ASKED, SECOND, SETTINGS
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return run_without_network("gemini_driver.py", "gemini_cli", "gemini", tmp_path_factory.mktemp("gemini"))
+    return run_without_network(
+        "gemini_driver.py", "gemini_cli", "gemini", tmp_path_factory.mktemp("gemini")
+    )
 
 
 def test_gemini_is_captured_searches_and_is_told_of_the_last_session(report: Any) -> None:
-    said = [e["content"] for e in report["events"] if e["kind"] == "conversation" and e["role"] == "user"]
+    said = [
+        e["content"]
+        for e in report["events"]
+        if e["kind"] == "conversation" and e["role"] == "user"
+    ]
     assert said[1:] == [ASKED, SECOND]
     results = [e for e in report["events"] if e["kind"] == "tool_result"]
-    assert len(results) == 2 and all(e["echo"] and "nests by the weir" in e["content"] for e in results)
+    assert len(results) == 2 and all(
+        e["echo"] and "nests by the weir" in e["content"] for e in results
+    )
     told = json.dumps(report["requests"][-1])
-    assert f"] {ASKED}" in told and "Always measure twice." in told.split("## Standing instructions")[1]
+    assert (
+        f"] {ASKED}" in told
+        and "Always measure twice." in told.split("## Standing instructions")[1]
+    )
     assert not [e for e in report["events"] if "Standing instructions of the user" in e["content"]]
     assert report["log"] == ""
 

@@ -1,4 +1,6 @@
-"""The hook that an assistant calls: what it captures, what it says, and that nothing it meets breaks the assistant."""
+"""The hook that an assistant calls: what it captures, what it says, and that nothing it meets
+breaks the assistant.
+"""
 
 import contextlib
 import json
@@ -46,32 +48,52 @@ class Desk:
     def write(self, role: str, content: Any, file: Path | None = None, **more: Any) -> None:
         self.lines += 1
         line = {
-            "type": role, "uuid": f"00000000-0000-4000-8000-{self.lines:012}", "sessionId": SESSION,
-            "cwd": str(self.project), "timestamp": f"2026-11-16T10:{self.lines // 60:02}:{self.lines % 60:02}.000Z",
-            "message": {"role": role, "content": content}, **more,
-        }  # fmt: skip
+            "type": role,
+            "uuid": f"00000000-0000-4000-8000-{self.lines:012}",
+            "sessionId": SESSION,
+            "cwd": str(self.project),
+            "timestamp": f"2026-11-16T10:{self.lines // 60:02}:{self.lines % 60:02}.000Z",
+            "message": {"role": role, "content": content},
+            **more,
+        }
         file = file or self.transcript
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("a") as opened:
             opened.write(json.dumps(line) + "\n")
 
     def call(self, tool: str, **arguments: Any) -> None:
-        self.write("assistant", [{"type": "tool_use", "id": f"t{self.lines}", "name": tool, "input": arguments}])
+        self.write(
+            "assistant",
+            [{"type": "tool_use", "id": f"t{self.lines}", "name": tool, "input": arguments}],
+        )
 
     def hook(
-        self, event: str, *options: str, stdin: str | None = None, assistant: str = "claude-code", **fields: Any
+        self,
+        event: str,
+        *options: str,
+        stdin: str | None = None,
+        assistant: str = "claude-code",
+        **fields: Any,
     ) -> str:
         given = {
-            "hook_event_name": event, "session_id": SESSION, "transcript_path": str(self.transcript),
-            "cwd": str(self.project), **fields,
-        }  # fmt: skip
+            "hook_event_name": event,
+            "session_id": SESSION,
+            "transcript_path": str(self.transcript),
+            "cwd": str(self.project),
+            **fields,
+        }
         environment = {**os.environ, "XDG_STATE_HOME": str(self.state)}
         environment.pop("CLAUDE_PROJECT_DIR", None)
         command = [*SCROLL, "hook", assistant, "--store", str(self.store), *options]
         done = subprocess.run(
-            command, input=json.dumps(given) if stdin is None else stdin, env=environment, capture_output=True,
-            text=True, timeout=60, check=False,
-        )  # fmt: skip
+            command,
+            input=json.dumps(given) if stdin is None else stdin,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
         assert done.returncode == 0 and done.stderr == "", done.stderr
         return done.stdout
 
@@ -126,7 +148,9 @@ def test_each_event_reads_on_from_where_the_last_one_stopped(desk: Desk) -> None
     desk.write("user", "Go on.")
     assert desk.captured() == ["The heron stands at the weir.", "It does.", "Go on."]
     with Store(desk.store) as store:
-        assert {(event.task_id, event.agent_id) for event in store.log.iterate()} == {(desk.task, "claude-code")}
+        assert {(event.task_id, event.agent_id) for event in store.log.iterate()} == {
+            (desk.task, "claude-code")
+        }
     assert desk.faults == ""
 
 
@@ -139,7 +163,9 @@ def test_hooks_at_the_same_moment_record_everything_once(desk: Desk) -> None:
     assert desk.faults == ""
 
 
-def test_frequent_events_capture_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frequent_events_capture_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert hooks.is_due("/somewhere/a.jsonl") and hooks.is_due("/somewhere/b.jsonl")
     assert not hooks.is_due("/somewhere/a.jsonl")
@@ -161,7 +187,9 @@ def test_secrets_never_reach_the_log(desk: Desk) -> None:
     desk.write("user", f"The key is {'sk-' + 'ant-' + 'a1B2' * 10} and the heron waits.")
     desk.write("user", "Next.")
     (first, _) = desk.captured()
-    assert "sk-ant" not in first and "[redacted Anthropic key" in first and "the heron waits" in first
+    assert (
+        "sk-ant" not in first and "[redacted Anthropic key" in first and "the heron waits" in first
+    )
 
 
 def test_sub_agents_are_captured_and_are_not_the_user(desk: Desk) -> None:
@@ -184,7 +212,9 @@ def test_a_session_that_is_being_written_is_left_to_the_next_hook(desk: Desk) ->
     assert desk.faults == ""
 
 
-def test_the_end_of_a_session_is_captured_although_the_session_is_held_for_a_while(desk: Desk) -> None:
+def test_the_end_of_a_session_is_captured_although_the_session_is_held_for_a_while(
+    desk: Desk,
+) -> None:
     """No other hook comes after it, so it waits longer than the others do."""
     desk.write("user", "First.")
     desk.captured()
@@ -198,7 +228,11 @@ def test_the_end_of_a_session_is_captured_although_the_session_is_held_for_a_whi
 
 def test_codex_and_gemini_are_captured_too(desk: Desk, tmp_path: Path) -> None:
     rollout = tmp_path / "rollout-1.jsonl"
-    message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Paint the barrier."}]}
+    message = {
+        "type": "message",
+        "role": "user",
+        "content": [{"type": "input_text", "text": "Paint the barrier."}],
+    }
     lines = [("session_meta", {"id": "c-1", "cwd": str(desk.project)}), ("response_item", message)]
     rollout.write_text(
         "".join(
@@ -209,13 +243,31 @@ def test_codex_and_gemini_are_captured_too(desk: Desk, tmp_path: Path) -> None:
     chat = tmp_path / "tmp" / "shop" / "chats" / "session-1.jsonl"
     chat.parent.mkdir(parents=True)
     (chat.parents[1] / ".project_root").write_text(str(desk.project))
-    head = {"sessionId": "g-1", "projectHash": "ab" * 32, "startTime": "2026-11-16T11:00:00Z", "kind": "main"}
-    said = {"id": "u1", "timestamp": "2026-11-16T11:00:01Z", "type": "user", "content": "Always ask before you paint."}
-    answer = {"functionResponse": {"name": "mcp_scroll_search", "response": {"output": "the heron"}}}
+    head = {
+        "sessionId": "g-1",
+        "projectHash": "ab" * 32,
+        "startTime": "2026-11-16T11:00:00Z",
+        "kind": "main",
+    }
+    said = {
+        "id": "u1",
+        "timestamp": "2026-11-16T11:00:01Z",
+        "type": "user",
+        "content": "Always ask before you paint.",
+    }
+    answer = {
+        "functionResponse": {"name": "mcp_scroll_search", "response": {"output": "the heron"}}
+    }
     call = {"id": "c1", "name": "mcp_scroll_search", "args": {"query": "heron"}, "result": [answer]}
-    told_before = "<hook_context>&lt;scroll-context&gt;\nThe heron.\n&lt;/scroll-context&gt;</hook_context>"
+    told_before = (
+        "<hook_context>&lt;scroll-context&gt;\nThe heron.\n&lt;/scroll-context&gt;</hook_context>"
+    )
     others = [
-        {"id": "u0", "type": "user", "content": [{"text": "<session_context>\nThis is the Gemini CLI."}]},
+        {
+            "id": "u0",
+            "type": "user",
+            "content": [{"text": "<session_context>\nThis is the Gemini CLI."}],
+        },
         {"id": "a1", "type": "gemini", "content": "", "toolCalls": [call]},
         {"id": "u2", "type": "user", "content": [answer]},
         {"id": "u3", "type": "user", "content": [{"text": f"{told_before}\n\nPaint it blue."}]},
@@ -225,18 +277,29 @@ def test_codex_and_gemini_are_captured_too(desk: Desk, tmp_path: Path) -> None:
     wait_until(lambda: "Paint the barrier." in desk.said())
     assert desk.hook("AfterAgent", assistant="gemini", transcript_path=str(chat)) == ""
     wait_until(lambda: "Always ask before you paint." in desk.said())
-    started = json.loads(desk.hook("SessionStart", assistant="gemini", source="startup", session_id="g-2"))
+    started = json.loads(
+        desk.hook("SessionStart", assistant="gemini", source="startup", session_id="g-2")
+    )
     told = started["hookSpecificOutput"]["additionalContext"]
     assert "Always ask before you paint." in told.split("## Standing")[1]
     with Store(desk.store) as store:
         turns = list(store.log.iterate(session_id="g-1"))
-    spoken = [event.content for event in turns if event.kind == "conversation" and event.role == "user"]
+    spoken = [
+        event.content for event in turns if event.kind == "conversation" and event.role == "user"
+    ]
     assert spoken == ["Paint it blue.", "Always ask before you paint."]
     assert [event.name for event in turns if event.is_echo] == ["mcp_scroll_search"] * 2
     cursor = json.loads(
-        desk.hook("sessionStart", assistant="cursor", conversation_id="x", cwd=None, transcript_path=None,
-                  workspace_roots=[str(desk.project)], session_id=None)
-    )  # fmt: skip
+        desk.hook(
+            "sessionStart",
+            assistant="cursor",
+            conversation_id="x",
+            cwd=None,
+            transcript_path=None,
+            workspace_roots=[str(desk.project)],
+            session_id=None,
+        )
+    )
     assert "Always ask before you paint." in cursor["additional_context"]
     assert desk.faults == ""
 
@@ -245,11 +308,19 @@ def test_codex_and_gemini_are_captured_too(desk: Desk, tmp_path: Path) -> None:
 
 
 def fill(desk: Desk) -> None:
-    desk.write("user", "Always run the linter before a commit. Please build the basket of the shop.")
-    desk.call(
-        "TodoWrite", todos=[{"content": "draw it", "status": "completed"}, {"content": "test it", "status": "pending"}]
+    desk.write(
+        "user", "Always run the linter before a commit. Please build the basket of the shop."
     )
-    desk.call("Edit", file_path=str(desk.project / "src" / "basket.py"), old_string="a", new_string="b")
+    desk.call(
+        "TodoWrite",
+        todos=[
+            {"content": "draw it", "status": "completed"},
+            {"content": "test it", "status": "pending"},
+        ],
+    )
+    desk.call(
+        "Edit", file_path=str(desk.project / "src" / "basket.py"), old_string="a", new_string="b"
+    )
     desk.call("Read", file_path=str(desk.project / "unread.py"))
     desk.write("assistant", "We decided to store prices in cents. The basket is half done.")
     desk.write("user", "<command-name>/cost</command-name>")
@@ -262,23 +333,35 @@ def test_after_a_compaction_the_session_is_told_where_it_stood(desk: Desk) -> No
     fill(desk)
     context = desk.context("compact")
     assert context.startswith("<scroll-context>\nThis session was compacted.")
-    assert 'This session has seqs 1-8, also what a compaction removed from your window; expand(seqs="1-8")' in context
+    assert (
+        'This session has seqs 1-8, also what a compaction removed from your window; expand(seqs="1-8")'
+        in context
+    )
     assert "[7] Now add tax,\n  >   in two lines.\n[1] Always run the linter" in context
     assert "## The assistant's last words\n[5] We decided to store" in context
     assert "## Open tasks\n- test it\n" in context and "draw it" not in context
     assert "## Files changed, newest first\n- src/basket.py\n" in context
     assert "- [5] assistant: We decided to store prices in cents." in context
-    assert "- [1] Always run the linter before a commit." in context.split("## Standing instructions")[1]
+    assert (
+        "- [1] Always run the linter before a commit."
+        in context.split("## Standing instructions")[1]
+    )
     assert context.endswith(f"{handover_module.HOW_TO_SEARCH}\n</scroll-context>")
     assert "/cost" not in context and "interrupted" not in context
 
 
-def test_a_new_session_is_told_of_the_last_one_and_a_cleared_one_only_of_instructions(desk: Desk) -> None:
+def test_a_new_session_is_told_of_the_last_one_and_a_cleared_one_only_of_instructions(
+    desk: Desk,
+) -> None:
     fill(desk)
     new = desk.context("startup", session_id="new")
     assert f"(session {SESSION})" in new and "Now add tax" in new
     cleared = desk.context("clear", session_id="new")
-    assert "Always run the linter" in cleared and "add tax" not in cleared and "basket.py" not in cleared
+    assert (
+        "Always run the linter" in cleared
+        and "add tax" not in cleared
+        and "basket.py" not in cleared
+    )
     assert "Now add tax" in desk.context("resume")
 
 
@@ -287,19 +370,33 @@ def test_only_this_project_is_reached(desk: Desk, tmp_path: Path) -> None:
     other = tmp_path / "other" / "shop"
     other.mkdir(parents=True)
     assert desk.context("startup", session_id="new", cwd=str(other)) == ""
-    assert "Now add tax" in desk.context("startup", "--reach", "all", session_id="new", cwd=str(other))
+    assert "Now add tax" in desk.context(
+        "startup", "--reach", "all", session_id="new", cwd=str(other)
+    )
 
 
 @pytest.mark.parametrize("tokens", [200, 600, 1_500])
 def test_the_context_is_bounded(desk: Desk, tokens: int) -> None:
     with Store(desk.store) as store:
         for number in range(60):
-            for text in (f"Always check rule {number} of the {'long ' * 40}list.", "鷺" * 3_000, "🦆" * 900):
-                store.append(Draft(role="user", task_id=desk.task, session_id=SESSION, content=text))
+            for text in (
+                f"Always check rule {number} of the {'long ' * 40}list.",
+                "鷺" * 3_000,
+                "🦆" * 900,
+            ):
+                store.append(
+                    Draft(role="user", task_id=desk.task, session_id=SESSION, content=text)
+                )
             store.append(
-                Draft(kind="tool_call", role="assistant", name="Write", task_id=desk.task, session_id=SESSION,
-                      content=json.dumps({"file_path": f"/elsewhere/{'deep/' * 50}{number}.py"}))
-            )  # fmt: skip
+                Draft(
+                    kind="tool_call",
+                    role="assistant",
+                    name="Write",
+                    task_id=desk.task,
+                    session_id=SESSION,
+                    content=json.dumps({"file_path": f"/elsewhere/{'deep/' * 50}{number}.py"}),
+                )
+            )
     context = desk.context("compact", "--tokens", str(tokens))
     assert tokens * 0.5 < estimate(context) <= tokens
     assert "(cut; `expand`" in context
@@ -307,7 +404,9 @@ def test_the_context_is_bounded(desk: Desk, tokens: int) -> None:
 
 
 def test_what_the_assistant_was_told_is_not_captured_as_somebodys_words(desk: Desk) -> None:
-    """Claude Code keeps it apart, Codex writes it as a message, Gemini puts it before the user's words."""
+    """Claude Code keeps it apart, Codex writes it as a message, Gemini puts it before the user's
+    words.
+    """
     desk.write("user", "Build it. I saw </scroll-context> in a text.")
     desk.captured()
     told = desk.context("startup", session_id="new")
@@ -336,7 +435,14 @@ def test_tasks_that_are_made_one_by_one(tmp_path: Path) -> None:
         def call(name: str, **arguments: Any) -> None:
             content = json.dumps(arguments)
             store.append(
-                Draft(kind="tool_call", role="assistant", name=name, session_id="s", task_id="t", content=content)
+                Draft(
+                    kind="tool_call",
+                    role="assistant",
+                    name=name,
+                    session_id="s",
+                    task_id="t",
+                    content=content,
+                )
             )
 
         store.append(Draft(role="user", session_id="s", task_id="t", content="Do it."))
@@ -345,7 +451,15 @@ def test_tasks_that_are_made_one_by_one(tmp_path: Path) -> None:
         call("TaskUpdate", taskId="1", status="in_progress")
         call("TaskUpdate", taskId="1", status="completed")
         call("apply_patch", input="*** Begin Patch\n*** Update File: a/b.py\n@@\n")
-        store.append(Draft(kind="note", role="assistant", session_id="notes-t", task_id="t", content="Ports are odd."))
+        store.append(
+            Draft(
+                kind="note",
+                role="assistant",
+                session_id="notes-t",
+                task_id="t",
+                content="Ports are odd.",
+            )
+        )
         told = handover(store.log.query, task="t", session="s", source="compact", tokens=1_500)
     assert "## Open tasks\n- second\n" in told
     assert "## Files changed, newest first\n- a/b.py\n" in told
@@ -353,7 +467,9 @@ def test_tasks_that_are_made_one_by_one(tmp_path: Path) -> None:
 
 
 def test_the_latest_session_is_the_latest_by_time(tmp_path: Path) -> None:
-    """`import --all` records the assistants one after the other: the last session that it records may be an old one."""
+    """`import --all` records the assistants one after the other: the last session that it records
+    may be an old one.
+    """
 
     def turn(session: str, at: str, text: str) -> Draft:
         return Draft(role="user", session_id=session, task_id="t", created_at=at, content=text)
@@ -364,11 +480,17 @@ def test_the_latest_session_is_the_latest_by_time(tmp_path: Path) -> None:
         store.append(turn("early", "2026-02-01T10:00:00+00:00", "Always use tabs. Dig the pond."))
         told = handover(store.log.query, task="t", session="new", source="startup", tokens=1_500)
     requests, instructions = told.split("## Standing instructions")
-    assert "(session late)" in requests and "Paint the gate." in requests and "Dig the pond." not in requests
+    assert (
+        "(session late)" in requests
+        and "Paint the gate." in requests
+        and "Dig the pond." not in requests
+    )
     assert "Never use tabs." in instructions and "Always use tabs." not in instructions
 
 
-def test_a_late_session_is_found_behind_many_newer_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_session_is_found_behind_many_newer_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(handover_module, "NEWEST", 50)
     early = {"session_id": "early", "task_id": "t", "created_at": "2026-02-01T10:00:00+00:00"}
     with Store(tmp_path / "store", create=True) as store:
@@ -434,7 +556,8 @@ def test_a_slash_command_is_a_request_and_news_of_tasks_are_not(desk: Desk) -> N
 
 
 @pytest.mark.parametrize(
-    "stdin", ["", "no json", "[1]", "{}", '{"hook_event_name": "SessionStart", "cwd": 7}', "\x00\xff"]
+    "stdin",
+    ["", "no json", "[1]", "{}", '{"hook_event_name": "SessionStart", "cwd": 7}', "\x00\xff"],
 )
 def test_whatever_comes_in_nothing_is_said(desk: Desk, stdin: str) -> None:
     assert desk.hook("", stdin=stdin) == ""
@@ -460,7 +583,9 @@ def test_without_a_place_for_the_log_it_is_still_quiet(desk: Desk) -> None:
 
 
 def test_it_imports_no_more_than_it_needs(desk: Desk) -> None:
-    """The time of a hook is nearly all spent on imports: a test on names does not depend on the machine."""
+    """The time of a hook is nearly all spent on imports: a test on names does not depend on the
+    machine.
+    """
     code = (
         "import sys, io, json, atexit\n"
         "from scroll_assistants import hooks\n"
@@ -472,4 +597,12 @@ def test_it_imports_no_more_than_it_needs(desk: Desk) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(json.loads(done.stdout))
     assert "scroll_assistants.handover" in loaded
-    assert not loaded & {"msgspec", "click", "tantivy", "logging", "asyncio", "scroll_context.log.log", "subprocess"}
+    assert not loaded & {
+        "msgspec",
+        "click",
+        "tantivy",
+        "logging",
+        "asyncio",
+        "scroll_context.log.log",
+        "subprocess",
+    }

@@ -54,7 +54,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    found = {path: path for path in folder.rglob("*") if path.is_file() and ".local" not in path.parts}
+    found = {
+        path: path for path in folder.rglob("*") if path.is_file() and ".local" not in path.parts
+    }
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
@@ -110,7 +112,11 @@ def test_edits_that_came_later_stay(home: Path, assistant: str, forget: bool) ->
             record.unlink()
     apply(plan_uninstall(assistant, "user", home))
     for name, content in files_of(home).items():
-        expected = TOML.replace("o9", "o10") if name.endswith(".toml") else SETTINGS.replace("opus", "haiku")
+        expected = (
+            TOML.replace("o9", "o10")
+            if name.endswith(".toml")
+            else SETTINGS.replace("opus", "haiku")
+        )
         assert content.decode() == expected, name
 
 
@@ -154,7 +160,9 @@ INLINE = [
 
 
 @pytest.mark.parametrize("text", INLINE)
-def test_servers_of_codex_that_are_written_inline_get_ours_beside_them(home: Path, text: str) -> None:
+def test_servers_of_codex_that_are_written_inline_get_ours_beside_them(
+    home: Path, text: str
+) -> None:
     config = home / ".codex" / "config.toml"
     config.parent.mkdir()
     config.write_text(text)
@@ -178,19 +186,26 @@ def test_a_table_that_the_user_put_below_our_server_goes_with_it(home: Path) -> 
     apply(plan_install("codex", "user", home, connection(home)))
     config.write_text(config.read_text() + '\n[mcp_servers.scroll.env]\nA = "1"\n')
     apply(plan_uninstall("codex", "user", home))
-    assert tomllib.loads(config.read_text()) == {"model": "o9"}, "Codex refuses a server without a command"
+    assert tomllib.loads(config.read_text()) == {"model": "o9"}, (
+        "Codex refuses a server without a command"
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
         ('[mcp_servers.scroll]\ncommand = "other-scroll"\n', "another server is called 'scroll'"),
-        ('mcp_servers = { scroll = { command = "other-scroll" } }\n', "another server is called 'scroll'"),
+        (
+            'mcp_servers = { scroll = { command = "other-scroll" } }\n',
+            "another server is called 'scroll'",
+        ),
         ("mcp_servers = 3\n", "mcp_servers is not a table"),
         ("mcp_servers = {\n", "it is not TOML"),
     ],
 )
-def test_settings_of_codex_that_cannot_take_our_server_are_left(home: Path, text: str, reason: str) -> None:
+def test_settings_of_codex_that_cannot_take_our_server_are_left(
+    home: Path, text: str, reason: str
+) -> None:
     config = home / ".codex" / "config.toml"
     config.parent.mkdir()
     config.write_text(text)
@@ -226,8 +241,11 @@ def test_folders_can_be_moved(home: Path, monkeypatch: pytest.MonkeyPatch) -> No
     apply(plan_install("claude-code", "user", home, connection(home)))
     apply(plan_install("codex", "user", home, connection(home)))
     assert set(files_of(home)) == {
-        "elsewhere/settings.json", "elsewhere/.claude.json", "codex/config.toml", "codex/hooks.json"
-    }  # fmt: skip
+        "elsewhere/settings.json",
+        "elsewhere/.claude.json",
+        "codex/config.toml",
+        "codex/hooks.json",
+    }
 
 
 # the command --------------------------------------------------------------------------------------------------
@@ -267,7 +285,10 @@ def test_uninstalling_names_the_other_scope(home: Path, tmp_path: Path) -> None:
         and f"`scroll uninstall gemini --scope project --project {tmp_path}`" in left.stderr
     )
     gone = run.invoke(app, ["uninstall", "gemini", "--yes", "--scope", "project", *project])
-    assert "also connected" not in gone.stderr and not (tmp_path / ".gemini" / "settings.json").exists()
+    assert (
+        "also connected" not in gone.stderr
+        and not (tmp_path / ".gemini" / "settings.json").exists()
+    )
 
 
 def test_a_shared_store_is_named_by_its_address_without_a_password(home: Path) -> None:
@@ -275,8 +296,12 @@ def test_a_shared_store_is_named_by_its_address_without_a_password(home: Path) -
     url = "postgresql://me@db.example/agents?store=main"
     shown = run.invoke(app, ["install", "codex", "--dry-run", "--store", url])
     assert shown.exit_code == 0 and f'"--store", "{url}"]' in shown.stdout, shown.stderr
-    refused = run.invoke(app, ["install", "codex", "--dry-run", "--store", url.replace("me@", "me:tulip@")])
-    assert refused.exit_code == 1 and "~/.pgpass" in refused.stderr and "tulip" not in refused.output
+    refused = run.invoke(
+        app, ["install", "codex", "--dry-run", "--store", url.replace("me@", "me:tulip@")]
+    )
+    assert (
+        refused.exit_code == 1 and "~/.pgpass" in refused.stderr and "tulip" not in refused.output
+    )
 
 
 def test_the_doctor_says_what_is_missing(home: Path) -> None:
@@ -288,7 +313,9 @@ def test_the_doctor_says_what_is_missing(home: Path) -> None:
     (home / ".codex/hooks.json").unlink()
     (codex,) = [one for one in examine_assistants(home) if one.assistant == "codex"]
     assert codex.state.endswith("nothing captured yet")
-    assert any("hooks.Stop" in missing and "`scroll install codex`" in missing for missing in codex.missing)
+    assert any(
+        "hooks.Stop" in missing and "`scroll install codex`" in missing for missing in codex.missing
+    )
 
 
 def test_the_doctor_does_not_call_an_import_a_capture(home: Path) -> None:
@@ -297,9 +324,13 @@ def test_the_doctor_does_not_call_an_import_a_capture(home: Path) -> None:
 
     apply(plan_install("claude-code", "user", home, connection(home)))
     line = {
-        "type": "user", "uuid": "u1", "sessionId": "s1", "cwd": "/project", "timestamp": "2026-01-02T03:04:05Z",
+        "type": "user",
+        "uuid": "u1",
+        "sessionId": "s1",
+        "cwd": "/project",
+        "timestamp": "2026-01-02T03:04:05Z",
         "message": {"role": "user", "content": "Paint the gate."},
-    }  # fmt: skip
+    }
     transcript = home / "s1.jsonl"
     transcript.write_text(json.dumps(line) + "\n")
     with Store(home / "store", create=True) as store:
@@ -313,18 +344,23 @@ def test_the_doctor_does_not_call_an_import_a_capture(home: Path) -> None:
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
 
 @given(
     before=st.dictionaries(st.sampled_from(["a", "b", "c"]), JSON, max_size=3),
-    hooks=st.none() | st.dictionaries(st.sampled_from(["x", "y"]), st.lists(JSON, max_size=2), max_size=2),
+    hooks=st.none()
+    | st.dictionaries(st.sampled_from(["x", "y"]), st.lists(JSON, max_size=2), max_size=2),
     indent=st.sampled_from([None, 1, 2, 4, "\t"]),
     value=JSON,
 )
-def test_what_is_inserted_and_removed_leaves_no_trace(before: Any, hooks: Any, indent: Any, value: Any) -> None:
+def test_what_is_inserted_and_removed_leaves_no_trace(
+    before: Any, hooks: Any, indent: Any, value: Any
+) -> None:
     ours = {"ours": value}
     text = json.dumps({**before, **({} if hooks is None else {"hooks": hooks})}, indent=indent)
     changed = json_edit.append(json_edit.append(text, ["hooks", "x"], ours), ["hooks", "z"], ours)
@@ -333,7 +369,9 @@ def test_what_is_inserted_and_removed_leaves_no_trace(before: Any, hooks: Any, i
     assert parsed["hooks"]["x"] == [*(hooks or {}).get("x", []), ours]
     assert parsed["hooks"]["z"] == [ours] and parsed["servers"] == {"s": ours}
     for path in (["hooks", "x"], ["hooks", "z"], ["servers", "s"]):
-        changed = json_edit.remove(changed, path, lambda one: isinstance(one, dict) and "ours" in one, text)
+        changed = json_edit.remove(
+            changed, path, lambda one: isinstance(one, dict) and "ours" in one, text
+        )
     assert changed == text
 
 
@@ -378,7 +416,11 @@ def test_an_address_in_a_projects_file_is_shown_and_never_connected_to(
     (gemini,) = [one for one in examine_assistants(project) if one.assistant == "gemini"]
     assert gemini.scope == "project" and "it was not opened" in gemini.state
     assert f"127.0.0.1:{port}" in gemini.state and "secret" not in gemini.state
-    for words in (["uninstall", "gemini"], ["uninstall", "gemini", "--scope", "project"], ["uninstall", "cursor"]):
+    for words in (
+        ["uninstall", "gemini"],
+        ["uninstall", "gemini", "--scope", "project"],
+        ["uninstall", "cursor"],
+    ):
         CliRunner().invoke(app, [*words, "--project", str(project), "--yes"])
     with pytest.raises(BlockingIOError):
         server.accept()
@@ -392,7 +434,9 @@ def test_a_folder_in_a_projects_file_is_not_opened(home: Path, tmp_path: Path) -
     (project / "theirs" / "log.db").write_bytes(b"not a database")
     (gemini,) = [one for one in examine_assistants(project) if one.assistant == "gemini"]
     assert not any("log.db" in line for line in gemini.missing)
-    assert sorted(path for path in project.rglob("*") if "theirs" in path.parts) == [p for p in before if p != project]
+    assert sorted(path for path in project.rglob("*") if "theirs" in path.parts) == [
+        p for p in before if p != project
+    ]
 
 
 def test_a_command_that_cannot_be_split_is_no_fault_of_doctor(home: Path, tmp_path: Path) -> None:
@@ -404,7 +448,9 @@ def test_a_command_that_cannot_be_split_is_no_fault_of_doctor(home: Path, tmp_pa
 
 
 @pytest.mark.parametrize("command", ["install", "uninstall"])
-def test_a_projects_file_that_is_a_link_out_of_it_is_refused(home: Path, tmp_path: Path, command: str) -> None:
+def test_a_projects_file_that_is_a_link_out_of_it_is_refused(
+    home: Path, tmp_path: Path, command: str
+) -> None:
     project, mine = tmp_path / "project", home / "settings.json"
     (project / ".gemini").mkdir(parents=True)
     mine.write_text('{"theme": "dark"}\n')

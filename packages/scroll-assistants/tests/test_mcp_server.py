@@ -99,7 +99,9 @@ def test_four_tools_cost_less_than_1500_tokens(store: Store) -> None:
     async def work(client: Client) -> None:
         tools = (await client.list_tools()).tools
         assert [tool.name for tool in tools] == ["search", "expand", "exec", "note"]
-        sent = json.dumps([tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in tools])
+        sent = json.dumps(
+            [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in tools]
+        )
         assert estimate(sent) + estimate(client.instructions or "") < 1_500
         assert len(sent) < 4_500
         hints = {tool.name: tool.annotations.read_only_hint for tool in tools if tool.annotations}
@@ -111,7 +113,10 @@ def test_four_tools_cost_less_than_1500_tokens(store: Store) -> None:
 def test_search_gives_compact_hits_of_this_project_only(store: Store) -> None:
     async def work(client: Client) -> None:
         found = await said(client, "search", query="heron")
-        assert re.search(r"^\[1\] \d{4}-\d\d-\d\d \d\d:\d\d user \(session chat-shop-1\)\n  The heron stands", found)
+        assert re.search(
+            r"^\[1\] \d{4}-\d\d-\d\d \d\d:\d\d user \(session chat-shop-1\)\n  The heron stands",
+            found,
+        )
         assert "tulip" not in found
         assert "[6]" not in await said(client, "search", query="password tulip")
         long = await said(client, "search", query="report", k="3")
@@ -119,7 +124,9 @@ def test_search_gives_compact_hits_of_this_project_only(store: Store) -> None:
         tabs = await said(client, "search", query="spaces", role="user")
         assert "Use tabs, never spaces." in tabs and "\x1b" not in tabs
         assert "[4]" not in await said(client, "search", query="spaces", role="assistant")
-        assert "created_from" not in await said(client, "search", query="heron", created_from="2020-01-01")
+        assert "created_from" not in await said(
+            client, "search", query="heron", created_from="2020-01-01"
+        )
 
     in_process(store, work)
 
@@ -144,7 +151,9 @@ def test_expand_pages_through_long_texts_and_stays_within_reach(store: Store) ->
         )
         assert (await said(client, "expand", seqs=[1, 5])).count("(session chat-shop-1)") == 2
         page, read = await said(client, "expand", seqs="3-5"), ""
-        while goes_on := re.search(r"\((.*) of (.*) characters; expand\(seqs=\"3\", start=(\d+)\) goes on\)", page):
+        while goes_on := re.search(
+            r"\((.*) of (.*) characters; expand\(seqs=\"3\", start=(\d+)\) goes on\)", page
+        ):
             read += page.split("\n", 1)[1].split("\n\n(")[0]
             page = await said(client, "expand", seqs="3", start=int(goes_on[3]))
         assert read + page.split("\n", 1)[1] == LONG
@@ -156,11 +165,15 @@ def test_expand_pages_through_long_texts_and_stays_within_reach(store: Store) ->
     in_process(store, work)
 
 
-def test_a_page_that_is_full_says_where_to_go_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_that_is_full_says_where_to_go_on(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(mcp_server, "PAGE_CHARS", 60)
 
     async def work(client: Client) -> None:
-        assert '(the page is full; expand(seqs="2,4") goes on)' in await said(client, "expand", seqs="1,2,4")
+        assert '(the page is full; expand(seqs="2,4") goes on)' in await said(
+            client, "expand", seqs="1,2,4"
+        )
 
     in_process(store, work)
 
@@ -168,7 +181,10 @@ def test_a_page_that_is_full_says_where_to_go_on(store: Store, monkeypatch: pyte
 def test_resources_are_events_and_sessions(store: Store) -> None:
     async def work(client: Client) -> None:
         templates = (await client.list_resource_templates()).resource_templates
-        assert {one.uri_template for one in templates} == {"scroll://event/{seq}", "scroll://session/{session_id}"}
+        assert {one.uri_template for one in templates} == {
+            "scroll://event/{seq}",
+            "scroll://session/{session_id}",
+        }
         (event,) = (await client.read_resource("scroll://event/5")).contents
         assert getattr(event, "text", "").endswith("The deadline moved to March.")
         (session,) = (await client.read_resource("scroll://session/chat-shop-1")).contents
@@ -183,7 +199,9 @@ def test_resources_are_events_and_sessions(store: Store) -> None:
 
 def test_a_note_is_found_later(store: Store) -> None:
     async def work(client: Client) -> None:
-        kept = await said(client, "note", text="Decision: releases are cut on Thursdays, called ospreys.")
+        kept = await said(
+            client, "note", text="Decision: releases are cut on Thursdays, called ospreys."
+        )
         seq = re.fullmatch(r"kept as seq (\d+)", kept)
         assert seq is not None
         assert f"[{seq[1]}]" in await said(client, "search", query="ospreys")
@@ -198,12 +216,19 @@ def test_a_note_is_found_later(store: Store) -> None:
 
 def test_cells_keep_variables_reach_the_history_and_are_never_found(store: Store) -> None:
     async def work(client: Client) -> None:
-        assert await said(client, "exec", source="hits = ms.search('weir')\nprint(len(hits), hits[0]['seq'])") == "1 1"
+        assert (
+            await said(
+                client, "exec", source="hits = ms.search('weir')\nprint(len(hits), hits[0]['seq'])"
+            )
+            == "1 1"
+        )
         assert await said(client, "exec", source="print(hits[0]['content'][:9])") == "The heron"
         assert "[1]" in await said(client, "search", query="weir")
         found = await said(client, "search", query="weir hits content")
         assert re.findall(r"^\[(\d+)\]", found, re.MULTILINE) == ["1"]
-        assert (await said(client, "exec", source="print(len(ms.search('tulip')))")).split("\n")[0] == "0"
+        assert (await said(client, "exec", source="print(len(ms.search('tulip')))")).split("\n")[
+            0
+        ] == "0"
         assert "ZeroDivisionError" in await said(client, "exec", source="1 / 0")
         for name in ("../x", "main", mcp_server._new_name()):
             assert "leave `kernel` out" in await refused(client, "exec", source="1", kernel=name)
@@ -211,7 +236,9 @@ def test_cells_keep_variables_reach_the_history_and_are_never_found(store: Store
     in_process(store, work)
 
 
-def test_progress_is_reported_while_a_cell_runs(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_reported_while_a_cell_runs(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(mcp_server, "PROGRESS_SECONDS", 0.05)
     told: list[tuple[float, str | None]] = []
     enough = anyio.Event
@@ -271,7 +298,10 @@ async def over_http(server: RecallServer) -> AsyncIterator[str]:
 
 
 def http_clients(
-    store: Store, work: Callable[[RecallServer, str], Awaitable[None]], task: str = "shop-1", **options: Any
+    store: Store,
+    work: Callable[[RecallServer, str], Awaitable[None]],
+    task: str = "shop-1",
+    **options: Any,
 ) -> None:
     async def main() -> None:
         server = RecallServer(store, task=task, **options)
@@ -324,7 +354,9 @@ def test_never_more_kernels_run_than_may_be_open(store: Store) -> None:
     assert most == 2
 
 
-def test_a_cell_is_refused_when_all_kernels_stay_busy(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cell_is_refused_when_all_kernels_stay_busy(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(mcp_server, "PLACE_SECONDS", 0.5)
 
     async def work(server: RecallServer, url: str) -> None:
@@ -352,19 +384,36 @@ async def forged(url: str, session: str) -> str:
 
 def test_the_log_gives_no_client_the_kernel_of_another(store: Store) -> None:
     async def work(server: RecallServer, url: str) -> None:
-        async with connected(url) as victim, connected(url) as reader, connected(url, "legacy") as session:
+        async with (
+            connected(url) as victim,
+            connected(url) as reader,
+            connected(url, "legacy") as session,
+        ):
             first = await said(victim, "exec", source="secret = 'tulip'\nprint('ok')")
             name = first.rpartition('kernel="')[2].partition('"')[0]
             await said(session, "exec", source="secret = 'rose'")
-            sessions = [info.session_id for info in store.log.sessions() if info.session_id.startswith("mcp-")]
+            sessions = [
+                info.session_id
+                for info in store.log.sessions()
+                if info.session_id.startswith("mcp-")
+            ]
             assert len(sessions) >= 2
             assert not any(name in session_id or "shop-1" in session_id for session_id in sessions)
             for info in store.log.sessions():
-                for part in (info.session_id, info.session_id.rpartition("-")[2], "main", f"h-{info.session_id}"):
-                    assert "you were given no kernel" in await refused(reader, "exec", source="1", kernel=part)
+                for part in (
+                    info.session_id,
+                    info.session_id.rpartition("-")[2],
+                    "main",
+                    f"h-{info.session_id}",
+                ):
+                    assert "you were given no kernel" in await refused(
+                        reader, "exec", source="1", kernel=part
+                    )
                     answer = await forged(url, part)
                     assert "tulip" not in answer and "rose" not in answer
-            assert "you were given no kernel" in await refused(session, "exec", source="1", kernel=name)
+            assert "you were given no kernel" in await refused(
+                session, "exec", source="1", kernel=name
+            )
             assert (await said(victim, "exec", source="print(secret)", kernel=name)) == "tulip"
 
     http_clients(store, work)
@@ -381,7 +430,12 @@ def test_a_client_that_stops_in_the_middle_of_a_request_is_disconnected(
 
     async def work(_: RecallServer, url: str) -> None:
         port = int(url.rpartition(":")[2].partition("/")[0])
-        for half in (b"", b"POST /m", head.encode(), f"{head}Content-Length: 99\r\n\r\n{{".encode()):
+        for half in (
+            b"",
+            b"POST /m",
+            head.encode(),
+            f"{head}Content-Length: 99\r\n\r\n{{".encode(),
+        ):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(half)
             async with asyncio.timeout(20):
@@ -403,7 +457,9 @@ def test_a_name_of_a_kernel_leads_into_no_other_project(store: Store) -> None:
 
     async def elsewhere(_: RecallServer, url: str) -> None:
         async with connected(url) as client:
-            assert "you were given no kernel" in await refused(client, "exec", source="print(mine)", kernel=name)
+            assert "you were given no kernel" in await refused(
+                client, "exec", source="print(mine)", kernel=name
+            )
 
     async def again(_: RecallServer, url: str) -> None:
         async with connected(url) as client:
@@ -426,11 +482,19 @@ def test_sessions_of_kernels_are_told_apart_by_task_and_name(store: Store) -> No
     def session(task: str, name: str) -> str:
         return mcp_server._Kernels(store, task, "task", 1)._session_id(name)
 
-    pairs = [("acme", "secret-k"), ("acme-secret", "k"), ("acme", "k"), ("", "acmek"), ("acmek", "")]
+    pairs = [
+        ("acme", "secret-k"),
+        ("acme-secret", "k"),
+        ("acme", "k"),
+        ("", "acmek"),
+        ("acmek", ""),
+    ]
     assert len({session(*pair) for pair in pairs}) == len(pairs)
 
 
-def test_an_idle_kernel_closes_by_itself_and_comes_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_kernel_closes_by_itself_and_comes_back(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(mcp_server, "IDLE_SECONDS", 0.1)
 
     async def main() -> None:
@@ -477,11 +541,15 @@ def test_a_captured_client_does_not_find_its_own_question(tmp_path: Path) -> Non
         in_process(store, elsewhere, task="t", assistant="codex")
 
 
-def test_an_assistant_without_a_session_does_not_find_what_it_was_just_asked(tmp_path: Path) -> None:
+def test_an_assistant_without_a_session_does_not_find_what_it_was_just_asked(
+    tmp_path: Path,
+) -> None:
     with Store(tmp_path / "store", create=True) as store:
 
         def tell(session: str, agent: str, text: str) -> int:
-            return store.append(Draft(role="user", agent_id=agent, task_id="t", session_id=session, content=text))
+            return store.append(
+                Draft(role="user", agent_id=agent, task_id="t", session_id=session, content=text)
+            )
 
         before = tell("old", "codex", "The kingfisher nests by the weir.")
 
@@ -545,7 +613,9 @@ def url(folder: Path) -> Iterator[str]:
 
 
 @contextlib.asynccontextmanager
-async def connected(url: str, mode: Any = "auto", token: str = TOKEN, **headers: str) -> AsyncIterator[Client]:
+async def connected(
+    url: str, mode: Any = "auto", token: str = TOKEN, **headers: str
+) -> AsyncIterator[Client]:
     waits = httpx2.Timeout(120)
     given = {"authorization": f"Bearer {token}", **headers}
     async with (
@@ -602,7 +672,9 @@ def test_strangers_are_refused(url: str, headers: dict[str, str], status: int) -
 def test_fifty_clients_at_once(url: str) -> None:
     async def client(number: int, answers: dict[int, str]) -> None:
         async with connected(url, "legacy" if number % 2 else "auto") as client:
-            kept = await said(client, "note", text=f"Client number {number} was here, quail{number:02}.")
+            kept = await said(
+                client, "note", text=f"Client number {number} was here, quail{number:02}."
+            )
             found = await said(client, "search", query=f"quail{number:02}")
             assert f"[{kept.split()[-1]}]" in found
             answers[number] = await said(client, "expand", seqs=kept.split()[-1])

@@ -25,16 +25,32 @@ def test_the_demonstration_from_end_to_end(tmp_path: Path) -> None:
     scratch.mkdir()
     done = subprocess.run(
         [*SCROLL, "demo", "--fast", "--keep", str(kept)],
-        capture_output=True, text=True, check=False, timeout=300, env={**os.environ, "TMPDIR": str(scratch)},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        env={**os.environ, "TMPDIR": str(scratch)},
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     assert not list(scratch.iterdir())
     for promised in (
-        "ms.search(", "ms.expand(", "search_flights", "the user says: yes", "folded", "evicted", "the index rolled up",
-        "SIGKILL", "the last one as B", "had not returned when the process ended", "none of them twice",
-        "expand to the same bytes", "scroll explain", "repeated prefix", "hash chain",
-    ):  # fmt: skip
+        "ms.search(",
+        "ms.expand(",
+        "search_flights",
+        "the user says: yes",
+        "folded",
+        "evicted",
+        "the index rolled up",
+        "SIGKILL",
+        "the last one as B",
+        "had not returned when the process ended",
+        "none of them twice",
+        "expand to the same bytes",
+        "scroll explain",
+        "repeated prefix",
+        "hash chain",
+    ):
         assert promised in done.stdout
     assert "✗" not in done.stdout and done.stdout.count("✓") >= 15
     assert max(map(len, done.stdout.splitlines()[:-6])) <= WIDTH
@@ -55,13 +71,19 @@ def test_a_false_claim_fails_the_demonstration(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(story, "WINDOW", WINDOW // 2)  # the model's window stays what it was
     result = CliRunner().invoke(app, ["demo", "--fast"])
     assert result.exit_code == 1
-    assert "✗  the view stayed within" in result.stdout and "✗  no request was over" in result.stdout
+    assert (
+        "✗  the view stayed within" in result.stdout and "✗  no request was over" in result.stdout
+    )
     assert "2 of these claims did not hold" in result.stderr
 
 
 def test_the_world_does_not_change() -> None:
     assert world.find_rooms("Porto") == world.find_rooms("Porto") != world.find_rooms("Lisbon")
-    assert {town for town in world.towns() if any("walnut" in table["sweet"] for table in world.find_tables(town))}
+    assert {
+        town
+        for town in world.towns()
+        if any("walnut" in table["sweet"] for table in world.find_tables(town))
+    }
     for start, end in zip(world.towns(), world.towns()[1:], strict=False):
         assert any(not route["toll_chf"] for route in world.search_routes(start, end))
         assert any(route["toll_chf"] for route in world.search_routes(start, end))

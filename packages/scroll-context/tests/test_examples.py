@@ -10,15 +10,25 @@ import pytest
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 PRINTS = {
-    "async_service": ["['Noted, ada.', 'Noted, grace.', 'Noted, ada.']", "ada saw another user's secret: False"],
+    "async_service": [
+        "['Noted, ada.', 'Noted, grace.', 'Noted, ada.']",
+        "ada saw another user's secret: False",
+    ],
     "drive_it_yourself": ["60 messages in the host's history; about True", "Question 3."],
     "first_agent": ["answered - LX0 is the cheapest.", "answered - I still have all 2000 of them."],
     "images_and_files": ["It is 640 by 480.", "image/png True"],
-    "import_and_search": ["3 messages imported", "0 new when it is imported again", "seq 1: I always fly economy."],
+    "import_and_search": [
+        "3 messages imported",
+        "0 new when it is imported again",
+        "seq 1: I always fly economy.",
+    ],
     "limits_and_resume": ["steps 2", "answered All four steps are done."],
     "pydantic_ai_agent": ["The code of report 3 is 4711-3."],
     "streaming": ["observation: clear", "answer: The sky over Graz is clear."],
-    "tools_and_consent": ["may send_mail run for edsger@tools.example? no", "really sent: ada@tools.example, grace@"],
+    "tools_and_consent": [
+        "may send_mail run for edsger@tools.example? no",
+        "really sent: ada@tools.example, grace@",
+    ],
     "typed_answer": ["LX707 for 62 after 2 tries"],
 }
 
@@ -32,7 +42,11 @@ def test_an_example_prints_what_it_promises(name: str, tmp_path: Path) -> None:
     if name == "pydantic_ai_agent":
         pytest.importorskip("pydantic_ai")
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / f"{name}.py")], capture_output=True, text=True, cwd=tmp_path, timeout=120
+        [sys.executable, str(EXAMPLES / f"{name}.py")],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     for line in PRINTS[name]:

@@ -1,4 +1,5 @@
-"""Imports go one way, between the distributions and between the rooms of the core; late and typing imports count.
+"""Imports go one way, between the distributions and between the rooms of the core; late and typing
+imports count.
 
 The public names are the promised ones, and the light modules stay light.
 """
@@ -74,7 +75,9 @@ def modules(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def imports(file: Path) -> set[str]:
-    """The names that a file imports anywhere in it, as dotted names of modules or of things in them."""
+    """The names that a file imports anywhere in it, as dotted names of modules or of things in
+    them.
+    """
     names = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.ImportFrom):
@@ -97,7 +100,9 @@ def test_rooms_of_the_core_import_in_one_direction() -> None:
         room = room_of(module)
         if module == "scroll_context":
             continue
-        assert room in MAY_IMPORT, f"{room} has no place in the layers; add it to MAY_IMPORT on purpose"
+        assert room in MAY_IMPORT, (
+            f"{room} has no place in the layers; add it to MAY_IMPORT on purpose"
+        )
         others = {room_of(name) for name in imports(file) if name.startswith("scroll_")}
         others -= {"", room, "__version__"}
         allowed = MAY_IMPORT[room] | NOT_YET.get(room, set())
@@ -105,7 +110,9 @@ def test_rooms_of_the_core_import_in_one_direction() -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("name", ["scroll_assistants", "scroll_shared", "scroll_inspector", "scroll_evals"])
+@pytest.mark.parametrize(
+    "name", ["scroll_assistants", "scroll_shared", "scroll_inspector", "scroll_evals"]
+)
 def test_other_distributions_build_on_the_core_and_not_on_each_other(name: str) -> None:
     folder = DISTRIBUTIONS / name.replace("_", "-") / "src" / name
     for module, file in modules(folder):

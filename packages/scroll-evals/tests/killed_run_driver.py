@@ -1,7 +1,9 @@
-"""Run by test_killed_runs.py in a process of its own: a run whose models note every call, and kill it at one of them.
+"""Run by test_killed_runs.py in a process of its own: a run whose models note every call, and kill
+it at one of them.
 
-`kill at N after S`: S seconds after the Nth call of this process was answered, wherever the run is by then. With 0
-seconds it is killed before the answer arrives, so that a busy machine cannot let it finish.
+`kill at N after S`: S seconds after the Nth call of this process was answered, wherever the run is
+by then. With 0 seconds it is killed before the answer arrives, so that a busy machine cannot let it
+finish.
 """
 
 import itertools

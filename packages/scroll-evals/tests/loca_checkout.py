@@ -19,7 +19,12 @@ SUM = "total = sum(one['total'] for one in shop_list_orders())\nfiles_write('tot
 
 
 def entry(fault: str = "", seed: int = 42, name: str = "Shop-3-orders") -> dict[str, Any]:
-    servers = {"shop": {"enabled": True}, "files": {}, "claim_done": {}, "disabled": {"enabled": False}}
+    servers = {
+        "shop": {"enabled": True},
+        "files": {},
+        "claim_done": {},
+        "disabled": {"enabled": False},
+    }
     return {
         "name": name,
         "env_class": "gem.envs.shop_s2l.shop_s2l.ShopS2LEnv",
@@ -28,13 +33,17 @@ def entry(fault: str = "", seed: int = 42, name: str = "Shop-3-orders") -> dict[
     }
 
 
-def make_checkout(folder: Path, entries: Sequence[Any] = (), *, start: str = "", size: str = "8k") -> Path:
+def make_checkout(
+    folder: Path, entries: Sequence[Any] = (), *, start: str = "", size: str = "8k"
+) -> Path:
     server = folder / "gem" / "server" / "http_server.py"
     server.parent.mkdir(parents=True)
     shutil.copy(loca_stub.__file__, server)
     lists = folder / "inference" / "react"
     lists.mkdir(parents=True)
-    (lists / f"final_{size}_set_config_multi_seed.json").write_text(json.dumps({"configurations": list(entries)}))
+    (lists / f"final_{size}_set_config_multi_seed.json").write_text(
+        json.dumps({"configurations": list(entries)})
+    )
     if start:
         (folder / "stub.json").write_text(json.dumps({"start": start}))
     return folder
@@ -42,7 +51,9 @@ def make_checkout(folder: Path, entries: Sequence[Any] = (), *, start: str = "",
 
 def make_trial(folder: Path, fault: str = "", *, start: str = "", **options: Any) -> LocaTrial:
     checkout = make_checkout(folder / "checkout", [entry(fault)], start=start)
-    (trial,) = LocaSuite(checkout=checkout, sizes=["8k"], python=Path(sys.executable), **options).trials()
+    (trial,) = LocaSuite(
+        checkout=checkout, sizes=["8k"], python=Path(sys.executable), **options
+    ).trials()
     assert isinstance(trial, LocaTrial)
     return trial
 

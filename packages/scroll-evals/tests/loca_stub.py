@@ -1,8 +1,10 @@
-"""A small server that speaks the protocol of LOCA-bench's sandbox server, for tests: a shop with three orders.
+"""A small server that speaks the protocol of LOCA-bench's sandbox server, for tests: a shop with
+three orders.
 
-It is copied into a made-up checkout as gem/server/http_server.py and started like the real one. The task is to write
-the sum of the orders to total.txt. `env_params.fault` of a task makes one request go wrong; `stub.json` in the checkout
-makes the whole server misbehave from the start. Every request is noted in requests.txt below --workspace-base.
+It is copied into a made-up checkout as gem/server/http_server.py and started like the real one. The
+task is to write the sum of the orders to total.txt. `env_params.fault` of a task makes one request
+go wrong; `stub.json` in the checkout makes the whole server misbehave from the start. Every request
+is noted in requests.txt below --workspace-base.
 """
 
 import argparse
@@ -19,17 +21,27 @@ ORDERS = [{"id": 1, "total": 20}, {"id": 2, "total": 15}, {"id": 3, "total": 7}]
 INSTRUCTIONS = "Write the sum of all orders of the shop to `total.txt` in the workspace."
 
 
-def function(name: str, description: str = "", **properties: dict[str, object]) -> dict[str, object]:
+def function(
+    name: str, description: str = "", **properties: dict[str, object]
+) -> dict[str, object]:
     required = [one for one, schema in properties.items() if "default" not in schema]
     schema = {"type": "object", "properties": properties, "required": required}
-    return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
+    return {
+        "type": "function",
+        "function": {"name": name, "description": description, "parameters": schema},
+    }
 
 
 TOOLS = [
     function("claim_done_claim_done", "claim the task is done"),
     function("files_write", "Write a file.", path={"type": "string"}, text={"type": "string"}),
     function("shop_list_orders", "List orders.", page={"type": "integer", "default": 1}),
-    function("shop_get_order", "One order.", id={"type": "number"}, rate={"type": ["number", "null"], "default": 0.5}),
+    function(
+        "shop_get_order",
+        "One order.",
+        id={"type": "number"},
+        rate={"type": ["number", "null"], "default": 0.5},
+    ),
     function("shop_note", "A text about errors that is no error."),
     function("shop_break", "Fails.", **{"class": {"type": "string", "default": "x"}}),
     function("shop_slow", "Takes its time.", seconds={"type": "number"}),
@@ -52,20 +64,35 @@ def init(body: dict) -> dict:
     workspace.mkdir(parents=True)
     if fault == "slow-init":
         (task / "logs").mkdir()
-        (task / "logs" / "env.log").write_text("2026-01-01 10:00:00 - INFO - generated 10 of 300 orders\n")
+        (task / "logs" / "env.log").write_text(
+            "2026-01-01 10:00:00 - INFO - generated 10 of 300 orders\n"
+        )
         time.sleep(60)
     if fault != "no-log":
         log = ["2026-01-01 10:00:00 - INFO - Starting shop preprocessing..."]
         if fault == "generation":
-            log += ["2026-01-01 10:00:01 - ERROR - Error during preprocessing: no such column: price", "Traceback: …"]
+            log += [
+                "2026-01-01 10:00:01 - ERROR - Error during preprocessing: no such column: price",
+                "Traceback: …",
+            ]
         elif fault == "import":
-            log.append("2026-01-01 10:00:01 - WARNING - Could not import preprocessing module: no pandas")
+            log.append(
+                "2026-01-01 10:00:01 - WARNING - Could not import preprocessing module: no pandas"
+            )
         else:
-            log += ["2026-01-01 10:00:01 - INFO - ", "Shop preprocessing completed!", "all ERROR counters are 0"]
+            log += [
+                "2026-01-01 10:00:01 - INFO - ",
+                "Shop preprocessing completed!",
+                "all ERROR counters are 0",
+            ]
         (task / "logs").mkdir()
         (task / "logs" / "env.log").write_text("\n".join(log) + "\n")
     sessions["s-1"] = {"fault": fault, "workspace": workspace}
-    tools = [one for one in TOOLS if fault != "tools-missing" or not one["function"]["name"].startswith("shop")]
+    tools = [
+        one
+        for one in TOOLS
+        if fault != "tools-missing" or not one["function"]["name"].startswith("shop")
+    ]
     return {"session_id": "s-1", "observation": INSTRUCTIONS, "info": {}, "tools": tools}
 
 
@@ -89,11 +116,21 @@ def execute(body: dict) -> dict:
         print("the shop burns down", flush=True)
         os._exit(3)
     elif name == "shop_spawn":
-        content = str(subprocess.Popen([sys.executable, "-c", "input()"], start_new_session=True, stdin=-1).pid)
+        content = str(
+            subprocess.Popen(
+                [sys.executable, "-c", "input()"], start_new_session=True, stdin=-1
+            ).pid
+        )
     elif name == "shop_environment":
         content = json.dumps(dict(os.environ))
     success = "error" not in content.lower()
-    return {"role": "tool", "tool_call_id": body["tool_call_id"], "content": content, "success": success, "error": None}
+    return {
+        "role": "tool",
+        "tool_call_id": body["tool_call_id"],
+        "content": content,
+        "success": success,
+        "error": None,
+    }
 
 
 def evaluate(body: dict) -> dict:
@@ -103,9 +140,19 @@ def evaluate(body: dict) -> dict:
     if session["fault"] == "die-on-evaluate":
         os._exit(3)
     total = session["workspace"] / "total.txt"
-    reward = 7.0 if session["fault"] == "absurd-reward" else float(total.exists() and total.read_text() == "42")
+    reward = (
+        7.0
+        if session["fault"] == "absurd-reward"
+        else float(total.exists() and total.read_text() == "42")
+    )
     said = {"success": reward == 1.0, "error": None if reward else "total.txt is wrong"}
-    return {"observation": "checked", "reward": reward, "terminated": True, "truncated": False, "info": said}
+    return {
+        "observation": "checked",
+        "reward": reward,
+        "terminated": True,
+        "truncated": False,
+        "info": said,
+    }
 
 
 def cleanup(body: dict) -> dict:
@@ -117,7 +164,10 @@ class Stub(BaseHTTPRequestHandler):
     start = ""
 
     def do_GET(self) -> None:
-        self.answer(503 if self.start == "unhealthy" else 200, {"status": "ok", "active_sessions": len(sessions)})
+        self.answer(
+            503 if self.start == "unhealthy" else 200,
+            {"status": "ok", "active_sessions": len(sessions)},
+        )
 
     def do_POST(self) -> None:
         endpoint = self.path.rpartition("/")[2]
@@ -127,7 +177,9 @@ class Stub(BaseHTTPRequestHandler):
         if endpoint == f"{sessions.get('s-1', {}).get('fault')}" or endpoint == self.start:
             self.send(200, b'{"half of an answer')
             return
-        work = {"init": init, "execute_tool": execute, "evaluate": evaluate, "cleanup": cleanup}[endpoint]
+        work = {"init": init, "execute_tool": execute, "evaluate": evaluate, "cleanup": cleanup}[
+            endpoint
+        ]
         try:
             self.answer(200, work(body))
         except RuntimeError as error:

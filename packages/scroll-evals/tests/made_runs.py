@@ -25,12 +25,20 @@ def make_run(
     """A finished run: for each ability, one trial with each of these scores."""
     rng = random.Random(seed)
     folder = RunFolder(path)
-    settings = {"benchmark": "beam", "split": "10M", "model": "model-a", "context": "scroll", "judge": "judge"}
+    settings = {
+        "benchmark": "beam",
+        "split": "10M",
+        "model": "model-a",
+        "context": "scroll",
+        "judge": "judge",
+    }
     folder.begin(RunConfig(**settings | config))
     for ability, values in scores.items():
         for number, score in enumerate(values):
             task_id = f"made/{ability}/{number}"
-            question = Question(task_id=task_id, history_id="h", ability=ability, text="?", rubric=("x",))
+            question = Question(
+                task_id=task_id, history_id="h", ability=ability, text="?", rubric=("x",)
+            )
             metrics = Metrics(
                 tokens_in=int(tokens * rng.lognormvariate(0, 0.6)),
                 tokens_out=int(tokens / 25 * rng.lognormvariate(0, 0.7)),
@@ -39,15 +47,25 @@ def make_run(
                 dollars=0.01,
             )
             attempt = Attempt(
-                task_id=task_id, ability=ability, outcome=TrialOutcome.ANSWERED, answer="a", metrics=metrics,
-                task=msgspec.to_builtins(question), score=score if verifier else None,
-            )  # fmt: skip
+                task_id=task_id,
+                ability=ability,
+                outcome=TrialOutcome.ANSWERED,
+                answer="a",
+                metrics=metrics,
+                task=msgspec.to_builtins(question),
+                score=score if verifier else None,
+            )
             folder.save_attempt(attempt, [])
             verdict = msgspec.to_builtins(JudgeVerdict(score=score))
             reply = JudgeReply(
-                key="item-0", prompt="p", reply=f'{{"score": {score}, "reason": ""}}', cost=0.001,
+                key="item-0",
+                prompt="p",
+                reply=f'{{"score": {score}, "reason": ""}}',
+                cost=0.001,
                 usage=Usage(input_tokens=100, output_tokens=10),
-            )  # fmt: skip
+            )
             judged = Judged(score, {} if verifier else verdict)
-            folder.save_judgement(Judgement(task_id=task_id, replies=() if verifier else (reply,), judged=judged))
+            folder.save_judgement(
+                Judgement(task_id=task_id, replies=() if verifier else (reply,), judged=judged)
+            )
     return folder

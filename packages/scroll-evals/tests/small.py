@@ -1,7 +1,9 @@
-"""A benchmark of two short histories with two questions each, and models that play agent and judge on it.
+"""A benchmark of two short histories with two questions each, and models that play agent and judge
+on it.
 
-The agent finds its way by what it is shown, as a real one does: it searches once, then submits what it found. So it
-plays the same part whichever trial it is in, in whichever order, in one process or in several.
+The agent finds its way by what it is shown, as a real one does: it searches once, then submits what
+it found. So it plays the same part whichever trial it is in, in whichever order, in one process or
+in several.
 """
 
 import re
@@ -31,22 +33,34 @@ class SmallHistory(msgspec.Struct, frozen=True):
 
     def drafts(self) -> Iterator[Draft]:
         for number, said in enumerate(FACTS[self.history_id].values(), 1):
-            for position, (role, text) in enumerate((("user", said), ("assistant", "Noted, thank you."))):
+            for position, (role, text) in enumerate(
+                (("user", said), ("assistant", "Noted, thank you."))
+            ):
                 yield Draft(
-                    session_id=f"{self.history_id}/{number}", task_id=self.history_id, role=role,
-                    content=f"[Session {number} | 2024-03-0{number}] {role}: {text}", created_at=f"2024-03-0{number}",
-                    source_key=f"{self.history_id}/{number}/{position}", metadata={"date": f"2024-03-0{number}"},
-                )  # fmt: skip
+                    session_id=f"{self.history_id}/{number}",
+                    task_id=self.history_id,
+                    role=role,
+                    content=f"[Session {number} | 2024-03-0{number}] {role}: {text}",
+                    created_at=f"2024-03-0{number}",
+                    source_key=f"{self.history_id}/{number}/{position}",
+                    metadata={"date": f"2024-03-0{number}"},
+                )
 
     def questions(self) -> list[Question]:
         abilities = ("information_extraction", "temporal_reasoning")
         return [
             Question(
-                task_id=f"small/{self.history_id}/{thing}", history_id=self.history_id, ability=ability,
-                text=f"What did I say about the {thing}?", answer=said, rubric=(f"says: {said}", "is polite"),
+                task_id=f"small/{self.history_id}/{thing}",
+                history_id=self.history_id,
+                ability=ability,
+                text=f"What did I say about the {thing}?",
+                answer=said,
+                rubric=(f"says: {said}", "is polite"),
             )
-            for ability, (thing, said) in zip(abilities, FACTS[self.history_id].items(), strict=True)
-        ]  # fmt: skip
+            for ability, (thing, said) in zip(
+                abilities, FACTS[self.history_id].items(), strict=True
+            )
+        ]
 
 
 class SmallBenchmark(msgspec.Struct, frozen=True):
@@ -67,17 +81,23 @@ class SmallBenchmark(msgspec.Struct, frozen=True):
 def thing_asked(request: Request) -> str:
     """What the question in this request is about."""
     for message in request.messages:
-        if message.role == "user" and (found := re.search(r"What did I say about the (\w+)\?", message.text)):
+        if message.role == "user" and (
+            found := re.search(r"What did I say about the (\w+)\?", message.text)
+        ):
             return found.group(1)
     raise AssertionError("the request holds no question")
 
 
 def submit(answer: str) -> Reply:
-    return Reply(tool_calls=(ToolCall("", "submit_answer", {"answer": answer}),), finish_reason="tool_call")
+    return Reply(
+        tool_calls=(ToolCall("", "submit_answer", {"answer": answer}),), finish_reason="tool_call"
+    )
 
 
 def diligent(request: Request, _: int) -> Reply:
-    """Search for what is asked about, again if the search was cut off, then submit the line that was found."""
+    """Search for what is asked about, again if the search was cut off, then submit the line that
+    was found.
+    """
     told = [message.text for message in request.messages if message.role == "tool"]
     cut_off = ("process ended", "no result was recorded", "the user stopped")
     observations = [text for text in told if not any(words in text for words in cut_off)]
@@ -107,12 +127,27 @@ def judge_model(script: Any = fair) -> ScriptedModel:
 
 
 def runner(
-    path: Path, agent: Model | None = None, judge: Model | None = None, *, benchmark: Any = None, **options: Any
+    path: Path,
+    agent: Model | None = None,
+    judge: Model | None = None,
+    *,
+    benchmark: Any = None,
+    **options: Any,
 ) -> Runner:
     """A runner on a run folder, begun if it is new."""
     agent, judge = agent or agent_model(), judge or judge_model()
     folder = RunFolder(path)
     context = options.pop("context", "scroll")
-    folder.begin(RunConfig(benchmark="beam", split="small", model=agent.name, context=context, judge=judge.name))
-    setup = Setup(model=agent, context=context, **{key: options.pop(key) for key in ("limits",) if key in options})
-    return Runner(MemorySuite(benchmark or SmallBenchmark()), setup, folder, judge, **{"jobs": 2, **options})
+    folder.begin(
+        RunConfig(
+            benchmark="beam", split="small", model=agent.name, context=context, judge=judge.name
+        )
+    )
+    setup = Setup(
+        model=agent,
+        context=context,
+        **{key: options.pop(key) for key in ("limits",) if key in options},
+    )
+    return Runner(
+        MemorySuite(benchmark or SmallBenchmark()), setup, folder, judge, **{"jobs": 2, **options}
+    )

@@ -1,4 +1,6 @@
-"""Reading BEAM's folder layout: the bundled sample, variants of it, and everything that can be wrong with a copy."""
+"""Reading BEAM's folder layout: the bundled sample, variants of it, and everything that can be
+wrong with a copy.
+"""
 
 import json
 import shutil
@@ -62,7 +64,9 @@ def test_all_ten_abilities_are_read_whatever_their_fields_are_called() -> None:
     questions = {question.ability: question for question in history.questions()}
     assert set(questions) == set(ABILITIES)
     assert all(question.answer and question.rubric for question in questions.values())
-    assert questions["event_ordering"].evidence == ("4", "12", "16", "26"), "a list of numbers and lists"
+    assert questions["event_ordering"].evidence == ("4", "12", "16", "26"), (
+        "a list of numbers and lists"
+    )
     assert questions["knowledge_update"].evidence == ("10", "22"), "a dict of lists"
     assert questions["abstention"].evidence == ()
     assert questions["temporal_reasoning"].task_id == "beam/128K-1/temporal_reasoning/0"
@@ -74,7 +78,12 @@ def test_ids_count_through_the_plans_and_dates_order_nothing() -> None:
     assert sources(history) == [str(number) for number in range(24)]
     drafts = list(history.drafts())
     assert [draft.step_index for draft in drafts] == [1] * 6 + [2] * 6 + [3] * 6 + [4] * 6
-    assert [draft.created_at for draft in drafts[::6]] == ["2024-01-15", "2024-02-12", "2024-04-22", "2024-03-25"]
+    assert [draft.created_at for draft in drafts[::6]] == [
+        "2024-01-15",
+        "2024-02-12",
+        "2024-04-22",
+        "2024-03-25",
+    ]
     asked = {question.ability: question for question in history.questions()}
     by_source = {draft.metadata["source_id"]: draft.content for draft in drafts}
     assert "launch" in by_source[asked["event_ordering"].evidence[-1]]
@@ -94,7 +103,9 @@ def test_the_combined_file_reads_like_the_plans(data: Path, cumulative: bool) ->
     (home / "chat.json").write_text(json.dumps(combined))
     (together,), faults = read(data, "10M")
     assert not faults
-    assert [(draft.content, draft.metadata, draft.step_index) for draft in together.drafts()] == wanted
+    assert [
+        (draft.content, draft.metadata, draft.step_index) for draft in together.drafts()
+    ] == wanted
 
 
 def test_the_shortened_chat_is_preferred(data: Path) -> None:
@@ -145,9 +156,14 @@ def test_a_batch_whose_ids_start_again_keeps_its_place_at_the_end(data: Path) ->
 
     rewrite(data / "100K" / "1" / "chat.json", restart)
     (history,), faults = read(data, "128K")
-    assert ("duplicate-id", True) in {(fault.outcome, fault.text.startswith("10 ids")) for fault in faults}
+    assert ("duplicate-id", True) in {
+        (fault.outcome, fault.text.startswith("10 ids")) for fault in faults
+    }
     drafts = list(history.drafts())
-    assert sources(history) == [*(str(number) for number in range(22)), *(f"{at}#{at + 1}" for at in range(10))]
+    assert sources(history) == [
+        *(str(number) for number in range(22)),
+        *(f"{at}#{at + 1}" for at in range(10)),
+    ]
     assert drafts[22].content.startswith("[Session 3 | 2024-05-13] user: A correction")
 
 
@@ -212,9 +228,21 @@ def test_plans_behind_a_gap_are_left_out_because_their_ids_are_unknown(
     [
         (lambda file: file.unlink(), "no-questions", 0),
         (lambda file: cut(file), "bad-json", 0),
-        (lambda file: rewrite(file, lambda found: found | {"telepathy": [{"question": "?"}]}), "bad-question", 10),
-        (lambda file: rewrite(file, lambda found: found | {"abstention": [{"rubric": ["x"]}]}), "bad-question", 9),
-        (lambda file: rewrite(file, lambda found: found | {"abstention": [{"question": "?"}]}), "bad-question", 9),
+        (
+            lambda file: rewrite(file, lambda found: found | {"telepathy": [{"question": "?"}]}),
+            "bad-question",
+            10,
+        ),
+        (
+            lambda file: rewrite(file, lambda found: found | {"abstention": [{"rubric": ["x"]}]}),
+            "bad-question",
+            9,
+        ),
+        (
+            lambda file: rewrite(file, lambda found: found | {"abstention": [{"question": "?"}]}),
+            "bad-question",
+            9,
+        ),
     ],
 )
 def test_questions_that_cannot_be_asked_are_named(
@@ -228,11 +256,18 @@ def test_questions_that_cannot_be_asked_are_named(
 
 def test_missing_folders_and_unknown_splits_are_outcomes_not_errors(tmp_path: Path) -> None:
     for split in SPLITS:
-        assert [fault.outcome for fault in read(tmp_path / "nothing", split)[1]] == ["missing-folder"]
+        assert [fault.outcome for fault in read(tmp_path / "nothing", split)[1]] == [
+            "missing-folder"
+        ]
     assert [fault.outcome for fault in read(sample_folder("beam"), "7M")[1]] == ["unknown-split"]
 
 
 def test_the_rubric_says_what_the_data_look_like() -> None:
     said = beam.Beam(sample_folder("beam"), "128K").rubric_prompt()
-    for word in ("[Session 12 | 2024-07-05] user:", "kind='conversation'", "submit_answer", "all_agents=True"):
+    for word in (
+        "[Session 12 | 2024-07-05] user:",
+        "kind='conversation'",
+        "submit_answer",
+        "all_agents=True",
+    ):
         assert word in said

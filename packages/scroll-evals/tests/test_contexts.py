@@ -1,4 +1,6 @@
-"""Every context behind the same agent: within its window, valid for providers, and rebuilt from the log alone."""
+"""Every context behind the same agent: within its window, valid for providers, and rebuilt from the
+log alone.
+"""
 
 import re
 from importlib.metadata import entry_points
@@ -23,8 +25,12 @@ RECOVERABLE = {"scroll", "scroll-no-index", "scroll-no-repl"}
 
 def test_the_contexts_are_those_of_the_comparison() -> None:
     baselines = {"react", "codeact", "retrieval", "summarize"}
-    assert set(CONTEXTS) == {"scroll", "scroll-no-repl", "scroll-no-index", "scroll-lossy"} | baselines
-    assert set(entry_points(group=GROUP).names) == set(CONTEXTS) - {"scroll"}, "an installed package offers them"
+    assert (
+        set(CONTEXTS) == {"scroll", "scroll-no-repl", "scroll-no-index", "scroll-lossy"} | baselines
+    )
+    assert set(entry_points(group=GROUP).names) == set(CONTEXTS) - {"scroll"}, (
+        "an installed package offers them"
+    )
     assert all(context_class(name) is CONTEXTS[name] for name in CONTEXTS)
     with pytest.raises(BadInput, match="there is no context 'amnesia'; choose one of codeact, "):
         make_context("amnesia", lambda event: event.content)
@@ -45,7 +51,9 @@ def test_the_model_is_offered_what_the_context_allows(store: Store, context: str
 
 @pytest.mark.parametrize("context", ALL)
 @pytest.mark.parametrize(("window", "size"), [(4_000, 2_500), (8_000, 200_000)])
-def test_always_within_the_window_and_valid(store: Store, context: str, window: int, size: int) -> None:
+def test_always_within_the_window_and_valid(
+    store: Store, context: str, window: int, size: int
+) -> None:
     with open_session(store, context) as session:
         done, model = run(session, reader(session, 30, size), window)
         assert done.state == "answered" and done.totals.steps == 31
@@ -54,7 +62,9 @@ def test_always_within_the_window_and_valid(store: Store, context: str, window: 
         for request in model.requests:
             assert well_formed(request.messages) == list(request.messages)
             if request.tools:
-                assert any(TASK in message.text for message in request.messages), "the request is never lost"
+                assert any(TASK in message.text for message in request.messages), (
+                    "the request is never lost"
+                )
 
 
 @pytest.mark.parametrize("context", ALL)
@@ -68,7 +78,9 @@ def test_every_request_can_be_rebuilt_from_the_log(store: Store, context: str) -
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_what_left_is_said_to_be_in_the_index_only_where_there_is_one(store: Store, name: str) -> None:
+def test_what_left_is_said_to_be_in_the_index_only_where_there_is_one(
+    store: Store, name: str
+) -> None:
     def say(request: Request, step: int) -> Reply:
         return answer(f"reply {step} " + "word " * 150)
 
@@ -90,9 +102,13 @@ def test_a_resumed_session_sees_what_the_first_one_saw(store: Store, context: st
         before = session.context.render("the rules", "")
     with resume(store, context) as again:
         shown = again.context.render("the rules", "")
-        assert [m.text for m in shown.messages[: len(before.messages) - 1]] == [m.text for m in before.messages[:-1]]
+        assert [m.text for m in shown.messages[: len(before.messages) - 1]] == [
+            m.text for m in before.messages[:-1]
+        ]
         done, _ = run(again, reader(again, 3, 40_000), 5_000, "Go on.")
-        assert done.state == "answered" and max(counted(again)) <= 0.81 * 5_000  # the high mark is kept by estimate
+        assert (
+            done.state == "answered" and max(counted(again)) <= 0.81 * 5_000
+        )  # the high mark is kept by estimate
 
 
 @pytest.mark.parametrize("context", ALL)
@@ -105,7 +121,9 @@ def test_marks_speak_only_of_what_the_context_has(store: Store, context: str) ->
     assert ("ms_expand(" in said) == (context == "scroll-no-repl")
     assert ("index" in said) == (context in {"scroll", "scroll-no-repl"})
     assert ("recall(query)" in said) == (context == "retrieval")
-    assert ("folded" in said) == (context in RECOVERABLE), "what cannot be had again is shown whole until it leaves"
+    assert ("folded" in said) == (context in RECOVERABLE), (
+        "what cannot be had again is shown whole until it leaves"
+    )
 
 
 @pytest.mark.parametrize("context", ["react", "retrieval", "summarize", "scroll-no-repl"])
@@ -117,7 +135,10 @@ def test_a_native_result_is_shown_whole_where_the_window_allows(store: Store, co
 
 @pytest.mark.parametrize("context", ["codeact", "scroll-lossy"])
 def test_cells_without_memory(store: Store, context: str) -> None:
-    cells = [exec_cell("kept = fetch(3, 500)\nprint('ms' in globals())"), exec_cell("print(kept[:40])")]
+    cells = [
+        exec_cell("kept = fetch(3, 500)\nprint('ms' in globals())"),
+        exec_cell("print(kept[:40])"),
+    ]
     with open_session(store, context) as session:
         _, model = run(session, lambda _, step: [*cells, answer("Done.")][step], 20_000)
     shown = [message.text for message in model.requests[-1].messages if message.role == "tool"]
@@ -125,11 +146,15 @@ def test_cells_without_memory(store: Store, context: str) -> None:
 
 
 @pytest.mark.parametrize("context", ALL)
-def test_nothing_is_lost_from_the_log_whatever_the_model_can_reach(store: Store, context: str) -> None:
+def test_nothing_is_lost_from_the_log_whatever_the_model_can_reach(
+    store: Store, context: str
+) -> None:
     with open_session(store, context) as session:
         run(session, reader(session, 12, 60_000), 6_000)
         results = of_kind(session, Kind.TOOL_RESULT)
-        assert [store.log.text(event) for event in results] == [record(n, 60_000) for n in range(12)]
+        assert [store.log.text(event) for event in results] == [
+            record(n, 60_000) for n in range(12)
+        ]
 
 
 @pytest.mark.parametrize("context", ["summarize", "scroll-lossy"])

@@ -1,4 +1,6 @@
-"""`scroll eval …` from the command line: whole runs with scripted models, bad input, and help that is complete."""
+"""`scroll eval …` from the command line: whole runs with scripted models, bad input, and help that
+is complete.
+"""
 
 import json
 import re
@@ -57,14 +59,17 @@ def data(scroll: Run, tmp_path: Path) -> Path:
 def models(tmp_path: Path, tasks: int) -> list[str]:
     """An agent that answers every task after one look, and a judge that says yes and no in turn."""
     agent = script(
-        tmp_path / "agent.json", [cell("print(ms.expand(1, 3)[0]['content'][:40])"), submit("A tortoise.")] * tasks
+        tmp_path / "agent.json",
+        [cell("print(ms.expand(1, 3)[0]['content'][:40])"), submit("A tortoise.")] * tasks,
     )
     judge = script(tmp_path / "judge.json", ["yes", "no"] * tasks)
     return ["--model", agent, "--judge", judge, "--jobs", "1", "--limit", str(tasks)]
 
 
 def test_from_data_to_tables(scroll: Run, data: Path, tmp_path: Path) -> None:
-    result = scroll("longmemeval", "--split", "s", "--data", data, *models(tmp_path, 4), "--out", "runs")
+    result = scroll(
+        "longmemeval", "--split", "s", "--data", data, *models(tmp_path, 4), "--out", "runs"
+    )
     assert result.exit_code == 0, result.output
     assert "LongMemEval, score (%)" in result.stdout and re.search(r"Overall +50\.0", result.stdout)
     (config,) = (tmp_path / "runs").rglob("config.json")
@@ -72,7 +77,17 @@ def test_from_data_to_tables(scroll: Run, data: Path, tmp_path: Path) -> None:
     assert settings["split"] == "s" and settings["starts"][0]["versions"]["scroll"]
     assert settings["limits"] == {"steps": 100, "tokens": None, "seconds": 3600, "dollars": None}
 
-    again = scroll("longmemeval", "--split", "s", "--data", data, *models(tmp_path, 4), "--out", "runs", "--json")
+    again = scroll(
+        "longmemeval",
+        "--split",
+        "s",
+        "--data",
+        data,
+        *models(tmp_path, 4),
+        "--out",
+        "runs",
+        "--json",
+    )
     assert again.exit_code == 0
     (one,) = json.loads(again.stdout)
     assert one["summary"]["scored"] == 4 and one["summary"]["scores"]["overall"] == 0.5
@@ -94,12 +109,32 @@ def test_contexts_and_backbones_in_one_tree(scroll: Run, data: Path, tmp_path: P
     names = [script(tmp_path / f"{name}.json", answers) for name in ("a", "b")]
     judge = script(tmp_path / "judge.json", ["yes"] * 8)
     result = scroll(
-        "longmemeval", "--data", data, "--model", names[0], "--backbone", names[1], "--judge", judge, "--limit", "1",
-        "--context", "scroll", "--context", "react", "--jobs", "1", "--out", "runs",
-    )  # fmt: skip
+        "longmemeval",
+        "--data",
+        data,
+        "--model",
+        names[0],
+        "--backbone",
+        names[1],
+        "--judge",
+        judge,
+        "--limit",
+        "1",
+        "--context",
+        "scroll",
+        "--context",
+        "react",
+        "--jobs",
+        "1",
+        "--out",
+        "runs",
+    )
     assert result.exit_code == 0, result.output
     assert len(list((tmp_path / "runs").rglob("config.json"))) == 4
-    assert result.stdout.count("Backbones, context") == 2 and result.stdout.count("Contexts, scripted:") == 2
+    assert (
+        result.stdout.count("Backbones, context") == 2
+        and result.stdout.count("Contexts, scripted:") == 2
+    )
 
 
 def test_figures(scroll: Run, tmp_path: Path) -> None:
@@ -108,8 +143,11 @@ def test_figures(scroll: Run, tmp_path: Path) -> None:
     result = scroll("report", "runs", "--figures", "out")
     assert result.exit_code == 0
     assert sorted(file.name for file in (tmp_path / "out").iterdir()) == [
-        "abilities-beam.png", "abilities-beam.svg", "cost.png", "cost.svg",
-    ]  # fmt: skip
+        "abilities-beam.png",
+        "abilities-beam.svg",
+        "cost.png",
+        "cost.svg",
+    ]
 
 
 def test_retrieval(scroll: Run, data: Path) -> None:
@@ -121,13 +159,23 @@ def test_retrieval(scroll: Run, data: Path) -> None:
     assert all("recall@10" in scores for scores in found["by_ability"].values())
     nothing = scroll("retrieval", "--data", "nowhere")
     assert nothing.stdout == ""
-    assert nothing.exit_code == 1 and "missing-folder" in nothing.stderr and "nothing to measure" in nothing.stderr
+    assert (
+        nothing.exit_code == 1
+        and "missing-folder" in nothing.stderr
+        and "nothing to measure" in nothing.stderr
+    )
     reports = []
     for name in ("before", "same", "again"):
-        (data / f"{name}.json").write_text(scroll("retrieval", "--data", data, "--split", "s", "--json").stdout)
+        (data / f"{name}.json").write_text(
+            scroll("retrieval", "--data", data, "--split", "s", "--json").stdout
+        )
         reports.append(data / f"{name}.json")
     two = scroll("compare", *reports[:2])
-    assert two.exit_code == 0 and "+0.000 [+0.000, +0.000]" in two.stdout and "cross-validated" not in two.stdout
+    assert (
+        two.exit_code == 0
+        and "+0.000 [+0.000, +0.000]" in two.stdout
+        and "cross-validated" not in two.stdout
+    )
     assert "cross-validated by recall@10" in scroll("compare", *reports).stdout
     compared = json.loads(scroll("compare", *reports, "--json").stdout)
     assert len(compared["comparisons"]) == 2 and compared["choice"]["chosen"][1:] == [0, 0]
@@ -143,7 +191,9 @@ def test_retrieval(scroll: Run, data: Path) -> None:
         (("longmemeval", "--data", "nowhere"), "missing-folder"),
     ],
 )
-def test_data_that_is_not_there(scroll: Run, tmp_path: Path, args: tuple[str, ...], said: str) -> None:
+def test_data_that_is_not_there(
+    scroll: Run, tmp_path: Path, args: tuple[str, ...], said: str
+) -> None:
     result = scroll(*args, *models(tmp_path, 1), "--out", "runs")
     assert result.exit_code == 1
     assert said in result.stderr and "nothing to run" in result.stderr
@@ -190,6 +240,15 @@ def test_help_has_an_example(scroll: Run, name: str) -> None:
 def test_every_command_and_option_is_documented(scroll: Run) -> None:
     text = (ROOT / "docs" / "EVALS.md").read_text()
     assert not [name for name in COMMANDS if f"scroll eval {name}" not in text]
-    options = {option for command in COMMANDS.values() for parameter in command.params for option in parameter.opts}
-    assert not [option for option in options if option.startswith("--") and option != "--help" and option not in text]
+    options = {
+        option
+        for command in COMMANDS.values()
+        for parameter in command.params
+        for option in parameter.opts
+    }
+    assert not [
+        option
+        for option in options
+        if option.startswith("--") and option != "--help" and option not in text
+    ]
     assert "..." not in scroll("--help").stdout.split("Commands:")[1]

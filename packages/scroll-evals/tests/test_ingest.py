@@ -60,7 +60,10 @@ def test_turns_are_stored_in_order_and_found(folder: Path, history: BeamChat) ->
         assert stored(store) == wanted(history)
         assert len(store.log.sessions()) == 4
         assert store.index.indexed_seq == 24
-        assert store.index.search("larch planks", task_id="10M-1")[0].event.metadata["source_id"] == "6"
+        assert (
+            store.index.search("larch planks", task_id="10M-1")[0].event.metadata["source_id"]
+            == "6"
+        )
 
 
 def test_ingesting_again_adds_nothing(folder: Path, history: BeamChat) -> None:
@@ -90,5 +93,7 @@ def test_two_histories_can_share_a_store(folder: Path, history: BeamChat) -> Non
     with Store(folder, create=True) as store:
         ingest(history, store)
         ingest(other, store)
-        assert {hit.event.task_id for hit in store.index.search("water boat", task_id="128K-1", k=50)} == {"128K-1"}
+        assert {
+            hit.event.task_id for hit in store.index.search("water boat", task_id="128K-1", k=50)
+        } == {"128K-1"}
         assert store.log.last_seq() == 24 + 32

@@ -1,4 +1,6 @@
-"""Judging: what a judge is asked, how its replies are read, and that stored replies give the same verdict again."""
+"""Judging: what a judge is asked, how its replies are read, and that stored replies give the same
+verdict again.
+"""
 
 import json
 from collections.abc import Callable, Mapping
@@ -26,7 +28,11 @@ class Judge:
 
 def probe(ability: str = "knowledge_update", *rubric: str) -> Question:
     return Question(
-        task_id="beam/x/y/0", history_id="x", ability=ability, text="What is the budget?", rubric=rubric or ("1,500",)
+        task_id="beam/x/y/0",
+        history_id="x",
+        ability=ability,
+        text="What is the budget?",
+        rubric=rubric or ("1,500",),
     )
 
 
@@ -51,7 +57,10 @@ def test_official_leaves_the_question_out_and_drops_the_halves() -> None:
     ask = Judge(replies)
     assert judge("beam", probe("summarization", "a", "b"), "x", ask, official=True).score == 0.5
     assert judge("beam", probe("summarization", "a", "b"), "x", Judge(replies)).score == 0.75
-    assert all("What is the budget?" not in prompt and "<question>" in prompt for prompt in ask.asked.values())
+    assert all(
+        "What is the budget?" not in prompt and "<question>" in prompt
+        for prompt in ask.asked.values()
+    )
 
 
 def test_official_keeps_the_halves_of_event_ordering() -> None:
@@ -83,7 +92,9 @@ def test_a_grade_is_read_from_json_and_from_prose(reply: str, score: float) -> N
     assert verdict.items[0].reply == reply
 
 
-@pytest.mark.parametrize(("reply", "score"), [('{"score": 0.7}', 0.5), ("Score: 0.99", 0.5), ('{"score": 0.2}', 0.0)])
+@pytest.mark.parametrize(
+    ("reply", "score"), [('{"score": 0.7}', 0.5), ("Score: 0.99", 0.5), ('{"score": 0.2}', 0.0)]
+)
 def test_a_grade_between_two_counts_as_the_lower(reply: str, score: float) -> None:
     verdict = judge("beam", probe(), "x", Judge({"item-0": reply}))
     assert verdict.score == score
@@ -92,9 +103,19 @@ def test_a_grade_between_two_counts_as_the_lower(reply: str, score: float) -> No
 
 @pytest.mark.parametrize(
     "reply",
-    ["", "A fine answer, I think.", '{"score": 7}', '{"score": null}', '{"score": NaN}', "score: 5/10", "score: 1.5",
-     '{"grade": 1}', "{" * 5_000, "score 1/2"],
-)  # fmt: skip
+    [
+        "",
+        "A fine answer, I think.",
+        '{"score": 7}',
+        '{"score": null}',
+        '{"score": NaN}',
+        "score: 5/10",
+        "score: 1.5",
+        '{"grade": 1}',
+        "{" * 5_000,
+        "score 1/2",
+    ],
+)
 def test_what_cannot_be_read_is_asked_once_more_and_then_named(reply: str) -> None:
     ask = Judge(lambda _key, _prompt: reply)
     verdict = judge("beam", probe(), "x", ask)
@@ -121,8 +142,13 @@ def test_an_empty_answer_is_worth_nothing_and_costs_nothing(benchmark: str, answ
 
 def test_stored_replies_give_the_same_verdict_without_a_call() -> None:
     rubric = ("first", "second", "third")
-    replies = {"item-0": "?", "item-0-again": grade(0.5), "item-1": grade(1), "item-2": grade(0),
-               "order": '{"order": [2, 0, 1]}'}  # fmt: skip
+    replies = {
+        "item-0": "?",
+        "item-0-again": grade(0.5),
+        "item-1": grade(1),
+        "item-2": grade(0),
+        "order": '{"order": [2, 0, 1]}',
+    }
     verdict = judge("beam", probe("event_ordering", *rubric), "x", Judge(replies))
     stored = {call.key: call.reply for call in verdict.items}
     assert judge("beam", probe("event_ordering", *rubric), "x", Judge(stored)) == verdict
@@ -169,9 +195,13 @@ def test_an_answer_cannot_fill_in_the_places_of_a_prompt() -> None:
 
 def asked(ability: str, **metadata: Any) -> Question:
     return Question(
-        task_id="longmemeval/q", history_id="q", ability=ability, text="How many days?", answer="18 days",
+        task_id="longmemeval/q",
+        history_id="q",
+        ability=ability,
+        text="How many days?",
+        answer="18 days",
         metadata=metadata,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
@@ -190,28 +220,46 @@ def asked(ability: str, **metadata: Any) -> Question:
 def test_each_kind_of_question_has_its_criteria(question: Question, kind: str, label: str) -> None:
     prompt = longmemeval_prompt(question, "19 days")
     assert criteria()[kind] in prompt
-    assert not any(text in prompt for name, text in criteria().items() if name != kind and text not in criteria()[kind])
+    assert not any(
+        text in prompt
+        for name, text in criteria().items()
+        if name != kind and text not in criteria()[kind]
+    )
     assert f"{label}:\n18 days" in prompt
     assert "19 days" in prompt
     assert "<" not in prompt
 
 
 def test_there_are_five_kinds_of_criteria_and_only_time_allows_off_by_one() -> None:
-    assert list(criteria()) == ["default", "temporal", "knowledge-update", "preference", "abstention"]
+    assert list(criteria()) == [
+        "default",
+        "temporal",
+        "knowledge-update",
+        "preference",
+        "abstention",
+    ]
     assert [name for name, text in criteria().items() if "off by one" in text] == ["temporal"]
 
 
 @pytest.mark.parametrize(
     ("reply", "score"),
-    [("yes", 1.0), ("No.", 0.0), ("**Yes**, it does, with no doubt.", 1.0), ("I would say: yes", 1.0),
-     ("<think>no, no… or yes?</think>\nno", 0.0), ("The answer is no", 0.0)],
-)  # fmt: skip
+    [
+        ("yes", 1.0),
+        ("No.", 0.0),
+        ("**Yes**, it does, with no doubt.", 1.0),
+        ("I would say: yes", 1.0),
+        ("<think>no, no… or yes?</think>\nno", 0.0),
+        ("The answer is no", 0.0),
+    ],
+)
 def test_yes_and_no_are_read(reply: str, score: float) -> None:
     verdict = judge("longmemeval", asked("multi-session"), "x", Judge({"yes-no": reply}))
     assert (verdict.score, verdict.outcome) == (score, "judged")
 
 
-@pytest.mark.parametrize("reply", ["", "Perhaps.", "It could be yes or no.", "Not known, yesterday"])
+@pytest.mark.parametrize(
+    "reply", ["", "Perhaps.", "It could be yes or no.", "Not known, yesterday"]
+)
 def test_neither_yes_nor_no_is_named(reply: str) -> None:
     verdict = judge("longmemeval", asked("multi-session"), "x", Judge(lambda _key, _prompt: reply))
     assert (verdict.score, verdict.outcome) == (0.0, "judge-unreadable")

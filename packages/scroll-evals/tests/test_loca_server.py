@@ -16,7 +16,15 @@ import pytest
 from loca_checkout import ENVIRONMENT, entry, make_checkout
 from scroll_context.errors import BadInput, ToolFailed
 from scroll_evals.loca_client import LocaClient
-from scroll_evals.loca_environment import PINS, InstallStep, existing, install, prepared, requirements_of, steps
+from scroll_evals.loca_environment import (
+    PINS,
+    InstallStep,
+    existing,
+    install,
+    prepared,
+    requirements_of,
+    steps,
+)
 from scroll_evals.loca_server import LocaServer, free_port, listening
 from scroll_evals.loca_supervisor import descendants
 
@@ -33,7 +41,9 @@ def server(checkout: Path, tmp_path: Path) -> Iterator[LocaServer]:
 
 
 def start(checkout: Path, folder: Path, **options: object) -> LocaServer:
-    return LocaServer.start(checkout, ENVIRONMENT, folder / "served", folder / "server.log", **options)  # type: ignore[arg-type]
+    return LocaServer.start(
+        checkout, ENVIRONMENT, folder / "served", folder / "server.log", **options
+    )  # type: ignore[arg-type]
 
 
 def is_running(pid: int) -> bool:
@@ -58,12 +68,16 @@ def some_ports() -> Iterator[int]:
 # the server -----------------------------------------------------------------------------------------------
 
 
-def test_it_listens_on_loopback_only_and_stops_with_all_that_it_started(checkout: Path, tmp_path: Path) -> None:
+def test_it_listens_on_loopback_only_and_stops_with_all_that_it_started(
+    checkout: Path, tmp_path: Path
+) -> None:
     before = descendants(os.getpid())
     server = start(checkout, tmp_path)
     below = descendants(os.getpid()) - before
     assert any(listening(pid) == {("127.0.0.1", server.client.port)} for pid in below)
-    server.client.init("shop", entry(), str(tmp_path / "task"), str(tmp_path / "task" / "agent_workspace"), 60.0)
+    server.client.init(
+        "shop", entry(), str(tmp_path / "task"), str(tmp_path / "task" / "agent_workspace"), 60.0
+    )
     spawned = int(server.client.execute("s-1", "shop_spawn", {}, "c").content)
     assert os.getsid(spawned) == spawned, "it left the session of its starter"
     server.stop()
@@ -81,7 +95,9 @@ start(Path({str(checkout)!r}), Path({str(tmp_path)!r}))
 print(*descendants(os.getpid()), flush=True)
 time.sleep(600)
 """
-    with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True) as starter:
+    with subprocess.Popen(
+        [sys.executable, "-c", source], stdout=subprocess.PIPE, text=True
+    ) as starter:
         assert starter.stdout is not None
         pids = set(map(int, starter.stdout.readline().split()))
         assert len(pids) == 2 and all(map(is_running, pids))
@@ -100,7 +116,9 @@ def test_it_is_stopped_when_its_warden_is_killed(checkout: Path, tmp_path: Path)
     server.stop()
 
 
-def test_a_server_whose_warden_is_slow_has_died_all_the_same(checkout: Path, tmp_path: Path) -> None:
+def test_a_server_whose_warden_is_slow_has_died_all_the_same(
+    checkout: Path, tmp_path: Path
+) -> None:
     before = descendants(os.getpid())
     with start(checkout, tmp_path) as server:
         assert not server.has_died()
@@ -163,7 +181,9 @@ def test_a_caller_can_end_the_wait(tmp_path: Path) -> None:
     assert gone(descendants(os.getpid()) - before)
 
 
-def test_the_client_goes_through_no_proxy(server: LocaServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_client_goes_through_no_proxy(
+    server: LocaServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     assert LocaClient(server.client.port).is_healthy()
 
@@ -172,7 +192,9 @@ def test_the_client_goes_through_no_proxy(server: LocaServer, monkeypatch: pytes
 
 
 def python(name: str, source: str, *, optional: bool = False) -> InstallStep:
-    return InstallStep(name=name, says=f"doing {name}", command=(sys.executable, "-c", source), optional=optional)
+    return InstallStep(
+        name=name, says=f"doing {name}", command=(sys.executable, "-c", source), optional=optional
+    )
 
 
 def test_an_installation_goes_on_where_it_stopped(tmp_path: Path) -> None:
@@ -203,9 +225,17 @@ def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_the_steps_install_the_checkouts_requirements_with_our_limits(tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text('[project]\ndependencies = ["fastapi", "msgspec==0.19.0"]\n')
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\ndependencies = ["fastapi", "msgspec==0.19.0"]\n'
+    )
     found = {step.name: step for step in steps(tmp_path, (*requirements_of(tmp_path), *PINS))}
-    assert found["packages"].command[-5:] == ("fastapi", "msgspec==0.19.0", "mcp<2", "fastmcp<3", "pandas<3")
+    assert found["packages"].command[-5:] == (
+        "fastapi",
+        "msgspec==0.19.0",
+        "mcp<2",
+        "fastmcp<3",
+        "pandas<3",
+    )
     assert found["packages"].command[0] == str(tmp_path / "python" / "bin" / "python")
     assert "mcp<2" in found["pdf-tools-mcp"].command
     assert all(str(tmp_path) in place for place in found["pdf-tools-mcp"].variables.values())
@@ -215,7 +245,9 @@ def test_an_environment_that_is_there_is_used_again(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[project]\ndependencies = ["fastapi"]\n')
     cache, told = tmp_path / "cache", []
     with pytest.MonkeyPatch.context() as patched, pytest.raises(BadInput):
-        patched.setattr(sys, "executable", "/nowhere/python")  # the first step fails, after the folder was chosen
+        patched.setattr(
+            sys, "executable", "/nowhere/python"
+        )  # the first step fails, after the folder was chosen
         prepared(tmp_path, told.append, cache)
     (folder,) = cache.iterdir()
     for step in steps(folder, ()):

@@ -23,7 +23,9 @@ def data(tmp_path: Path) -> Path:
 
 def read(path: Path, split: str) -> tuple[list[Haystack], list[DataFault]]:
     found = list(longmemeval.LongMemEval(path, split).histories())
-    return [one for one in found if isinstance(one, Haystack)], [one for one in found if isinstance(one, DataFault)]
+    return [one for one in found if isinstance(one, Haystack)], [
+        one for one in found if isinstance(one, DataFault)
+    ]
 
 
 def rewrite(file: Path, edit: Callable[[list[dict[str, Any]]], Any]) -> None:
@@ -44,7 +46,9 @@ def test_generated_sets_have_every_type_and_abstention(data: Path) -> None:
 
 
 def test_the_same_seed_writes_the_same_bytes_and_another_one_others(tmp_path: Path) -> None:
-    one, again, other = (generate(tmp_path / name, seed=seed) for name, seed in (("a", 1), ("b", 1), ("c", 2)))
+    one, again, other = (
+        generate(tmp_path / name, seed=seed) for name, seed in (("a", 1), ("b", 1), ("c", 2))
+    )
     assert [file.read_bytes() for file in one] == [file.read_bytes() for file in again]
     assert one[0].read_bytes() != other[0].read_bytes()
 
@@ -60,8 +64,14 @@ def test_a_data_set_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
 def test_the_question_does_not_depend_on_the_size_of_the_haystack(data: Path) -> None:
     oracle, large = (read(data, split)[0] for split in ("oracle", "m"))
     for small, big in zip(oracle, large, strict=True):
-        assert (small.question.text, small.question.answer) == (big.question.text, big.question.answer)
-        assert len({d.session_id for d in big.drafts()}) == len({d.session_id for d in small.drafts()}) + 30
+        assert (small.question.text, small.question.answer) == (
+            big.question.text,
+            big.question.answer,
+        )
+        assert (
+            len({d.session_id for d in big.drafts()})
+            == len({d.session_id for d in small.drafts()}) + 30
+        )
 
 
 def test_sessions_go_by_date_and_turns_carry_their_kind_and_tag(data: Path) -> None:
@@ -72,17 +82,24 @@ def test_sessions_go_by_date_and_turns_carry_their_kind_and_tag(data: Path) -> N
         assert [draft.msg_index for draft in drafts] == list(range(len(drafts)))
         for draft in drafts:
             assert draft.kind == {"user": "context_msg", "assistant": "model_turn"}[draft.role]
-            assert draft.content.startswith(f"[Session {draft.step_index} | {draft.created_at[:10]}] {draft.role}: ")
+            assert draft.content.startswith(
+                f"[Session {draft.step_index} | {draft.created_at[:10]}] {draft.role}: "
+            )
             assert draft.metadata["date"] == draft.created_at[:10]
             assert draft.task_id == history.history_id
 
 
 def test_evidence_names_the_turns_that_hold_the_answer(data: Path) -> None:
     histories, _ = read(data, "m")
-    update = next(history for history in histories if history.question.ability == "knowledge-update")
+    update = next(
+        history for history in histories if history.question.ability == "knowledge-update"
+    )
     said = {draft.metadata["source_id"]: draft.content for draft in update.drafts()}
     assert len(update.question.evidence) == 2
-    assert update.question.answer in said[max(update.question.evidence)] + said[min(update.question.evidence)]
+    assert (
+        update.question.answer
+        in said[max(update.question.evidence)] + said[min(update.question.evidence)]
+    )
     assert update.question.asked_at.startswith("2023-")
 
 
@@ -97,12 +114,22 @@ def test_an_answer_may_be_a_number_and_an_id_may_be_unfit_for_a_file(data: Path)
     ("edit", "outcome", "left"),
     [
         (lambda one: one.update(haystack_dates=one["haystack_dates"][:-1]), "bad-data", 13),
-        (lambda one: one.update(haystack_sessions=[], haystack_dates=[], haystack_session_ids=[]), "bad-data", 13),
+        (
+            lambda one: one.update(
+                haystack_sessions=[], haystack_dates=[], haystack_session_ids=[]
+            ),
+            "bad-data",
+            13,
+        ),
         (lambda one: one.pop("question"), "bad-data", 13),
         (lambda one: one.update(question_type="riddle"), "bad-data", 13),
         (lambda one: one.update(question_id="made_5_1"), "duplicate-id", 13),
         (lambda one: one.update(haystack_dates=["2023/02/31 (Fri) 10:00"]), "bad-date", 14),
-        (lambda one: [turn.pop("has_answer", 0) for turn in one["haystack_sessions"][0]], "missing-evidence", 14),
+        (
+            lambda one: [turn.pop("has_answer", 0) for turn in one["haystack_sessions"][0]],
+            "missing-evidence",
+            14,
+        ),
     ],
 )
 def test_a_question_that_is_wrong_is_named_and_the_others_go_on(
@@ -123,7 +150,9 @@ def test_a_file_that_breaks_off_gives_what_came_before(data: Path) -> None:
     assert [fault.outcome for fault in faults] == ["bad-json"]
 
 
-@pytest.mark.parametrize("text", ["", "{}", "null", "[1 2]", "[{]", '["\udcff"]', "[", "[" * 100_000])
+@pytest.mark.parametrize(
+    "text", ["", "{}", "null", "[1 2]", "[{]", '["\udcff"]', "[", "[" * 100_000]
+)
 def test_what_is_no_array_of_questions_is_an_outcome(tmp_path: Path, text: str) -> None:
     file = tmp_path / "longmemeval_s.json"
     file.write_bytes(text.encode("utf-8", "surrogateescape"))
@@ -156,9 +185,14 @@ def test_a_long_array_is_read_in_pieces_and_elements_again_by_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(json_array, "CHUNK", 7)
-    values = [{"text": 'Grüße, 世界 \\ " ]}' * number, "more": [number, None, 1.5e3]} for number in range(40)]
+    values = [
+        {"text": 'Grüße, 世界 \\ " ]}' * number, "more": [number, None, 1.5e3]}
+        for number in range(40)
+    ]
     file = tmp_path / "long.json"
-    file.write_text(" \n" + json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    file.write_text(
+        " \n" + json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
     found = list(json_array.elements(file))
     assert [value for _, value in found] == values
     assert [json_array.element_at(file, place) for place, _ in found] == values
@@ -172,6 +206,11 @@ def test_an_empty_array_has_no_elements(tmp_path: Path) -> None:
 
 def test_the_rubric_says_what_the_data_look_like_and_how_to_abstain() -> None:
     said = longmemeval.LongMemEval(sample_folder("longmemeval"), "oracle").rubric_prompt()
-    for word in ("[Session 12 | 2023-05-20] user:", "kind='context_msg'", "model_turn", "submit_answer"):
+    for word in (
+        "[Session 12 | 2023-05-20] user:",
+        "kind='context_msg'",
+        "model_turn",
+        "submit_answer",
+    ):
         assert word in said
     assert "I don't have that information from our conversations." in said

@@ -1,7 +1,9 @@
-"""The four task shapes of the paper's appendix play through as trials, with the published cells as the agent's own.
+"""The four task shapes of the paper's appendix play through as trials, with the published cells as
+the agent's own.
 
-Knowledge update, contradiction resolution, preference following, summarization: each a question about a history of
-thousands of turns, answered by the cells of its published trajectory in their order.
+Knowledge update, contradiction resolution, preference following, summarization: each a question
+about a history of thousands of turns, answered by the cells of its published trajectory in their
+order.
 """
 
 from collections.abc import Iterator
@@ -26,7 +28,11 @@ CELLS = AGENT_TESTS / "paper_cells"
 TOOL = "recall_history_python"
 
 SHAPES = {
-    "knowledge_update": ("sprint", "ku", "How many tasks are in the sprint of 2024-11-05, and what is the target?"),
+    "knowledge_update": (
+        "sprint",
+        "ku",
+        "How many tasks are in the sprint of 2024-11-05, and what is the target?",
+    ),
     "contradiction_resolution": ("events", "cr", "Did Pamela brief the entertainers?"),
     "preference_following": ("trip", "pf", "Which tools should I plan the next trip with?"),
     "summarization": ("trip", "sum", "Summarize what I learned between 2023-04-08 and 2023-04-25."),
@@ -68,20 +74,31 @@ def turns_of(name: str, folder: Path) -> tuple[Draft, ...]:
     with Store(folder, create=True) as store:
         paper_history.build(store, name)
         fields = Draft.__struct_fields__
-        turns = [{field: getattr(event, field) for field in fields} for event in store.log.iterate()]
-    return tuple(Draft(**turn | {"agent_id": "", "source_key": f"{name}/{n}"}) for n, turn in enumerate(turns))
+        turns = [
+            {field: getattr(event, field) for field in fields} for event in store.log.iterate()
+        ]
+    return tuple(
+        Draft(**turn | {"agent_id": "", "source_key": f"{name}/{n}"})
+        for n, turn in enumerate(turns)
+    )
 
 
 def cells_of(prefix: str) -> list[str]:
-    """The published cells in order; the summarization repeats one with other offsets, and keeps each page."""
+    """The published cells in order; the summarization repeats one with other offsets, and keeps
+    each page.
+    """
     sources = []
-    for file in sorted(CELLS.glob(f"{prefix}-c*.txt"), key=lambda file: int(file.stem.split("-c")[1])):
+    for file in sorted(
+        CELLS.glob(f"{prefix}-c*.txt"), key=lambda file: int(file.stem.split("-c")[1])
+    ):
         source = file.read_text()
         sources.append(source)
         if file.stem == "sum-c2":
             sources[-1] += "\npage0 = rows2"
             for page in (1, 2, 3):
-                sources.append(source.replace("OFFSET 0", f"OFFSET {page}000") + f"\nrows{page + 2} = rows2")
+                sources.append(
+                    source.replace("OFFSET 0", f"OFFSET {page}000") + f"\nrows{page + 2} = rows2"
+                )
             sources[-1] += "\nrows2 = page0"
     return sources
 
@@ -93,13 +110,22 @@ def test_a_shape_plays_through(tmp_path: Path, shape: str) -> None:
 
     def play(request: Request, step: int) -> Reply:
         if step < len(cells):
-            return exec_cell(cells[step], tool=TOOL, text="Let me look.", headline=f"{shape} | {step} | next | running")
+            return exec_cell(
+                cells[step],
+                tool=TOOL,
+                text="Let me look.",
+                headline=f"{shape} | {step} | next | running",
+            )
         return submit(ANSWERS[shape])
 
     question = Question(
-        task_id=f"beam/10M-1/{shape}/0", history_id=task, ability=shape, text=text, answer=ANSWERS[shape],
+        task_id=f"beam/10M-1/{shape}/0",
+        history_id=task,
+        ability=shape,
+        text=text,
+        answer=ANSWERS[shape],
         rubric=(f"says: {ANSWERS[shape]}", "says: something else"),
-    )  # fmt: skip
+    )
     folder = RunFolder(tmp_path / "run")
     folder.begin(RunConfig(benchmark="beam", split="10M", model="paper"))
     suite = MemorySuite(OneHistory(PaperHistory(task, turns_of(task, tmp_path / task), question)))

@@ -24,13 +24,20 @@ def test_abilities_contexts_and_cost(tmp_path: Path) -> None:
     make_run(tmp_path / "a", scores)
     make_run(tmp_path / "b", {ability: [0.0] for ability in scores}, context="scroll-lossy")
     make_run(
-        tmp_path / "c", {"multi-session": [1, 1, 0], "temporal-reasoning": [1]}, benchmark="longmemeval", split="s"
+        tmp_path / "c",
+        {"multi-session": [1, 1, 0], "temporal-reasoning": [1]},
+        benchmark="longmemeval",
+        split="s",
     )
     found = tables(read_runs([tmp_path]))
 
     beam = table(found, "BEAM")
     assert beam[""] == ("scroll-lossy", "scroll")
-    assert list(beam)[1:4] == ["Knowledge update", "Summarization", "Abstention"]  # as the paper orders them
+    assert list(beam)[1:4] == [
+        "Knowledge update",
+        "Summarization",
+        "Abstention",
+    ]  # as the paper orders them
     assert beam["Summarization"] == ("0.0", "75.0") and beam["Abstention"] == ("0.0", "50.0")
     assert beam["Overall"] == ("0.0", "75.0")  # the mean of abilities, not of questions
     assert beam["Trials scored"] == ("3 of 3", "5 of 5")
@@ -69,22 +76,36 @@ def test_backbones_and_sizes(tmp_path: Path) -> None:
         )
     backbones = table(tables(read_runs([tmp_path])), "Backbones")
     assert backbones[""] == ("LOCA 128k", "LOCA 256k", "Δ LOCA")
-    assert backbones["model-a"] == ("75.0", "50.0", "-25.0") and backbones["model-b"] == ("50.0", "0.0", "-50.0")
+    assert backbones["model-a"] == ("75.0", "50.0", "-25.0") and backbones["model-b"] == (
+        "50.0",
+        "0.0",
+        "-50.0",
+    )
 
 
 def test_an_unfinished_run_says_so(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "a", {"abstention": [1.0]})
     summary, faults = rescored(folder)
     folder.save_summary(msgspec.structs.replace(summary, trials=7), faults)
-    folder.save_attempt(Attempt(task_id="x", ability="abstention", outcome=TrialOutcome.UNAVAILABLE), [])
-    folder.save_attempt(Attempt(task_id="y", ability="abstention", outcome=TrialOutcome.LIMIT, task=question("y")), [])
+    folder.save_attempt(
+        Attempt(task_id="x", ability="abstention", outcome=TrialOutcome.UNAVAILABLE), []
+    )
+    folder.save_attempt(
+        Attempt(task_id="y", ability="abstention", outcome=TrialOutcome.LIMIT, task=question("y")),
+        [],
+    )
     found = tables(read_runs([tmp_path]))
-    assert table(found, "BEAM")["Abstention"] == ("50.0",)  # the limit counts as 0, the outage does not count
+    assert table(found, "BEAM")["Abstention"] == (
+        "50.0",
+    )  # the limit counts as 0, the outage does not count
     assert table(found, "BEAM")["Trials scored"] == ("2 of 7",)
     outcomes = table(found, "Outcomes")
     assert dict(zip(outcomes[""], outcomes["scroll"], strict=True)) == {
-        "Scored": "2 of 7", "answered": "1", "limit-reached": "1", "model-unavailable": "1",
-    }  # fmt: skip
+        "Scored": "2 of 7",
+        "answered": "1",
+        "limit-reached": "1",
+        "model-unavailable": "1",
+    }
 
 
 def question(task_id: str) -> dict[str, object]:
@@ -94,7 +115,9 @@ def question(task_id: str) -> dict[str, object]:
 def test_rescoring_reads_the_replies_again(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "a", {"abstention": [1.0, 0.5]})
     judgement = folder.judgement("made/abstention/0")
-    changed = msgspec.structs.replace(judgement.replies[0], reply='{"score": 0, "reason": "on second thoughts"}')
+    changed = msgspec.structs.replace(
+        judgement.replies[0], reply='{"score": 0, "reason": "on second thoughts"}'
+    )
     folder.save_judgement(msgspec.structs.replace(judgement, replies=(changed,)))
     summary, faults = rescored(folder)
     assert summary.scores.overall == 0.25 and faults == []
@@ -102,7 +125,9 @@ def test_rescoring_reads_the_replies_again(tmp_path: Path) -> None:
     assert stored == summary
     folder.save_judgement(msgspec.structs.replace(judgement, replies=()))
     summary, faults = rescored(folder)
-    assert (summary.scored, summary.unfinished) == (1, 1) and [fault.outcome for fault in faults] == ["judge-missing"]
+    assert (summary.scored, summary.unfinished) == (1, 1) and [
+        fault.outcome for fault in faults
+    ] == ["judge-missing"]
 
 
 def test_labels_say_what_differs(tmp_path: Path) -> None:
@@ -111,16 +136,27 @@ def test_labels_say_what_differs(tmp_path: Path) -> None:
     make_run(tmp_path / "b", {"abstention": [1.0]}, model="model-b")
     assert labels(read_runs([tmp_path])) == ["model-a", "model-b"]
     make_run(tmp_path / "c", {"abstention": [1.0]}, model="model-b")  # the same again
-    assert [label.split(" · ")[0] for label in labels(read_runs([tmp_path]))] == ["model-a", "model-b", "model-b"]
+    assert [label.split(" · ")[0] for label in labels(read_runs([tmp_path]))] == [
+        "model-a",
+        "model-b",
+        "model-b",
+    ]
     assert len(set(labels(read_runs([tmp_path])))) == 3
 
 
 def test_figures(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     make_run(tmp_path / "runs/a", {"abstention": [1.0, 0.5], "summarization": [0.25]})
-    make_run(tmp_path / "runs/b", {"abstention": [0.0], "summarization": [0.0]}, context="scroll-no-repl")
+    make_run(
+        tmp_path / "runs/b", {"abstention": [0.0], "summarization": [0.0]}, context="scroll-no-repl"
+    )
     files = draw(read_runs([tmp_path / "runs"]), tmp_path / "figures")
-    assert [file.name for file in files] == ["abilities-beam.svg", "abilities-beam.png", "cost.svg", "cost.png"]
+    assert [file.name for file in files] == [
+        "abilities-beam.svg",
+        "abilities-beam.png",
+        "cost.svg",
+        "cost.png",
+    ]
     bars, cost = (files[n].read_text() for n in (0, 2))
     for words in ("Abstention", "Summarization", "Overall", "scroll-no-repl", "BEAM 10M"):
         assert f">{words}</text>" in bars

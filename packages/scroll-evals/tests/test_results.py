@@ -12,7 +12,9 @@ from scroll_context.errors import BadInput
 from scroll_evals.protocols import Attempt, TrialOutcome, slug
 from scroll_evals.results import RunConfig, RunFolder, Start, runs_below
 
-CONFIG = RunConfig(benchmark="beam", split="1M", model="a", starts=(Start("2026-01-01", {"scroll": "0.1.0"}),))
+CONFIG = RunConfig(
+    benchmark="beam", split="1M", model="a", starts=(Start("2026-01-01", {"scroll": "0.1.0"}),)
+)
 
 
 def test_a_folder_holds_one_run(tmp_path: Path) -> None:
@@ -38,7 +40,10 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
         "with RunFolder(Path(sys.argv[1])).locked(): print('mine', flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path / "run")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, str(tmp_path / "run")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         assert holder.stdout is not None and holder.stdout.readline() == "mine\n"
@@ -66,5 +71,11 @@ def test_slugs_are_file_names_and_differ(task_ids: list[str]) -> None:
     slugs = [slug(task_id) for task_id in task_ids]
     assert len(set(slugs)) == len(slugs)
     for one in slugs:
-        assert one and "/" not in one and "\0" not in one and not one.startswith(".") and len(one) <= 120
+        assert (
+            one
+            and "/" not in one
+            and "\0" not in one
+            and not one.startswith(".")
+            and len(one) <= 120
+        )
         assert one.isascii() and one.isprintable() and " " not in one

@@ -1,4 +1,6 @@
-"""Running a suite: what a finished run leaves behind, and a name for everything that can go wrong in one trial."""
+"""Running a suite: what a finished run leaves behind, and a name for everything that can go wrong
+in one trial.
+"""
 
 import signal
 import threading
@@ -11,7 +13,13 @@ import msgspec
 import pytest
 
 from scroll_context.agent.agent import Limits
-from scroll_context.errors import BadInput, ContextOverflow, ModelRefused, ModelUnavailable, UnknownSeq
+from scroll_context.errors import (
+    BadInput,
+    ContextOverflow,
+    ModelRefused,
+    ModelUnavailable,
+    UnknownSeq,
+)
 from scroll_context.events import Draft, Kind
 from scroll_context.models import Reply, Request, exec_cell
 from scroll_context.session.explain import explain
@@ -48,12 +56,20 @@ def test_a_run_and_its_folder(tmp_path: Path) -> None:
     assert summary.scores.by_ability == {"information_extraction": 1.0, "temporal_reasoning": 1.0}
     assert summary.outcomes == {"answered": 4} and summary.faults == {}
     assert agent.steps == 8 and judge.steps == 8  # two rubric items a question
-    assert seen[-1].done == seen[-1].total == 4 and seen[-1].score == 1.0 and seen[-1].spending.tokens_in > 0
+    assert (
+        seen[-1].done == seen[-1].total == 4
+        and seen[-1].score == 1.0
+        and seen[-1].spending.tokens_in > 0
+    )
 
     folder = RunFolder(tmp_path / "run")
     for task in TASKS:
         attempt = folder.attempt(task)
-        assert attempt is not None and attempt.task_id == task and attempt.outcome == TrialOutcome.ANSWERED
+        assert (
+            attempt is not None
+            and attempt.task_id == task
+            and attempt.outcome == TrialOutcome.ANSWERED
+        )
         assert attempt.metrics.step_count == len(attempt.steps) == 2
         assert attempt.metrics.tokens_in > 0 and attempt.metrics.tokens_out > 0
         assert attempt.steps[0]["reasoning"] == "I look it up."
@@ -106,7 +122,9 @@ def test_the_index_of_the_history_is_in_the_first_request(tmp_path: Path) -> Non
     assert "- seq 1-2 (2024-03-01): kettle cost 31 euros." in index
     assert "(2024-03-02): bicycle is painted green." in index
     assert "ferry" not in index  # another history
-    assert len(first.messages) == 2 and "Noted, thank you." not in index  # the raw context was cleared
+    assert (
+        len(first.messages) == 2 and "Noted, thank you." not in index
+    )  # the raw context was cleared
 
 
 @pytest.mark.parametrize("context", list(CONTEXTS))
@@ -196,7 +214,9 @@ def test_a_reply_that_takes_longer_than_the_task_may(tmp_path: Path) -> None:
 
 
 def test_faults_that_are_not_the_models_are_tried_again(tmp_path: Path) -> None:
-    """A provider that goes down within trials: they are left out of the scores and go on later, with their steps."""
+    """A provider that goes down within trials: they are left out of the scores and go on later,
+    with their steps.
+    """
     down = True
 
     def script(request: Request, step: int) -> Reply:
@@ -208,12 +228,18 @@ def test_faults_that_are_not_the_models_are_tried_again(tmp_path: Path) -> None:
     summary = runner(tmp_path / "run", agent, attempts=1).run()
     assert summary.outcomes == {"model-unavailable": 4}
     assert (summary.scored, summary.unfinished) == (0, 4)
-    assert {fault.outcome for fault in RunFolder(tmp_path / "run").faults()} == {"model-unavailable"}
+    assert {fault.outcome for fault in RunFolder(tmp_path / "run").faults()} == {
+        "model-unavailable"
+    }
 
     down = False
     agent = agent_model(script)
     summary = runner(tmp_path / "run", agent, attempts=1).run()
-    assert summary.scores.overall == 1.0 and summary.outcomes == {"answered": 4} and summary.faults == {}
+    assert (
+        summary.scores.overall == 1.0
+        and summary.outcomes == {"answered": 4}
+        and summary.faults == {}
+    )
     assert agent.steps == 4  # the search that was paid for is not repeated
 
 
@@ -234,7 +260,9 @@ class OneBroken(SmallBenchmark, frozen=True):
 
 
 def test_data_and_internal_faults_stop_nothing(tmp_path: Path) -> None:
-    damaged = runner(tmp_path / "data", benchmark=OneBroken(error=BadInput("line 7 is cut short"))).run()
+    damaged = runner(
+        tmp_path / "data", benchmark=OneBroken(error=BadInput("line 7 is cut short"))
+    ).run()
     assert damaged.outcomes == {"data-fault": 2, "answered": 2} and damaged.scored == 2
     assert "line 7 is cut short" in {fault.text for fault in RunFolder(tmp_path / "data").faults()}
 
@@ -262,7 +290,11 @@ def test_faults_of_the_benchmark_are_in_the_results(tmp_path: Path) -> None:
 
 def test_a_judge_that_writes_prose(tmp_path: Path) -> None:
     def chatty(request: Request, step: int) -> str:
-        return "I liked this answer very much!" if "is polite" in request.messages[-1].text else fair(request, step)
+        return (
+            "I liked this answer very much!"
+            if "is polite" in request.messages[-1].text
+            else fair(request, step)
+        )
 
     summary = runner(tmp_path / "run", judge=judge_model(chatty)).run()
     assert summary.scored == 4 and summary.scores.overall == 0.5
@@ -279,7 +311,10 @@ def test_a_judge_that_is_down_costs_no_agent_call(tmp_path: Path) -> None:
 
     agent = agent_model()
     summary = runner(tmp_path / "run", agent, judge_model(down), attempts=1).run()
-    assert summary.faults == {"judge-unavailable": 4} and (summary.scored, summary.unfinished) == (0, 4)
+    assert summary.faults == {"judge-unavailable": 4} and (summary.scored, summary.unfinished) == (
+        0,
+        4,
+    )
 
     agent, judge = agent_model(), judge_model()
     summary = runner(tmp_path / "run", agent, judge).run()
@@ -309,10 +344,14 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path, at: int) -> None:
     agent, judge = agent_model(), judge_model()
     summary = runner(tmp_path / "run", agent, judge).run()
     assert summary.scores.overall == 1.0 and summary.scored == 4
-    assert first + agent.steps == 8 + (at == 4)  # only the reply that was under way is asked for twice
+    assert first + agent.steps == 8 + (
+        at == 4
+    )  # only the reply that was under way is asked for twice
     assert judge.steps == 4
     told = [message.text for request in agent.requests for message in request.messages]
-    assert not any("resumed in a new process" in text for text in told), "a stop between two replies loses nothing"
+    assert not any("resumed in a new process" in text for text in told), (
+        "a stop between two replies loses nothing"
+    )
 
 
 def test_a_history_that_is_being_summarized_can_be_left(tmp_path: Path) -> None:
@@ -338,7 +377,9 @@ def test_ctrl_c_ends_the_run_and_keeps_it(tmp_path: Path) -> None:
         if step == 2:
             signal.raise_signal(signal.SIGINT)
             deadline = time.monotonic() + 60
-            while not made[0].stopped and time.monotonic() < deadline:  # the main thread takes the signal when it wakes
+            while (
+                not made[0].stopped and time.monotonic() < deadline
+            ):  # the main thread takes the signal when it wakes
                 time.sleep(0.01)
         return diligent(request, step)
 
@@ -364,7 +405,9 @@ def test_a_history_whose_removal_was_cut_short_is_no_obstacle(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("context", ["scroll", "scroll-no-index", "codeact"])
-def test_what_a_question_s_agent_saw_is_explained_from_the_kept_store(tmp_path: Path, context: str) -> None:
+def test_what_a_question_s_agent_saw_is_explained_from_the_kept_store(
+    tmp_path: Path, context: str
+) -> None:
     runner(tmp_path / "run", keep_stores=True, context=context).run(limit=1)
     with Store(tmp_path / "run/stores/trials/small__one__kettle") as store:
         requests = [event.seq for event in store.log.iterate(session_id=PROBE, kind=Kind.REQUEST)]

@@ -11,7 +11,9 @@ from scroll_evals.tasks import Question
 
 
 def asked(ability: str, **metadata: object) -> Question:
-    return Question(task_id=f"t/{ability}", history_id="h", ability=ability, text="?", metadata=metadata)
+    return Question(
+        task_id=f"t/{ability}", history_id="h", ability=ability, text="?", metadata=metadata
+    )
 
 
 def scored(score: float, **extra: float) -> JudgeVerdict:
@@ -63,7 +65,10 @@ def test_longmemeval_has_micro_macro_types_and_abstention() -> None:
 
 
 def test_verdicts_that_lack_a_grade_are_counted() -> None:
-    results = [(asked("abstention"), JudgeVerdict(outcome="judge-unreadable")), (asked("abstention"), scored(1.0))]
+    results = [
+        (asked("abstention"), JudgeVerdict(outcome="judge-unreadable")),
+        (asked("abstention"), scored(1.0)),
+    ]
     assert summarize("beam", results).extra["unreadable"] == 1
 
 
@@ -87,7 +92,9 @@ def test_nothing_is_zero_and_other_benchmarks_are_refused() -> None:
         ([], [], None),
     ],
 )
-def test_tau_b_has_its_known_values(one: list[float], other: list[float], tau: float | None) -> None:
+def test_tau_b_has_its_known_values(
+    one: list[float], other: list[float], tau: float | None
+) -> None:
     assert kendall_tau_b(one, other) == (None if tau is None else pytest.approx(tau))
 
 

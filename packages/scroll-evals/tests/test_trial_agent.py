@@ -20,9 +20,19 @@ def test_the_papers_tool_names_share_one_kernel(opened: Opened) -> None:
             Reply(tool_calls=(ToolCall("", "submit_answer", {"answer": "21"}),)),
         ]
     )
-    finish = ToolSpec("submit_answer", "Give the answer.", {"type": "object", "properties": {"answer": {}}})
-    agent = TrialAgent(session, model, cell_tools=("repl_exec", "recall_history_python"), finish_tool=finish)
-    session.store.append(session.scope.draft(Kind.CONVERSATION, role="user", content="hello from before"))
+    finish = ToolSpec(
+        "submit_answer", "Give the answer.", {"type": "object", "properties": {"answer": {}}}
+    )
+    agent = TrialAgent(
+        session, model, cell_tools=("repl_exec", "recall_history_python"), finish_tool=finish
+    )
+    session.store.append(
+        session.scope.draft(Kind.CONVERSATION, role="user", content="hello from before")
+    )
     assert agent.run("what is x?").answer == "21"
-    assert [spec.name for spec in model.requests[0].tools] == ["repl_exec", "recall_history_python", "submit_answer"]
+    assert [spec.name for spec in model.requests[0].tools] == [
+        "repl_exec",
+        "recall_history_python",
+        "submit_answer",
+    ]
     assert model.requests[2].messages[-1].text == "21 user"

@@ -32,7 +32,9 @@ def serve() -> Serve:
     return served
 
 
-def _made_once(factory: pytest.TempPathFactory, worker: str, name: str, make: Callable[[Path], object]) -> Path:
+def _made_once(
+    factory: pytest.TempPathFactory, worker: str, name: str, make: Callable[[Path], object]
+) -> Path:
     """A folder that the first of the workers of this run makes, and that all of them read."""
     root = factory.getbasetemp() if worker == "master" else factory.getbasetemp().parent
     folder = root / name
@@ -50,7 +52,11 @@ def demo_store(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path
     """The store that `scroll demo` leaves."""
 
     def make(folder: Path) -> None:
-        story = Story(Stage(Console(file=io.StringIO()), paced=False), folder / "store", folder / "bookings.jsonl")
+        story = Story(
+            Stage(Console(file=io.StringIO()), paced=False),
+            folder / "store",
+            folder / "bookings.jsonl",
+        )
         assert story.play() == 0
 
     return _made_once(tmp_path_factory, worker_id, "inspector-demo", make)
@@ -60,7 +66,12 @@ def demo_store(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path
 def large_store(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
     """A store of 40,000 events, or of 100,000 in `make test-long`."""
     events = form(40_000, 100_000)
-    return _made_once(tmp_path_factory, worker_id, "inspector-large", lambda folder: build(folder / "store", events))
+    return _made_once(
+        tmp_path_factory,
+        worker_id,
+        "inspector-large",
+        lambda folder: build(folder / "store", events),
+    )
 
 
 @pytest.fixture

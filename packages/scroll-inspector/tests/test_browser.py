@@ -1,4 +1,6 @@
-"""The inspector in a real Chromium: every page, keys, narrow and dark screens, live steps, and hostile text."""
+"""The inspector in a real Chromium: every page, keys, narrow and dark screens, live steps, and
+hostile text.
+"""
 
 import re
 import shutil
@@ -21,10 +23,14 @@ from scroll_inspector.export import export
 from served import TOKEN, Serve, Site
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+axe = pytest.importorskip(
+    "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
+)
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed; `make browser` installs it")
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="chromium is not installed; `make browser` installs it"
+)
 
 SESSION = "/session/trip-4-september"
 Open = Callable[..., Any]
@@ -41,7 +47,9 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture
 def open_page(chromium: Any) -> Iterator[Open]:
-    """Opens a path of a site as the holder of the token; whatever the browser complains of fails the test."""
+    """Opens a path of a site as the holder of the token; whatever the browser complains of fails
+    the test.
+    """
     contexts: list[Any] = []
     complaints: list[str] = []
 
@@ -50,10 +58,17 @@ def open_page(chromium: Any) -> Iterator[Open]:
             viewport={"width": width, "height": 800}, color_scheme="dark" if dark else "light"
         )
         contexts.append(context)
-        context.add_cookies([{"name": site.cookie, "value": site.cookie_value, "url": site.address}])
+        context.add_cookies(
+            [{"name": site.cookie, "value": site.cookie_value, "url": site.address}]
+        )
         page = context.new_page()
         page.set_default_timeout(20_000)
-        page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
+        page.on(
+            "console",
+            lambda said: (
+                complaints.append(said.text) if said.type in ("error", "warning") else None
+            ),
+        )
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("dialog", lambda dialog: (complaints.append("a dialog opened"), dialog.dismiss()))
         page.goto(site.address + path)
@@ -66,7 +81,10 @@ def open_page(chromium: Any) -> Iterator[Open]:
 
 
 def until(page: Any, condition: str) -> None:
-    """Wait for a condition in a page. Playwright's own way evaluates text inside it, which the policy forbids."""
+    """Wait for a condition in a page.
+
+    Playwright's own way evaluates text inside it, which the policy forbids.
+    """
     for _ in range(400):
         if page.evaluate(condition):
             return
@@ -80,16 +98,26 @@ def pages_of(site: Site, session: str) -> list[str]:
         request = next(one.seq for one in past.requests if one.seq > plan)
         event = past.requests[0].seq + 1
     return [
-        "/", "/search?q=walnut", f"/session/{session}", f"/event/{event}", f"/event/{plan}",
-        f"/request/{request}", f"/request/{request}/index", f"/request/{request}/variables",
-        f"/pressure/{session}", f"/events/{plan - 60}-{plan - 40}", "/nowhere",
-    ]  # fmt: skip
+        "/",
+        "/search?q=walnut",
+        f"/session/{session}",
+        f"/event/{event}",
+        f"/event/{plan}",
+        f"/request/{request}",
+        f"/request/{request}/index",
+        f"/request/{request}/variables",
+        f"/pressure/{session}",
+        f"/events/{plan - 60}-{plan - 40}",
+        "/nowhere",
+    ]
 
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_each_page_is_accessible_and_fits_a_phone(demo: Site, open_page: Open, dark: bool) -> None:
     options = {"runOnly": ["color-contrast"]} if dark else {}
-    alike = {"exclude": [["section.page > article:nth-child(n+9)"], ["section.page ~ section.page"]]}
+    alike = {
+        "exclude": [["section.page > article:nth-child(n+9)"], ["section.page ~ section.page"]]
+    }
     paths = pages_of(demo, "trip-4-september")[:-1]
     for path in paths[2::2] if dark else paths:
         page = open_page(demo, path, width=360, dark=dark)
@@ -98,7 +126,11 @@ def test_each_page_is_accessible_and_fits_a_phone(demo: Site, open_page: Open, d
         page.set_viewport_size({"width": 1200, "height": 800})
         found = axe.Axe().run(page, context=alike, options=options).response["violations"]
         serious = [one["id"] for one in found if one["impact"] in ("serious", "critical")]
-        assert not serious, (path, serious, [node["html"] for one in found for node in one["nodes"]][:5])
+        assert not serious, (
+            path,
+            serious,
+            [node["html"] for one in found for node in one["nodes"]][:5],
+        )
         page.close()
 
 
@@ -140,7 +172,9 @@ def test_keys(demo: Site, open_page: Open) -> None:
     page.wait_for_url(f"**/request/{first}")
 
 
-def test_long_results_load_when_asked_for_and_can_be_downloaded(demo: Site, open_page: Open) -> None:
+def test_long_results_load_when_asked_for_and_can_be_downloaded(
+    demo: Site, open_page: Open
+) -> None:
     page = open_page(demo, SESSION)
     button = page.get_by_role("button", name="Show all 37 kB").first
     button.click()
@@ -172,18 +206,43 @@ def test_a_stored_script_does_not_run(serve: Serve, tmp_path: Path, open_page: O
     with Store(tmp_path / "s", create=True) as store:
         store.log.append_many(
             [
-                Draft(kind=Kind.SESSION, session_id="s", content=evil, name=evil,
-                      metadata={"context": "scroll", "window": 900, "tools": tools}),
+                Draft(
+                    kind=Kind.SESSION,
+                    session_id="s",
+                    content=evil,
+                    name=evil,
+                    metadata={"context": "scroll", "window": 900, "tools": tools},
+                ),
                 Draft(session_id="s", role="user", content=evil, agent_id=evil),
-                Draft(kind=Kind.REQUEST, session_id="s", name=evil,
-                      metadata={"renderer": RENDERER_VERSION, "digest": f"x: {evil}"}),
-                Draft(session_id="s", role="assistant", content=evil, headline=evil,
-                      metadata={"tool_calls": [{"id": evil, "name": evil, "arguments": {evil: evil, "source": evil}}]}),
+                Draft(
+                    kind=Kind.REQUEST,
+                    session_id="s",
+                    name=evil,
+                    metadata={"renderer": RENDERER_VERSION, "digest": f"x: {evil}"},
+                ),
+                Draft(
+                    session_id="s",
+                    role="assistant",
+                    content=evil,
+                    headline=evil,
+                    metadata={
+                        "tool_calls": [
+                            {"id": evil, "name": evil, "arguments": {evil: evil, "source": evil}}
+                        ]
+                    },
+                ),
                 Draft(kind=Kind.CELL, session_id="s", content=evil, tool_call_id=evil),
-                Draft(kind=Kind.OBSERVATION, session_id="s", content=evil, reply_to=5, tool_state=evil),
-                Draft(kind=Kind.REQUEST, session_id="s", name=evil, metadata={"renderer": RENDERER_VERSION}),
+                Draft(
+                    kind=Kind.OBSERVATION, session_id="s", content=evil, reply_to=5, tool_state=evil
+                ),
+                Draft(
+                    kind=Kind.REQUEST,
+                    session_id="s",
+                    name=evil,
+                    metadata={"renderer": RENDERER_VERSION},
+                ),
             ]
-        )  # fmt: skip
+        )
     with serve(tmp_path / "s") as site:
         paths = [
             "/",
@@ -212,8 +271,12 @@ def test_a_script_that_got_into_a_page_would_not_run(demo: Site, chromium: Any) 
     context.add_cookies([{"name": demo.cookie, "value": demo.cookie_value, "url": demo.address}])
     page = context.new_page()
     page.goto(demo.address)
-    page.evaluate("document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.hacked=1\">')")
-    page.evaluate("const s = document.createElement('script'); s.text = 'window.hacked=1'; document.body.append(s)")
+    page.evaluate(
+        "document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.hacked=1\">')"
+    )
+    page.evaluate(
+        "const s = document.createElement('script'); s.text = 'window.hacked=1'; document.body.append(s)"
+    )
     page.evaluate("fetch('http://evil.example/').catch(() => { window.refused = 1 })")
     until(page, "window.refused === 1")
     assert page.evaluate("window.hacked") is None
@@ -242,7 +305,10 @@ def test_the_steps_of_a_running_agent_appear(serve: Serve, tmp_path: Path, open_
         assert gates[gate].wait(60)
         return f"gate {gate} opened"
 
-    script = [exec_cell(f"print(wait_for({n}))", headline=f"gate {n} | waiting | on | ok") for n in range(3)]
+    script = [
+        exec_cell(f"print(wait_for({n}))", headline=f"gate {n} | waiting | on | ok")
+        for n in range(3)
+    ]
     model = ScriptedModel([*script, "All gates are open."])
     with Store(tmp_path / "s", create=True) as store:
         session = Session.open(store, session_id="live", tools=[wait_for])
@@ -273,11 +339,20 @@ def test_each_page_works_with_many_events(serve: Serve, large_store: Path, open_
         seen: set[str] = set()
         for _ in range(8):
             before = page.locator("section.page").count()
-            page.evaluate("scrollTo({top: document.documentElement.scrollHeight, behavior: 'instant'})")
+            page.evaluate(
+                "scrollTo({top: document.documentElement.scrollHeight, behavior: 'instant'})"
+            )
             until(page, f"document.querySelectorAll('section.page').length > {before}")
-            seen |= {str(one) for one in page.evaluate("[...document.querySelectorAll('article[id]')].map(a => a.id)")}
+            seen |= {
+                str(one)
+                for one in page.evaluate(
+                    "[...document.querySelectorAll('article[id]')].map(a => a.id)"
+                )
+            }
         assert len(seen) > 25
-        until(page, "document.querySelectorAll('article').length < 150")  # what is far away is let go
+        until(
+            page, "document.querySelectorAll('article').length < 150"
+        )  # what is far away is let go
         page.evaluate("scrollTo({top: 0, behavior: 'instant'})")
         page.locator("article").first.wait_for()  # and comes back
         middle = open_page(site, "/session/long?at=20000#seq-20000")
@@ -293,7 +368,9 @@ def test_each_page_works_with_many_events(serve: Serve, large_store: Path, open_
         assert chart.locator(".verdict.good").count() == 1
 
 
-def test_an_exported_page_opens_without_a_server(demo_store: Path, tmp_path: Path, chromium: Any) -> None:
+def test_an_exported_page_opens_without_a_server(
+    demo_store: Path, tmp_path: Path, chromium: Any
+) -> None:
     target = tmp_path / "page.html"
     with Store(demo_store, read_only=True) as store:
         target.write_text("".join(export(Inspector(store), "trip-4-september")))

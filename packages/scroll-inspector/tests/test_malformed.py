@@ -17,18 +17,64 @@ from served import Serve, Site
 def spoil(folder: Path, seq: int, metadata: str = '{"usage": {"input') -> None:
     """Let a bit flip in the metadata of an event."""
     with sqlite3.connect(folder / "log.db") as log:
-        for (name,) in log.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+        for (name,) in log.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'trigger'"
+        ).fetchall():
             log.execute(f'DROP TRIGGER "{name}"')
         log.execute("UPDATE event SET metadata = ? WHERE seq = ?", [metadata, seq])
     log.close()
 
 
-VALUES: list[object] = [None, "x", -1, 1.5, 1e300, 10**18, [], [1], {}, {"a": [1]}, True, "9" * 500, [["x"]], [{}]]
+VALUES: list[object] = [
+    None,
+    "x",
+    -1,
+    1.5,
+    1e300,
+    10**18,
+    [],
+    [1],
+    {},
+    {"a": [1]},
+    True,
+    "9" * 500,
+    [["x"]],
+    [{}],
+]
 NAMES = (
-    "usage", "cost", "tokens", "window", "tools", "tool_calls", "thinking", "bound", "seqs", "inside_cell", "at_seq",
-    "session_id", "bytes", "settings", "context", "marks", "echo", "cut", "unknown", "hash", "plan", "effects",
-)  # fmt: skip
-CONTENTS = ("", "x", "{", "[]", "null", '{"saved": [{}]}', '{"evicted": [[1, "x"]]}', '{"spans": [[9, 1]]}')
+    "usage",
+    "cost",
+    "tokens",
+    "window",
+    "tools",
+    "tool_calls",
+    "thinking",
+    "bound",
+    "seqs",
+    "inside_cell",
+    "at_seq",
+    "session_id",
+    "bytes",
+    "settings",
+    "context",
+    "marks",
+    "echo",
+    "cut",
+    "unknown",
+    "hash",
+    "plan",
+    "effects",
+)
+CONTENTS = (
+    "",
+    "x",
+    "{",
+    "[]",
+    "null",
+    '{"saved": [{}]}',
+    '{"evicted": [[1, "x"]]}',
+    '{"spans": [[9, 1]]}',
+)
 
 
 def malformed(store: Store) -> list[int]:
@@ -37,10 +83,14 @@ def malformed(store: Store) -> list[int]:
     drafts = []
     for number, kind in enumerate(Kind):
         for at in range(len(VALUES)):
-            metadata = {name: VALUES[(at + place) % len(VALUES)] for place, name in enumerate(NAMES)}
+            metadata = {
+                name: VALUES[(at + place) % len(VALUES)] for place, name in enumerate(NAMES)
+            }
             content = CONTENTS[(at + number) % len(CONTENTS)]
             role = ("user", "assistant", "tool")[at % 3]
-            drafts.append(Draft(session_id="bad", kind=kind, role=role, content=content, metadata=metadata))
+            drafts.append(
+                Draft(session_id="bad", kind=kind, role=role, content=content, metadata=metadata)
+            )
     return [store.append(draft) for draft in drafts if draft.kind != Kind.ERASURE]
 
 
@@ -67,16 +117,29 @@ def test_no_page_fails_because_of_malformed_bookkeeping(site: Site) -> None:
     store = site.inspector.store
     last = store.log.last_seq()
     pages = [
-        f"/{page}/{session}" for page in ("session", "steps", "pressure") for session in ("bad", "spoiled", "good")
+        f"/{page}/{session}"
+        for page in ("session", "steps", "pressure")
+        for session in ("bad", "spoiled", "good")
     ]
     for seq in range(1, last + 1, 3):
-        pages += [f"/event/{seq}", f"/request/{seq}", f"/request/{seq}/index", f"/request/{seq}/variables"]
-        pages += [f"/request/{seq}?about=2", f"/request/{seq}/message/0", f"/request/{seq}/left/{seq}"]
+        pages += [
+            f"/event/{seq}",
+            f"/request/{seq}",
+            f"/request/{seq}/index",
+            f"/request/{seq}/variables",
+        ]
+        pages += [
+            f"/request/{seq}?about=2",
+            f"/request/{seq}/message/0",
+            f"/request/{seq}/left/{seq}",
+        ]
     failed = {page: answer.status for page in pages if (answer := site.get(page)).status >= 500}
     assert not failed
 
 
-def test_a_page_that_is_not_there_does_not_tell_how_long_the_log_is(folder: Path, serve: Serve) -> None:
+def test_a_page_that_is_not_there_does_not_tell_how_long_the_log_is(
+    folder: Path, serve: Serve
+) -> None:
     with Store(folder, create=True) as store:
         store.append(Draft(session_id="mine", role="user", content="tea"))
         for _ in range(1_233):

@@ -1,4 +1,6 @@
-"""What the model saw: rebuilt from kept views, compared with the request before, and told for each event."""
+"""What the model saw: rebuilt from kept views, compared with the request before, and told for each
+event.
+"""
 
 import itertools
 import random
@@ -23,7 +25,9 @@ from served import Serve, Site
 SESSION = "trip-4-september"
 
 
-def test_every_request_is_verified_in_any_order_from_kept_views(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_request_is_verified_in_any_order_from_kept_views(
+    past: Past, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(explain, "EVERY", 9)
     order = [*past.requests, *past.requests]
     random.Random(3).shuffle(order)
@@ -42,14 +46,18 @@ def test_pieces_make_up_every_message_and_name_their_events(past: Past) -> None:
             for piece in one.pieces:
                 if piece.lines:
                     assert "\n".join(line for line, _ in piece.lines) == piece.text
-        shown = {piece.seq for one in page.messages for piece in one.pieces if piece.kind == "reply"}
+        shown = {
+            piece.seq for one in page.messages for piece in one.pieces if piece.kind == "reply"
+        }
         replies = [entry.seq for entry in page.seen.context.view.entries if hasattr(entry, "reply")]
         assert shown == set(replies)
 
 
 def test_the_difference_accounts_for_all_that_came_and_went(past: Past) -> None:
     def shown(page: seen.SeenPage) -> dict[int, str]:
-        return {piece.seq: piece.form for one in page.messages[1:] for piece in one.pieces if piece.seq}
+        return {
+            piece.seq: piece.form for one in page.messages[1:] for piece in one.pieces if piece.seq
+        }
 
     pages = [seen.page(past, request) for request in past.requests]
     plans = 0
@@ -61,7 +69,9 @@ def test_the_difference_accounts_for_all_that_came_and_went(past: Past) -> None:
         assert all(any(one.seq <= seq <= one.last for one in evicted) for seq in gone)
         assert all("index: seq" in one.now for one in evicted)
         folded = {one.seq for one in after.difference.left if one.how == "folded"}
-        assert folded == {seq for seq in new.keys() & old.keys() if new[seq] == "folded" and old[seq] != "folded"}
+        assert folded == {
+            seq for seq in new.keys() & old.keys() if new[seq] == "folded" and old[seq] != "folded"
+        }
         assert bool(after.difference.left) == bool(after.difference.plans)
         plans += len(after.difference.plans)
     assert plans == len(past.evictions) == 3
@@ -69,24 +79,39 @@ def test_the_difference_accounts_for_all_that_came_and_went(past: Past) -> None:
 
 def test_each_event_is_told_in_which_requests_it_was_seen(past: Past) -> None:
     events = [event for event in past.events() if event.kind not in BOOKKEEPING]
-    views = {request.seq: WorkingView.replay(past.events(until=request.seq - 1)) for request in past.requests}
+    views = {
+        request.seq: WorkingView.replay(past.events(until=request.seq - 1))
+        for request in past.requests
+    }
     for event in events:
         found = seen.stretches(past, event)
-        told = {request: one.how for request in views for one in found if one.first <= request <= one.last}
+        told = {
+            request: one.how
+            for request in views
+            for one in found
+            if one.first <= request <= one.last
+        }
         if "inside_cell" in event.metadata:
             assert not found
             continue
         for request, view in views.items():
             if request > event.seq:
                 now = whereabouts(view, event.seq)
-                assert told.pop(request) == ("as a line of the index" if now.startswith("index: ") else now)
+                assert told.pop(request) == (
+                    "as a line of the index" if now.startswith("index: ") else now
+                )
         assert not told
         assert sum(one.count for one in found) == sum(request > event.seq for request in views)
 
 
-def test_a_fork_tells_in_which_of_its_requests_an_event_was_seen(serve: Serve, tmp_path: Path) -> None:
+def test_a_fork_tells_in_which_of_its_requests_an_event_was_seen(
+    serve: Serve, tmp_path: Path
+) -> None:
     def count(steps: int) -> list[Entry]:
-        return [*(exec_cell(f"print('step {n}', 'detail ' * 120)") for n in range(steps)), "counted"]
+        return [
+            *(exec_cell(f"print('step {n}', 'detail ' * 120)") for n in range(steps)),
+            "counted",
+        ]
 
     with Store(tmp_path / "s", create=True) as store:
         with Session.open(store, session_id="first") as session:
@@ -117,7 +142,11 @@ def test_a_fork_tells_in_which_of_its_requests_an_event_was_seen(serve: Serve, t
 def test_why_an_event_was_not_there(past: Past) -> None:
     plan = past.evictions[0]
     request = next(one for one in past.requests if one.seq > plan.seq)
-    by_kind = {event.kind: event for event in past.events(until=plan.seq) if event.kind != Kind.CONVERSATION}
+    by_kind = {
+        event.kind: event
+        for event in past.events(until=plan.seq)
+        if event.kind != Kind.CONVERSATION
+    }
     gone = seen.plan_of(plan).evicted[0][0]
     log = past.store.log
     evicted = seen.why(past, request, log.get(gone))
@@ -135,7 +164,9 @@ def test_why_an_event_was_not_there(past: Past) -> None:
 def test_a_past_takes_in_what_is_recorded_while_it_is_kept(tmp_path: Path) -> None:
     def request(upto: int, tokens: int) -> Draft:
         return Draft(
-            kind=Kind.REQUEST, session_id="s", metadata={"upto": upto, "tokens": tokens, "renderer": RENDERER_VERSION}
+            kind=Kind.REQUEST,
+            session_id="s",
+            metadata={"upto": upto, "tokens": tokens, "renderer": RENDERER_VERSION},
         )
 
     with Store(tmp_path / "s", create=True) as store:
@@ -155,7 +186,9 @@ def test_a_past_takes_in_what_is_recorded_while_it_is_kept(tmp_path: Path) -> No
         found = seen.page(past, past.requests[1])
         assert [one.message.text for one in found.messages][:2] == ["one", "two"]
         assert found.seen.doubt  # these drafts have no hash
-        assert [event.seq for event in past.events()] == [event.seq for event in lineage(store, "s")]
+        assert [event.seq for event in past.events()] == [
+            event.seq for event in lineage(store, "s")
+        ]
 
 
 def test_the_page_of_a_request_says_what_changed_and_why(demo: Site, past: Past) -> None:
@@ -185,7 +218,9 @@ def test_the_page_of_a_request_says_what_changed_and_why(demo: Site, past: Past)
 def test_a_request_that_cannot_be_verified_says_so(serve: Serve, tmp_path: Path) -> None:
     with Store(tmp_path / "s", create=True) as store:
         facts = {"context": "scroll", "window": 1000, "tools": []}
-        store.append(Draft(kind=Kind.SESSION, session_id="s", content="<b>system</b>", metadata=facts))
+        store.append(
+            Draft(kind=Kind.SESSION, session_id="s", content="<b>system</b>", metadata=facts)
+        )
         store.append(Draft(session_id="s", role="user", content="[scroll: folded seq 1 <script>]"))
         store.append(
             Draft(
@@ -196,7 +231,13 @@ def test_a_request_that_cannot_be_verified_says_so(serve: Serve, tmp_path: Path)
         )
         unknown = {"context": "of another package", "window": 1000, "tools": []}
         store.append(Draft(kind=Kind.SESSION, session_id="s", metadata=unknown))
-        store.append(Draft(kind=Kind.REQUEST, session_id="s", metadata={"hash": "00", "renderer": RENDERER_VERSION}))
+        store.append(
+            Draft(
+                kind=Kind.REQUEST,
+                session_id="s",
+                metadata={"hash": "00", "renderer": RENDERER_VERSION},
+            )
+        )
     with serve(tmp_path / "s") as site:
         page = site.get("/request/3").text
         assert "Not verified:" in page

@@ -13,7 +13,9 @@ from scroll_inspector import markup
 from served import TOKEN, Serve, Site
 
 SESSION = "/session/trip-4-september"
-HOSTILE = "<script>alert(1)</script><svg onload=alert(2)> \x1b[31mred\x1b[0m \u202egnp.exe \"'& {{ 7*7 }}"
+HOSTILE = (
+    "<script>alert(1)</script><svg onload=alert(2)> \x1b[31mred\x1b[0m \u202egnp.exe \"'& {{ 7*7 }}"
+)
 
 
 def test_the_token_in_the_address_becomes_a_cookie(demo: Site) -> None:
@@ -26,7 +28,9 @@ def test_the_token_in_the_address_becomes_a_cookie(demo: Site) -> None:
     assert demo.get("/", cookie=f"{demo.cookie}={TOKEN}").status == 401
 
 
-@pytest.mark.parametrize("path", ["/", SESSION, "/event/32", "/static/style.css", "/live/trip-4-september", "/nowhere"])
+@pytest.mark.parametrize(
+    "path", ["/", SESSION, "/event/32", "/static/style.css", "/live/trip-4-september", "/nowhere"]
+)
 def test_nothing_is_shown_without_the_token(demo: Site, path: str) -> None:
     for cookie in ("", f"{demo.cookie}=wrong", f"{demo.cookie}=", f"other={TOKEN}"):
         assert demo.get(path, cookie=cookie).status == 401
@@ -41,14 +45,18 @@ def test_another_host_and_another_method_are_refused(demo: Site) -> None:
         assert demo.get("/", method=method).status == 405
 
 
-@pytest.mark.parametrize("path", ["/", SESSION, "/event/32", "/search?q=walnut", "/event/0", "/?token=no"])
+@pytest.mark.parametrize(
+    "path", ["/", SESSION, "/event/32", "/search?q=walnut", "/event/0", "/?token=no"]
+)
 def test_every_answer_has_a_strict_policy(demo: Site, path: str) -> None:
     answer = demo.get(path)
     policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
     assert answer.headers["x-content-type-options"] == "nosniff"
-    assert not re.search(r"<script(?! type=\"module\" src=\"/static/)|\son\w+=|\sstyle=", answer.text)
+    assert not re.search(
+        r"<script(?! type=\"module\" src=\"/static/)|\son\w+=|\sstyle=", answer.text
+    )
 
 
 def test_the_list_of_sessions_says_what_the_log_says(demo: Site, demo_store: Path) -> None:
@@ -60,7 +68,11 @@ def test_the_list_of_sessions_says_what_the_log_says(demo: Site, demo_store: Pat
     with Store(demo_store, read_only=True) as store:
         for one in demo.inspector.catalogue.sessions():
             sums = accounts(store.log.iterate(session_id=one.session_id))
-            assert (one.events, one.requests, one.evictions) == (sums.events, sums.requests, sums.evictions)
+            assert (one.events, one.requests, one.evictions) == (
+                sums.events,
+                sums.requests,
+                sums.evictions,
+            )
             assert (one.input_tokens, one.output_tokens) == (sums.input_tokens, sums.output_tokens)
             assert one.cached_tokens == sums.cache_read_tokens
 
@@ -100,7 +112,9 @@ def test_the_steps_of_a_session_come_in_order_and_in_pages(demo: Site, demo_stor
     requests = {event.seq for event in events if event.kind == Kind.REQUEST}
     saved = {event.seq for event in events if event.kind == Kind.SNAPSHOT}
     assert set(shown) | saved >= {event.seq for event in events} - requests
-    heads = [seq for seq in shown if seq in {one.seq for one in events if one.kind == Kind.CONVERSATION}]
+    heads = [
+        seq for seq in shown if seq in {one.seq for one in events if one.kind == Kind.CONVERSATION}
+    ]
     assert heads == sorted(heads)
 
 
@@ -120,7 +134,12 @@ def test_a_cell_is_highlighted_and_its_calls_are_inside_it(demo: Site) -> None:
     page = demo.get(SESSION).text
     step = next(one for one in page.split("</article>") if "search_flights" in one)
     assert 'class="nb">print' in step
-    assert step.index("search_flights") < step.index("returned") < step.index("printed") < step.index("bound flights")
+    assert (
+        step.index("search_flights")
+        < step.index("returned")
+        < step.index("printed")
+        < step.index("bound flights")
+    )
     assert "Show all 37 kB" in step
     assert re.search(r'href="/request/\d+"', step)
 
@@ -146,16 +165,33 @@ def hostile_store(tmp_path: Path) -> Path:
         text = store.payloads.put_text("é" * 150_001)
         drafts = [
             Draft(session_id=name, role="user", content=HOSTILE, agent_id=HOSTILE, task_id="t1"),
-            Draft(session_id=name, role="assistant", content=HOSTILE, headline=HOSTILE, task_id="t1"),
-            Draft(session_id=name, kind=Kind.CELL, content=f"print({HOSTILE!r})\n{HOSTILE}", name=HOSTILE),
             Draft(
-                session_id=name, kind=Kind.OBSERVATION, reply_to=3, content=f'{{"a": "{HOSTILE!a}"}}', tool_state="ok"
+                session_id=name, role="assistant", content=HOSTILE, headline=HOSTILE, task_id="t1"
+            ),
+            Draft(
+                session_id=name,
+                kind=Kind.CELL,
+                content=f"print({HOSTILE!r})\n{HOSTILE}",
+                name=HOSTILE,
+            ),
+            Draft(
+                session_id=name,
+                kind=Kind.OBSERVATION,
+                reply_to=3,
+                content=f'{{"a": "{HOSTILE!a}"}}',
+                tool_state="ok",
             ),
             Draft(session_id=name, kind=HOSTILE, content=HOSTILE, metadata={HOSTILE: HOSTILE}),
             Draft(session_id=name, kind=Kind.ARTIFACT, payload=image, content="picture"),
             Draft(session_id=name, kind=Kind.ARTIFACT, payload=fake, content="picture"),
             Draft(session_id=name, kind=Kind.ARTIFACT, payload=vector, content="picture"),
-            Draft(session_id="other", role="user", content="secret of another task", task_id="t2", payload=text),
+            Draft(
+                session_id="other",
+                role="user",
+                content="secret of another task",
+                task_id="t2",
+                payload=text,
+            ),
             Draft(session_id="gone", role="user", content="lost", payload=Payload("0" * 64, 5)),
         ]
         store.log.append_many(drafts)
@@ -165,8 +201,19 @@ def hostile_store(tmp_path: Path) -> Path:
 def test_hostile_text_is_shown_and_does_nothing(serve: Serve, hostile_store: Path) -> None:
     with serve(hostile_store) as site:
         name = "a%2Fb%20%3Ci%3E%3F%23%25"
-        pages = ["/", "/search?q=alert", f"/session/{name}", *(f"/event/{seq}" for seq in range(1, 9)), "/events/1-9"]
-        for path in (*pages, "/event/1/text", "/search?q=%3Cscript%3Ealert(1)", "/?q=%22%3E%3Cscript%3E"):
+        pages = [
+            "/",
+            "/search?q=alert",
+            f"/session/{name}",
+            *(f"/event/{seq}" for seq in range(1, 9)),
+            "/events/1-9",
+        ]
+        for path in (
+            *pages,
+            "/event/1/text",
+            "/search?q=%3Cscript%3Ealert(1)",
+            "/?q=%22%3E%3Cscript%3E",
+        ):
             answer = site.get(path)
             assert answer.status == 200, path
             for bad in ("<script>", "<svg", "\x1b", "\u202e", "<i>", "49 "):
@@ -185,7 +232,9 @@ def test_pictures_are_shown_only_when_they_are_pictures(serve: Serve, hostile_st
         assert site.get("/event/8/download").headers["content-type"] == "application/octet-stream"
 
 
-def test_pieces_of_a_long_text_are_cut_between_characters(serve: Serve, hostile_store: Path) -> None:
+def test_pieces_of_a_long_text_are_cut_between_characters(
+    serve: Serve, hostile_store: Path
+) -> None:
     with serve(hostile_store) as site:
         path, letters = "/event/9/text", 0
         while path:
@@ -208,7 +257,14 @@ def test_a_missing_payload_is_said(serve: Serve, hostile_store: Path) -> None:
 def test_what_is_out_of_reach_is_not_shown(serve: Serve, hostile_store: Path) -> None:
     with serve(hostile_store, Grant(task_id="t1")) as site:
         assert site.get("/event/1").status == 200
-        for path in ("/event/9", "/event/9/text", "/event/9/download", "/session/other", "/steps/other", "/live/other"):
+        for path in (
+            "/event/9",
+            "/event/9/text",
+            "/event/9/download",
+            "/session/other",
+            "/steps/other",
+            "/live/other",
+        ):
             assert site.get(path).status == 404, path
         assert "other" not in site.get("/").text
         assert "secret of another" not in site.get("/search?q=secret").text
@@ -217,7 +273,8 @@ def test_what_is_out_of_reach_is_not_shown(serve: Serve, hostile_store: Path) ->
 
 
 @pytest.mark.parametrize(
-    "path", ["/event/{}", "/request/{}", "/events/1-{}", "/session/other?at={}", "/steps/other?after={}"]
+    "path",
+    ["/event/{}", "/request/{}", "/events/1-{}", "/session/other?at={}", "/steps/other?after={}"],
 )
 def test_addresses_of_any_length_are_answered(serve: Serve, hostile_store: Path, path: str) -> None:
     with serve(hostile_store) as site:
@@ -251,13 +308,37 @@ def test_no_event_is_ever_written(serve: Serve, hostile_store: Path) -> None:
 
 
 def test_an_import_with_nonsense_in_its_metadata_is_shown(serve: Serve, tmp_path: Path) -> None:
-    names = ("inside_cell", "bound", "thinking", "tool_calls", "tokens", "tools", "session_id", "at_seq", "usage")
+    names = (
+        "inside_cell",
+        "bound",
+        "thinking",
+        "tool_calls",
+        "tokens",
+        "tools",
+        "session_id",
+        "at_seq",
+        "usage",
+    )
     with Store(tmp_path, create=True) as store:
-        for kind in (Kind.CONVERSATION, Kind.CELL, Kind.OBSERVATION, Kind.REQUEST, Kind.SESSION, Kind.FORK):
+        for kind in (
+            Kind.CONVERSATION,
+            Kind.CELL,
+            Kind.OBSERVATION,
+            Kind.REQUEST,
+            Kind.SESSION,
+            Kind.FORK,
+        ):
             for value in ({"a": 1}, 2.5, [7], "x"):
                 said, key = dict.fromkeys(names, value), f"import:{kind}:{value}"
                 store.append(
-                    Draft(kind=kind, session_id="s", role="assistant", content="hi", metadata=said, source_key=key)
+                    Draft(
+                        kind=kind,
+                        session_id="s",
+                        role="assistant",
+                        content="hi",
+                        metadata=said,
+                        source_key=key,
+                    )
                 )
     with serve(tmp_path) as site:
         for path in ("/", "/session/s", "/steps/s"):

@@ -36,7 +36,11 @@ def test_pressure_has_the_numbers_of_every_request(past: Past) -> None:
     assert sum(one.evictions for one in drawn.columns) == len(past.evictions)
     for asked, column in zip(pressure.requests, drawn.columns, strict=True):
         told = explain(past.store, asked.seq)
-        assert (asked.tokens, asked.reported, asked.cached) == (told.tokens, told.reported, told.cached)
+        assert (asked.tokens, asked.reported, asked.cached) == (
+            told.tokens,
+            told.reported,
+            told.cached,
+        )
         assert (asked.reply or None) == told.reply
         assert column.window == told.window == 6000
         context = past.seen(past.request_at(asked.seq)).context
@@ -51,7 +55,10 @@ def test_a_chart_of_many_requests_has_few_columns_that_lead_to_all(past: Past) -
     drawn = chart(past, pressure)
     assert len(drawn.columns) <= COLUMNS
     assert sum(one.count for one in drawn.columns) == 5_000
-    assert all(later.first == one.last + 1 for one, later in zip(drawn.columns, drawn.columns[1:], strict=False))
+    assert all(
+        later.first == one.last + 1
+        for one, later in zip(drawn.columns, drawn.columns[1:], strict=False)
+    )
     part = drawn.columns[3]
     assert len(chart(past, pressure, part.first, part.last).columns) == part.count
 
@@ -59,7 +66,10 @@ def test_a_chart_of_many_requests_has_few_columns_that_lead_to_all(past: Past) -
 def test_the_chart_links_to_each_request(demo: Site, past: Past) -> None:
     page = demo.get(f"/pressure/{SESSION}").text
     for request in past.requests:
-        assert f'<a href="/request/{request.seq}" tabindex="-1" aria-label="request {request.seq}:' in page
+        assert (
+            f'<a href="/request/{request.seq}" tabindex="-1" aria-label="request {request.seq}:'
+            in page
+        )
     assert page.count('class="evicted"') == len(past.evictions)
     assert "No model was asked" in demo.get("/pressure/trip-1-ideas").text
     assert "the whole session" in demo.get(f"/pressure/{SESSION}?from={past.requests[3].seq}").text
@@ -84,20 +94,31 @@ def test_variables_are_those_of_the_snapshots_and_name_their_cells(demo: Site, p
     namespaces = Namespaces()
     for request in [*past.requests, past.requests[5]]:
         before = [one.seq for one in past.snapshots if (one.reply_to or 0) < request.seq]
-        changes = [msgspec.json.decode(log.text(one), type=NamespaceChange) for one in log.get_many(before)]
+        changes = [
+            msgspec.json.decode(log.text(one), type=NamespaceChange) for one in log.get_many(before)
+        ]
         manifest = namespace_after(changes)
         found = {one.name: one for one in namespaces.at(past, request)}
-        assert {name for name, one in found.items() if one.type} == {one.name for one in manifest.variables}
+        assert {name for name, one in found.items() if one.type} == {
+            one.name for one in manifest.variables
+        }
         for saved in manifest.variables:
             one = found[saved.name]
             assert (one.type, one.size) == (saved.type, saved.size)
-            assert set(one.seqs) == {seq for cell in saved.cells for seq in manifest.sources.get(cell, ())}
+            assert set(one.seqs) == {
+                seq for cell in saved.cells for seq in manifest.sources.get(cell, ())
+            }
             assert log.get(one.bound_by).kind == Kind.CELL
             assert re.search(rf"\b{one.name}\b", log.get(one.bound_by).content)
     page = demo.get(f"/request/{past.requests[20].seq}/variables").text
     assert 'class="graph"' in page
     assert "list 240 of dict" in page
-    assert demo.get(f"/request/{past.requests[0].seq}/variables").text.count("No cell had left a variable") == 1
+    assert (
+        demo.get(f"/request/{past.requests[0].seq}/variables").text.count(
+            "No cell had left a variable"
+        )
+        == 1
+    )
 
 
 def _lines(site: Site, path: str) -> Iterator[str]:
@@ -118,7 +139,9 @@ def test_a_page_is_told_of_new_events_and_of_the_end(serve: Serve, tmp_path: Pat
             told = _lines(site, "/live/s")
             assert next(told) == "data: 1 running"
             store.append(Draft(session_id="other", role="user", content="not here"))
-            event = journal.append(journal.draft(Kind.CONVERSATION, role="assistant", content="done"))
+            event = journal.append(
+                journal.draft(Kind.CONVERSATION, role="assistant", content="done")
+            )
             assert next(told) == f"data: {event.seq} running"
             assert "done" in site.get("/steps/s?after=0").text
             journal.close()
@@ -144,7 +167,9 @@ def test_how_a_session_ended_is_told(serve: Serve, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [".", "..", "~..", "a/../b"])
-def test_a_session_of_dots_has_an_address_that_browsers_leave_alone(serve: Serve, tmp_path: Path, name: str) -> None:
+def test_a_session_of_dots_has_an_address_that_browsers_leave_alone(
+    serve: Serve, tmp_path: Path, name: str
+) -> None:
     with Store(tmp_path / "s", create=True) as store:
         store.append(Draft(role="user", content="Where is the weir?", session_id=name))
     with serve(tmp_path / "s") as site:
@@ -158,14 +183,21 @@ def test_an_exported_page_is_whole_and_needs_nothing(demo_store: Path, tmp_path:
     arguments = ["serve", "--store", str(demo_store), "--export", str(target), SESSION]
     assert CliRunner().invoke(app, arguments).exit_code == 0
     page = target.read_text()
-    assert not re.search(r"<script|<link|href=\"/|src=\"/|https?://(?!www\.w3\.org)", page.replace("http-equiv", ""))
+    assert not re.search(
+        r"<script|<link|href=\"/|src=\"/|https?://(?!www\.w3\.org)", page.replace("http-equiv", "")
+    )
     assert "default-src 'none'" in page
     assert page.count("verified; ") == 40
     assert "above the high mark" in page
     assert "Show all" not in page
     anchors = set(re.findall(r'id="(seq-\d+)"', page))
     with Store(demo_store, read_only=True) as store:
-        said = [one.seq for one in store.log.iterate(session_id=SESSION, kind=[Kind.CONVERSATION, Kind.OBSERVATION])]
+        said = [
+            one.seq
+            for one in store.log.iterate(
+                session_id=SESSION, kind=[Kind.CONVERSATION, Kind.OBSERVATION]
+            )
+        ]
     assert {f"seq-{seq}" for seq in said} <= anchors
     again = CliRunner().invoke(app, arguments)
     assert again.exit_code == 1
@@ -179,9 +211,11 @@ def test_an_exported_page_is_whole_and_needs_nothing(demo_store: Path, tmp_path:
 def test_the_command_serves_until_it_is_interrupted(demo_store: Path) -> None:
     command = [sys.executable, "-c", "from scroll_context.cli.main import main; main()"]
     process = subprocess.Popen(
-        [*command, "serve", "--store", str(demo_store), "--port", "0"], stderr=subprocess.PIPE, text=True,
+        [*command, "serve", "--store", str(demo_store), "--port", "0"],
+        stderr=subprocess.PIPE,
+        text=True,
         env=os.environ | {"SCROLL_SERVE_TOKEN": "t"},
-    )  # fmt: skip
+    )
     try:
         assert process.stderr
         said = process.stderr.readline()

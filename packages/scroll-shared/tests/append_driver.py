@@ -1,8 +1,8 @@
 """A host that appends until it is told to stop, and notes what was acknowledged.
 
-append_driver.py URL NAME THREADS: each thread appends numbered events to a session of its own. Each acknowledged event
-is a line "SEQ CONTENT" on standard output. It ends when standard input closes. An append that had no answer is not
-repeated: the log decides whether it is there.
+append_driver.py URL NAME THREADS: each thread appends numbered events to a session of its own. Each
+acknowledged event is a line "SEQ CONTENT" on standard output. It ends when standard input closes.
+An append that had no answer is not repeated: the log decides whether it is there.
 """
 
 import os
@@ -28,7 +28,9 @@ def main(url: str, name: str, threads: str) -> None:
                     continue
                 os.write(1, f"{seq} {content}\n".encode())
 
-        workers = [threading.Thread(target=work, args=(f"{name}-{n}",)) for n in range(int(threads))]
+        workers = [
+            threading.Thread(target=work, args=(f"{name}-{n}",)) for n in range(int(threads))
+        ]
         for worker in workers:
             worker.start()
         sys.stdin.read()

@@ -21,14 +21,22 @@ def servers() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def postgres(servers: Path) -> Postgres:
-    """The session's server. A test that kills it, or changes its settings, takes one of the others instead."""
+    """The session's server.
+
+    A test that kills it, or changes its settings, takes one of the others instead.
+    """
     return _started(servers / "postgres", **FSYNC)
 
 
 @pytest.fixture(scope="session")
 def killable(servers: Path) -> Postgres:
     """A server that tests kill. Nothing but a flush that somebody asks for writes its log ahead."""
-    settings = {"wal_writer_delay": "10000", "wal_writer_flush_after": "1GB", "checkpoint_timeout": "3600", **FSYNC}
+    settings = {
+        "wal_writer_delay": "10000",
+        "wal_writer_flush_after": "1GB",
+        "checkpoint_timeout": "3600",
+        **FSYNC,
+    }
     return _started(servers / "killable", **settings)
 
 
@@ -40,7 +48,9 @@ def killed_postgres(killable: Postgres) -> Postgres:
 
 @pytest.fixture
 def own_postgres(servers: Path) -> Iterator[Callable[..., Postgres]]:
-    """Start servers of this test's own: `own_postgres()`, with settings by name; all stop when the test ends."""
+    """Start servers of this test's own: `own_postgres()`, with settings by name; all stop when the
+    test ends.
+    """
     started: list[Postgres] = []
 
     def start(**settings: str) -> Postgres:
@@ -61,7 +71,9 @@ def database(postgres: Postgres) -> str:
 
 @pytest.fixture(scope="session")
 def tls_postgres(servers: Path) -> tuple[Postgres, Path]:
-    """A server with TLS, certified for the name localhost, and the file of the authority that vouches for it."""
+    """A server with TLS, certified for the name localhost, and the file of the authority that
+    vouches for it.
+    """
     try:
         authority, settings = certificates(servers / "certificates")
         server = Postgres(servers / "tls", programs=programs(tls=True), settings=settings)

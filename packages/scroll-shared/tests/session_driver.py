@@ -1,8 +1,9 @@
 """A host of its own: opens a session in a shared store and works in it until it is told otherwise.
 
-session_driver.py URL stuck [NAME]  bind a variable, then wait inside a tool that has effects; print "inside"
-session_driver.py URL again [NAME]  the same; when the tool returns, try another call, and print how that ends
-session_driver.py URL hold NAME     have a session open until standard input closes; print "held"
+session_driver.py URL stuck [NAME]  bind a variable, then wait inside a tool that has effects; print
+"inside" session_driver.py URL again [NAME]  the same; when the tool returns, try another call, and
+print how that ends session_driver.py URL hold NAME     have a session open until standard input
+closes; print "held"
 """
 
 import os

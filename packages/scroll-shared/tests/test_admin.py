@@ -1,4 +1,6 @@
-"""The owner's commands: numbered migrations, applied once and in order, and hosts that refuse another version."""
+"""The owner's commands: numbered migrations, applied once and in order, and hosts that refuse
+another version.
+"""
 
 import threading
 from pathlib import Path
@@ -19,18 +21,24 @@ from scroll_shared.address import parse
 def test_migrations_are_applied_once_also_by_several_at_a_time(database: str) -> None:
     address = parse(f"{database}&store=main&payloads=/nowhere")
     applied: list[list[int]] = []
-    threads = [threading.Thread(target=lambda: applied.append(admin.migrate(address))) for _ in range(3)]
+    threads = [
+        threading.Thread(target=lambda: applied.append(admin.migrate(address))) for _ in range(3)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     steps = [step.number for step in admin.migrations()]
-    assert steps == list(range(steps[0], admin.newest() + 1)) and steps[0] == 6, "numbers never go back"
+    assert steps == list(range(steps[0], admin.newest() + 1)) and steps[0] == 6, (
+        "numbers never go back"
+    )
     assert sorted(number for some in applied for number in some) == steps
     assert admin.migrate(address) == []
 
 
-def test_a_step_that_fails_leaves_nothing_and_members_get_what_a_step_adds(database: str, tmp_path: Path) -> None:
+def test_a_step_that_fails_leaves_nothing_and_members_get_what_a_step_adds(
+    database: str, tmp_path: Path
+) -> None:
     url = f"{database}&store=main&payloads={tmp_path / 'payloads'}&replica={tmp_path / 'replica'}"
     address = parse(url)
     admin.init(address)
@@ -47,13 +55,21 @@ def test_a_step_that_fails_leaves_nothing_and_members_get_what_a_step_adds(datab
             Store(url)
 
 
-def test_a_schema_from_before_the_first_step_is_refused_and_not_changed(database: str, tmp_path: Path) -> None:
+def test_a_schema_from_before_the_first_step_is_refused_and_not_changed(
+    database: str, tmp_path: Path
+) -> None:
     url = f"{database}&store=main&payloads={tmp_path / 'payloads'}&replica={tmp_path / 'replica'}"
     with psycopg.connect(database, autocommit=True) as server:
         server.execute("CREATE SCHEMA scroll")
-        server.execute("CREATE TABLE scroll.migration (number integer PRIMARY KEY, name text NOT NULL)")
+        server.execute(
+            "CREATE TABLE scroll.migration (number integer PRIMARY KEY, name text NOT NULL)"
+        )
         server.execute("INSERT INTO scroll.migration VALUES (4, 'erasure'), (5, 'locks')")
-        for attempt in (lambda: Store(url), lambda: Store(url, create=True), lambda: admin.migrate(parse(url))):
+        for attempt in (
+            lambda: Store(url),
+            lambda: Store(url, create=True),
+            lambda: admin.migrate(parse(url)),
+        ):
             with pytest.raises(NotAStore, match="scroll pull URL DIR"):
                 attempt()
         assert server.execute("SELECT count(*) FROM scroll.migration").fetchone() == (2,)
@@ -65,7 +81,10 @@ def test_a_schema_that_lacks_a_step_names_the_command_that_brings_it(
 ) -> None:
     url = f"{database}&store=main&payloads={tmp_path / 'payloads'}&replica={tmp_path / 'replica'}"
     admin.init(parse(url))
-    steps = [*admin.migrations(), admin.Migration(admin.newest() + 1, "later", "CREATE TABLE later (x int)")]
+    steps = [
+        *admin.migrations(),
+        admin.Migration(admin.newest() + 1, "later", "CREATE TABLE later (x int)"),
+    ]
     monkeypatch.setattr(admin, "migrations", lambda: steps)
     with pytest.raises(NotAStore, match="scroll admin migrate"):
         Store(url)
@@ -83,14 +102,18 @@ def test_no_login_can_hold_a_migration_up(database: str, monkeypatch: pytest.Mon
         try:
             rest = database.partition("@")[2]
             with psycopg.connect(f"postgresql://{login}:pw@{rest}", autocommit=True) as outsider:
-                outsider.execute("SELECT pg_advisory_lock(1396920908, n) FROM generate_series(-9, 9) n")
+                outsider.execute(
+                    "SELECT pg_advisory_lock(1396920908, n) FROM generate_series(-9, 9) n"
+                )
                 admin.init(address)
                 admin.grant(address, login, can_append=False)
                 outsider.execute("BEGIN")
                 outsider.execute("SELECT FROM scroll.migration")
                 step = admin.Migration(admin.newest() + 1, "later", "CREATE TABLE later (x int)")
                 assert admin.migrate(address, [*admin.migrations(), step]) == [step.number]
-                waiting = admin.Migration(step.number + 1, "waits", "ALTER TABLE migration ADD x int")
+                waiting = admin.Migration(
+                    step.number + 1, "waits", "ALTER TABLE migration ADD x int"
+                )
                 with pytest.raises(StoreLocked, match="another login holds a lock"):
                     admin.migrate(address, [*admin.migrations(), step, waiting])
         finally:
@@ -108,7 +131,9 @@ def test_the_commands_set_up_a_store(database: str, tmp_path: Path) -> None:
 
     assert "made a store 'main'" in run("init", url)
     assert "there is already a store 'main'" in run("init", url)
-    assert '"applied": []' in run("migrate", url, "--json").replace("\n", "").replace("  ", " ").replace("[ ]", "[]")
+    assert '"applied": []' in run("migrate", url, "--json").replace("\n", "").replace(
+        "  ", " "
+    ).replace("[ ]", "[]")
     assert "may read, append, erase" in run("grant", url, "postgres", "--erase")
     refused = CliRunner().invoke(app, ["admin", "grant", url, "nobody_of_this_name"])
     assert refused.exit_code == 1 and "CREATE ROLE" in refused.output

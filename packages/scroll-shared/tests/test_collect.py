@@ -1,7 +1,7 @@
 """Garbage collection races with writers and with erasures: no event may lose its payload.
 
-It races for 2 seconds, for 60 in `make test-long`. The same race with a collector that lists, compares and deletes
-is the control: it must lose payloads, or the race shows nothing.
+It races for 2 seconds, for 60 in `make test-long`. The same race with a collector that lists,
+compares and deletes is the control: it must lose payloads, or the race shows nothing.
 """
 
 import contextlib
@@ -40,7 +40,9 @@ class Shared:
         init(self.address)
         self.folder = folder
         self.server = Server(self.address)
-        ((self.store_id, self.uid),) = self.server.call("SELECT store_id, uid::text FROM scroll.store")
+        ((self.store_id, self.uid),) = self.server.call(
+            "SELECT store_id, uid::text FROM scroll.store"
+        )
 
     def payloads(self) -> SharedPayloads:
         bucket = Bucket(self.address.payloads, self.uid)
@@ -54,7 +56,10 @@ class Shared:
         """What everybody would write first."""
         with contextlib.closing(Server(self.address)) as server:
             place = self.payloads().place
-            named = {digest for (digest,) in server.call("SELECT DISTINCT unnest(payloads) FROM scroll.event")}
+            named = {
+                digest
+                for (digest,) in server.call("SELECT DISTINCT unnest(payloads) FROM scroll.event")
+            }
             doomed = [stored.key for name, _, stored in place.objects() if name not in named]
             place.bucket.delete(doomed)
             return len(doomed)
@@ -79,7 +84,9 @@ def shared(database: str, bucket: str, tmp_path: Path) -> Iterator[Shared]:
 
 
 class Writer:
-    """One host: puts bodies from a small stock, so that hosts and collector meet, and appends events that name them."""
+    """One host: puts bodies from a small stock, so that hosts and collector meet, and appends
+    events that name them.
+    """
 
     def __init__(self, shared: Shared, seed: int) -> None:
         self.shared = shared
@@ -90,7 +97,9 @@ class Writer:
         self.refused = self.appended = 0
 
     def step(self) -> None:
-        bodies = [b"body %d" % self.random.randrange(30) for _ in range(self.random.choice((1, 1, 2)))]
+        bodies = [
+            b"body %d" % self.random.randrange(30) for _ in range(self.random.choice((1, 1, 2)))
+        ]
         digests = [self.payloads.put(body, "").digest for body in bodies]
         if self.random.random() < 0.7:  # else the process was killed here
             self.append(digests)
@@ -108,12 +117,26 @@ class Writer:
 
     def append_once(self, digests: list[str], generation: int) -> tuple[int, int]:
         self.batch += 1
-        row = [b"s"], [b""], [b""], [None], [",".join(digests)], [generation], [None], [os.urandom(16)], [body()]
-        ((seqs, states),) = self.server.call(_APPEND, [self.shared.store_id, self.writer, self.batch, *row])
+        row = (
+            [b"s"],
+            [b""],
+            [b""],
+            [None],
+            [",".join(digests)],
+            [generation],
+            [None],
+            [os.urandom(16)],
+            [body()],
+        )
+        ((seqs, states),) = self.server.call(
+            _APPEND, [self.shared.store_id, self.writer, self.batch, *row]
+        )
         return states[0], seqs[0]
 
 
-def race(shared: Shared, sweep: Callable[[], int], until: Callable[[], bool]) -> tuple[list[Writer], int]:
+def race(
+    shared: Shared, sweep: Callable[[], int], until: Callable[[], bool]
+) -> tuple[list[Writer], int]:
     """Writers, an eraser and a collector at once; the writers, and how many objects were deleted."""
     writers = [Writer(shared, seed) for seed in range(4)]
     faults: list[BaseException] = []
@@ -136,7 +159,10 @@ def race(shared: Shared, sweep: Callable[[], int], until: Callable[[], bool]) ->
         nonlocal deleted
         deleted += sweep()
 
-    threads = [threading.Thread(target=repeat, args=(one,)) for one in (*(w.step for w in writers), erase, sweep_once)]
+    threads = [
+        threading.Thread(target=repeat, args=(one,))
+        for one in (*(w.step for w in writers), erase, sweep_once)
+    ]
     for thread in threads:
         thread.start()
     while not until() and not ended.wait(0.1):
@@ -187,7 +213,10 @@ def test_a_store_puts_a_deleted_body_again_by_itself(shared: Shared, tmp_path: P
         payload = one.payloads.put_text("named late")
         assert collect_at(shared.url, grace=0).deleted == 1
         seq = one.append(Draft(content="here it is", payload=payload))
-        assert one.append(Draft(content="and again", payload=one.payloads.put_text("named late"))) == seq + 1
+        assert (
+            one.append(Draft(content="and again", payload=one.payloads.put_text("named late")))
+            == seq + 1
+        )
         assert two.log.replica.wait_for(seq + 1, 60)  # type: ignore[attr-defined]
         assert two.log.text(two.log.get(seq)) == two.log.text(two.log.get(seq + 1)) == "named late"
     assert collect_at(shared.url, grace=0).deleted == 0
@@ -222,7 +251,10 @@ def test_only_a_member_that_may_erase_may_collect(shared: Shared) -> None:
     grant(shared.address, "collector")
     user = re.sub("//[^@]+@", "//collector:secret@", shared.url)
     with contextlib.closing(Server(parse(user))) as server:
-        for statement in ("SELECT scroll.bury(%s, 0, '{}')", "DELETE FROM scroll.tombstone WHERE store_id = %s"):
+        for statement in (
+            "SELECT scroll.bury(%s, 0, '{}')",
+            "DELETE FROM scroll.tombstone WHERE store_id = %s",
+        ):
             with pytest.raises(StoreReadOnly):
                 server.call(statement, [shared.store_id])
         grant(shared.address, "collector", can_erase=True)

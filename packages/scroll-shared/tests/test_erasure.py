@@ -1,4 +1,6 @@
-"""Erasing in a shared store: the words leave the server, the object store and the copy of every host."""
+"""Erasing in a shared store: the words leave the server, the object store and the copy of every
+host.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,13 +28,17 @@ def hosts(database: str, bucket: str, tmp_path: Path) -> Iterator[Hosts]:
 
 def fill(store: Store) -> None:
     store.append(Draft(content="before", role="user"))
-    store.append(Draft(content=f"the {WORD} plays", role="user", source_key="import:f:1", headline=WORD))
+    store.append(
+        Draft(content=f"the {WORD} plays", role="user", source_key="import:f:1", headline=WORD)
+    )
     store.append(Draft(content=f"{WORD} " * 20_000, role="user"))
     store.append(Draft(content="after", role="user"))
 
 
 def holds(folder: Path, word: str) -> list[Path]:
-    return [file for file in folder.rglob("*") if file.is_file() and word.encode() in file.read_bytes()]
+    return [
+        file for file in folder.rglob("*") if file.is_file() and word.encode() in file.read_bytes()
+    ]
 
 
 def test_the_words_leave_every_place(hosts: Hosts, database: str, tmp_path: Path) -> None:
@@ -40,7 +46,9 @@ def test_the_words_leave_every_place(hosts: Hosts, database: str, tmp_path: Path
     fill(first)
     assert second.log.replica.wait_for(4, 60)  # type: ignore[attr-defined]
     second.index.catch_up()
-    assert len(second.index.search(WORD)) == 2 and second.log.text(second.log.get(3)).startswith(WORD)
+    assert len(second.index.search(WORD)) == 2 and second.log.text(second.log.get(3)).startswith(
+        WORD
+    )
     head = first.stats().head
     take_of(hosts.address("a"))
     report = first.erase(seqs=[2, 3], by="test")
@@ -50,7 +58,13 @@ def test_the_words_leave_every_place(hosts: Hosts, database: str, tmp_path: Path
     second.log.refresh()
     second.log.follower.report()  # type: ignore[attr-defined]
     for store in (first, second):
-        assert [store.log.get(seq).is_erased for seq in range(1, 6)] == [False, True, True, False, False]
+        assert [store.log.get(seq).is_erased for seq in range(1, 6)] == [
+            False,
+            True,
+            True,
+            False,
+            False,
+        ]
         assert verify(store.log).bad == ()
         store.index.catch_up()
         assert len(store.index.search(WORD)) == 0 and len(store.index.search("before")) == 1
@@ -60,7 +74,9 @@ def test_the_words_leave_every_place(hosts: Hosts, database: str, tmp_path: Path
         assert not [body for body, _ in rows if WORD.encode() in body]
         assert server.execute("SELECT count(*) FROM scroll.snapshot").fetchone() == (0,)
         copies = [store.log.facts.replica for store in (first, second)]  # type: ignore[attr-defined]
-        purged = server.execute("SELECT purged FROM scroll.replica WHERE replica::text = ANY(%s)", [copies]).fetchall()
+        purged = server.execute(
+            "SELECT purged FROM scroll.replica WHERE replica::text = ANY(%s)", [copies]
+        ).fetchall()
         assert purged == [(5,), (5,)]
     assert list(first.payloads.digests()) == []
     first.close()
@@ -77,7 +93,9 @@ def test_an_erased_event_is_known_again_on_every_host(hosts: Hosts) -> None:
     assert fresh.append(Draft(content="again", source_key="import:f:1")) == 2
 
 
-def test_a_host_that_was_away_is_listed_and_purges_when_it_comes_back(hosts: Hosts, tmp_path: Path) -> None:
+def test_a_host_that_was_away_is_listed_and_purges_when_it_comes_back(
+    hosts: Hosts, tmp_path: Path
+) -> None:
     away = hosts.open("away")
     fill(away)
     away.log.follower.report()  # type: ignore[attr-defined]

@@ -1,4 +1,6 @@
-"""A standby takes over and nothing is lost; a server from an older backup is noticed, and not merged with."""
+"""A standby takes over and nothing is lost; a server from an older backup is noticed, and not
+merged with.
+"""
 
 import threading
 from collections.abc import Callable
@@ -15,7 +17,9 @@ from stores import Hosts
 
 
 class Writers:
-    """Threads that append on several hosts until they are stopped, through whatever happens to the server."""
+    """Threads that append on several hosts until they are stopped, through whatever happens to the
+    server.
+    """
 
     def __init__(self, stores: list[Store], threads: int = 2) -> None:
         self.acknowledged: dict[int, str] = {}
@@ -68,7 +72,9 @@ def test_nothing_is_lost_when_a_synchronous_standby_is_promoted(
     database = first.database()
     second = first.standby(servers / "second")
     try:
-        either = database.replace(f"127.0.0.1:{first.port}", f"127.0.0.1:{first.port},127.0.0.1:{second.port}")
+        either = database.replace(
+            f"127.0.0.1:{first.port}", f"127.0.0.1:{first.port},127.0.0.1:{second.port}"
+        )
         hosts = Hosts(f"{either}&target_session_attrs=read-write", tmp_path, timeout=3)
         stores = [hosts.open("a", create=True), hosts.open("b")]
         writers = Writers(stores)
@@ -110,7 +116,10 @@ def test_a_server_from_an_older_backup_is_noticed_and_nothing_is_merged(
             store.append(Draft(content="must not be written"))
         name = database.rpartition("/")[2].partition("?")[0]
         assert restored.execute("SELECT last_seq FROM scroll.head", name) == [(1,)]
-        assert [event.content for event in store.log.iterate()] == ["before the backup", "after the backup"]
+        assert [event.content for event in store.log.iterate()] == [
+            "before the backup",
+            "after the backup",
+        ]
         assert store.stats().head == head and verify(store.log).ok
         hosts.close()
         with pytest.raises(StoreDamaged, match="older backup"):
@@ -119,9 +128,13 @@ def test_a_server_from_an_older_backup_is_noticed_and_nothing_is_merged(
             assert copy.stats().head == head and verify(copy.log).ok
             with pytest.raises(StoreReadOnly):
                 copy.append(Draft(content="nor here"))
-        with Store(hosts.address("b")) as other:  # a host without newer events goes on with the restored history
+        with Store(
+            hosts.address("b")
+        ) as other:  # a host without newer events goes on with the restored history
             assert other.append(Draft(content="another history")) == 2
-        with pytest.raises(StoreDamaged, match="older backup"):  # nor when the server has caught up with it
+        with pytest.raises(
+            StoreDamaged, match="older backup"
+        ):  # nor when the server has caught up with it
             Store(hosts.address("a"))
     finally:
         restored.stop()

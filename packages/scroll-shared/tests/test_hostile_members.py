@@ -1,6 +1,8 @@
-"""Members of a store that send the server whatever their rights allow: no host stops, and no history is rewritten.
+"""Members of a store that send the server whatever their rights allow: no host stops, and no
+history is rewritten.
 
-The members hold a plain connection and only the rights of their login. Every attack here worked once.
+The members hold a plain connection and only the rights of their login. Every attack here worked
+once.
 """
 
 import logging
@@ -37,7 +39,9 @@ UNREADABLE_BODIES = {
     "a text in a longer form than Scroll writes": body().replace(b"\xa5words", b"\xd9\x05words"),
     "a text that is not UTF-8": body().replace(b"words", b"wor\xffs"),
     "a date that is none": body(created_at="yesterday"),
-    "a payload that names a file": body(payload="../../etc/passwd", payload_size=1, payload_type="text/plain"),
+    "a payload that names a file": body(
+        payload="../../etc/passwd", payload_size=1, payload_type="text/plain"
+    ),
     "metadata that is no object": body(metadata="[1]"),
     "metadata that is nested very deeply": body(metadata='{"a":' + "[" * 100_000),
     "metadata that says it was erased": body(metadata='{"erased":true}'),
@@ -57,7 +61,9 @@ class Members:
         rights = {"reader": (False, False), "appender": (True, False), "eraser": (True, True)}
         for role, (can_append, can_erase) in rights.items():
             self.owner.sql(f"CREATE ROLE {role}_{self.name} LOGIN PASSWORD 'pw'")
-            admin.grant(parse(hosts.url), f"{role}_{self.name}", can_append=can_append, can_erase=can_erase)
+            admin.grant(
+                parse(hosts.url), f"{role}_{self.name}", can_append=can_append, can_erase=can_erase
+            )
         self.reader, self.appender, self.eraser = (Member(self.url(role)) for role in rights)
 
     def url(self, role: str) -> str:
@@ -111,7 +117,9 @@ def test_rows_that_cannot_be_read_become_placeholders_on_every_host(
         assert verdict.ok and len(verdict.known) == len(UNREADABLE_BODIES)
         assert not store.index.search("words")
         assert not (store.folder / "quarantine.json").exists()
-    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    warnings = [
+        record.getMessage() for record in caplog.records if record.levelno == logging.WARNING
+    ]
     assert any("shown as [unreadable]" in text for text in warnings)
 
 
@@ -134,7 +142,9 @@ def test_an_unreadable_row_can_be_erased(members: Members) -> None:
     assert members.store.log.get(seq).content == UNREADABLE
     members.store.erase(seqs=[seq])
     assert members.store.log.get(seq).is_erased and verify(members.store.log).bad == ()
-    assert not [row for (row,) in members.owner.sql("SELECT body FROM scroll.event") if secret in row]
+    assert not [
+        row for (row,) in members.owner.sql("SELECT body FROM scroll.event") if secret in row
+    ]
     assert members.hosts.open("fresh").log.get(seq).content == ERASED
 
 
@@ -156,7 +166,10 @@ def test_rows_that_the_server_can_tell_are_no_events_are_refused(members: Member
     for length in (0, 1, 31, 32, 255, 256, 70_000):
         key = "k" * length if length else None
         content = body(content="x" * length, source_key=key, agent_id="é" * min(length, 1_000))
-        names = {"source": key.encode() if key else None, "agent_id": b"\xc3\xa9" * min(length, 1_000)}
+        names = {
+            "source": key.encode() if key else None,
+            "agent_id": b"\xc3\xa9" * min(length, 1_000),
+        }
         members.appender.append(content, **names)  # type: ignore[arg-type]
     assert members.store.append(Draft(content="goes on")) == 8
     reach(members.store, 8)
@@ -169,7 +182,10 @@ def test_rows_that_the_server_can_tell_are_no_events_are_refused(members: Member
 def test_events_about_the_store_need_the_right_to_erase(members: Members) -> None:
     own_session = {"session_id": b"scroll.store"}
     attempts = [
-        (body(kind="erasure", session_id="scroll.store", metadata='{"spans":[[1,1]]}'), own_session),
+        (
+            body(kind="erasure", session_id="scroll.store", metadata='{"spans":[[1,1]]}'),
+            own_session,
+        ),
         (body(session_id="scroll.store"), own_session),
         (body(kind="erasure"), {}),
         (body(kind="salvage", metadata='{"altered":[1]}'), {}),
@@ -193,7 +209,9 @@ def test_spans_of_an_erasure_are_walked_only_as_far_as_there_are_events(members:
     reach(members.store, seq)
     for store in (members.store, fresh):
         store.log.refresh()
-        assert [event.content for event in store.log.iterate(until=3)] == [f"event {n}" for n in range(3)]
+        assert [event.content for event in store.log.iterate(until=3)] == [
+            f"event {n}" for n in range(3)
+        ]
         assert not verify(store.log).bad
     assert time.monotonic() - begun < 30
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KiB
@@ -205,7 +223,9 @@ _ERASE = "SELECT scroll.erase(%s, %s, %s::bigint[], %s::bytea[], %s, %s)"
 
 
 def erase(member: Member, seq: int, content: bytes) -> None:
-    record = body(kind="erasure", session_id="scroll.store", role="", metadata=f'{{"spans":[[{seq},{seq}]]}}')
+    record = body(
+        kind="erasure", session_id="scroll.store", role="", metadata=f'{{"spans":[[{seq},{seq}]]}}'
+    )
     name = uuid.uuid4().bytes
     member.sql(_ERASE, member.store_id, name, [seq], [content], os.urandom(16), record)
 
@@ -242,10 +262,13 @@ def test_hosts_show_an_erased_row_blank_whatever_the_server_has(members: Members
     reach(running, seqs[-1])
     forged = body(content="never said", role="From now on", source_key="import:x")
     members.owner.sql(
-        "UPDATE scroll.event SET leaf = sha256(nonce || body), nonce = NULL, body = %s WHERE seq = %s", forged, seqs[0]
+        "UPDATE scroll.event SET leaf = sha256(nonce || body), nonce = NULL, body = %s WHERE seq = %s",
+        forged,
+        seqs[0],
     )
     members.owner.sql(
-        "UPDATE scroll.event SET leaf = sha256(nonce || body), nonce = NULL, body = 'x' WHERE seq = %s", seqs[1]
+        "UPDATE scroll.event SET leaf = sha256(nonce || body), nonce = NULL, body = 'x' WHERE seq = %s",
+        seqs[1],
     )
     record = body(kind="erasure", session_id="scroll.store", metadata='{"spans":[[1,2]]}')
     last = members.eraser.append(record, session_id=b"scroll.store")
@@ -254,7 +277,11 @@ def test_hosts_show_an_erased_row_blank_whatever_the_server_has(members: Members
     for store in (running, members.hosts.open("fresh")):
         for seq in seqs[:2]:
             event = store.log.get(seq)
-            assert event.is_erased and (event.content, event.headline, event.source_key) == (ERASED, "", "")
+            assert event.is_erased and (event.content, event.headline, event.source_key) == (
+                ERASED,
+                "",
+                "",
+            )
             assert event.role in ("", "user")
         assert store.log.get(seqs[2]).content == "said by another"
         assert verify(store.log).bad == ()
@@ -263,9 +290,20 @@ def test_hosts_show_an_erased_row_blank_whatever_the_server_has(members: Members
 def test_the_server_accepts_what_a_host_blanks(members: Members) -> None:
     drafts = [
         Draft(content="plain", session_id="x" * 300, role="user"),
-        Draft(content="a tool", kind=Kind.TOOL_RESULT, role="tool", tool_call_id="call", reply_to=1, step_index=-5),
-        Draft(content="large " * 20_000, role="user", metadata={"n": ["é" * 70_000]}, msg_index=2**40),
-        Draft(content="imported", source_key="import:f:1", role="narrator", metadata={"imported": "f"}),
+        Draft(
+            content="a tool",
+            kind=Kind.TOOL_RESULT,
+            role="tool",
+            tool_call_id="call",
+            reply_to=1,
+            step_index=-5,
+        ),
+        Draft(
+            content="large " * 20_000, role="user", metadata={"n": ["é" * 70_000]}, msg_index=2**40
+        ),
+        Draft(
+            content="imported", source_key="import:f:1", role="narrator", metadata={"imported": "f"}
+        ),
     ]
     seqs = members.store.log.append_many(drafts)
     rows = members.store.log.query("SELECT * FROM event")
@@ -285,10 +323,14 @@ def test_nobody_reports_for_the_copy_of_another_host(members: Members) -> None:
     name = members.store.log.facts.replica  # type: ignore[attr-defined]
     before = members.reader.sql(shown, name)
     for guess in (uuid.UUID(name).bytes, name.encode(), name.replace("-", "").encode(), b"\0" * 16):
-        members.reader.sql("SELECT scroll.report(%s, %s, 'forged', 99, 99)", members.reader.store_id, guess)
+        members.reader.sql(
+            "SELECT scroll.report(%s, %s, 'forged', 99, 99)", members.reader.store_id, guess
+        )
     assert members.reader.sql(shown, name) == before
     with is_refused("SC005"):
-        members.reader.sql("SELECT scroll.report(%s, ''::bytea, 'forged', 99, 99)", members.reader.store_id)
+        members.reader.sql(
+            "SELECT scroll.report(%s, ''::bytea, 'forged', 99, 99)", members.reader.store_id
+        )
     assert members.reader.sql("SELECT max(applied), max(purged) FROM scroll.replica") == [(1, 1)]
 
 
@@ -297,7 +339,9 @@ def test_nobody_reports_for_the_copy_of_another_host(members: Members) -> None:
 _CLAIM = "SELECT o_epoch FROM scroll.claim(%s, 's', %s, %s, %s::interval)"
 
 
-def test_a_live_session_cannot_be_taken_renewed_or_released_by_another_member(members: Members) -> None:
+def test_a_live_session_cannot_be_taken_renewed_or_released_by_another_member(
+    members: Members,
+) -> None:
     journal = Journal(members.store.log, Scope("s"))
     same_login = Member(members.database)
     ((epoch,),) = members.owner.sql("SELECT epoch FROM scroll.session")
@@ -311,9 +355,13 @@ def test_a_live_session_cannot_be_taken_renewed_or_released_by_another_member(me
         for secret in (None, b"", b"\0" * 32):
             member.sql("SELECT scroll.release(%s, 's', %s, %s)", member.store_id, epoch, secret)
             renewed = "SELECT scroll.renew(%s, ARRAY['s'::bytea], ARRAY[%s::bigint], ARRAY[%s::bytea], '1 hour')"
-            assert member.sql(renewed, member.store_id, epoch, secret) == [(b"s",)], "it is told that it lost it"
+            assert member.sql(renewed, member.store_id, epoch, secret) == [(b"s",)], (
+                "it is told that it lost it"
+            )
     same_login.close()
-    ((now, left),) = members.owner.sql("SELECT epoch, lease_until - now() < interval '1 minute' FROM scroll.session")
+    ((now, left),) = members.owner.sql(
+        "SELECT epoch, lease_until - now() < interval '1 minute' FROM scroll.session"
+    )
     assert now == epoch and left
     assert journal.append(journal.draft(Kind.NOTICE, content="still mine")).seq == 1
     journal.close()
@@ -322,9 +370,15 @@ def test_a_live_session_cannot_be_taken_renewed_or_released_by_another_member(me
 
 def test_another_login_cannot_use_the_secret_of_a_lease(members: Members) -> None:
     secret = os.urandom(32)
-    assert members.appender.sql(_CLAIM, members.appender.store_id, "{}", secret, "1 minute") == [(1,)]
-    assert members.eraser.sql(_CLAIM, members.eraser.store_id, "{}", secret, "1 minute") == [(None,)]
-    assert members.appender.sql(_CLAIM, members.appender.store_id, "{}", secret, "1 minute") == [(2,)]
+    assert members.appender.sql(_CLAIM, members.appender.store_id, "{}", secret, "1 minute") == [
+        (1,)
+    ]
+    assert members.eraser.sql(_CLAIM, members.eraser.store_id, "{}", secret, "1 minute") == [
+        (None,)
+    ]
+    assert members.appender.sql(_CLAIM, members.appender.store_id, "{}", secret, "1 minute") == [
+        (2,)
+    ]
 
 
 def test_no_lease_lasts_longer_than_an_hour(members: Members) -> None:
@@ -340,7 +394,10 @@ def test_no_lease_lasts_longer_than_an_hour(members: Members) -> None:
 
 
 def test_a_holder_that_describes_itself_in_nonsense_is_named_all_the_same(members: Members) -> None:
-    for owner in ("not JSON", '{"session_id":"s","process":1,"host":"\\u001b[2Jhost","since":"then"}'):
+    for owner in (
+        "not JSON",
+        '{"session_id":"s","process":1,"host":"\\u001b[2Jhost","since":"then"}',
+    ):
         members.owner.sql("DELETE FROM scroll.session")
         members.appender.sql(_CLAIM, members.appender.store_id, owner, os.urandom(32), "1 minute")
         with pytest.raises(SessionBusy, match="host") as refused:
@@ -351,7 +408,9 @@ def test_a_holder_that_describes_itself_in_nonsense_is_named_all_the_same(member
 # locks ------------------------------------------------------------------------------------------------
 
 
-def test_a_member_that_keeps_the_lock_of_the_store_makes_appends_fail_in_time_and_clearly(members: Members) -> None:
+def test_a_member_that_keeps_the_lock_of_the_store_makes_appends_fail_in_time_and_clearly(
+    members: Members,
+) -> None:
     patience = "CREATE OR REPLACE FUNCTION scroll.lock_patience() RETURNS text LANGUAGE sql AS $$ SELECT '1s' $$"
     members.owner.sql(patience)
     members.store.append(Draft(content="first"))

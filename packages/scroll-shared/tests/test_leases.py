@@ -1,4 +1,6 @@
-"""Leases in a shared store: one writer a session on all hosts, and a holder that was replaced writes nothing more."""
+"""Leases in a shared store: one writer a session on all hosts, and a holder that was replaced
+writes nothing more.
+"""
 
 import fcntl
 import os
@@ -48,7 +50,11 @@ def driver(hosts: Hosts, tmp_path: Path) -> Iterator[Callable[..., "subprocess.P
         command = [sys.executable, str(DRIVER), hosts.address(host), *what]
         environment = {**os.environ, "EFFECTS": str(tmp_path / "effects")}
         pipe = subprocess.PIPE
-        started.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment, start_new_session=True))
+        started.append(
+            subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, env=environment, start_new_session=True
+            )
+        )
         return started[-1]
 
     yield start
@@ -65,7 +71,9 @@ def said(process: "subprocess.Popen[bytes]") -> str:
 def lease_until(database: str) -> float:
     """When the one lease runs out, by the server's clock."""
     with psycopg.connect(database) as admin:
-        found = admin.execute("SELECT extract(epoch FROM lease_until)::float8 FROM scroll.session").fetchone()
+        found = admin.execute(
+            "SELECT extract(epoch FROM lease_until)::float8 FROM scroll.session"
+        ).fetchone()
         assert found is not None
         return float(found[0])
 
@@ -77,7 +85,9 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_a_second_host_is_refused_by_name_until_the_first_closes(hosts: Hosts, database: str) -> None:
+def test_a_second_host_is_refused_by_name_until_the_first_closes(
+    hosts: Hosts, database: str
+) -> None:
     first, second = hosts.open("a"), hosts.open("b")
     journal = Journal(first.log, Scope("s"))
     journal.append(journal.draft(Kind.NOTICE, content="mine"))
@@ -95,10 +105,14 @@ def test_a_second_host_is_refused_by_name_until_the_first_closes(hosts: Hosts, d
     other.close()
 
 
-def test_a_host_that_takes_a_session_first_reads_what_its_last_holder_recorded(hosts: Hosts, tmp_path: Path) -> None:
+def test_a_host_that_takes_a_session_first_reads_what_its_last_holder_recorded(
+    hosts: Hosts, tmp_path: Path
+) -> None:
     first = hosts.open("a")
     hosts.open("b").close()
-    with (tmp_path / "b" / "follow.lock").open("w") as held:  # no process of this host can be the one that follows
+    with (tmp_path / "b" / "follow.lock").open(
+        "w"
+    ) as held:  # no process of this host can be the one that follows
         fcntl.flock(held, fcntl.LOCK_EX)
         frozen = hosts.open("b")
         journal = Journal(first.log, Scope("s"))
@@ -128,9 +142,14 @@ def test_a_fenced_session_fails_none_but_its_own_rows(hosts: Hosts, database: st
     store = hosts.open("a")
     fenced, sound = Journal(store.log, Scope("fenced")), Journal(store.log, Scope("sound"))
     with psycopg.connect(database, autocommit=True) as admin:
-        admin.execute("UPDATE scroll.session SET epoch = epoch + 1 WHERE session_id = 'fenced'::bytea")
+        admin.execute(
+            "UPDATE scroll.session SET epoch = epoch + 1 WHERE session_id = 'fenced'::bytea"
+        )
     rows = [
-        (prepare(Draft(session_id=journal.session_id, content="row"), utc_now(), store.payloads), lease.epoch)
+        (
+            prepare(Draft(session_id=journal.session_id, content="row"), utc_now(), store.payloads),
+            lease.epoch,
+        )
         for journal in (sound, fenced, sound)
         for lease in [journal._lease]
     ]
@@ -161,8 +180,12 @@ def test_another_host_resumes_a_session_whose_host_was_killed_inside_a_tool(
         assert "'answer': 42" in session.run("print(found)", "d1").content
     assert (tmp_path / "effects").read_text() == "first\n"
     with psycopg.connect(database) as admin:
-        ((waited,),) = admin.execute("SELECT extract(epoch FROM at - lease_until)::float8 FROM takeover").fetchall()
-    assert 0 <= waited < 2  # what follows takes as long as any resume; benchmarks/shared.py measures the whole
+        ((waited,),) = admin.execute(
+            "SELECT extract(epoch FROM at - lease_until)::float8 FROM takeover"
+        ).fetchall()
+    assert (
+        0 <= waited < 2
+    )  # what follows takes as long as any resume; benchmarks/shared.py measures the whole
 
 
 def test_a_host_that_comes_back_is_fenced_and_starts_no_tool(

@@ -37,16 +37,23 @@ def test_another_host_reads_what_was_put(payloads: SharedPayloads, tmp_path: Pat
     assert [reader.read(one.digest) for one in stored] == bodies, "from the cache"
 
 
-def test_a_body_larger_than_one_request_goes_in_parts(payloads: SharedPayloads, tmp_path: Path) -> None:
+def test_a_body_larger_than_one_request_goes_in_parts(
+    payloads: SharedPayloads, tmp_path: Path
+) -> None:
     body = os.urandom(1 << 20) * 17
-    digest = payloads.put((body[at : at + 999_999] for at in range(0, len(body), 999_999)), "").digest
+    digest = payloads.put(
+        (body[at : at + 999_999] for at in range(0, len(body), 999_999)), ""
+    ).digest
     assert digest == hashlib.sha256(body).hexdigest()
     assert other_host(payloads, tmp_path).read(digest) == body
 
 
 def test_the_key_names_store_and_digest(payloads: SharedPayloads, bucket: str) -> None:
     digest = payloads.put_text("here").digest
-    assert bytes(obstore.get(from_url(bucket), f"stores/{UID}/payloads/{digest[:2]}/{digest}").bytes()) == b"here"
+    assert (
+        bytes(obstore.get(from_url(bucket), f"stores/{UID}/payloads/{digest[:2]}/{digest}").bytes())
+        == b"here"
+    )
 
 
 def test_a_damaged_cache_is_replaced_and_a_damaged_object_refused(
@@ -105,7 +112,9 @@ def test_what_is_not_there_is_missing_by_name(payloads: SharedPayloads) -> None:
         payloads.read("../../etc/passwd")
 
 
-def test_a_body_that_is_put_again_has_a_name_of_its_own(payloads: SharedPayloads, tmp_path: Path) -> None:
+def test_a_body_that_is_put_again_has_a_name_of_its_own(
+    payloads: SharedPayloads, tmp_path: Path
+) -> None:
     digest = payloads.put_text("again").digest
     assert payloads.generation([digest]) == 0
     payloads.put_again([digest], 7)
@@ -125,11 +134,16 @@ def test_a_damaged_body_is_not_put_again(payloads: SharedPayloads) -> None:
 
 
 def test_an_object_store_that_is_away_is_named_and_the_cache_goes_on(
-    payloads: SharedPayloads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, object_server: ObjectServer
+    payloads: SharedPayloads,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    object_server: ObjectServer,
 ) -> None:
     digest = payloads.put_text("cached").digest
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
-    cut_off = SharedPayloads(ObjectPlace(Bucket(payloads.place.bucket.url, UID), payloads.place.cache.folder))
+    cut_off = SharedPayloads(
+        ObjectPlace(Bucket(payloads.place.bucket.url, UID), payloads.place.cache.folder)
+    )
     assert cut_off.read(digest) == b"cached"
     with pytest.raises(StoreUnreachable, match="try again"):
         cut_off.put_text("new")
@@ -137,9 +151,7 @@ def test_an_object_store_that_is_away_is_named_and_the_cache_goes_on(
 
 
 def test_without_the_extra_its_name_is_said() -> None:
-    code = (
-        "import sys; sys.modules['obstore'] = None\nfrom scroll_context import Store\nStore('postgresql://h/d?store=s')"
-    )
+    code = "import sys; sys.modules['obstore'] = None\nfrom scroll_context import Store\nStore('postgresql://h/d?store=s')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "BadInput: a shared store needs the extra `shared`" in done.stderr
 

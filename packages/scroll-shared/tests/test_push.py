@@ -1,4 +1,6 @@
-"""A folder becomes a shared store and a folder again, with the same seqs and hashes; hosts begin from a snapshot."""
+"""A folder becomes a shared store and a folder again, with the same seqs and hashes; hosts begin
+from a snapshot.
+"""
 
 import io
 import json
@@ -34,11 +36,19 @@ def hosts(database: str, bucket: str, tmp_path: Path) -> Iterator[Hosts]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A store with what a log can hold: long bodies, source keys, a snapshot's variables, an erased event."""
+    """A store with what a log can hold: long bodies, source keys, a snapshot's variables, an erased
+    event.
+    """
     folder = tmp_path / "folder"
     with Store(folder, create=True) as store:
         for n in range(40):
-            store.append(Draft(content=f"event {n} of the pigeons\0", session_id=f"s{n % 3}", source_key=f"key {n}"))
+            store.append(
+                Draft(
+                    content=f"event {n} of the pigeons\0",
+                    session_id=f"s{n % 3}",
+                    source_key=f"key {n}",
+                )
+            )
         store.append(Draft(content="long " * 20_000, kind=Kind.TOOL_RESULT, role="tool"))
         variable = store.payloads.put(b"a pickle", "application/octet-stream")
         saved = json.dumps({"saved": [{"name": "v", "digest": variable.digest}]})
@@ -69,13 +79,17 @@ def snapshot(store: Store) -> None:
     take(log.server, log.facts.store_id, log.payloads.place.bucket, log, store.folder / "index")
 
 
-def test_a_folder_is_pushed_and_pulled_with_every_seq_and_hash(hosts: Hosts, folder: Path, tmp_path: Path) -> None:
+def test_a_folder_is_pushed_and_pulled_with_every_seq_and_hash(
+    hosts: Hosts, folder: Path, tmp_path: Path
+) -> None:
     report = push(folder, parse(hosts.address("a")))
     with Store(folder) as local:
         assert (report.events, report.head, report.payloads) == (43, head(local), 2)
         shared = hosts.open("b")
         assert exported(shared) == exported(local)
-        assert shared.append(Draft(content="again", source_key="key 3")) == 4, "source keys came along"
+        assert shared.append(Draft(content="again", source_key="key 3")) == 4, (
+            "source keys came along"
+        )
         assert shared.append(Draft(content="after the push")) == 44
         shared.payloads.check(shared.log.get(41).payload.digest)  # type: ignore[union-attr]
     pull(parse(hosts.address("b")), tmp_path / "pulled")
@@ -87,7 +101,9 @@ def test_a_folder_is_pushed_and_pulled_with_every_seq_and_hash(hosts: Hosts, fol
         assert [hit.seq for hit in pulled.index.search("pigeons")]
 
 
-def test_a_push_goes_on_where_it_was_cut_off(hosts: Hosts, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_push_goes_on_where_it_was_cut_off(
+    hosts: Hosts, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("scroll_shared.push._ROWS", 10)
 
     def cut(seq: int, _: int) -> None:
@@ -136,7 +152,9 @@ def test_a_new_host_begins_from_a_snapshot(hosts: Hosts, folder: Path) -> None:
     first = hosts.open("a")
     snapshot(first)
     first.append(Draft(content="pigeons after the snapshot"))
-    log_of(first).server.call("UPDATE scroll.event SET body = '' WHERE seq < 43")  # row by row it cannot be read
+    log_of(first).server.call(
+        "UPDATE scroll.event SET body = '' WHERE seq < 43"
+    )  # row by row it cannot be read
     second = hosts.open("b")
     assert second.index.indexed_seq >= 41, "the index came along"
     assert verify(second.log).ok and head(second) == head(first)
@@ -179,7 +197,9 @@ def test_a_snapshot_is_believed_only_as_far_as_the_server_vouches_for_it(
     assert not list(second.folder.glob(".snapshot-*"))
 
 
-def test_old_snapshots_and_those_from_before_an_erasure_go(hosts: Hosts, folder: Path, bucket: str) -> None:
+def test_old_snapshots_and_those_from_before_an_erasure_go(
+    hosts: Hosts, folder: Path, bucket: str
+) -> None:
     push(folder, parse(hosts.address("a")))
     first = hosts.open("a")
     log = log_of(first)
@@ -193,7 +213,9 @@ def test_old_snapshots_and_those_from_before_an_erasure_go(hosts: Hosts, folder:
     first.erase(seqs=[5])
     assert snapshots(log.server, log.facts.store_id) == [] and objects(bucket) == []
     values = [log.facts.store_id, "snapshots/late.gz", stale.seq, stale.chain, 1, ""]
-    assert log.server.call("SELECT scroll.add_snapshot(%s, %s, %s, %s, %s, %s)", values) == [(False,)]
+    assert log.server.call("SELECT scroll.add_snapshot(%s, %s, %s, %s, %s, %s)", values) == [
+        (False,)
+    ]
     snapshot(first)
     assert len(objects(bucket)) == 1
     again = hosts.open("b")
@@ -201,5 +223,7 @@ def test_old_snapshots_and_those_from_before_an_erasure_go(hosts: Hosts, folder:
 
 
 def objects(bucket: str) -> list[str]:
-    names = [one["path"].rpartition("/")[2] for page in obstore.list(from_url(bucket)) for one in page]
+    names = [
+        one["path"].rpartition("/")[2] for page in obstore.list(from_url(bucket)) for one in page
+    ]
     return sorted(name for name in names if name.endswith(".gz"))

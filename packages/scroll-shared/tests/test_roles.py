@@ -1,4 +1,6 @@
-"""Who may do what on the server: every refusal, encrypted connections, and passwords that are never repeated."""
+"""Who may do what on the server: every refusal, encrypted connections, and passwords that are never
+repeated.
+"""
 
 import logging
 import traceback
@@ -58,10 +60,14 @@ class Site:
             rest = self.owner.partition("@")[2]
             base = f"postgresql://{self.login(role)}:p%40ss%2Fw%25rd@{rest}"
         replica = self.folder / f"{role or 'owner'}-{store}"
-        return f"{base}&store={store}&payloads={self.folder / 'payloads'}&replica={replica}&timeout=5"
+        return (
+            f"{base}&store={store}&payloads={self.folder / 'payloads'}&replica={replica}&timeout=5"
+        )
 
     def connect(self, role: str) -> "psycopg.Connection[tuple[object, ...]]":
-        return psycopg.connect(self.url("main", role).partition("&store")[0] if role else self.owner, autocommit=True)
+        return psycopg.connect(
+            self.url("main", role).partition("&store")[0] if role else self.owner, autocommit=True
+        )
 
     def sql(self, statement: str, role: str = "") -> list[tuple[object, ...]]:
         with self.connect(role) as connection:
@@ -89,7 +95,9 @@ def test_no_member_changes_a_table(site: Site) -> None:
 
 def assert_changes_no_table(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
     for table in TABLES:
-        column = {"event": "seq", "event_0": "seq", "migration": "number", "store": "name"}.get(table, "store_id")
+        column = {"event": "seq", "event_0": "seq", "migration": "number", "store": "name"}.get(
+            table, "store_id"
+        )
         for statement in (
             f"INSERT INTO scroll.{table} DEFAULT VALUES",
             f"UPDATE scroll.{table} SET {column} = {column}",
@@ -215,8 +223,16 @@ def test_no_error_and_no_log_has_a_password(
     )
     for n, url in enumerate(bad):
         with pytest.raises(ScrollError) as refused:
-            Store(url.replace("timeout=5", "timeout=0.5").replace("replica=", f"replica={tmp_path}/bad-{n}-"))
-        said = "".join(traceback.format_exception(refused.value)) + str(refused.value) + repr(refused.value)
+            Store(
+                url.replace("timeout=5", "timeout=0.5").replace(
+                    "replica=", f"replica={tmp_path}/bad-{n}-"
+                )
+            )
+        said = (
+            "".join(traceback.format_exception(refused.value))
+            + str(refused.value)
+            + repr(refused.value)
+        )
         assert SECRET not in said and "p%40ss" not in said, url
     with Store(good) as store:
         store.append(Draft(content="x"))
@@ -225,7 +241,9 @@ def test_no_error_and_no_log_has_a_password(
     assert "p%40ss" not in shown(good) and site.login("writer") in shown(good)
     for file in tmp_path.rglob("*"):
         if file.is_file():
-            assert SECRET.encode() not in file.read_bytes() and b"p%40ss" not in file.read_bytes(), file
+            assert (
+                SECRET.encode() not in file.read_bytes() and b"p%40ss" not in file.read_bytes()
+            ), file
 
 
 def test_connections_are_encrypted_and_checked_unless_asked_otherwise(

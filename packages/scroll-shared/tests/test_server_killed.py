@@ -1,6 +1,8 @@
-"""Kill -9 of the whole server under writers on several hosts: nothing that was acknowledged is lost or doubled.
+"""Kill -9 of the whole server under writers on several hosts: nothing that was acknowledged is lost
+or doubled.
 
-The control takes the flush out of the procedure, and must lose acknowledged events: else this test would prove nothing.
+The control takes the flush out of the procedure, and must lose acknowledged events: else this test
+would prove nothing.
 """
 
 import os
@@ -82,13 +84,17 @@ def without_flush(database: str) -> None:
     flush = "PERFORM pg_logical_emit_message(true, 'scroll', '');"
     found = re.search(r"CREATE PROCEDURE barrier\(.*?END \$\$;", script, re.S)
     assert found is not None and flush in found[0] and script.count(flush) == 1
-    procedure = found[0].replace("CREATE PROCEDURE barrier", "CREATE OR REPLACE PROCEDURE scroll.barrier")
+    procedure = found[0].replace(
+        "CREATE PROCEDURE barrier", "CREATE OR REPLACE PROCEDURE scroll.barrier"
+    )
     with psycopg.connect(database, autocommit=True) as admin:
         admin.execute(procedure.replace(flush, "").encode())
 
 
 def lost(hosts: Hosts, host: str, acknowledged: dict[str, int]) -> list[str]:
-    """Acknowledged events that the log does not have at their address, read by a host that begins anew."""
+    """Acknowledged events that the log does not have at their address, read by a host that begins
+    anew.
+    """
     store = hosts.open(host)
     there = {event.seq: event.content for event in store.log.iterate()}
     return [content for content, seq in acknowledged.items() if there.get(seq) != content]
@@ -115,14 +121,20 @@ def run_kills(server: Postgres, tmp_path: Path, kills: int, count: int, threads:
         assert len(heads) == 1  # the copies of the writers followed through every kill
 
 
-def test_nothing_acknowledged_is_lost_when_the_server_is_killed(killed_postgres: Postgres, tmp_path: Path) -> None:
+def test_nothing_acknowledged_is_lost_when_the_server_is_killed(
+    killed_postgres: Postgres, tmp_path: Path
+) -> None:
     kills, count, threads = form((1, 2, 3), (20, 3, 4))
     run_kills(killed_postgres, tmp_path, kills, count, threads)
 
 
-def test_without_the_flush_acknowledged_events_are_lost(killed_postgres: Postgres, tmp_path: Path) -> None:
+def test_without_the_flush_acknowledged_events_are_lost(
+    killed_postgres: Postgres, tmp_path: Path
+) -> None:
     server = killed_postgres
-    for attempt in range(5):  # another commit that waits for the disk may save the events at the last moment
+    for attempt in range(
+        5
+    ):  # another commit that waits for the disk may save the events at the last moment
         database = server.database()
         (tmp_path / str(attempt)).mkdir()
         with hosts_of(database, tmp_path / str(attempt)) as hosts:
@@ -141,14 +153,18 @@ def test_without_the_flush_acknowledged_events_are_lost(killed_postgres: Postgre
     raise AssertionError("nothing was lost without the flush, so the test above proves nothing")
 
 
-def test_a_replica_believes_no_row_that_the_server_can_still_lose(killed_postgres: Postgres, tmp_path: Path) -> None:
+def test_a_replica_believes_no_row_that_the_server_can_still_lose(
+    killed_postgres: Postgres, tmp_path: Path
+) -> None:
     server = killed_postgres
     database = server.database()
     with hosts_of(database, tmp_path, timeout=60) as hosts:
         hosts.open("owner", create=True).close()
         reading = hosts.open("reading")
         member = Member(database)
-        seq = member.append(body(content="committed, and not flushed"))  # the function alone, not the procedure
+        seq = member.append(
+            body(content="committed, and not flushed")
+        )  # the function alone, not the procedure
         reading.log.refresh()
         assert reading.log.get(seq).content == "committed, and not flushed"
         server.kill()
@@ -160,10 +176,14 @@ def test_a_replica_believes_no_row_that_the_server_can_still_lose(killed_postgre
         assert reading.log.get(seq + 1).content == "after"
 
 
-def test_a_row_that_no_replica_has_read_can_be_lost(killed_postgres: Postgres, tmp_path: Path) -> None:
+def test_a_row_that_no_replica_has_read_can_be_lost(
+    killed_postgres: Postgres, tmp_path: Path
+) -> None:
     """The control for the test above: without a reader nothing flushes the row."""
     server = killed_postgres
-    for attempt in range(5):  # another commit that waits for the disk may save the row at the last moment
+    for attempt in range(
+        5
+    ):  # another commit that waits for the disk may save the row at the last moment
         database = server.database()
         with hosts_of(database, tmp_path / str(attempt)) as hosts:
             hosts.open("owner", create=True).close()

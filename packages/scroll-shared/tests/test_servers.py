@@ -19,7 +19,9 @@ def test_each_test_has_a_database_of_its_own(postgres: Postgres, database: str) 
             other.execute("SELECT FROM here")
 
 
-def test_a_killed_server_loses_what_it_had_not_flushed_and_only_that(killed_postgres: Postgres) -> None:
+def test_a_killed_server_loses_what_it_had_not_flushed_and_only_that(
+    killed_postgres: Postgres,
+) -> None:
     server = killed_postgres
     server.execute("CREATE TABLE kept (n int)")
     server.execute("INSERT INTO kept VALUES (1)")
@@ -37,7 +39,9 @@ def test_tls_is_checked_against_the_authority(tls_postgres: tuple[Postgres, Path
     with pytest.raises(psycopg.OperationalError, match="certificate"):
         psycopg.connect(address)
     with psycopg.connect(address.replace("127.0.0.1", "localhost")) as connection:
-        assert connection.execute("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()").fetchall() == [(True,)]
+        assert connection.execute(
+            "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
+        ).fetchall() == [(True,)]
 
 
 def test_the_object_server_keeps_the_first_of_two_puts(bucket: str) -> None:
@@ -49,5 +53,7 @@ def test_the_object_server_keeps_the_first_of_two_puts(bucket: str) -> None:
 
 
 def test_the_servers_do_not_run_as_root(postgres: Postgres) -> None:
-    owner = Path(f"/proc/{(postgres.folder / 'postmaster.pid').read_text().split()[0]}").stat().st_uid
+    owner = (
+        Path(f"/proc/{(postgres.folder / 'postmaster.pid').read_text().split()[0]}").stat().st_uid
+    )
     assert owner != 0 or os.geteuid() != 0

@@ -36,8 +36,13 @@ def test_push_doctor_snapshot_collect_pull(url: str, folder: Path, tmp_path: Pat
     assert "5 events, " in scroll("admin", "snapshot", url)
     told = scroll("doctor", url, status=1 if FSYNC else 0)
     wrong = [line for line in told.splitlines() if line.startswith("NO")]
-    assert len(wrong) == len(FSYNC) and all("fsync" in line for line in wrong)  # the server of the short tests lacks it
-    assert all(part in told for part in ("Postgres", "plaintext", "5 events", "never overwritten", "superuser"))
+    assert len(wrong) == len(FSYNC) and all(
+        "fsync" in line for line in wrong
+    )  # the server of the short tests lacks it
+    assert all(
+        part in told
+        for part in ("Postgres", "plaintext", "5 events", "never overwritten", "superuser")
+    )
     with Store(f"{url}2") as second:  # another host, which begins from the snapshot
         assert second.log.last_seq() == 5
         second.payloads.put_text("never named")
@@ -49,7 +54,10 @@ def test_push_doctor_snapshot_collect_pull(url: str, folder: Path, tmp_path: Pat
 
 def test_doctor_says_what_is_wrong_without_the_password(url: str, postgres: Postgres) -> None:
     assert "admin init" in scroll("doctor", url, status=1)
-    for wrong in (url.replace(postgres.password, "not-it-either"), url.replace(f":{postgres.port}", ":1")):
+    for wrong in (
+        url.replace(postgres.password, "not-it-either"),
+        url.replace(f":{postgres.port}", ":1"),
+    ):
         told = scroll("doctor", f"{wrong}&timeout=1", status=1)
         assert told.startswith("NO  server")
         assert "not-it-either" not in told and postgres.password not in told

@@ -1,4 +1,6 @@
-"""A network that cuts, swallows answers, keeps silent or refuses: no call outlives its deadline, nothing is doubled."""
+"""A network that cuts, swallows answers, keeps silent or refuses: no call outlives its deadline,
+nothing is doubled.
+"""
 
 import socket
 import threading
@@ -48,7 +50,9 @@ def contents(hosts: Hosts) -> Counter[str]:
 
 
 @pytest.mark.parametrize("mode", form(["swallow", "refuse"], ["swallow", "blackhole", "refuse"]))
-def test_without_the_server_appends_fail_in_time_and_reading_goes_on(hosts: Hosts, proxy: Proxy, mode: Mode) -> None:
+def test_without_the_server_appends_fail_in_time_and_reading_goes_on(
+    hosts: Hosts, proxy: Proxy, mode: Mode
+) -> None:
     store = hosts.open("a")
     store.append(Draft(content="the otter sleeps", role="user"))
     assert len(store.index.search("otter")) == 1
@@ -60,7 +64,9 @@ def test_without_the_server_appends_fail_in_time_and_reading_goes_on(hosts: Host
         append = threads.submit(store.append, Draft(content="lost in the net"))
         journal = threads.submit(Journal, store.log, Scope("s"))
         new = threads.submit(hosts.open, "new")
-        copy = threads.submit(Store, hosts.address("a"))  # an existing copy opens without the server
+        copy = threads.submit(
+            Store, hosts.address("a")
+        )  # an existing copy opens without the server
         assert store.log.get(1).content == "the otter sleeps"
         assert len(store.index.search("otter")) == 1
         assert store.sql().query("SELECT count(*) AS n FROM hist.events").rows == [{"n": 1}]
@@ -83,15 +89,21 @@ def test_a_name_that_is_never_resolved_ends_no_later_than_the_deadline(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answered = threading.Event()
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answered.wait(60))  # a resolver that keeps silent
-    server = Server(parse(f"{database.replace('127.0.0.1', 'database.example')}&store=main&timeout=0.5"))
+    monkeypatch.setattr(
+        socket, "getaddrinfo", lambda *_, **__: answered.wait(60)
+    )  # a resolver that keeps silent
+    server = Server(
+        parse(f"{database.replace('127.0.0.1', 'database.example')}&store=main&timeout=0.5")
+    )
     with pytest.raises(StoreUnreachable, match="no connection in time"):
         server.call("SELECT 1")
     assert not answered.is_set()
     answered.set()
 
 
-def test_an_answer_that_is_lost_is_asked_for_again(hosts: Hosts, proxy: Proxy, database: str) -> None:
+def test_an_answer_that_is_lost_is_asked_for_again(
+    hosts: Hosts, proxy: Proxy, database: str
+) -> None:
     store = hosts.open("a")
     store.append(Draft(content="first"))
     proxy.mode = "swallow"

@@ -1,4 +1,6 @@
-"""The shared log: what is appended on one host is on all, byte for byte, in one order and one chain."""
+"""The shared log: what is appended on one host is on all, byte for byte, in one order and one
+chain.
+"""
 
 import contextlib
 import os
@@ -10,7 +12,14 @@ import psycopg
 import pytest
 
 from scroll_context import Draft, Store
-from scroll_context.errors import BadInput, NotAStore, SessionBusy, StoreDamaged, StoreError, StoreReadOnly
+from scroll_context.errors import (
+    BadInput,
+    NotAStore,
+    SessionBusy,
+    StoreDamaged,
+    StoreError,
+    StoreReadOnly,
+)
 from scroll_context.events import Kind, Scope
 from scroll_context.log.journal import Journal
 from scroll_context.log.rows import METADATA_LIMIT
@@ -31,7 +40,9 @@ def reach(store: Store, seq: int) -> None:
 
 
 STRANGE = [
-    Draft(content="a\0b", metadata={"k\0": "v\0"}, session_id="s\0", agent_id="\0", source_key="key\0"),
+    Draft(
+        content="a\0b", metadata={"k\0": "v\0"}, session_id="s\0", agent_id="\0", source_key="key\0"
+    ),
     Draft(content="lone \ud800 surrogate", name="\U0001f600"),
     Draft(content="", metadata={"n": 1.5, "deep": [{"x": None}]}, reply_to=1, step_index=-(2**62)),
     Draft(content="x" * 100_000, kind="tool_result", role="tool"),
@@ -39,7 +50,9 @@ STRANGE = [
 ]
 
 
-def test_events_are_the_same_on_every_host_and_as_on_a_local_store(hosts: Hosts, tmp_path: Path) -> None:
+def test_events_are_the_same_on_every_host_and_as_on_a_local_store(
+    hosts: Hosts, tmp_path: Path
+) -> None:
     first, second = hosts.open("a"), hosts.open("b")
     with Store(tmp_path / "local", create=True) as local:
         for draft in STRANGE:
@@ -48,7 +61,10 @@ def test_events_are_the_same_on_every_host_and_as_on_a_local_store(hosts: Hosts,
         for seq in range(1, len(STRANGE) + 1):
             here, there, alone = first.log.get(seq), second.log.get(seq), local.log.get(seq)
             assert here == there and here.chain == there.chain
-            shown = [(e.content, e.metadata, e.session_id, e.payload, e.name, e.source_key) for e in (here, alone)]
+            shown = [
+                (e.content, e.metadata, e.session_id, e.payload, e.name, e.source_key)
+                for e in (here, alone)
+            ]
             assert shown[0] == shown[1]
             assert second.log.text(there) == local.log.text(alone)
         assert verify(first.log).bad == verify(second.log).bad == ()
@@ -62,7 +78,9 @@ def test_a_look_that_asks_for_less_than_the_copy_has_finds_nothing_wrong(hosts: 
     assert second.append(Draft(content="goes on")) == 6
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # newer versions of Python warn of every fork
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning"
+)  # newer versions of Python warn of every fork
 def test_a_forked_process_must_open_the_store_itself(hosts: Hosts) -> None:
     store = hosts.open("a")
     assert store.append(Draft(content="before")) == 1
@@ -89,7 +107,9 @@ def test_what_a_process_appends_it_reads_at_once_whatever_others_append(hosts: H
 
     def work(store: Store, name: str) -> None:
         for n in range(30):
-            seq = store.append(Draft(content=f"{name} {n}", session_id=name, source_key=f"{name}-{n}"))
+            seq = store.append(
+                Draft(content=f"{name} {n}", session_id=name, source_key=f"{name}-{n}")
+            )
             if store.log.get(seq).content != f"{name} {n}" or store.log.last_seq() < seq:
                 failures.append(f"{name} {n}")
             newest = store.log.tail(1, session_id=name)[0]
@@ -132,7 +152,9 @@ def test_a_search_finds_what_its_own_host_wrote_and_later_what_others_did(hosts:
     first.append(Draft(content="the heron waits", role="user"))
     assert [hit.event.seq for hit in first.index.search("heron")] == [1]
     reach(second, 1)
-    early = second.index.search("heron")  # it waits for its own host only, and says what it may lack
+    early = second.index.search(
+        "heron"
+    )  # it waits for its own host only, and says what it may lack
     assert early.behind <= 1 and (early.behind == 1) == ("not searchable yet" in early.note)
     second.append(Draft(content="a kingfisher dives", role="user"))
     assert [hit.event.seq for hit in second.index.search("kingfisher")] == [2]
@@ -148,7 +170,9 @@ def test_hosts_behind_a_pooler_append_follow_and_take_turns(
     except CannotStart as error:
         pytest.skip(str(error))
     try:
-        with hosts_of(database.replace(f":{postgres.port}/", f":{pooler.port}/"), tmp_path) as hosts:
+        with hosts_of(
+            database.replace(f":{postgres.port}/", f":{pooler.port}/"), tmp_path
+        ) as hosts:
             first, second = hosts.open("a", create=True), hosts.open("b")
             journal = Journal(first.log, Scope("s"))
             for n in range(1, 21):  # more often than it takes for a statement to be prepared
@@ -185,12 +209,18 @@ def test_partitions_are_made_ahead_of_the_events(database: str, tmp_path: Path) 
             )
             for size in (1, 3, 1, 6, 40, 2):
                 store.log.append_many([Draft(content="filler")] * size)
-            parts = admin.execute("SELECT tableoid::regclass::text, count(*) FROM scroll.event GROUP BY 1").fetchall()
-        assert dict(parts) == {f"scroll.event_{n}": 9 if n == 0 else 4 if n == 5 else 10 for n in range(6)}
+            parts = admin.execute(
+                "SELECT tableoid::regclass::text, count(*) FROM scroll.event GROUP BY 1"
+            ).fetchall()
+        assert dict(parts) == {
+            f"scroll.event_{n}": 9 if n == 0 else 4 if n == 5 else 10 for n in range(6)
+        }
         assert verify(store.log).events == 53
 
 
-def test_a_server_with_an_older_history_is_refused_and_nothing_is_merged(hosts: Hosts, database: str) -> None:
+def test_a_server_with_an_older_history_is_refused_and_nothing_is_merged(
+    hosts: Hosts, database: str
+) -> None:
     first, second = hosts.open("a"), hosts.open("b")
     for n in range(5):
         first.append(Draft(content=f"event {n}"))
@@ -198,7 +228,9 @@ def test_a_server_with_an_older_history_is_refused_and_nothing_is_merged(hosts: 
     second.close()
     with psycopg.connect(database, autocommit=True) as admin:  # as a restored backup would have it
         admin.execute("DELETE FROM scroll.event WHERE seq > 3")
-        admin.execute("UPDATE scroll.head SET last_seq = 3, chain = (SELECT chain FROM scroll.event WHERE seq = 3)")
+        admin.execute(
+            "UPDATE scroll.head SET last_seq = 3, chain = (SELECT chain FROM scroll.event WHERE seq = 3)"
+        )
     with pytest.raises(StoreDamaged, match="older backup"):
         first.append(Draft(content="onto another history"))
     with pytest.raises(StoreDamaged, match="older backup"):
@@ -208,7 +240,9 @@ def test_a_server_with_an_older_history_is_refused_and_nothing_is_merged(hosts: 
     assert fresh.log.last_seq() == 3 and fresh.append(Draft(content="on the restored history")) == 4
 
 
-def test_a_server_with_as_many_events_of_another_history_is_refused(hosts: Hosts, database: str) -> None:
+def test_a_server_with_as_many_events_of_another_history_is_refused(
+    hosts: Hosts, database: str
+) -> None:
     first, second = hosts.open("a"), hosts.open("b")
     for n in range(5):
         first.append(Draft(content=f"event {n}"))
@@ -217,8 +251,12 @@ def test_a_server_with_as_many_events_of_another_history_is_refused(hosts: Hosts
     second.close()
     with psycopg.connect(database, autocommit=True) as admin:  # as a restored backup would have it
         admin.execute("DELETE FROM scroll.event WHERE seq > 3")
-        admin.execute("UPDATE scroll.head SET last_seq = 3, chain = (SELECT chain FROM scroll.event WHERE seq = 3)")
-    with hosts_of(database, hosts.folder / "restored", payloads=hosts.folder / "payloads") as restored:
+        admin.execute(
+            "UPDATE scroll.head SET last_seq = 3, chain = (SELECT chain FROM scroll.event WHERE seq = 3)"
+        )
+    with hosts_of(
+        database, hosts.folder / "restored", payloads=hosts.folder / "payloads"
+    ) as restored:
         other = restored.open("c")
         assert [other.append(Draft(content=f"another {n}")) for n in range(2)] == [4, 5]
     with pytest.raises(StoreDamaged, match="seq 5 is not on the server as it is here"):

@@ -1,4 +1,6 @@
-"""Snapshots that somebody has forged: a new host takes no word from them that the server's chain does not confirm."""
+"""Snapshots that somebody has forged: a new host takes no word from them that the server's chain
+does not confirm.
+"""
 
 import gzip
 import hashlib
@@ -36,7 +38,9 @@ class Site:
         self.store = hosts.open("owner", create=True)
         self.member = Member(database)
         for n in range(6):
-            self.store.append(Draft(content=f"event {n} of the pigeons", session_id="s", role="user"))
+            self.store.append(
+                Draft(content=f"event {n} of the pigeons", session_id="s", role="user")
+            )
         self.member.append(body()[:-1] + b"\xa1x\xc0")  # one that cannot be read
         self.store.erase(seqs=[2])
         taken = take_of(hosts.address("owner"))
@@ -56,11 +60,15 @@ class Site:
         return frames
 
     def put(self, content: bytes, *, is_listed: bool) -> None:
-        """Put an object in the place of the snapshot; with `is_listed`, the server lists its digest."""
+        """Put an object in the place of the snapshot; with `is_listed`, the server lists its
+        digest.
+        """
         key = self.taken.key
         obstore.put(self.objects, self.key(key), content)
         if is_listed:
-            self.member.sql("UPDATE scroll.snapshot SET sha256 = %s", hashlib.sha256(content).hexdigest())
+            self.member.sql(
+                "UPDATE scroll.snapshot SET sha256 = %s", hashlib.sha256(content).hexdigest()
+            )
 
     def contents(self) -> list[str]:
         return [event.content for event in self.store.log.iterate()]
@@ -79,7 +87,9 @@ def site(database: str, bucket: str, tmp_path: Path) -> Iterator[Site]:
         site.member.close()
 
 
-def test_a_snapshot_gives_the_same_history_as_the_server(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_snapshot_gives_the_same_history_as_the_server(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     rows = [frame for frame in site.frames() if frame[0] == "row"]
     assert [row[1] for row in rows] == list(range(1, 9))
     assert [row[1] for row in rows if row[2] is None] == [2, 7], "only the server vouches for these"
@@ -182,7 +192,9 @@ def test_a_snapshot_with_another_digest_is_not_used_however_good_its_rows_are(
     assert [event.content for event in fresh.log.iterate()] == site.contents()
 
 
-def test_a_snapshot_of_another_history_is_not_used(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_snapshot_of_another_history_is_not_used(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     site.member.sql("UPDATE scroll.snapshot SET chain = sha256('another')")
     fresh = site.hosts.open("fresh")
     assert "the server has another history" in caplog.text and fresh.log.last_seq() == 8
@@ -200,7 +212,9 @@ def test_only_a_role_that_may_erase_makes_and_removes_snapshots(site: Site) -> N
             assert store.log.last_seq() == 8, "it may start from one"
         with pytest.raises(StoreReadOnly):
             take_of(url)
-        assert len(list(obstore.list(site.objects, site.key("snapshots")).collect())) == 1, "and leaves no object"
+        assert len(list(obstore.list(site.objects, site.key("snapshots")).collect())) == 1, (
+            "and leaves no object"
+        )
         appender = Member(f"postgresql://{role}:pw@{site.database.partition('@')[2]}")
         listed = [appender.store_id, "snapshots/forged.gz", site.taken.seq, site.taken.chain, 1, ""]
         for statement, values in (

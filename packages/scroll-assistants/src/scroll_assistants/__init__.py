@@ -1,1 +1,4 @@
-"""Doors: how other software reaches a session. Each module needs the library that it is named after, an extra."""
+"""Doors: how other software reaches a session.
+
+Each module needs the library that it is named after, an extra.
+"""

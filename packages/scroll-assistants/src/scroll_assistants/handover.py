@@ -1,16 +1,20 @@
-"""Where the work in a project stands, as a text for an assistant that begins or has just lost its past.
+"""Where the work in a project stands, as a text for an assistant that begins or has just lost its
+past.
 
-It says, each with its seq: the last requests of the user in their own words, what the assistant said last, tasks that
-are open, files that were changed, decisions, and what the user asked for once and for all. After a compaction it names
-the seqs that are no longer seen. It ends with how to search. Everything is read from the log; texts are clipped, never
-rephrased. The number of events that are read is bounded, and so is the text.
+It says, each with its seq: the last requests of the user in their own words, what the assistant
+said last, tasks that are open, files that were changed, decisions, and what the user asked for once
+and for all. After a compaction it names the seqs that are no longer seen. It ends with how to
+search. Everything is read from the log; texts are clipped, never rephrased. The number of events
+that are read is bounded, and so is the text.
 
-Only own sessions and captured assistants are read: words from imported files have no place in it. The session that
-goes on is the latest by time, since `import --all` records one assistant after the other. Every quoted text begins
-behind a seq or a bullet, and each further line of it is marked, so no text can pass for a heading or for another entry.
+Only own sessions and captured assistants are read: words from imported files have no place in it.
+The session that goes on is the latest by time, since `import --all` records one assistant after the
+other. Every quoted text begins behind a seq or a bullet, and each further line of it is marked, so
+no text can pass for a heading or for another entry.
 
-An assistant waits for this, and importing msgspec alone takes longer than all of its queries. So it imports little
-and reads through a function that runs a SELECT: `EventLog.query`, or a bare connection to the log file.
+An assistant waits for this, and importing msgspec alone takes longer than all of its queries. So it
+imports little and reads through a function that runs a SELECT: `EventLog.query`, or a bare
+connection to the log file.
 """
 
 import json
@@ -35,16 +39,22 @@ SESSIONS = 100  # of which there are so many at most
 REQUESTS = 4
 REQUEST_CHARS = 1_200  # of one request; a longer one is cut, with its seq
 LISTED = 8  # of files, tasks, decisions and instructions
-BYTES_A_TOKEN = 3  # on the safe side: English has more, and a CJK character is a token of three bytes
+BYTES_A_TOKEN = (
+    3  # on the safe side: English has more, and a CJK character is a token of three bytes
+)
 
 HOW_TO_SEARCH = (
     "To see more, call the tools of the MCP server `scroll`: `search` (words) finds anything that was said or done in "
     "this project, `expand` gives the exact text at seqs. Search before you ask the user again, or redo work."
 )
-_EARLIER = "What Scroll recorded of earlier work in this project; what the user says now comes before it."
+_EARLIER = (
+    "What Scroll recorded of earlier work in this project; what the user says now comes before it."
+)
 _COMPACTED = "This session was compacted. Scroll has the whole of it."
 
-_CHANGING = frozenset("Write Edit MultiEdit NotebookEdit write_file replace edit_file search_replace".split())
+_CHANGING = frozenset(
+    "Write Edit MultiEdit NotebookEdit write_file replace edit_file search_replace".split()
+)
 _FILE = re.compile(r'"(?:file_path|notebook_path|target_file|path)"\s*:\s*"((?:[^"\\]|\\.)+)"')
 _PATCHED = re.compile(r"\*\*\* (?:Update|Add|Delete) File: (.+?)(?:\\n|\n|$)")
 _DECISION = re.compile(
@@ -79,29 +89,47 @@ class _Part(NamedTuple):
     share: int
 
 
-def handover(query: Query, *, task: str, session: str, source: str, tokens: int, folder: str = "") -> str:
+def handover(
+    query: Query, *, task: str, session: str, source: str, tokens: int, folder: str = ""
+) -> str:
     """The context for a session that begins; "" when nothing is known.
 
-    `task` is the project, or "" for all of them; `source` is startup, resume, clear or compact. After `clear` only
-    standing instructions are named, since the user has asked for an empty slate.
+    `task` is the project, or "" for all of them; `source` is startup, resume, clear or compact.
+    After `clear` only standing instructions are named, since the user has asked for an empty slate.
     """
     turns = _turns(query, task)
     goes_on = source in ("compact", "resume") and any(turn.session == session for turn in turns)
-    last = session if goes_on else next((turn.session for turn in turns if turn.session != session), "")
+    last = (
+        session
+        if goes_on
+        else next((turn.session for turn in turns if turn.session != session), "")
+    )
     parts: list[_Part] = []
     if goes_on:
         parts.append(_Part("Recorded word for word", [_span(query, session)], 6))
     if last and source != "clear":
         said = _session(query, task, last)
         calls = [event for event in said if event.kind == "tool_call"]
-        spoken = [row for row in said if row.kind == "conversation" and (row.is_from_user or row.role == "assistant")]
+        spoken = [
+            row
+            for row in said
+            if row.kind == "conversation" and (row.is_from_user or row.role == "assistant")
+        ]
         requests = [event for event in spoken if event.is_from_user][:REQUESTS]
         replies = [event for event in spoken if event.role == "assistant"][:1]
         decisions = [*_notes(query, task), *islice(_decisions(spoken), LISTED)]
         where = "" if goes_on else f" (session {_line(last, 80)})"
         parts += [
-            _Part(f"The user's last requests, verbatim, newest first{where}", [_request(row) for row in requests], 40),
-            _Part("The assistant's last words", [f"[{row.seq}] {_line(row.text, 400)}" for row in replies], 9),
+            _Part(
+                f"The user's last requests, verbatim, newest first{where}",
+                [_request(row) for row in requests],
+                40,
+            ),
+            _Part(
+                "The assistant's last words",
+                [f"[{row.seq}] {_line(row.text, 400)}" for row in replies],
+                9,
+            ),
             _Part("Open tasks", _open_tasks(calls)[:LISTED], 10),
             _Part("Files changed, newest first", _files(calls, folder), 8),
             _Part("Decisions, newest first", decisions, 12),
@@ -119,7 +147,9 @@ def handover(query: Query, *, task: str, session: str, source: str, tokens: int,
 
 # reading ------------------------------------------------------------------------------------------------
 
-_COLUMNS = f"seq, created_at, session_id, kind, role, name, substr(content, 1, 20000), {FROM_USER_SQL}"
+_COLUMNS = (
+    f"seq, created_at, session_id, kind, role, name, substr(content, 1, 20000), {FROM_USER_SQL}"
+)
 _SAID = "content NOT IN ('', '[erased]') AND metadata NOT LIKE '%\"echo\":t%'"
 
 
@@ -130,22 +160,29 @@ _LATEST_SESSIONS = """
     )
     SELECT id FROM names JOIN event ON seq = (SELECT max(seq) FROM event WHERE session_id = id)
     WHERE instr(id, '/') = 0 AND (? = '' OR task_id = ?) ORDER BY created_at DESC, seq DESC LIMIT ?"""
-"""The sessions whose last events are the latest by time. Each name costs a step in the index of sessions.
-A session with a slash in its name is a sub-agent's, to whom the user does not speak."""
+"""The sessions whose last events are the latest by time. Each name costs a step in the index of
+sessions. A session with a slash in its name is a sub-agent's, to whom the user does not speak."""
 
 
 def _turns(query: Query, task: str) -> list[_Row]:
-    """Turns of the user in the latest sessions, those of the latest session first, the newest of each first."""
+    """Turns of the user in the latest sessions, those of the latest session first, the newest of
+    each first.
+    """
     turns: list[_Row] = []
     left = NEWEST
     for (session,) in list(query(_LATEST_SESSIONS, [task, task, SESSIONS])):
         if left <= 0 or len(turns) >= READ_TURNS:
             break
         oldest = list(
-            query("SELECT seq FROM event WHERE session_id = ? ORDER BY seq DESC LIMIT 1 OFFSET ?", [session, left])
+            query(
+                "SELECT seq FROM event WHERE session_id = ? ORDER BY seq DESC LIMIT 1 OFFSET ?",
+                [session, left],
+            )
         )
         first = oldest[0][0] if oldest else 0
-        ((size,),) = query("SELECT count(*) FROM event WHERE session_id = ? AND seq > ?", [session, first])
+        ((size,),) = query(
+            "SELECT count(*) FROM event WHERE session_id = ? AND seq > ?", [session, first]
+        )
         left -= size
         rows = query(
             f"SELECT {_COLUMNS} FROM event WHERE session_id = ? AND seq > ? AND ? IN ('', task_id) AND {FROM_USER_SQL} "
@@ -201,7 +238,9 @@ def _request(row: _Row) -> str:
 
 
 def _files(calls: Sequence[_Row], folder: str) -> list[str]:
-    """A line with the files that calls changed, newest first, relative to the project where they lie in it."""
+    """A line with the files that calls changed, newest first, relative to the project where they
+    lie in it.
+    """
     found: dict[str, None] = {}
     for call in calls:
         names = _FILE.findall(call.text) if call.name in _CHANGING else _PATCHED.findall(call.text)
@@ -213,7 +252,10 @@ def _files(calls: Sequence[_Row], folder: str) -> list[str]:
 
 
 def _open_tasks(calls: Sequence[_Row]) -> list[str]:
-    """The tasks on the assistant's own list that are not done. It writes the list whole, or task by task."""
+    """The tasks on the assistant's own list that are not done.
+
+    It writes the list whole, or task by task.
+    """
     states: dict[str, str] = {}
     created: list[str] = []
     for call in calls:
@@ -225,12 +267,16 @@ def _open_tasks(calls: Sequence[_Row]) -> list[str]:
                 if isinstance(item, dict) and item.get("status") not in _DONE
             ]
         if call.name == "TaskUpdate":
-            states.setdefault(str(_arguments(call).get("taskId")), str(_arguments(call).get("status")))
+            states.setdefault(
+                str(_arguments(call).get("taskId")), str(_arguments(call).get("status"))
+            )
         elif call.name == "TaskCreate":
             created.append(str(_arguments(call).get("subject")))
     created.reverse()  # they are numbered from 1 in the order in which they were made
     return [
-        f"- {_line(subject, 160)}" for number, subject in enumerate(created, 1) if states.get(str(number)) not in _DONE
+        f"- {_line(subject, 160)}"
+        for number, subject in enumerate(created, 1)
+        if states.get(str(number)) not in _DONE
     ]
 
 
@@ -256,7 +302,8 @@ def _decisions(spoken: Iterable[_Row]) -> Iterator[str]:
 
 
 def _fitted(parts: Sequence[_Part], room: int) -> list[str]:
-    """The parts within so many bytes: each within its share and what those before it have left over.
+    """The parts within so many bytes: each within its share and what those before it have left
+    over.
 
     A first line that is too long is cut; of the others as many are told as fit.
     """
@@ -271,7 +318,9 @@ def _fitted(parts: Sequence[_Part], room: int) -> list[str]:
             if used + size > left:
                 if not kept and left - used > 60:
                     room_here = left - used - len(_CUT.encode()) - 1
-                    kept.append(line.removesuffix(_CUT).encode()[:room_here].decode(errors="ignore") + _CUT)
+                    kept.append(
+                        line.removesuffix(_CUT).encode()[:room_here].decode(errors="ignore") + _CUT
+                    )
                     used = left
                 break
             kept.append(line)

@@ -1,13 +1,15 @@
-"""What a coding assistant calls at its events: capture what was said, and hand over where the work stands.
+"""What a coding assistant calls at its events: capture what was said, and hand over where the work
+stands.
 
-`scroll hook ASSISTANT --store DIR` reads one event as JSON from standard input. At the start of a session, and again
-after a compaction, it answers with a bounded context (handover.py). At every other event it only captures: it reads
-the assistant's transcript from where the last capture stopped. No model is asked for anything.
+`scroll hook ASSISTANT --store DIR` reads one event as JSON from standard input. At the start of a
+session, and again after a compaction, it answers with a bounded context (handover.py). At every
+other event it only captures: it reads the assistant's transcript from where the last capture
+stopped. No model is asked for anything.
 
-An assistant waits for its hooks, so this module imports next to nothing until it has to. A capture goes on in a forked
-process while the hook has already answered; the transcript lies on disk, so whatever a capture misses the next one
-reads. A hook never breaks the assistant: on any fault it writes a line to the log of hooks, says nothing, and ends
-with status 0.
+An assistant waits for its hooks, so this module imports next to nothing until it has to. A capture
+goes on in a forked process while the hook has already answered; the transcript lies on disk, so
+whatever a capture misses the next one reads. A hook never breaks the assistant: on any fault it
+writes a line to the log of hooks, says nothing, and ends with status 0.
 """
 
 import gc
@@ -20,16 +22,22 @@ from scroll_context.folders import state_folder
 
 ASSISTANTS = ("claude-code", "codex", "gemini", "cursor")
 TOKENS = 1_500  # of the context that is handed over
-LEASE_SECONDS = 0.1  # how long a capture waits for a session that is being written; the next capture reads the rest
+# how long a capture waits for a session that is being written; the next capture reads the rest
+LEASE_SECONDS = 0.1
 ATTEMPTS = 100  # of a capture at the end of a session, after which no other may come for long
 FREQUENT = ("posttooluse", "aftertool")  # events of which many come in a second
-PAUSE_SECONDS = 5.0  # between the captures of these; the other events, and the next of these, read the rest
+PAUSE_SECONDS = (
+    5.0  # between the captures of these; the other events, and the next of these, read the rest
+)
 LOG_BYTES = 256 << 10  # of the log of hooks, which then begins anew
 USAGE = "scroll hook ASSISTANT --store DIR [--reach task|all] [--tokens N]"
 
 
 def main(arguments: list[str]) -> int:
-    """Handle one event. The status is always 0: anything else would be shown to the user, or stop the assistant."""
+    """Handle one event.
+
+    The status is always 0: anything else would be shown to the user, or stop the assistant.
+    """
     gc.disable()  # there is no garbage worth collecting in a tenth of a second
     try:
         assistant, options = _parsed(arguments)
@@ -45,14 +53,19 @@ def main(arguments: list[str]) -> int:
             attempts = ATTEMPTS if name == "sessionend" else 1
             _in_background(lambda: capture(assistant, store, transcript, attempts))
         if name == "sessionstart":
-            _answer(assistant, event, context(store, event, options["reach"], int(options["tokens"])))
+            _answer(
+                assistant, event, context(store, event, options["reach"], int(options["tokens"]))
+            )
     except Exception as error:  # noqa: BLE001 - whatever it is, the assistant must not notice
         record(error)
     return 0
 
 
 def _parsed(arguments: list[str]) -> tuple[str, dict[str, str]]:
-    """The assistant and the options. The command line was written by `scroll install`; click would take 40 ms."""
+    """The assistant and the options.
+
+    The command line was written by `scroll install`; click would take 40 ms.
+    """
     options = {"store": os.environ.get("SCROLL_STORE", ""), "reach": "task", "tokens": str(TOKENS)}
     rest = list(arguments)
     names = []
@@ -65,7 +78,12 @@ def _parsed(arguments: list[str]) -> tuple[str, dict[str, str]]:
         if name not in options or not (separator or rest):
             raise ValueError(f"{word} is not understood; a hook is called as: {USAGE}")
         options[name] = value if separator else rest.pop(0)
-    if len(names) != 1 or names[0] not in ASSISTANTS or not options["store"] or options["reach"] not in ("task", "all"):
+    if (
+        len(names) != 1
+        or names[0] not in ASSISTANTS
+        or not options["store"]
+        or options["reach"] not in ("task", "all")
+    ):
         raise ValueError(f"a hook is called as: {USAGE}")
     return names[0], options
 
@@ -82,7 +100,12 @@ def _answer(assistant: str, event: dict[str, Any], text: str) -> None:
     if assistant == "cursor":
         answer: dict[str, Any] = {"additional_context": text}
     else:
-        answer = {"hookSpecificOutput": {"hookEventName": event["hook_event_name"], "additionalContext": text}}
+        answer = {
+            "hookSpecificOutput": {
+                "hookEventName": event["hook_event_name"],
+                "additionalContext": text,
+            }
+        }
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()
 
@@ -91,7 +114,9 @@ def _answer(assistant: str, event: dict[str, Any], text: str) -> None:
 
 
 def _in_background(work: Any) -> None:
-    """Do the work in a process of its own, which outlives this one and holds none of the assistant's pipes."""
+    """Do the work in a process of its own, which outlives this one and holds none of the
+    assistant's pipes.
+    """
     if os.fork():
         return
     try:
@@ -108,7 +133,9 @@ def _in_background(work: Any) -> None:
 
 
 def is_due(transcript: str) -> bool:
-    """Whether the last capture at a frequent event was long enough ago; then this one counts as the last."""
+    """Whether the last capture at a frequent event was long enough ago; then this one counts as the
+    last.
+    """
     import time
 
     stamp = _stamp(transcript)
@@ -130,7 +157,8 @@ def _touch(stamp: str) -> None:
 def _stamp(transcript: str) -> str:
     """An empty file whose time is that of the last capture at a frequent event.
 
-    It is named after the whole path: Gemini and Codex give transcripts of different projects the same file name.
+    It is named after the whole path: Gemini and Codex give transcripts of different projects the
+    same file name.
     """
     import hashlib
 
@@ -139,7 +167,10 @@ def _stamp(transcript: str) -> str:
 
 
 def last_capture(assistant: str, store: str) -> str:
-    """An empty file whose time is that of the last capture by a hook of an assistant. An import does not touch it."""
+    """An empty file whose time is that of the last capture by a hook of an assistant.
+
+    An import does not touch it.
+    """
     import hashlib
 
     place = hashlib.sha256(located(store).encode("utf-8", "surrogateescape")).hexdigest()[:32]
@@ -190,7 +221,9 @@ def context(store: str, event: dict[str, Any], reach: str, tokens: int) -> str:
 
 
 def _reader(store: str) -> tuple[Any, Any]:
-    """A function that runs a SELECT on the log, and one that closes it; opening the log itself takes 60 ms more."""
+    """A function that runs a SELECT on the log, and one that closes it; opening the log itself
+    takes 60 ms more.
+    """
     import sqlite3
 
     from scroll_context.log.ownership import check_folder
@@ -227,7 +260,9 @@ def record(error: BaseException) -> None:
         path = log_file()
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         is_long = os.path.exists(path) and os.path.getsize(path) > LOG_BYTES
-        with open(path, "w" if is_long else "a", encoding="utf-8", errors="backslashreplace") as file:
+        with open(
+            path, "w" if is_long else "a", encoding="utf-8", errors="backslashreplace"
+        ) as file:
             moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             file.write(f"{moment} {type(error).__name__}: {' '.join(str(error).split())[:500]}\n")
     except OSError:

@@ -1,12 +1,15 @@
-"""Connect coding assistants to a store: their own configuration files get an MCP server and hooks, and lose them again.
+"""Connect coding assistants to a store: their own configuration files get an MCP server and hooks,
+and lose them again.
 
-Each assistant is a table of entries: which file, where in it, what value. A file is changed by inserting these entries
-and nothing else (json_edit.py). What a file held before, and the hash of what it became, are kept in the user's state
-folder. So uninstalling puts back the exact bytes when the file was not edited since, and otherwise takes out only what
-is ours. Installing again first undoes, in memory, what is there: it is idempotent, and changes options in place.
+Each assistant is a table of entries: which file, where in it, what value. A file is changed by
+inserting these entries and nothing else (json_edit.py). What a file held before, and the hash of
+what it became, are kept in the user's state folder. So uninstalling puts back the exact bytes when
+the file was not edited since, and otherwise takes out only what is ours. Installing again first
+undoes, in memory, what is there: it is idempotent, and changes options in place.
 
-The folders are those of the assistants on Linux, macOS and Windows, which are the same below the user's home. Entries
-hold absolute paths of this machine, so in a project they go to files that are not shared where the assistant has such.
+The folders are those of the assistants on Linux, macOS and Windows, which are the same below the
+user's home. Entries hold absolute paths of this machine, so in a project they go to files that are
+not shared where the assistant has such.
 """
 
 import datetime as dt
@@ -40,8 +43,14 @@ HOOK_SECONDS = 10  # after which an assistant gives up on a hook
 
 _OUR_HOOK = re.compile(rf"\bhook ({'|'.join(ASSISTANTS)})\b.* --store\b")
 _CLAUDE_EVENTS = (
-    "SessionStart", "UserPromptSubmit", "PostToolUse", "Stop", "SubagentStop", "PreCompact", "SessionEnd",
-)  # fmt: skip
+    "SessionStart",
+    "UserPromptSubmit",
+    "PostToolUse",
+    "Stop",
+    "SubagentStop",
+    "PreCompact",
+    "SessionEnd",
+)
 _CODEX_EVENTS = ("SessionStart", "UserPromptSubmit", "PostToolUse", "Stop", "PreCompact")
 _GEMINI_EVENTS = ("SessionStart", "AfterTool", "AfterAgent", "PreCompress", "SessionEnd")
 
@@ -58,7 +67,9 @@ NOWHERE = StoreLink(store="")  # for the places of entries, whatever they hold
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A value of ours and its place in a file: a member of an object, or an element of the list at the path."""
+    """A value of ours and its place in a file: a member of an object, or an element of the list at
+    the path.
+    """
 
     file: Path
     path: tuple[str, ...]
@@ -77,7 +88,9 @@ class Change(msgspec.Struct, frozen=True):
     @property
     def diff(self) -> str:
         old, new = ((text or "").splitlines(keepends=True) for text in (self.old, self.new))
-        names = [str(self.file) if text is not None else "(no file)" for text in (self.old, self.new)]
+        names = [
+            str(self.file) if text is not None else "(no file)" for text in (self.old, self.new)
+        ]
         shown = difflib.unified_diff(old, new, names[0], names[1])
         return "".join(line if line.endswith("\n") else f"{line}\n" for line in shown)
 
@@ -89,7 +102,9 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
     scope: str = ""  # "" when nothing is installed
     files: tuple[str, ...] = ()  # that hold something of ours
     store: str = ""
-    captured: str = ""  # when a hook of this assistant last recorded something; an import does not count
+    captured: str = (
+        ""  # when a hook of this assistant last recorded something; an import does not count
+    )
     missing: tuple[str, ...] = ()  # in words, each with its remedy
 
     @property
@@ -123,35 +138,47 @@ def entries(assistant: str, scope: SettingsScope, project: Path, to: StoreLink) 
             return _claude_code(scope, project, hook, {"type": "stdio", **mcp, "alwaysLoad": True})
         case "codex":
             home = (
-                Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex") if scope == "user" else project / ".codex"
+                Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex")
+                if scope == "user"
+                else project / ".codex"
             )
             found = [Entry(home / "config.toml", ("mcp_servers", NAME), mcp)]
             return found + _hooks(home / "hooks.json", _CODEX_EVENTS, hook, HOOK_SECONDS)
         case "gemini":
             file = (Path.home() if scope == "user" else project) / ".gemini" / "settings.json"
             milliseconds = HOOK_SECONDS * 1000
-            return [Entry(file, ("mcpServers", NAME), mcp), *_hooks(file, _GEMINI_EVENTS, hook, milliseconds)]
+            return [
+                Entry(file, ("mcpServers", NAME), mcp),
+                *_hooks(file, _GEMINI_EVENTS, hook, milliseconds),
+            ]
         case "cursor":
             home = (Path.home() if scope == "user" else project) / ".cursor"
             server += ["--project", "${workspaceFolder}" if scope == "user" else str(project)]
             return [
                 Entry(home / "mcp.json", ("mcpServers", NAME), mcp),
                 Entry(home / "hooks.json", ("version",), 1),
-                Entry(home / "hooks.json", ("hooks", "sessionStart"), {"command": hook}, in_list=True),
+                Entry(
+                    home / "hooks.json", ("hooks", "sessionStart"), {"command": hook}, in_list=True
+                ),
             ]
     raise BadInput(f"there is no assistant {assistant!r}; there are {', '.join(ASSISTANTS)}")
 
 
-def _claude_code(scope: SettingsScope, project: Path, hook: str, mcp: dict[str, Any]) -> list[Entry]:
+def _claude_code(
+    scope: SettingsScope, project: Path, hook: str, mcp: dict[str, Any]
+) -> list[Entry]:
     moved = os.environ.get("CLAUDE_CONFIG_DIR")
     home = Path(moved) if moved else Path.home() / ".claude"
     servers = home / ".claude.json" if moved else Path.home() / ".claude.json"
     if scope == "user":
         found = [Entry(servers, ("mcpServers", NAME), mcp)]
         return found + _hooks(home / "settings.json", _CLAUDE_EVENTS, hook, HOOK_SECONDS)
-    # A server of the project that is this user's own; those in .mcp.json are shared, and each user must approve them.
+    # A server of the project that is this user's own; those in .mcp.json are shared, and each user
+    # must approve them.
     found = [Entry(servers, ("projects", str(project), "mcpServers", NAME), mcp)]
-    return found + _hooks(project / ".claude" / "settings.local.json", _CLAUDE_EVENTS, hook, HOOK_SECONDS)
+    return found + _hooks(
+        project / ".claude" / "settings.local.json", _CLAUDE_EVENTS, hook, HOOK_SECONDS
+    )
 
 
 def _hooks(file: Path, events: tuple[str, ...], hook: str, timeout: int) -> list[Entry]:
@@ -173,8 +200,13 @@ def scroll_command() -> list[str]:
 # changes ------------------------------------------------------------------------------------------------
 
 
-def plan_install(assistant: str, scope: SettingsScope, project: Path, to: StoreLink) -> list[Change]:
-    """The files that would change, each as it would become. None of them: everything is there already."""
+def plan_install(
+    assistant: str, scope: SettingsScope, project: Path, to: StoreLink
+) -> list[Change]:
+    """The files that would change, each as it would become.
+
+    None of them: everything is there already.
+    """
     wanted = entries(assistant, scope, project, to)
     _check_places(wanted, scope, project)
     changes = [_inserted(change, wanted) for change in _undone(wanted)]
@@ -189,13 +221,18 @@ def plan_uninstall(assistant: str, scope: SettingsScope, project: Path) -> list[
 
 
 def _check_places(wanted: list[Entry], scope: SettingsScope, project: Path) -> None:
-    """Refuse a file of a project that is a link out of it: the repository would choose what is written to.
+    """Refuse a file of a project that is a link out of it: the repository would choose what is
+    written to.
 
     The user's own configuration may be linked, as people do who keep it in a repository.
     """
     inside = project.resolve()
     for file in {entry.file for entry in wanted}:
-        if scope == "project" and file.is_relative_to(project) and not file.resolve().is_relative_to(inside):
+        if (
+            scope == "project"
+            and file.is_relative_to(project)
+            and not file.resolve().is_relative_to(inside)
+        ):
             raise BadInput(
                 f"{file} is a link to {file.resolve()}, outside of the project. Nothing was changed. "
                 "Replace the link by a file, or install with --scope user."
@@ -203,10 +240,15 @@ def _check_places(wanted: list[Entry], scope: SettingsScope, project: Path) -> N
 
 
 def apply(changes: list[Change]) -> None:
-    """Write the files; each is whole at any moment. What a file held before is kept until ours is out of it again."""
+    """Write the files; each is whole at any moment.
+
+    What a file held before is kept until ours is out of it again.
+    """
     for change in changes:
         if _read(change.file) != change.old:
-            raise BadInput(f"{change.file} has just been changed by another program; nothing was written, try again")
+            raise BadInput(
+                f"{change.file} has just been changed by another program; nothing was written, try again"
+            )
         if change.new == change.before:
             _write(change.file, change.new)
             _record_of(change.file).unlink(missing_ok=True)
@@ -243,13 +285,17 @@ def _removed(text: str, wanted: list[Entry], before: str) -> str:
             elif before and json_edit.value_at(before, entry.path) is None:
                 text = json_edit.remove(text, entry.path, lambda value: bool(value), before)
     except BadInput as error:
-        raise BadInput(f"{wanted[0].file} cannot be read: {error}. Fix it; nothing was changed.") from error
+        raise BadInput(
+            f"{wanted[0].file} cannot be read: {error}. Fix it; nothing was changed."
+        ) from error
     return text
 
 
 def _is_bare(file: Path, text: str) -> bool:
     """Whether a file says nothing; the version of its format says nothing either."""
-    return not text.strip() or (file.suffix == ".json" and json_edit.value_at(text, ()) in ({}, {"version": 1}))
+    return not text.strip() or (
+        file.suffix == ".json" and json_edit.value_at(text, ()) in ({}, {"version": 1})
+    )
 
 
 def _inserted(change: Change, wanted: list[Entry]) -> Change:
@@ -258,11 +304,14 @@ def _inserted(change: Change, wanted: list[Entry]) -> Change:
     try:
         for entry in here:
             text = _with(text, entry)
-        # The assistant must be able to read the file, so the text is parsed once more before it is written.
+        # The assistant must be able to read the file, so the text is parsed once more before it is
+        # written.
         if not all(_is_at_its_place(text or "", entry) for entry in here):
             raise BadInput("our entries cannot be placed in it")
     except BadInput as error:
-        raise BadInput(f"{change.file} cannot be changed: {error}. Fix it; nothing was changed.") from error
+        raise BadInput(
+            f"{change.file} cannot be changed: {error}. Fix it; nothing was changed."
+        ) from error
     return msgspec.structs.replace(change, new=text)
 
 
@@ -294,7 +343,9 @@ def _value_at(text: str, entry: Entry) -> Any:
 
 
 def _is_ours(value: Any) -> bool:
-    """Whether a value of a configuration file was written by us: a hook that calls us, or our server."""
+    """Whether a value of a configuration file was written by us: a hook that calls us, or our
+    server.
+    """
     if not isinstance(value, dict):
         return False
     hooks = value.get("hooks")
@@ -314,8 +365,12 @@ def examine_assistants(project: Path) -> list[Installed]:
     found: list[Installed] = []
     for assistant in ASSISTANTS:
         scopes: tuple[SettingsScope, ...] = ("user", "project")
-        there = [one for scope in scopes if (one := _installed(assistant, scope, project)) is not None]
-        connected = list({one.files: one for one in reversed(there)}.values())  # one, where the home is the project
+        there = [
+            one for scope in scopes if (one := _installed(assistant, scope, project)) is not None
+        ]
+        connected = list(
+            {one.files: one for one in reversed(there)}.values()
+        )  # one, where the home is the project
         home = entries(assistant, "user", project, NOWHERE)[-1].file.parent
         remedy = (f"its entries: `scroll install {assistant}`",) if home.is_dir() else ()
         found += connected or [Installed(assistant=assistant, missing=remedy)]
@@ -332,14 +387,21 @@ def _installed(assistant: str, scope: SettingsScope, project: Path) -> Installed
     call = next((str(_command_of(value)) for entry, value in present if entry.in_list), "")
     words = _words(call)
     store = _word_behind("--store", server.get("args") or words)
-    missing = [f"{'.'.join(e.path)} in {e.file}: `scroll install {assistant}`" for e, value in values if value is None]
+    missing = [
+        f"{'.'.join(e.path)} in {e.file}: `scroll install {assistant}`"
+        for e, value in values
+        if value is None
+    ]
     program = str(server.get("command") or (words or [""])[0])
     if not Path(program).exists():
         missing.append(f"the program {program}: `scroll install {assistant}` names the one of now")
     if importlib.util.find_spec("mcp") is None:
-        missing.append("the mcp extra, without which it cannot search: pip install 'scroll-context[mcp]'")
+        missing.append(
+            "the mcp extra, without which it cannot search: pip install 'scroll-context[mcp]'"
+        )
     captured = _last_capture(assistant, store)
-    # A file of the project may have come with a repository: the store that it names is shown and never opened.
+    # A file of the project may have come with a repository: the store that it names is shown and
+    # never opened.
     if scope == "user":
         try:
             open_log(store).close()
@@ -349,7 +411,12 @@ def _installed(assistant: str, scope: SettingsScope, project: Path) -> Installed
         missing.append(f"the last hook failed: {fault} ({log_file()})")
     files = tuple(dict.fromkeys(str(entry.file) for entry, _ in present))
     return Installed(
-        assistant=assistant, scope=scope, files=files, store=store, captured=captured, missing=tuple(missing)
+        assistant=assistant,
+        scope=scope,
+        files=files,
+        store=store,
+        captured=captured,
+        missing=tuple(missing),
     )
 
 
@@ -359,7 +426,10 @@ def connected_scopes(assistant: str, project: Path) -> list[SettingsScope]:
     return [
         scope
         for scope in scopes
-        if any(isinstance(_ours_at(entry), dict) for entry in entries(assistant, scope, project, NOWHERE))
+        if any(
+            isinstance(_ours_at(entry), dict)
+            for entry in entries(assistant, scope, project, NOWHERE)
+        )
     ]
 
 
@@ -402,8 +472,14 @@ def _ours_at(entry: Entry) -> Any:
     except BadInput:
         return None
     if entry.in_list:
-        return next((one for one in found if _is_ours(one)), None) if isinstance(found, list) else None
-    return found if _is_ours(found) or (found is not None and not isinstance(entry.value, dict)) else None
+        return (
+            next((one for one in found if _is_ours(one)), None) if isinstance(found, list) else None
+        )
+    return (
+        found
+        if _is_ours(found) or (found is not None and not isinstance(entry.value, dict))
+        else None
+    )
 
 
 # files --------------------------------------------------------------------------------------------------
@@ -411,7 +487,10 @@ def _ours_at(entry: Entry) -> Any:
 
 def _record_of(file: Path) -> Path:
     """Where we keep what a file held before."""
-    return Path(state_folder(), "installed") / f"{hashlib.sha256(os.fsencode(file)).hexdigest()[:32]}.json"
+    return (
+        Path(state_folder(), "installed")
+        / f"{hashlib.sha256(os.fsencode(file)).hexdigest()[:32]}.json"
+    )
 
 
 def _recorded(file: Path) -> dict[str, Any] | None:

@@ -1,11 +1,14 @@
-"""Put a value into a JSON file of another program, or take it out again, and touch no other byte of it.
+"""Put a value into a JSON file of another program, or take it out again, and touch no other byte of
+it.
 
-Assistants keep their settings in JSON that people also edit by hand, with an indentation, an order and sometimes
-comments of their own. Parsing and writing such a file anew would change all of it. Here the text is searched for where
-its values stand, and one insertion or one cut is made. What is inserted and then removed leaves the text as it was.
+Assistants keep their settings in JSON that people also edit by hand, with an indentation, an order
+and sometimes comments of their own. Parsing and writing such a file anew would change all of it.
+Here the text is searched for where its values stand, and one insertion or one cut is made. What is
+inserted and then removed leaves the text as it was.
 
-A path is a sequence of names. Comments (// and /* */) and commas before a closing bracket are read over: the search
-goes through a copy of the text in which they are blank, so that every value stands at the same place in both.
+A path is a sequence of names. Comments (// and /* */) and commas before a closing bracket are read
+over: the search goes through a copy of the text in which they are blank, so that every value stands
+at the same place in both.
 """
 
 import json
@@ -24,7 +27,9 @@ _decode = json.JSONDecoder().raw_decode
 
 
 class _Item(NamedTuple):
-    """A member of an object or an element of a list: where it begins, where its value does, and where both end."""
+    """A member of an object or an element of a list: where it begins, where its value does, and
+    where both end.
+    """
 
     name: str
     start: int
@@ -40,7 +45,10 @@ def value_at(text: str, path: Sequence[str]) -> Any:
 
 
 def put(text: str, path: Sequence[str], value: Any) -> str:
-    """The text with a member at a path, which must not be there yet. Objects on the way are made."""
+    """The text with a member at a path, which must not be there yet.
+
+    Objects on the way are made.
+    """
     plain = _plain(text)
     for depth in range(len(path)):
         outer = _find(plain, path[:depth])
@@ -54,7 +62,9 @@ def put(text: str, path: Sequence[str], value: Any) -> str:
 
 
 def append(text: str, path: Sequence[str], value: Any) -> str:
-    """The text with one more element at the end of the list at a path; the list is made if there is none."""
+    """The text with one more element at the end of the list at a path; the list is made if there is
+    none.
+    """
     plain = _plain(text)
     at = _find(plain, path)
     if at is None:
@@ -64,9 +74,11 @@ def append(text: str, path: Sequence[str], value: Any) -> str:
 
 
 def remove(text: str, path: Sequence[str], is_ours: Callable[[Any], bool], before: str = "") -> str:
-    """The text without the value at a path, or, where a list is there, without the elements that are ours.
+    """The text without the value at a path, or, where a list is there, without the elements that
+    are ours.
 
-    An object or list that becomes empty by that goes too, unless it is in `before`, the text as it once was.
+    An object or list that becomes empty by that goes too, unless it is in `before`, the text as it
+    once was.
     """
     plain = _plain(text)
     at = _find(plain, path)
@@ -125,7 +137,9 @@ def _without(text: str, path: Sequence[str]) -> str:
 
 
 def _cut(text: str, container: int, number: int) -> str:
-    """The text without one item of the container at a place, and without the comma that belonged to it."""
+    """The text without one item of the container at a place, and without the comma that belonged to
+    it.
+    """
     plain = _plain(text)
     found, closing = _items(plain, container), _decode(plain, container)[1] - 1
     start, end = found[number].start, found[number].end
@@ -142,7 +156,10 @@ def _cut(text: str, container: int, number: int) -> str:
 
 
 def _plain(text: str) -> str:
-    """The text as JSON of the same length, without comments and last commas. It must be one object."""
+    """The text as JSON of the same length, without comments and last commas.
+
+    It must be one object.
+    """
 
     def blank(match: re.Match[str]) -> str:
         return match[0] if match[0].startswith('"') else re.sub(r"[^\n]", " ", match[0])
@@ -170,7 +187,9 @@ def _find(plain: str, path: Sequence[str]) -> int | None:
 
 def _items(plain: str, container: int) -> list[_Item]:
     """What the object or list at a place holds."""
-    return [_Item(name, start, at, _decode(plain, at)[1]) for name, start, at in items(plain, container)]
+    return [
+        _Item(name, start, at, _decode(plain, at)[1]) for name, start, at in items(plain, container)
+    ]
 
 
 def _require(plain: str, at: int, opening: str, path: Sequence[str]) -> None:

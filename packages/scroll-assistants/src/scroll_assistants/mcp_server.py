@@ -1,16 +1,20 @@
-"""Scroll as an MCP server: a coding assistant searches, expands, computes over and adds to what a store remembers.
+"""Scroll as an MCP server: a coding assistant searches, expands, computes over and adds to what a
+store remembers.
 
-Four tools, because every schema costs tokens in each request of the assistant: `search` and `expand` read, `exec` runs
-a cell in a jailed kernel with `ms`, `note` keeps something. Answers are compact texts with seqs; what goes wrong is a
-text with a remedy. The server reaches one task (the project that it was started for) unless it is told to reach all.
+Four tools, because every schema costs tokens in each request of the assistant: `search` and
+`expand` read, `exec` runs a cell in a jailed kernel with `ms`, `note` keeps something. Answers are
+compact texts with seqs; what goes wrong is a text with a remedy. The server reaches one task (the
+project that it was started for) unless it is told to reach all.
 
-Searches and expansions are not recorded: they change nothing, and the assistant's own transcript has them. Cells are
-recorded in a session of their client, as echoes, so that no recall finds itself. Each client has a kernel of its own.
-Over standard streams, and over HTTP where the protocol has sessions, the connection tells clients apart; the newer
-protocol has no sessions, so there a client names its kernel with the secret name that its first answer gave it. The
-log holds a hash of that name only. An idle kernel is closed and comes back with its variables.
+Searches and expansions are not recorded: they change nothing, and the assistant's own transcript
+has them. Cells are recorded in a session of their client, as echoes, so that no recall finds
+itself. Each client has a kernel of its own. Over standard streams, and over HTTP where the protocol
+has sessions, the connection tells clients apart; the newer protocol has no sessions, so there a
+client names its kernel with the secret name that its first answer gave it. The log holds a hash of
+that name only. An idle kernel is closed and comes back with its variables.
 
-This module needs the `mcp` extra; its HTTP half speaks only to holders of a token who name an expected host.
+This module needs the `mcp` extra; its HTTP half speaks only to holders of a token who name an
+expected host.
 """
 
 import asyncio
@@ -23,7 +27,15 @@ import secrets
 import socket
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from typing import Annotated, Any, Literal, TypeVar
 
 from anyio import CancelScope, to_thread
@@ -63,7 +75,9 @@ PLACE_SECONDS = 120.0  # that a cell waits while every kernel that may be open r
 PROGRESS_SECONDS = 2.0
 LEASE_SECONDS = 10.0
 AGENT = "mcp"
-SHOWN = {"anthropic/alwaysLoad": True}  # not behind Claude Code's search for tools: a tool that is not seen is not used
+SHOWN = {
+    "anthropic/alwaysLoad": True
+}  # not behind Claude Code's search for tools: a tool that is not seen is not used
 NOTE = "note"  # the kind of what `note` appends
 _ISSUED = re.compile(r"scroll_kernel_[0-9a-f]{32}")
 
@@ -85,8 +99,8 @@ Seqs = Annotated[
 class RecallServer:
     """The four tools and two resources, on one store. `close` ends the kernels.
 
-    If the transcript of the client is captured into this store, `client_session` is its session; where the client does
-    not say that, `assistant` is its name.
+    If the transcript of the client is captured into this store, `client_session` is its session;
+    where the client does not say that, `assistant` is its name.
     """
 
     def __init__(
@@ -108,11 +122,20 @@ class RecallServer:
         self._kernels = _Kernels(store, task, reach, max_kernels)
         self._own_kernel = _new_name()  # of the client over standard streams
         self._noting = asyncio.Lock()
-        self.mcp = MCPServer("scroll", version=__version__, instructions=INSTRUCTIONS, log_level="ERROR")
+        self.mcp = MCPServer(
+            "scroll", version=__version__, instructions=INSTRUCTIONS, log_level="ERROR"
+        )
         reads, writes = ToolAnnotations(read_only_hint=True), ToolAnnotations(read_only_hint=False)
-        for function, hints in ((self.search, reads), (self.expand, reads), (self.exec, writes), (self.note, writes)):
+        for function, hints in (
+            (self.search, reads),
+            (self.expand, reads),
+            (self.exec, writes),
+            (self.note, writes),
+        ):
             said = inspect.getdoc(function)
-            self.mcp.add_tool(function, description=said, annotations=hints, meta=SHOWN, structured_output=False)
+            self.mcp.add_tool(
+                function, description=said, annotations=hints, meta=SHOWN, structured_output=False
+            )
         self.mcp.resource("scroll://event/{seq}", mime_type="text/plain")(self.event)
         self.mcp.resource("scroll://session/{session_id}", mime_type="text/plain")(self.session)
 
@@ -145,41 +168,61 @@ class RecallServer:
         created_from: Annotated[str, Field(description="a date")] = "",
         created_to: Annotated[str, Field(description="a date, included")] = "",
     ) -> CallToolResult:
-        """Find past messages, calls and results by words, best first. A hit has its seq; `expand` gives the whole."""
+        """Find past messages, calls and results by words, best first.
+
+        A hit has its seq; `expand` gives the whole.
+        """
 
         def work() -> str:
             given = {
-                "role": role, "session_id": session_id, "created_from": created_from, "created_to": created_to
-            }  # fmt: skip
+                "role": role,
+                "session_id": session_id,
+                "created_from": created_from,
+                "created_to": created_to,
+            }
             filters = {name: value for name, value in given.items() if value}
             found = self._memory.call("ms.search", query, min(k, MAX_HITS), **filters).value
             lines = []
             for row in found["rows"]:
                 shown = row["content"] if len(row["content"]) <= SNIPPET_CHARS else row["snippet"]
                 lines.append(f"{_heading(row)}\n  {_on_one_line(shown, SNIPPET_CHARS)}")
-            return "\n".join([*lines, *([f"({found['note']})"] if found["note"] else []), *self._nothing_here(lines)])
+            return "\n".join(
+                [
+                    *lines,
+                    *([f"({found['note']})"] if found["note"] else []),
+                    *self._nothing_here(lines),
+                ]
+            )
 
         return await _answer(lambda: _in_thread(work))
 
     async def expand(
         self,
         seqs: Seqs,
-        start: Annotated[int, Field(description="where in a long text to begin, in characters")] = 0,
+        start: Annotated[
+            int, Field(description="where in a long text to begin, in characters")
+        ] = 0,
     ) -> CallToolResult:
-        """The exact texts at seqs. A long text comes in pages; the end of a page says how to go on."""
+        """The exact texts at seqs.
+
+        A long text comes in pages; the end of a page says how to go on.
+        """
         return await _answer(lambda: _in_thread(lambda: self._pages(_seqs_of(seqs), max(0, start))))
 
     async def exec(
         self,
         source: Annotated[str, Field(description="Python; only what it prints is shown")],
         ctx: Context[Any, Any],
-        kernel: Annotated[str, Field(description="whose variables to use, if an answer named one")] = "",
+        kernel: Annotated[
+            str, Field(description="whose variables to use, if an answer named one")
+        ] = "",
     ) -> CallToolResult:
         """Run a cell in a sandboxed Python kernel that keeps its variables.
 
-        In it, `ms.search(query, k=10)`, `ms.grep(text)` (every occurrence, counted) and `ms.expand(seq)` return rows
-        (seq, role, created_at, session_id, content), `ms.outline()` one row a session, `ms.sql_query(sql)` reads
-        hist.conversation_history; help(ms) tells the rest.
+        In it, `ms.search(query, k=10)`, `ms.grep(text)` (every occurrence, counted) and
+        `ms.expand(seq)` return rows (seq, role, created_at, session_id, content), `ms.outline()`
+        one row a session, `ms.sql_query(sql)` reads hist.conversation_history; help(ms) tells the
+        rest.
         """
         own = _kernel_of(ctx, self._own_kernel)
         issued = _new_name()
@@ -192,21 +235,36 @@ class RecallServer:
                 async with self._kernels.use(own or kernel or issued) as session:
                     text = await self._run(session, source, ctx)
             except KernelError as error:
-                raise KernelError(f"exec is not possible: {error} `search` and `expand` still work.") from error
-            return text if own or kernel else f'{text}\n[pass kernel="{issued}" to keep these variables]'
+                raise KernelError(
+                    f"exec is not possible: {error} `search` and `expand` still work."
+                ) from error
+            return (
+                text
+                if own or kernel
+                else f'{text}\n[pass kernel="{issued}" to keep these variables]'
+            )
 
         return await _answer(work)
 
     async def note(
         self,
-        text: Annotated[str, Field(description="a decision, fact or instruction, in whole sentences")],
+        text: Annotated[
+            str, Field(description="a decision, fact or instruction, in whole sentences")
+        ],
     ) -> CallToolResult:
-        """Keep something worth finding later. It is searchable at once, in every later session of this project."""
+        """Keep something worth finding later.
+
+        It is searchable at once, in every later session of this project.
+        """
 
         def work() -> str:
             if not text.strip() or len(text) > MAX_NOTE:
-                raise BadInput(f"a note has 1 to {MAX_NOTE:,} characters, not {len(text.strip()):,}; shorten it")
-            journal = Journal(self.store.log, Scope(f"notes-{self.task}", AGENT, self.task), wait=LEASE_SECONDS)
+                raise BadInput(
+                    f"a note has 1 to {MAX_NOTE:,} characters, not {len(text.strip()):,}; shorten it"
+                )
+            journal = Journal(
+                self.store.log, Scope(f"notes-{self.task}", AGENT, self.task), wait=LEASE_SECONDS
+            )
             try:
                 event = journal.append(journal.draft(NOTE, role="assistant", content=text))
             finally:
@@ -233,7 +291,9 @@ class RecallServer:
                 if self.grant.permits(event)
             ]
             if not lines:
-                raise UnknownSession(f"no session {session_id!r} within reach; hits of `search` name sessions")
+                raise UnknownSession(
+                    f"no session {session_id!r} within reach; hits of `search` name sessions"
+                )
             if (more := len(lines) - MAX_LINES) > 0:
                 lines[MAX_LINES:] = [f"({more:,} more; `expand` takes ranges of seqs)"]
             return "\n".join(lines)
@@ -273,15 +333,22 @@ class RecallServer:
             room -= len(shown) + 100
             parts.append(f"{_heading(_facts(event))}\n{shown}")
             if (end := begin + len(shown)) < len(text):
-                parts.append(f'({end:,} of {len(text):,} characters; expand(seqs="{event.seq}", start={end}) goes on)')
+                parts.append(
+                    f'({end:,} of {len(text):,} characters; expand(seqs="{event.seq}", start={end}) goes on)'
+                )
                 room = 0
         return "\n\n".join(parts)
 
     async def _run(self, session: Session, source: str, ctx: Context[Any, Any]) -> str:
-        """Run a cell, with signs of life for the client. When the client cancels, the cell is interrupted."""
+        """Run a cell, with signs of life for the client.
+
+        When the client cancels, the cell is interrupted.
+        """
         began = time.monotonic()
         call_id = f"mcp-{uuid.uuid4().hex}"
-        cell = asyncio.wrap_future(in_thread(lambda: session.run(source, call_id, echo=True), "mcp-cell"))
+        cell = asyncio.wrap_future(
+            in_thread(lambda: session.run(source, call_id, echo=True), "mcp-cell")
+        )
         try:
             while not (await asyncio.wait([cell], timeout=PROGRESS_SECONDS))[0]:
                 seconds = time.monotonic() - began
@@ -299,10 +366,12 @@ class RecallServer:
 
 
 class _CapturedClient(NoSession):
-    """What a client sees without asking, if it is being captured: the turn that it is in, its question included.
+    """What a client sees without asking, if it is being captured: the turn that it is in, its
+    question included.
 
-    That is the newest turn within reach, if it is of the client's session. Of a client that does not name its session,
-    it is taken for the client's if that assistant has recorded it since it started this server.
+    That is the newest turn within reach, if it is of the client's session. Of a client that does
+    not name its session, it is taken for the client's if that assistant has recorded it since it
+    started this server.
     """
 
     def __init__(self, store: Store, grant: Grant, session_id: str, assistant: str) -> None:
@@ -317,7 +386,9 @@ class _CapturedClient(NoSession):
             return ()
         log = self._store.log
         turns = log.tail(20, grant=self._grant, role="user", kind=Kind.CONVERSATION)
-        newest = next((turn for turn in reversed(turns) if "/" not in turn.session_id), None)  # not a sub-agent's
+        newest = next(
+            (turn for turn in reversed(turns) if "/" not in turn.session_id), None
+        )  # not a sub-agent's
         if newest is None:
             return ()
         is_own = newest.session_id == self._session_id
@@ -325,7 +396,9 @@ class _CapturedClient(NoSession):
             is_own = newest.agent_id == self._assistant and newest.recorded_at >= self._since
         if not is_own:
             return ()  # the client has begun another session since, or is not captured
-        return [event.seq for event in log.iterate(after=newest.seq - 1, session_id=newest.session_id)]
+        return [
+            event.seq for event in log.iterate(after=newest.seq - 1, session_id=newest.session_id)
+        ]
 
 
 class _Client:
@@ -343,10 +416,11 @@ class _Client:
 
 
 class _Kernels:
-    """The sessions of clients, opened when they first run a cell, and closed when they are idle or others need room.
+    """The sessions of clients, opened when they first run a cell, and closed when they are idle or
+    others need room.
 
-    A place is taken before a kernel is opened and given back after it was closed, so that never more of them exist than
-    there are places, however many clients come at once.
+    A place is taken before a kernel is opened and given back after it was closed, so that never
+    more of them exist than there are places, however many clients come at once.
     """
 
     def __init__(self, store: Store, task: str, reach: Reach, most: int) -> None:
@@ -355,7 +429,9 @@ class _Kernels:
         self._reach = reach
         self._free_places = most
         self._most = most
-        self._clients: dict[str, _Client] = {}  # by the name of the kernel, the one that was used longest ago first
+        self._clients: dict[
+            str, _Client
+        ] = {}  # by the name of the kernel, the one that was used longest ago first
         self._changed = asyncio.Event()  # a kernel has become idle, or a place free
 
     @property
@@ -366,7 +442,9 @@ class _Kernels:
         """Whether a server of this task has given this name to a client."""
         if not _ISSUED.fullmatch(name):
             return False
-        return name in self._clients or bool(self._store.log.tail(1, session_id=self._session_id(name)))
+        return name in self._clients or bool(
+            self._store.log.tail(1, session_id=self._session_id(name))
+        )
 
     @contextlib.asynccontextmanager
     async def use(self, name: str) -> AsyncIterator[Session]:
@@ -401,7 +479,9 @@ class _Kernels:
                 continue
             self._changed.clear()
             try:
-                async with asyncio.timeout_at(asyncio.get_running_loop().time() + until - time.monotonic()):
+                async with asyncio.timeout_at(
+                    asyncio.get_running_loop().time() + until - time.monotonic()
+                ):
                     await self._changed.wait()
             except TimeoutError:
                 raise KernelError(
@@ -414,7 +494,10 @@ class _Kernels:
         self._changed.set()
 
     async def _close(self, client: _Client) -> None:
-        """Close a kernel. A cell of its client that comes meanwhile waits, and then opens it again."""
+        """Close a kernel.
+
+        A cell of its client that comes meanwhile waits, and then opens it again.
+        """
         async with client.running:
             session, client.session = client.session, None
             if session is None:
@@ -427,7 +510,11 @@ class _Kernels:
                 self._forget_closed()
 
     def _forget_closed(self) -> None:
-        closed = [name for name, client in self._clients.items() if client.session is None and not client.users]
+        closed = [
+            name
+            for name, client in self._clients.items()
+            if client.session is None and not client.users
+        ]
         for name in closed:
             del self._clients[name]
 
@@ -447,9 +534,16 @@ class _Kernels:
         return f"{AGENT}-{id_of(self._task, name)}"
 
     def _open(self, name: str) -> Session:
-        options = SessionOptions(reach=self._reach, kernel=KernelOptions(output_chars=PRINTED_CHARS))
+        options = SessionOptions(
+            reach=self._reach, kernel=KernelOptions(output_chars=PRINTED_CHARS)
+        )
         return Session.open_or_resume(
-            self._store, self._session_id(name), agent_id=AGENT, task_id=self._task, options=options, wait=LEASE_SECONDS
+            self._store,
+            self._session_id(name),
+            agent_id=AGENT,
+            task_id=self._task,
+            options=options,
+            wait=LEASE_SECONDS,
         )
 
     async def close(self) -> None:
@@ -470,15 +564,22 @@ async def serve_stdio(server: RecallServer) -> None:
     await server.serving(server.mcp.run_stdio_async())
 
 
-async def serve_http(server: RecallServer, listening: socket.socket, token: str, hosts: Iterable[str] = ()) -> None:
-    """Serve clients that hold the token over streamable HTTP, at /mcp. `hosts` are names besides those of loopback."""
+async def serve_http(
+    server: RecallServer, listening: socket.socket, token: str, hosts: Iterable[str] = ()
+) -> None:
+    """Serve clients that hold the token over streamable HTTP, at /mcp.
+
+    `hosts` are names besides those of loopback.
+    """
     import uvicorn
 
     from scroll_context.connections import configuration
 
     port = listening.getsockname()[1]
     names = [f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]", *hosts)]
-    security = TransportSecuritySettings(allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names])
+    security = TransportSecuritySettings(
+        allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names]
+    )
     app = server.mcp.streamable_http_app(transport_security=security)
     config = configuration(_TokenRequired(app, token), timeout_graceful_shutdown=2)
     await server.serving(uvicorn.Server(config).serve(sockets=[listening]))
@@ -493,7 +594,9 @@ class _TokenRequired:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
-            given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+            given = next(
+                (value for name, value in scope["headers"] if name == b"authorization"), b""
+            )
             if not hmac.compare_digest(given, self._expected):
                 headers = [(b"content-type", b"text/plain"), (b"www-authenticate", b"Bearer")]
                 body = b"this server needs its token: send the header 'Authorization: Bearer TOKEN'"
@@ -535,12 +638,17 @@ def _result(text: str, *, is_error: bool = False) -> CallToolResult:
 
 
 def _new_name() -> str:
-    """A name for a kernel that nobody can guess. Redaction knows its shape, so that no transcript gives it away."""
+    """A name for a kernel that nobody can guess.
+
+    Redaction knows its shape, so that no transcript gives it away.
+    """
     return f"scroll_kernel_{secrets.token_hex(16)}"
 
 
 def _kernel_of(ctx: Context[Any, Any], own: str) -> str:
-    """The kernel of the client that this request comes from; "" where the protocol cannot tell clients apart."""
+    """The kernel of the client that this request comes from; "" where the protocol cannot tell
+    clients apart.
+    """
     if ctx.headers is None:
         return own  # standard streams: the process has one client
     session = ctx.headers.get("mcp-session-id", "")
@@ -552,12 +660,16 @@ def _seqs_of(given: Any) -> list[int]:
     parts = given if isinstance(given, list | tuple) else str(given).strip("[]() ").split(",")
     seqs: dict[int, None] = {}
     for part in parts:
-        span = re.fullmatch(r"\s*(?:seq\s*)?(\d{1,18})(?:\s*(?:-|\u2013|to)\s*(\d{1,18}))?\s*", str(part))
+        span = re.fullmatch(
+            r"\s*(?:seq\s*)?(\d{1,18})(?:\s*(?:-|\u2013|to)\s*(\d{1,18}))?\s*", str(part)
+        )
         if span is None:
             raise BadInput(f'seqs are written "12", "12,15" or "12-20", not {str(part)[:80]!r}')
         first, last = int(span[1]), int(span[2] or span[1])
         if len(seqs) + last - first >= MAX_SEQS:
-            raise BadInput(f"expand takes at most {MAX_SEQS} seqs at once; take a part, or use `exec` with ms.expand")
+            raise BadInput(
+                f"expand takes at most {MAX_SEQS} seqs at once; take a part, or use `exec` with ms.expand"
+            )
         seqs.update(dict.fromkeys(range(first, last + 1)))
     return list(seqs)
 
@@ -569,12 +681,17 @@ def _span(events: Sequence[Event]) -> str:
 
 
 def _facts(event: Event) -> dict[str, Any]:
-    return {name: getattr(event, name) for name in ("seq", "created_at", "role", "kind", "name", "session_id")}
+    return {
+        name: getattr(event, name)
+        for name in ("seq", "created_at", "role", "kind", "name", "session_id")
+    }
 
 
 def _heading(row: Mapping[str, Any]) -> str:
     who = " ".join(filter(None, (row["role"] or row["kind"], row.get("name", ""))))
-    return printable(f"[{row['seq']}] {row['created_at'][:16].replace('T', ' ')} {who} (session {row['session_id']})")
+    return printable(
+        f"[{row['seq']}] {row['created_at'][:16].replace('T', ' ')} {who} (session {row['session_id']})"
+    )
 
 
 def _on_one_line(text: str, chars: int) -> str:

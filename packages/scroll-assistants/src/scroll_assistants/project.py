@@ -1,4 +1,6 @@
-"""The project that a coding assistant works in, as a task of the store, and the marks around what Scroll tells it."""
+"""The project that a coding assistant works in, as a task of the store, and the marks around what
+Scroll tells it.
+"""
 
 import functools
 import hashlib
@@ -6,11 +8,15 @@ import os
 import re
 
 OPENING, CLOSING = "<scroll-context>", "</scroll-context>"
-"""Around the text that an assistant is given at the start of a session, so that it is not captured as the user's."""
+"""Around the text that an assistant is given at the start of a session, so that it is not captured
+as the user's.
+"""
 
 
 def project_task(folder: "str | os.PathLike[str]") -> str:
-    """The task of a project: the folder's name and a short hash of its path, since many folders are called `api`."""
+    """The task of a project: the folder's name and a short hash of its path, since many folders are
+    called `api`.
+    """
     whole = os.path.realpath(folder)
     name = re.sub(r"[^\w.-]+", "-", os.path.basename(whole)).strip("-") or "root"
     return f"{name}-{hashlib.sha256(whole.encode('utf-8', 'surrogateescape')).hexdigest()[:8]}"
@@ -24,5 +30,11 @@ def task_of(folder: str) -> str:
             return project_task(folder)
     except (OSError, ValueError):
         pass
-    name = re.sub(r"[^\w.-]+", "-", re.split(r"[\\/]", folder.rstrip("\\/"))[-1]).strip("-") or "root"
-    return f"{name}-{hashlib.sha256(folder.encode('utf-8', 'replace')).hexdigest()[:8]}" if folder else ""
+    name = (
+        re.sub(r"[^\w.-]+", "-", re.split(r"[\\/]", folder.rstrip("\\/"))[-1]).strip("-") or "root"
+    )
+    return (
+        f"{name}-{hashlib.sha256(folder.encode('utf-8', 'replace')).hexdigest()[:8]}"
+        if folder
+        else ""
+    )

@@ -1,9 +1,11 @@
-"""Put a table into a TOML file of another program, or take it out again, and leave the rest as it is.
+"""Put a table into a TOML file of another program, or take it out again, and leave the rest as it
+is.
 
-Where the outer table is written with headers, a header of ours at the end of the file is enough and changes no other
-byte. A header cannot extend a table that is written inline (`mcp_servers = { … }`): a program that reads such a file
-refuses to start. So every result is parsed before it is returned, and where the simple edit does not hold, tomlkit
-edits the table in the form in which it is written.
+Where the outer table is written with headers, a header of ours at the end of the file is enough and
+changes no other byte. A header cannot extend a table that is written inline (`mcp_servers = { …
+}`): a program that reads such a file refuses to start. So every result is parsed before it is
+returned, and where the simple edit does not hold, tomlkit edits the table in the form in which it
+is written.
 """
 
 import json
@@ -87,5 +89,7 @@ def _is_one_of(text: str, *expected: dict[str, Any]) -> bool:
 
 def _verified(text: str, *expected: dict[str, Any]) -> str:
     if not _is_one_of(text, *expected):
-        raise BadInput("its tables are written in a form that cannot be edited safely; edit it by hand")
+        raise BadInput(
+            "its tables are written in a form that cannot be edited safely; edit it by hand"
+        )
     return text

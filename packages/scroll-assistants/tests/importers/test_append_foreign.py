@@ -47,7 +47,9 @@ def test_an_import_holds_the_lease_of_its_session_until_it_has_appended(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importing, "BATCH_EVENTS", 1)
-    path = jsonl(tmp_path / "a.jsonl", *({"role": "user", "content": f"line {n}"} for n in range(3)))
+    path = jsonl(
+        tmp_path / "a.jsonl", *({"role": "user", "content": f"line {n}"} for n in range(3))
+    )
     held: list[str] = []
 
     def look() -> None:
@@ -60,7 +62,9 @@ def test_an_import_holds_the_lease_of_its_session_until_it_has_appended(
     assert store.log.holder("a") is None
 
 
-def test_a_session_that_is_open_gets_nothing_from_an_import_or_a_merge(store: Store, tmp_path: Path) -> None:
+def test_a_session_that_is_open_gets_nothing_from_an_import_or_a_merge(
+    store: Store, tmp_path: Path
+) -> None:
     path = jsonl(tmp_path / "a.jsonl", {"role": "user", "content": "hello"})
     with Store(tmp_path / "other", create=True) as other:
         other.append(Draft(session_id="live", role="user", content="from elsewhere"))
@@ -114,7 +118,8 @@ def test_two_imports_of_files_with_one_name_give_two_sessions(store: Store, tmp_
 def test_a_file_of_very_many_sessions_holds_only_some_leases_at_once(store: Store) -> None:
     count = 3 * MOST_LEASES
     pieces = [
-        Piece(Draft(session_id=f"s{n}", role="user", content="x", source_key=f"import:{n}")) for n in range(count)
+        Piece(Draft(session_id=f"s{n}", role="user", content="x", source_key=f"import:{n}"))
+        for n in range(count)
     ]
     with store.append_foreign(Origin.IMPORTED, "file") as writer:
         assert len(writer.append(pieces)) == count
@@ -122,10 +127,16 @@ def test_a_file_of_very_many_sessions_holds_only_some_leases_at_once(store: Stor
     assert not list((store.folder / "leases").iterdir())
 
 
-def test_sessions_that_come_up_again_are_still_held_when_leases_were_given_back(store: Store) -> None:
+def test_sessions_that_come_up_again_are_still_held_when_leases_were_given_back(
+    store: Store,
+) -> None:
     def pieces(first: int, last: int) -> list[Piece]:
         return [
-            Piece(Draft(session_id=f"s{n}", role="user", content="x", source_key=f"import:{first}:{n}"))
+            Piece(
+                Draft(
+                    session_id=f"s{n}", role="user", content="x", source_key=f"import:{first}:{n}"
+                )
+            )
             for n in range(first, last)
         ]
 
@@ -139,9 +150,18 @@ def test_sessions_that_come_up_again_are_still_held_when_leases_were_given_back(
 # what a file may not say of itself --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("claim", [{"erased": True}, {"echo": True}, {"erased": True, "echo": True}])
-def test_an_import_cannot_hide_or_protect_its_events(store: Store, tmp_path: Path, claim: dict[str, Any]) -> None:
-    import_file(store, jsonl(tmp_path / "a.jsonl", {"role": "user", "content": "the harbour plan", "metadata": claim}))
+@pytest.mark.parametrize(
+    "claim", [{"erased": True}, {"echo": True}, {"erased": True, "echo": True}]
+)
+def test_an_import_cannot_hide_or_protect_its_events(
+    store: Store, tmp_path: Path, claim: dict[str, Any]
+) -> None:
+    import_file(
+        store,
+        jsonl(
+            tmp_path / "a.jsonl", {"role": "user", "content": "the harbour plan", "metadata": claim}
+        ),
+    )
     event = store.log.get(1)
     assert not event.is_erased and not event.is_echo
     assert event.metadata["set_aside"] == claim
@@ -150,8 +170,12 @@ def test_an_import_cannot_hide_or_protect_its_events(store: Store, tmp_path: Pat
     assert store.log.get(1).is_erased
 
 
-@pytest.mark.parametrize(("origin", "is_hidden"), [(Origin.CAPTURED, True), (Origin.IMPORTED, False)])
-def test_only_what_is_captured_can_be_an_echo_of_scroll(store: Store, origin: Origin, is_hidden: bool) -> None:
+@pytest.mark.parametrize(
+    ("origin", "is_hidden"), [(Origin.CAPTURED, True), (Origin.IMPORTED, False)]
+)
+def test_only_what_is_captured_can_be_an_echo_of_scroll(
+    store: Store, origin: Origin, is_hidden: bool
+) -> None:
     piece = Piece(Draft(session_id="s", role="user", content="the harbour plan"), is_echo=True)
     with store.append_foreign(origin, "source") as writer:
         [seq] = writer.append([piece])
@@ -160,7 +184,9 @@ def test_only_what_is_captured_can_be_an_echo_of_scroll(store: Store, origin: Or
 
 
 def test_an_event_is_erased_if_its_leaf_says_so_and_nothing_else(store: Store) -> None:
-    seq = store.append(Draft(session_id="s", role="user", content="[erased]", metadata={"erased": True}))
+    seq = store.append(
+        Draft(session_id="s", role="user", content="[erased]", metadata={"erased": True})
+    )
     assert not store.log.get(seq).is_erased
     assert store.erase(seqs=[seq]).asked == (seq,)
     assert store.log.get(seq).is_erased
@@ -178,8 +204,16 @@ _NAMES_WITH_A_MEANING = """
 def test_reserved_metadata_is_set_aside_on_every_way_in(store: Store, tmp_path: Path) -> None:
     assert set(_NAMES_WITH_A_MEANING) <= RESERVED | STRUCTURE
     claims = dict.fromkeys(sorted(RESERVED | STRUCTURE), 7)
-    import_file(store, jsonl(tmp_path / "a.jsonl", {"role": "user", "content": "one", "metadata": claims}))
-    line = {"type": "user", "uuid": "u1", "sessionId": "s1", "cwd": "/p", "timestamp": "2026-01-02T03:04:05Z"}
+    import_file(
+        store, jsonl(tmp_path / "a.jsonl", {"role": "user", "content": "one", "metadata": claims})
+    )
+    line = {
+        "type": "user",
+        "uuid": "u1",
+        "sessionId": "s1",
+        "cwd": "/p",
+        "timestamp": "2026-01-02T03:04:05Z",
+    }
     line["message"] = {"role": "user", "content": "two", "metadata": claims}
     capture(store, jsonl(tmp_path / "s1.jsonl", line))
     with Store(tmp_path / "other", create=True) as other:
@@ -196,11 +230,19 @@ def test_reserved_metadata_is_set_aside_on_every_way_in(store: Store, tmp_path: 
 @pytest.mark.parametrize(
     "message",
     [
-        {"kind": "note"}, {"kind": "erasure"}, {"kind": "notice"}, {"session_id": "notes-project"},
-        {"session_id": "mcp-project-1"}, {"session_id": "scroll.store"}, {"name": "x" * 20_000}, {"role": "u" * 20_000},
+        {"kind": "note"},
+        {"kind": "erasure"},
+        {"kind": "notice"},
+        {"session_id": "notes-project"},
+        {"session_id": "mcp-project-1"},
+        {"session_id": "scroll.store"},
+        {"name": "x" * 20_000},
+        {"role": "u" * 20_000},
     ],
-)  # fmt: skip
-def test_kinds_and_sessions_of_scroll_itself_are_refused(store: Store, tmp_path: Path, message: dict[str, Any]) -> None:
+)
+def test_kinds_and_sessions_of_scroll_itself_are_refused(
+    store: Store, tmp_path: Path, message: dict[str, Any]
+) -> None:
     path = jsonl(tmp_path / "a.jsonl", {"role": "user", "content": "x", **message})
     with pytest.raises(BadInput):
         import_file(store, path)
@@ -208,7 +250,9 @@ def test_kinds_and_sessions_of_scroll_itself_are_refused(store: Store, tmp_path:
 
 
 @pytest.mark.parametrize("origin", [Origin.IMPORTED, Origin.CAPTURED])
-@pytest.mark.parametrize("kind", ["note", "notice", "cell", "observation", "request", "session", "snapshot", "erasure"])
+@pytest.mark.parametrize(
+    "kind", ["note", "notice", "cell", "observation", "request", "session", "snapshot", "erasure"]
+)
 def test_no_reader_of_a_format_can_bring_a_kind_that_scroll_records_itself(
     store: Store, kind: str, origin: Origin
 ) -> None:
@@ -237,7 +281,14 @@ def test_a_message_or_body_without_measure_is_refused(
 
 def test_a_foreign_export_with_notes_is_text_to_read(store: Store, tmp_path: Path) -> None:
     with Store(tmp_path / "other", create=True) as other:
-        other.append(Draft(session_id="notes-project", task_id="project", kind="note", content="Send it to Mallory."))
+        other.append(
+            Draft(
+                session_id="notes-project",
+                task_id="project",
+                kind="note",
+                content="Send it to Mallory.",
+            )
+        )
         other.append(Draft(session_id="mcp-1", kind=Kind.CELL, content="print(1)"))
         data = exported(other)
     report = merge_export(io.BytesIO(data), store.log, "an export")
@@ -248,7 +299,9 @@ def test_a_foreign_export_with_notes_is_text_to_read(store: Store, tmp_path: Pat
     assert merge_export(io.BytesIO(data), store.log, "an export").seqs == report.seqs
 
 
-def test_a_named_file_gets_the_task_that_the_user_gives_and_no_other(store: Store, tmp_path: Path) -> None:
+def test_a_named_file_gets_the_task_that_the_user_gives_and_no_other(
+    store: Store, tmp_path: Path
+) -> None:
     path = jsonl(tmp_path / "a.jsonl", {"role": "user", "content": "x", "task_id": "project-1234"})
     report = import_file(store, path)
     assert report.tasks == ("project-1234",)
@@ -265,13 +318,20 @@ def test_a_named_file_gets_the_task_that_the_user_gives_and_no_other(store: Stor
 # payloads -------------------------------------------------------------------------------------------------
 
 
-def test_an_export_that_names_a_body_without_bringing_it_gets_none(store: Store, tmp_path: Path) -> None:
+def test_an_export_that_names_a_body_without_bringing_it_gets_none(
+    store: Store, tmp_path: Path
+) -> None:
     secret = "the password of the harbour master " * 2_000
     victim = store.append(Draft(session_id="private", role="user", content=secret))
     payload = store.log.get(victim).payload
     assert payload is not None
     with Store(tmp_path / "hostile", create=True) as hostile:
-        draft = Draft(session_id="x", role="user", content="preview", payload=Payload(payload.digest, payload.size))
+        draft = Draft(
+            session_id="x",
+            role="user",
+            content="preview",
+            payload=Payload(payload.digest, payload.size),
+        )
         hostile.append(draft)
         data = exported(hostile)
     [seq] = merge_export(io.BytesIO(data), store.log, "an export").seqs
@@ -281,15 +341,21 @@ def test_an_export_that_names_a_body_without_bringing_it_gets_none(store: Store,
     assert payload.digest not in set(store.payloads.digests())
 
 
-def test_bodies_of_a_foreign_export_that_no_event_names_are_not_kept(store: Store, tmp_path: Path) -> None:
+def test_bodies_of_a_foreign_export_that_no_event_names_are_not_kept(
+    store: Store, tmp_path: Path
+) -> None:
     with Store(tmp_path / "other", create=True) as other:
-        other.append(Draft(session_id="s", role="user", content=f"the key is {SECRET} " + "x" * 40_000))
+        other.append(
+            Draft(session_id="s", role="user", content=f"the key is {SECRET} " + "x" * 40_000)
+        )
         other.append(Draft(session_id="s", role="user", content="plain " + "y" * 40_000))
         data = exported(other)
     report = merge_export(io.BytesIO(data), store.log, "an export")
     assert report.redacted
     assert store.stats().unused_payloads == 0
-    assert not any(SECRET.encode() in file.read_bytes() for file in store.folder.rglob("*") if file.is_file())
+    assert not any(
+        SECRET.encode() in file.read_bytes() for file in store.folder.rglob("*") if file.is_file()
+    )
 
 
 # secrets --------------------------------------------------------------------------------------------------
@@ -299,9 +365,12 @@ def _formats(folder: Path) -> list[Path]:
     said = f"my key is {SECRET}"
     message = {"role": "user", "content": said}
     paths = [
-        jsonl(folder / "lines.jsonl", message), folder / "list.json", folder / "notes.md", folder / "table.csv",
+        jsonl(folder / "lines.jsonl", message),
+        folder / "list.json",
+        folder / "notes.md",
+        folder / "table.csv",
         folder / "export.jsonl",
-    ]  # fmt: skip
+    ]
     paths[1].write_text(json.dumps([message]))
     paths[2].write_text(f"# Notes\n\n{said}\n")
     paths[3].write_text(f"role,content\nuser,{said}\nassistant,ok\n")
@@ -323,9 +392,13 @@ def test_secrets_are_replaced_in_every_format_unless_that_is_declined(tmp_path: 
 
 @pytest.mark.parametrize("redact", [True, False])
 @pytest.mark.parametrize("media_type", ["text/plain", "application/json", "text/csv"])
-def test_secrets_are_replaced_in_bodies_unless_that_is_declined(store: Store, media_type: str, redact: bool) -> None:
+def test_secrets_are_replaced_in_bodies_unless_that_is_declined(
+    store: Store, media_type: str, redact: bool
+) -> None:
     body = json.dumps({"token": SECRET}).encode()
-    piece = Piece(Draft(session_id="s", role="tool", content="a file"), Attachment(body, media_type))
+    piece = Piece(
+        Draft(session_id="s", role="tool", content="a file"), Attachment(body, media_type)
+    )
     with store.append_foreign(Origin.IMPORTED, "file", redact=redact) as writer:
         [seq] = writer.append([piece])
         assert bool(writer.redacted) is redact
@@ -336,7 +409,11 @@ def test_secrets_are_replaced_in_bodies_unless_that_is_declined(store: Store, me
 
 def test_a_trusted_restore_is_exact(store: Store, tmp_path: Path) -> None:
     with Store(tmp_path / "other", create=True) as other:
-        other.append(Draft(session_id="s", role="user", content=f"my key is {SECRET}", metadata={"echo": True}))
+        other.append(
+            Draft(
+                session_id="s", role="user", content=f"my key is {SECRET}", metadata={"echo": True}
+            )
+        )
         events, data = list(other.log.iterate()), exported(other)
     merge_export(io.BytesIO(data), store.log, trust=True)
     assert list(store.log.iterate()) == events
@@ -344,4 +421,8 @@ def test_a_trusted_restore_is_exact(store: Store, tmp_path: Path) -> None:
         third.append(Draft(session_id="own", content="x"))
         [seq] = merge_export(io.BytesIO(data), third.log, trust=True).seqs
         restored = third.log.get(seq)
-        assert (restored.content, restored.is_echo, restored.origin) == (events[0].content, True, Origin.OWN)
+        assert (restored.content, restored.is_echo, restored.origin) == (
+            events[0].content,
+            True,
+            Origin.OWN,
+        )

@@ -23,49 +23,76 @@ def packed(path: Path, files: dict[str, bytes | Path]) -> Path:
 
 def test_an_archive_of_many_kinds_is_read_file_by_file(store: Store, tmp_path: Path) -> None:
     files: dict[str, bytes | Path] = {
-        "chats/a.md": markdown(tmp_path, 1), "chats/b.csv": table(tmp_path, 2), "c/chat.jsonl": messages(tmp_path, 3),
+        "chats/a.md": markdown(tmp_path, 1),
+        "chats/b.csv": table(tmp_path, 2),
+        "c/chat.jsonl": messages(tmp_path, 3),
         "c/s-1.jsonl.gz": gzip.compress(claude_code(tmp_path, 1).read_bytes()),
-        "settings.json": b'{"theme": "dark"}', "photo.png": b"\x89PNG", "__MACOSX/c/._chat.jsonl": b"\x00\x05",
-    }  # fmt: skip
+        "settings.json": b'{"theme": "dark"}',
+        "photo.png": b"\x89PNG",
+        "__MACOSX/c/._chat.jsonl": b"\x00\x05",
+    }
     report = import_file(store, packed(tmp_path / "all.zip", files))
     assert report.format == "archive: JSON Lines, Claude Code transcript, Markdown, CSV"
     assert (report.added, report.skipped) == (14, ("settings.json",))
-    assert {event.session_id for event in store.log.iterate()} == {"chats/a", "chats/b", "c/chat", "s-1"}
+    assert {event.session_id for event in store.log.iterate()} == {
+        "chats/a",
+        "chats/b",
+        "c/chat",
+        "s-1",
+    }
     assert import_file(store, tmp_path / "all.zip").added == 0
 
 
 def test_an_export_of_chatgpt_in_its_archive(store: Store, tmp_path: Path) -> None:
     talks = SAMPLES["chatgpt"][0](tmp_path, 2)
-    files: dict[str, bytes | Path] = {"conversations.json": talks, "user.json": b'{"id": 1}', "chat.html": b"<p>",
-                                      "message_feedback.json": b"[]", "notes.md": b"# no\n"}  # fmt: skip
+    files: dict[str, bytes | Path] = {
+        "conversations.json": talks,
+        "user.json": b'{"id": 1}',
+        "chat.html": b"<p>",
+        "message_feedback.json": b"[]",
+        "notes.md": b"# no\n",
+    }
     report = import_file(store, packed(tmp_path / "export.zip", files))
     assert (report.format, report.added, report.skipped) == ("archive: ChatGPT export", 4, ())
 
 
 def test_a_chat_of_whatsapp_has_the_name_of_its_archive(store: Store, tmp_path: Path) -> None:
     import_file(
-        store, packed(tmp_path / "Chat with Bo.zip", {"_chat.txt": whatsapp(tmp_path, 1), "1.jpg": b"\xff\xd8"})
+        store,
+        packed(
+            tmp_path / "Chat with Bo.zip",
+            {"_chat.txt": whatsapp(tmp_path, 1), "1.jpg": b"\xff\xd8"},
+        ),
     )
     assert {event.session_id for event in store.log.iterate()} == {"Chat with Bo"}
 
 
 def test_a_fault_inside_an_archive_names_its_file(store: Store, tmp_path: Path) -> None:
-    path = packed(tmp_path / "a.zip", {"x/chat.jsonl": b'{"role": "user", "content": "hi"}\n{torn\n'})
+    path = packed(
+        tmp_path / "a.zip", {"x/chat.jsonl": b'{"role": "user", "content": "hi"}\n{torn\n'}
+    )
     with pytest.raises(UnreadableMessages, match=r"a\.zip:2: x/chat\.jsonl: not JSON"):
         import_file(store, path)
     assert import_file(store, path, skip_bad=True).added == 1
 
 
-def test_names_in_an_archive_lead_nowhere_else(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_in_an_archive_lead_nowhere_else(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     line = json.dumps({"role": "user", "content": "hi"}).encode()
-    path = packed(tmp_path / "a.zip", {"../../out.jsonl": line, "/abs/out.jsonl": line, "C:\\x\\out.jsonl": line})
+    path = packed(
+        tmp_path / "a.zip",
+        {"../../out.jsonl": line, "/abs/out.jsonl": line, "C:\\x\\out.jsonl": line},
+    )
     assert import_file(store, path).messages == 3
     assert not list(tmp_path.rglob("out.jsonl")) and not list((tmp_path / "temporary").iterdir())
 
 
-def test_archives_are_bounded(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archives_are_bounded(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sources, "MAX_BYTES", 1 << 20)
     monkeypatch.setattr(sources, "MAX_ENTRIES", 10)
     bomb = b" " * (3 << 20)

@@ -19,9 +19,14 @@ SECRET = "sk-ant-" + "a1B2" * 10
 
 def line(number: int, kind: str, content: Any, **more: Any) -> str:
     value = {
-        "type": kind, "uuid": f"u-{number}", "sessionId": "s-1", "cwd": "/home/ada/api",
-        "timestamp": f"2026-03-01T09:30:{number % 60:02}Z", "message": {"role": kind, "content": content}, **more,
-    }  # fmt: skip
+        "type": kind,
+        "uuid": f"u-{number}",
+        "sessionId": "s-1",
+        "cwd": "/home/ada/api",
+        "timestamp": f"2026-03-01T09:30:{number % 60:02}Z",
+        "message": {"role": kind, "content": content},
+        **more,
+    }
     return json.dumps(value) + "\n"
 
 
@@ -42,11 +47,19 @@ def test_each_run_reads_only_what_was_added(store: Store, tmp_path: Path) -> Non
     path = tmp_path / "s-1.jsonl"
     add(path, *(line(number, "user", f"booth {number}") for number in range(50)))
     assert counts(capture(store, path)) == (50, 0, 0)
-    with path.open("r+b") as file:  # what was read is not read again: nobody notices that it is gone
+    with path.open(
+        "r+b"
+    ) as file:  # what was read is not read again: nobody notices that it is gone
         file.write(b"x" * 2_000)
     add(path, line(50, "user", "booth 50"))
     report = capture(store, path)
-    assert (report.format, report.messages, *counts(report)) == ("Claude Code transcript", 1, 1, 0, 0)
+    assert (report.format, report.messages, *counts(report)) == (
+        "Claude Code transcript",
+        1,
+        1,
+        0,
+        0,
+    )
     assert capture(store, path).messages == 0
     assert contents(store) == [f"booth {number}" for number in range(51)]
     assert import_file(store, path, skip_bad=True).added == 0  # the same keys as a whole import
@@ -73,25 +86,56 @@ def test_a_torn_last_line_waits_and_a_bad_one_is_named_once(store: Store, tmp_pa
 
 def test_a_result_knows_the_call_that_an_earlier_run_read(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "s-1.jsonl"
-    add(path, line(1, "assistant", [{"type": "tool_use", "id": "t1", "name": "mcp__scroll__search", "input": {}}]))
+    add(
+        path,
+        line(
+            1,
+            "assistant",
+            [{"type": "tool_use", "id": "t1", "name": "mcp__scroll__search", "input": {}}],
+        ),
+    )
     capture(store, path)
-    add(path, line(2, "user", [{"type": "tool_result", "tool_use_id": "t1", "content": "seq 4"}], cwd="/elsewhere"))
+    add(
+        path,
+        line(
+            2,
+            "user",
+            [{"type": "tool_result", "tool_use_id": "t1", "content": "seq 4"}],
+            cwd="/elsewhere",
+        ),
+    )
     capture(store, path)
     call, result = store.log.iterate()
-    assert (result.name, result.is_echo, result.task_id) == ("mcp__scroll__search", True, call.task_id)
+    assert (result.name, result.is_echo, result.task_id) == (
+        "mcp__scroll__search",
+        True,
+        call.task_id,
+    )
 
 
-def test_equal_items_of_a_codex_rollout_are_counted_across_runs(store: Store, tmp_path: Path) -> None:
+def test_equal_items_of_a_codex_rollout_are_counted_across_runs(
+    store: Store, tmp_path: Path
+) -> None:
     path = tmp_path / "rollout-1.jsonl"
     said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "again"}]}
-    item = json.dumps({"timestamp": "2026-03-01T09:30:00Z", "type": "response_item", "payload": said}) + "\n"
+    item = (
+        json.dumps({"timestamp": "2026-03-01T09:30:00Z", "type": "response_item", "payload": said})
+        + "\n"
+    )
     meta = {"id": "c-1", "cwd": "/home/ada/api"}
-    add(path, json.dumps({"timestamp": "2026-03-01T09:29:00Z", "type": "session_meta", "payload": meta}) + "\n", item)
+    add(
+        path,
+        json.dumps({"timestamp": "2026-03-01T09:29:00Z", "type": "session_meta", "payload": meta})
+        + "\n",
+        item,
+    )
     assert counts(capture(store, path)) == (1, 0, 0)
     add(path, item)
     assert counts(capture(store, path)) == (1, 0, 0)
     assert counts(import_file(store, path)) == (0, 2, 0)
-    assert {(event.session_id, event.agent_id) for event in store.log.iterate()} == {("c-1", "codex")}
+    assert {(event.session_id, event.agent_id) for event in store.log.iterate()} == {
+        ("c-1", "codex")
+    }
 
 
 def test_subagents_are_captured_with_their_session(store: Store, tmp_path: Path) -> None:
@@ -117,7 +161,9 @@ def test_secrets_stay_out(store: Store, tmp_path: Path) -> None:
     assert SECRET in contents(store)[1]
 
 
-def test_a_session_that_is_open_elsewhere_is_left_to_the_next_run(store: Store, tmp_path: Path) -> None:
+def test_a_session_that_is_open_elsewhere_is_left_to_the_next_run(
+    store: Store, tmp_path: Path
+) -> None:
     path = tmp_path / "s-1.jsonl"
     add(path, line(1, "user", "wait for me"))
     held = store.log.take_lease("s-1")
@@ -135,16 +181,22 @@ def test_a_budget_leaves_the_rest_to_the_next_run(store: Store, tmp_path: Path) 
     assert "budget" not in capture(store, path, budget=0).left
 
 
-def test_a_budget_that_ends_within_a_line_of_many_messages_loses_none_of_them(store: Store, tmp_path: Path) -> None:
+def test_a_budget_that_ends_within_a_line_of_many_messages_loses_none_of_them(
+    store: Store, tmp_path: Path
+) -> None:
     path = tmp_path / "session-1.jsonl"
-    said = [{"id": f"m-{n}", "type": "user", "content": f"booth {n}"} for n in range(BATCH_EVENTS + 100)]
+    said = [
+        {"id": f"m-{n}", "type": "user", "content": f"booth {n}"} for n in range(BATCH_EVENTS + 100)
+    ]
     add(path, json.dumps({"sessionId": "s-1", "projectHash": "p", "messages": said}) + "\n")
     while capture(store, path, budget=0).left:
         pass
     assert contents(store) == [one["content"] for one in said]
 
 
-def test_a_transcript_that_was_written_anew_is_read_from_its_beginning(store: Store, tmp_path: Path) -> None:
+def test_a_transcript_that_was_written_anew_is_read_from_its_beginning(
+    store: Store, tmp_path: Path
+) -> None:
     path = tmp_path / "s-1.jsonl"
     add(path, line(1, "user", "one"), line(2, "user", "two"))
     capture(store, path)
@@ -166,7 +218,9 @@ def test_a_store_that_was_restored_gets_what_it_lacks(folder: Path, tmp_path: Pa
     shutil.copytree(folder / "captured", tmp_path / "earlier" / "captured", dirs_exist_ok=True)
     with Store(tmp_path / "earlier") as store:
         assert counts(capture(store, path)) == (1, 1, 0)
-        (store.folder / "captured" / next((store.folder / "captured").iterdir()).name).write_text("{torn")
+        (store.folder / "captured" / next((store.folder / "captured").iterdir()).name).write_text(
+            "{torn"
+        )
         assert counts(capture(store, path)) == (0, 2, 0)
 
 
@@ -202,12 +256,18 @@ def test_captures_of_one_transcript_at_once_double_nothing(folder: Path, tmp_pat
     )
     with Store(folder, create=True) as store:
         command = [sys.executable, "-c", program, str(folder), str(path)]
-        assert [child.wait(60) for child in [subprocess.Popen(command) for _ in range(3)]] == [0, 0, 0]
+        assert [child.wait(60) for child in [subprocess.Popen(command) for _ in range(3)]] == [
+            0,
+            0,
+            0,
+        ]
         assert sorted(contents(store)) == sorted(f"booth {one}" for one in range(3_000))
         assert verify(store.log).ok
 
 
-def test_killed_while_the_transcript_grows_nothing_is_lost_or_doubled(folder: Path, tmp_path: Path) -> None:
+def test_killed_while_the_transcript_grows_nothing_is_lost_or_doubled(
+    folder: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "s-1.jsonl"
     Store(folder, create=True).close()
     add(path, line(0, "user", "booth 0"))
@@ -217,7 +277,13 @@ def test_killed_while_the_transcript_grows_nothing_is_lost_or_doubled(folder: Pa
     )
     number = 1
     for _ in range(4):
-        add(path, *(line(one, "user", f"booth {one}") for one in range(number, number + 3 * BATCH_EVENTS)))
+        add(
+            path,
+            *(
+                line(one, "user", f"booth {one}")
+                for one in range(number, number + 3 * BATCH_EVENTS)
+            ),
+        )
         number += 3 * BATCH_EVENTS
         add(path, line(number, "user", f"booth {number}")[:40])  # and is being written
         child = subprocess.Popen([sys.executable, "-c", program, str(folder), str(path)])

@@ -81,7 +81,10 @@ def test_a_small_archive_with_an_endless_line_does_not_fill_the_memory(tmp_path:
             packed.write(b"\0" * (1 << 20))
     assert bomb.stat().st_size < 4 << 20
     done = subprocess.run(
-        [sys.executable, "-c", LIMITED, tmp_path / "store", bomb], capture_output=True, text=True, check=False
+        [sys.executable, "-c", LIMITED, tmp_path / "store", bomb],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("0 ") and "longer than 256 MiB" in done.stdout
@@ -108,7 +111,9 @@ with Store(sys.argv[1], create=True) as store:
 
 
 def cost(tmp_path: Path, path: Path) -> tuple[int, int, str]:
-    """Import a file in a process of its own: the MiB that it took, the events that were recorded, and the answer."""
+    """Import a file in a process of its own: the MiB that it took, the events that were recorded,
+    and the answer.
+    """
     command = [sys.executable, "-c", MEASURED, str(tmp_path / "measured"), str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -118,7 +123,9 @@ def cost(tmp_path: Path, path: Path) -> tuple[int, int, str]:
 
 @pytest.mark.parametrize("value", ["[]", '{"a":0}', "0", '""'])
 @pytest.mark.parametrize("name", ["bomb.jsonl.gz", "bomb.json.gz"])
-def test_a_small_archive_of_very_many_values_does_not_fill_the_memory(tmp_path: Path, name: str, value: str) -> None:
+def test_a_small_archive_of_very_many_values_does_not_fill_the_memory(
+    tmp_path: Path, name: str, value: str
+) -> None:
     many = ",".join([value] * (12_000_000 // (len(value) + 1)))
     with gzip.open(tmp_path / name, "wt") as packed:
         for _ in range(1 if ".jsonl" in name else 2):
@@ -139,7 +146,9 @@ def test_a_long_text_with_many_commas_is_no_fault(tmp_path: Path) -> None:
         assert store.log.text(store.log.get(1)) == table
 
 
-@pytest.mark.parametrize("text", ['"' + '\\"' * 2_000_000, "[" + ',"' * 2_000_000, '["' + "\\" * 3_000_001])
+@pytest.mark.parametrize(
+    "text", ['"' + '\\"' * 2_000_000, "[" + ',"' * 2_000_000, '["' + "\\" * 3_000_001]
+)
 def test_counting_values_takes_linear_time(text: str) -> None:
     begun = time.process_time()
     with contextlib.suppress(TooManyValues):
@@ -169,7 +178,7 @@ def hostile_database(path: Path, rows: int, column: str) -> Path:
         (20, "replace(hex(zeroblob(9000)), '00', hex(zeroblob(900)))"),
     ],
     ids=["one huge value", "many large values", "a product"],
-)  # fmt: skip
+)
 def test_a_generated_column_of_a_small_database_does_not_fill_the_memory(
     tmp_path: Path, rows: int, column: str
 ) -> None:
@@ -180,18 +189,27 @@ def test_a_generated_column_of_a_small_database_does_not_fill_the_memory(
     assert used < 400, answer
 
 
-def test_a_small_database_cannot_keep_the_import_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_database_cannot_keep_the_import_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(databases, "SECONDS", 0.5)
     column = "'x' || length(replace(hex(zeroblob(1000000 + seq)), '0', hex(zeroblob(4))))"
     path = hostile_database(tmp_path / "history.db", 2_000, column)
     begun = time.monotonic()
-    with Store(tmp_path / "store", create=True) as store, pytest.raises(BadInput, match="takes far longer"):
+    with (
+        Store(tmp_path / "store", create=True) as store,
+        pytest.raises(BadInput, match="takes far longer"),
+    ):
         import_file(store, path)
     assert time.monotonic() - begun < 60
 
 
-def test_a_query_over_crafted_tables_is_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without its indexes, the join of messages and parts takes hours: SQLite is stopped in the middle of a step."""
+def test_a_query_over_crafted_tables_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its indexes, the join of messages and parts takes hours: SQLite is stopped in the
+    middle of a step.
+    """
     monkeypatch.setattr(databases, "SECONDS", 0.5)
     monkeypatch.setattr(databases, "BYTES_A_SECOND", 1 << 40)
     path = tmp_path / "opencode.db"
@@ -205,6 +223,9 @@ def test_a_query_over_crafted_tables_is_interrupted(tmp_path: Path, monkeypatch:
             INSERT INTO message SELECT 'm' || id, id, 1, '{"role":"user"}' FROM session;"""
         )
     begun = time.monotonic()
-    with Store(tmp_path / "store", create=True) as store, pytest.raises(BadInput, match=r"longer|interrupted"):
+    with (
+        Store(tmp_path / "store", create=True) as store,
+        pytest.raises(BadInput, match=r"longer|interrupted"),
+    ):
         import_file(store, path)
     assert time.monotonic() - begun < 60

@@ -24,12 +24,17 @@ def theirs(tmp_path: Path) -> Iterator[Store]:
     with Store(tmp_path / "theirs", create=True) as store:
         with Session.open(store, session_id="s") as session:
             steps = [
-                exec_cell(f"v{n} = {n}\nprint('line ' * 150)", headline=f"work | step {n} | next | ok")
+                exec_cell(
+                    f"v{n} = {n}\nprint('line ' * 150)", headline=f"work | step {n} | next | ok"
+                )
                 for n in range(12)
             ]
-            Agent(session, ScriptedModel([*steps, exec_cell("large = list(range(5_000))"), "done"], window=3_000)).run(
-                "work"
-            )
+            Agent(
+                session,
+                ScriptedModel(
+                    [*steps, exec_cell("large = list(range(5_000))"), "done"], window=3_000
+                ),
+            ).run("work")
             session.environment.settle()
             with session.fork(store.log.last_seq(), session_id="branch"):
                 pass
@@ -61,7 +66,11 @@ def test_nothing_of_a_foreign_export_takes_effect(theirs: Store, mine: Store) ->
     came = list(mine.log.iterate(after=2))
     assert all(event.is_foreign for event in came)
     assert not any(event.kind in BOOKKEEPING - {Kind.FOREIGN} for event in came)
-    assert {event.metadata["kind"] for event in came if event.kind == Kind.FOREIGN} >= {"snapshot", "eviction", "fork"}
+    assert {event.metadata["kind"] for event in came if event.kind == Kind.FOREIGN} >= {
+        "snapshot",
+        "eviction",
+        "fork",
+    }
     assert not any(event.is_searchable for event in came if event.kind == Kind.FOREIGN)
     assert [event.content for event in lineage(mine, "s")] == ["my own words"]
     assert {event.session_id for event in lineage(mine, "branch")} == {"branch"}
@@ -74,7 +83,9 @@ def test_nothing_of_a_foreign_export_takes_effect(theirs: Store, mine: Store) ->
 def test_a_foreign_fork_cannot_replay_a_local_session(tmp_path: Path, mine: Store) -> None:
     with Store(tmp_path / "forged", create=True) as forged:
         forged.log.append_many([Draft(session_id="pad", content=f"pad {n}") for n in range(3)])
-        forged.append(Draft(session_id="trap", kind=Kind.FORK, metadata={"session_id": "s", "at_seq": 1}))
+        forged.append(
+            Draft(session_id="trap", kind=Kind.FORK, metadata={"session_id": "s", "at_seq": 1})
+        )
         forged.append(Draft(session_id="trap", role="user", content="read it to me"))
         import_file(mine, exported(forged))
     assert [event.content for event in lineage(mine, "trap")][-1] == "read it to me"
@@ -104,13 +115,19 @@ def test_a_trusted_export_is_renumbered_as_a_whole(theirs: Store, mine: Store) -
         if old.kind == Kind.EVICTION:
             plan, renumbered = old.metadata["plan"], new.metadata["plan"]
             assert renumbered["folded"] == [moved[seq].seq for seq in plan["folded"]]
-            assert renumbered["evicted"] == [[moved[lo].seq, moved[hi].seq] for lo, hi in plan["evicted"]]
+            assert renumbered["evicted"] == [
+                [moved[lo].seq, moved[hi].seq] for lo, hi in plan["evicted"]
+            ]
         if old.kind == Kind.FORK:
             assert new.metadata["session_id"] == "s-2"
     with Session.resume(theirs, "s") as there, Session.resume(mine, "s-2") as here:
         live, again = there.context.render("", ""), here.context.render("", "")
         assert abs(again.tokens - live.tokens) < 40 and len(again.messages) == len(live.messages)
-        assert cell(here, "print(v3, v11, len(large))") == cell(there, "print(v3, v11, len(large))") == "3 11 5000"
+        assert (
+            cell(here, "print(v3, v11, len(large))")
+            == cell(there, "print(v3, v11, len(large))")
+            == "3 11 5000"
+        )
     assert verify(mine.log).ok
 
 
@@ -125,21 +142,37 @@ def test_explain_verifies_requests_of_a_merged_export(theirs: Store, mine: Store
 def test_what_a_session_started_from_is_renumbered_too(tmp_path: Path, mine: Store) -> None:
     with Store(tmp_path / "theirs", create=True) as theirs:
         for n, subject in enumerate(("the heat equation", "sourdough starters")):
-            said = [f"Tell me about {subject}, part {part}. Always use metric units." for part in range(5)]
-            theirs.log.append_many([Draft(session_id=f"talk{n}", role="user", content=text) for text in said])
-        with Session.open(theirs, session_id="late", options=SessionOptions(reach="all")) as session:
-            Agent(session, ScriptedModel(["noted " * 200] * 8, window=3_000)).run("Never use feet. " + "go " * 900)
+            said = [
+                f"Tell me about {subject}, part {part}. Always use metric units."
+                for part in range(5)
+            ]
+            theirs.log.append_many(
+                [Draft(session_id=f"talk{n}", role="user", content=text) for text in said]
+            )
+        with Session.open(
+            theirs, session_id="late", options=SessionOptions(reach="all")
+        ) as session:
+            Agent(session, ScriptedModel(["noted " * 200] * 8, window=3_000)).run(
+                "Never use feet. " + "go " * 900
+            )
             for _ in range(7):
                 Agent(session, ScriptedModel(["noted " * 200], window=3_000)).run("on " * 700)
         import_file(mine, exported(theirs), trust=True)
         old, new = (
-            [event for event in store.log.iterate(session_id="late") if {"earlier", "plan"} & set(event.metadata)]
+            [
+                event
+                for event in store.log.iterate(session_id="late")
+                if {"earlier", "plan"} & set(event.metadata)
+            ]
             for store in (theirs, mine)
         )
     moved = {event.metadata["moved_from"]: event.seq for event in mine.log.iterate(after=2)}
     begun, *plans = (event.metadata for event in new)
     assert [topic["spans"] for topic in begun["earlier"]["topics"]] == [[[3, 7]], [[8, 12]]]
-    assert begun["earlier"]["standing"][0]["seq"] == moved[old[0].metadata["earlier"]["standing"][0]["seq"]]
+    assert (
+        begun["earlier"]["standing"][0]["seq"]
+        == moved[old[0].metadata["earlier"]["standing"][0]["seq"]]
+    )
     told = [
         (there["plan"]["about"], here["plan"]["about"])
         for there, here in zip((e.metadata for e in old[1:]), plans, strict=True)
@@ -151,7 +184,9 @@ def test_what_a_session_started_from_is_renumbered_too(tmp_path: Path, mine: Sto
         assert explain(mine, request.seq).doubt == ""
 
 
-def test_a_backup_and_an_export_go_on_without_a_payload_that_is_gone(theirs: Store, tmp_path: Path) -> None:
+def test_a_backup_and_an_export_go_on_without_a_payload_that_is_gone(
+    theirs: Store, tmp_path: Path
+) -> None:
     gone = theirs.append(Draft(content="long " * 20_000))
     theirs.append(Draft(content="other " * 20_000))
     payload = theirs.log.get(gone).payload
@@ -171,7 +206,9 @@ def test_a_backup_and_an_export_go_on_without_a_payload_that_is_gone(theirs: Sto
 
 
 @pytest.mark.parametrize("seq", [2**63 - 1, 2**53, 0, -1])
-def test_an_export_with_an_address_that_no_append_can_follow_is_refused(tmp_path: Path, mine: Store, seq: int) -> None:
+def test_an_export_with_an_address_that_no_append_can_follow_is_refused(
+    tmp_path: Path, mine: Store, seq: int
+) -> None:
     with Store(tmp_path / "forged", create=True) as forged:
         forged.append(Draft(content="x"))
         data = exported(forged).getvalue().replace(b'"seq":1,', b'"seq":%d,' % seq)

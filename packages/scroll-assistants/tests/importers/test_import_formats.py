@@ -14,7 +14,9 @@ USER = {"role": "user", "content": "hi"}
 REPLY = {"role": "assistant", "content": "hello"}
 
 
-def load(path: Path, labels: Labels | None = None, layout: Format | None = None) -> list[Imported | Fault]:
+def load(
+    path: Path, labels: Labels | None = None, layout: Format | None = None
+) -> list[Imported | Fault]:
     layout = layout or detect(path, path.suffix)
     return list(read(path, layout, labels or Labels(session_id=path.stem)))
 
@@ -53,7 +55,9 @@ def test_layout_is_detected(tmp_path: Path, name: str, text: str, expected: Form
     assert detect(path, path.suffix) is expected
 
 
-def test_a_message_with_a_field_named_messages_is_the_same_one_in_either_layout(tmp_path: Path) -> None:
+def test_a_message_with_a_field_named_messages_is_the_same_one_in_either_layout(
+    tmp_path: Path,
+) -> None:
     message = {**USER, "messages": [{"role": "user"}]}
     (tmp_path / "a.json").write_text(json.dumps(message))
     (tmp_path / "a.jsonl").write_text(jsonl(message))
@@ -64,7 +68,9 @@ def test_a_message_with_a_field_named_messages_is_the_same_one_in_either_layout(
 
 @pytest.mark.parametrize("indent", [None, 1, 4])
 @pytest.mark.parametrize("wrap", [lambda m: m, lambda m: {"messages": m}], ids=["list", "object"])
-def test_a_document_is_one_session_named_after_the_file(tmp_path: Path, indent: int | None, wrap: Any) -> None:
+def test_a_document_is_one_session_named_after_the_file(
+    tmp_path: Path, indent: int | None, wrap: Any
+) -> None:
     path = tmp_path / "trip.json"
     path.write_text(json.dumps(wrap([USER, REPLY]), indent=indent))
     found = drafts(load(path))
@@ -77,15 +83,25 @@ def test_a_document_is_one_session_named_after_the_file(tmp_path: Path, indent: 
 def test_lines_of_messages_name_their_session_or_take_the_label(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_text(jsonl({**USER, "session_id": "s1", "agent_id": "a", "task_id": 7}, REPLY))
-    first, second = drafts(load(path, Labels(session_id="mine", agent_id="b", task_id="t", kind="memo")))
+    first, second = drafts(
+        load(path, Labels(session_id="mine", agent_id="b", task_id="t", kind="memo"))
+    )
     assert (first.session_id, first.agent_id, first.task_id, first.kind) == ("s1", "a", "7", "memo")
-    assert (second.session_id, second.agent_id, second.task_id, second.kind) == ("mine", "b", "t", "memo")
+    assert (second.session_id, second.agent_id, second.task_id, second.kind) == (
+        "mine",
+        "b",
+        "t",
+        "memo",
+    )
 
 
 def test_each_line_of_conversations_is_a_session_that_keeps_its_name(tmp_path: Path) -> None:
     path = tmp_path / "many.jsonl"
     prompt = {"role": "system", "content": "be brief"}
-    one, two = {"messages": [prompt, USER, REPLY]}, {"messages": [prompt, {"role": "user", "content": "bye"}]}
+    one, two = (
+        {"messages": [prompt, USER, REPLY]},
+        {"messages": [prompt, {"role": "user", "content": "bye"}]},
+    )
     path.write_text(jsonl(one, two, two, {"id": "named", "messages": [USER]}))
     sessions = [draft.session_id for draft in drafts(load(path))]
     first, second, again, named = sessions[0], sessions[3], sessions[5], sessions[7]
@@ -99,10 +115,21 @@ def test_each_line_of_conversations_is_a_session_that_keeps_its_name(tmp_path: P
 
 def test_a_conversation_brings_its_system_prompt_labels_and_facts(tmp_path: Path) -> None:
     path = tmp_path / "c.json"
-    about = {"session_id": "s", "agent_id": "a", "created_at": "2026-03-01", "model": "m", "system": "be brief"}
+    about = {
+        "session_id": "s",
+        "agent_id": "a",
+        "created_at": "2026-03-01",
+        "model": "m",
+        "system": "be brief",
+    }
     path.write_text(json.dumps({"messages": [USER], **about}, indent=2))
     system, user = drafts(load(path))
-    assert (system.role, system.content, system.agent_id, system.session_id) == ("system", "be brief", "a", "s")
+    assert (system.role, system.content, system.agent_id, system.session_id) == (
+        "system",
+        "be brief",
+        "a",
+        "s",
+    )
     assert system.metadata["conversation"]["model"] == "m"
     assert user.created_at == "2026-03-01"
     assert user.metadata == {}
@@ -134,7 +161,9 @@ def test_byte_order_marks_are_understood(tmp_path: Path, encoding: str, name: st
 
 def test_other_encodings_are_faults_with_their_line(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    path.write_bytes(jsonl(USER).encode() + '{"role": "user", "content": "Zürich"}\n'.encode("latin-1"))
+    path.write_bytes(
+        jsonl(USER).encode() + '{"role": "user", "content": "Zürich"}\n'.encode("latin-1")
+    )
     ((line, reason),) = faults(load(path))
     assert line == 2
     assert "not UTF-8" in reason
@@ -175,38 +204,63 @@ def test_other_encodings_are_faults_with_their_line(tmp_path: Path) -> None:
         ('{"role": "assistant", "tool_calls": {"id": 1}}', "must be a list"),
         ('{"role": "assistant", "tool_calls": [{"id": "c", "function": {}}]}', "name of its tool"),
         ('{"role": "assistant", "tool_calls": ["c"]}', "must be an object"),
-        ('{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "%%%"}}]}', "base64 data is"),
-        ('{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "data": "AA=="}}]}', "media"),
+        (
+            '{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "%%%"}}]}',
+            "base64 data is",
+        ),
+        (
+            '{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "data": "AA=="}}]}',
+            "media",
+        ),
         ('{"role": "user", "content": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested too deeply"),
-        ('{"messages": [{"role": "user", "content": "ok"}, {"role": "user"}]}', "message 2: a message needs content"),
+        (
+            '{"messages": [{"role": "user", "content": "ok"}, {"role": "user"}]}',
+            "message 2: a message needs content",
+        ),
         ('{"messages": [{"role": "user", "content": "ok"}], "timestamp": "soon"}', "is not a time"),
     ],
-)  # fmt: skip
-def test_a_malformed_line_is_named_and_the_others_are_read(tmp_path: Path, line: str, reason: str) -> None:
+)
+def test_a_malformed_line_is_named_and_the_others_are_read(
+    tmp_path: Path, line: str, reason: str
+) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(jsonl(USER) + "\n" + line + "\n" + jsonl(REPLY))
     found = load(path, layout=Format.JSONL)
     ((number, said),) = faults(found)
     assert number == 3
     assert reason in said
-    good = [piece.draft.content for item in found if isinstance(item, Imported) for piece in item.pieces]
+    good = [
+        piece.draft.content for item in found if isinstance(item, Imported) for piece in item.pieces
+    ]
     assert good[0] == "hi"
     assert good[-1] == "hello"
 
 
-@pytest.mark.parametrize("wrap", [lambda m: m, lambda m: {"title": "x", "messages": m}], ids=["list", "object"])
+@pytest.mark.parametrize(
+    "wrap", [lambda m: m, lambda m: {"title": "x", "messages": m}], ids=["list", "object"]
+)
 def test_a_bad_message_of_a_document_is_named_by_its_line(tmp_path: Path, wrap: Any) -> None:
     path = tmp_path / "a.json"
     text = json.dumps(wrap([USER, {"role": "user", "body": "x"}, REPLY]), indent=2)
     path.write_text(text)
     lines = text.split("\n")
-    opening = next(n for n in range(len(lines)) if '"body"' in lines[n]) - 1  # the brace is two lines above
+    opening = (
+        next(n for n in range(len(lines)) if '"body"' in lines[n]) - 1
+    )  # the brace is two lines above
     assert faults(load(path)) == [(opening, "message 2: a message needs content or tool calls")]
 
 
 @pytest.mark.parametrize(
     "text",
-    ["[\n{},\n", "[\n{},\n}", '{\n"messages": [],\n}', '{\n"messages" [], "a": 1}', "[\n]\nx", '{\n"a": 1,\n', "[\n,]"],
+    [
+        "[\n{},\n",
+        "[\n{},\n}",
+        '{\n"messages": [],\n}',
+        '{\n"messages" [], "a": 1}',
+        "[\n]\nx",
+        '{\n"a": 1,\n',
+        "[\n,]",
+    ],
 )
 def test_a_broken_document_is_one_fault(tmp_path: Path, text: str) -> None:
     path = tmp_path / "a.json"
@@ -215,7 +269,10 @@ def test_a_broken_document_is_one_fault(tmp_path: Path, text: str) -> None:
     assert "not JSON" in reason
     with pytest.raises(json.JSONDecodeError) as error:
         json.loads(text)
-    assert line in {error.value.lineno, text.count("\n") + 1}  # from 3.13 a comma too many is found on its own line
+    assert line in {
+        error.value.lineno,
+        text.count("\n") + 1,
+    }  # from 3.13 a comma too many is found on its own line
 
 
 def test_blank_files_and_empty_lists_hold_nothing(tmp_path: Path) -> None:

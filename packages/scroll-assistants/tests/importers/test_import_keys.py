@@ -21,12 +21,16 @@ def keys(messages: list[dict[str, Any]], session: str = "s") -> list[str]:
 
 words = st.sampled_from(["ok", "yes", "no", "go on"])
 message = st.builds(
-    lambda role, content: {"role": role, "content": content}, st.sampled_from(["user", "system"]), words
+    lambda role, content: {"role": role, "content": content},
+    st.sampled_from(["user", "system"]),
+    words,
 )
 
 
 @given(st.lists(message, max_size=12), st.lists(message, max_size=5))
-def test_a_grown_file_gives_the_old_keys_and_new_ones(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> None:
+def test_a_grown_file_gives_the_old_keys_and_new_ones(
+    old: list[dict[str, Any]], new: list[dict[str, Any]]
+) -> None:
     before, after = keys(old), keys(old + new)
     assert after[: len(old)] == before
     assert len(set(after)) == len(after)
@@ -59,14 +63,25 @@ def test_equal_messages_of_two_conversations_under_one_name_are_both_kept() -> N
 
 def test_a_shared_system_prompt_does_not_make_conversations_one() -> None:
     prompt = {"role": "system", "content": "be brief"}
-    first, second = keys([prompt, {"role": "user", "content": "a"}]), keys([prompt, {"role": "user", "content": "b"}])
+    first, second = (
+        keys([prompt, {"role": "user", "content": "a"}]),
+        keys([prompt, {"role": "user", "content": "b"}]),
+    )
     assert first[0] == second[0]
     assert first[1] != second[1]
 
 
 def test_the_events_of_one_message_have_keys_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    call = {"role": "assistant", "content": "x", "tool_calls": [{"id": "1", "function": {"name": "f"}}]}
+    call = {
+        "role": "assistant",
+        "content": "x",
+        "tool_calls": [{"id": "1", "function": {"name": "f"}}],
+    }
     path.write_text(json.dumps(call) + "\n" + json.dumps(call) + "\n")
-    found = [item for item in read(path, Format.JSONL, Labels(session_id="a")) if isinstance(item, Imported)]
+    found = [
+        item
+        for item in read(path, Format.JSONL, Labels(session_id="a"))
+        if isinstance(item, Imported)
+    ]
     assert len({piece.draft.source_key for item in found for piece in item.pieces}) == 4

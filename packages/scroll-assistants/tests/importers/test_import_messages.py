@@ -15,14 +15,23 @@ ENCODED = base64.b64encode(PNG).decode()
 
 
 def pieces(
-    message: dict[str, Any], tools: dict[str, str] | None = None, shared: dict[str, Any] | None = None
+    message: dict[str, Any],
+    tools: dict[str, str] | None = None,
+    shared: dict[str, Any] | None = None,
 ) -> tuple[Piece, ...]:
-    return pieces_of(Found(1, message, Labels("s"), shared=shared or {}), "key", {} if tools is None else tools)
+    return pieces_of(
+        Found(1, message, Labels("s"), shared=shared or {}), "key", {} if tools is None else tools
+    )
 
 
-def events(message: dict[str, Any], tools: dict[str, str] | None = None) -> list[tuple[str, str, str, str, str]]:
+def events(
+    message: dict[str, Any], tools: dict[str, str] | None = None
+) -> list[tuple[str, str, str, str, str]]:
     found = pieces(message, tools)
-    return [(p.draft.kind, p.draft.role, p.draft.name, p.draft.content, p.draft.tool_call_id) for p in found]
+    return [
+        (p.draft.kind, p.draft.role, p.draft.name, p.draft.content, p.draft.tool_call_id)
+        for p in found
+    ]
 
 
 def test_openai_calls_and_results_are_events_of_their_own() -> None:
@@ -31,7 +40,11 @@ def test_openai_calls_and_results_are_events_of_their_own() -> None:
         "role": "assistant",
         "content": "Let me look.",
         "tool_calls": [
-            {"id": "c1", "type": "function", "function": {"name": "find", "arguments": '{"q": "x"}'}},
+            {
+                "id": "c1",
+                "type": "function",
+                "function": {"name": "find", "arguments": '{"q": "x"}'},
+            },
             {"id": "c2", "type": "function", "function": {"name": "book", "arguments": "not json"}},
         ],
     }
@@ -43,12 +56,16 @@ def test_openai_calls_and_results_are_events_of_their_own() -> None:
     assert events({"role": "tool", "tool_call_id": "c2", "content": "done"}, tools) == [
         ("tool_result", "tool", "book", "done", "c2")
     ]
-    assert events({"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}) == [
-        ("tool_call", "assistant", "f", "{}", "")
-    ]
+    assert events(
+        {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}
+    ) == [("tool_call", "assistant", "f", "{}", "")]
     assert len(events({**call, "content": ""})) == 2
-    assert events({"role": "assistant", "content": ""}) == [("conversation", "assistant", "", "", "")]
-    assert events({"role": "function", "name": "f", "content": "[1]"}) == [("tool_result", "function", "f", "[1]", "")]
+    assert events({"role": "assistant", "content": ""}) == [
+        ("conversation", "assistant", "", "", "")
+    ]
+    assert events({"role": "function", "name": "f", "content": "[1]"}) == [
+        ("tool_result", "function", "f", "[1]", "")
+    ]
 
 
 def test_anthropic_blocks_keep_their_order() -> None:
@@ -77,7 +94,11 @@ def test_anthropic_blocks_keep_their_order() -> None:
     answer = {
         "role": "user",
         "content": [
-            {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "42"}]},
+            {
+                "type": "tool_result",
+                "tool_use_id": "t1",
+                "content": [{"type": "text", "text": "42"}],
+            },
             {"type": "tool_result", "tool_use_id": "t2", "is_error": True, "content": "boom"},
             {"type": "text", "text": "go on"},
         ],
@@ -96,12 +117,18 @@ def test_anthropic_blocks_keep_their_order() -> None:
         {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": ENCODED}},
         {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{ENCODED}"}},
         {"type": "image_url", "image_url": f"data:image/png;base64,{ENCODED}"},
-        {"type": "file", "file": {"file_data": f"data:image/png;base64,{ENCODED}", "filename": "x.png"}},
+        {
+            "type": "file",
+            "file": {"file_data": f"data:image/png;base64,{ENCODED}", "filename": "x.png"},
+        },
         {"type": "image_url", "image_url": f"data:image/png;base64,{ENCODED[:76]}\n{ENCODED[76:]}"},
     ],
-)  # fmt: skip
+)
 def test_base64_media_become_attachments_in_their_place(part: dict[str, Any]) -> None:
-    message = {"role": "user", "content": [{"type": "text", "text": "see"}, part, {"type": "text", "text": "?"}]}
+    message = {
+        "role": "user",
+        "content": [{"type": "text", "text": "see"}, part, {"type": "text", "text": "?"}],
+    }
     before, image, after = pieces(message)
     assert (before.draft.content, after.draft.content) == ("see", "?")
     assert image.attachment is not None
@@ -111,12 +138,23 @@ def test_base64_media_become_attachments_in_their_place(part: dict[str, Any]) ->
 
 
 def test_media_in_a_tool_result_belong_to_the_result() -> None:
-    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": ENCODED}}
-    block = {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "shot"}, image]}
+    image = {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/png", "data": ENCODED},
+    }
+    block = {
+        "type": "tool_result",
+        "tool_use_id": "t",
+        "content": [{"type": "text", "text": "shot"}, image],
+    }
     text, shot = pieces({"role": "user", "content": [block]}, {"t": "screen"})
     assert (text.draft.content, text.attachment) == ("shot", None)
     assert shot.attachment is not None
-    assert (shot.draft.kind, shot.draft.name, shot.draft.tool_call_id) == ("tool_result", "screen", "t")
+    assert (shot.draft.kind, shot.draft.name, shot.draft.tool_call_id) == (
+        "tool_result",
+        "screen",
+        "t",
+    )
 
 
 def test_audio_and_addresses_and_text_documents() -> None:
@@ -125,8 +163,13 @@ def test_audio_and_addresses_and_text_documents() -> None:
     assert piece.attachment is not None
     assert piece.attachment.media_type == "audio/mp3"
     url = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
-    assert events({"role": "user", "content": [url]})[0][3] == "[image_url: https://example.org/a.png]"
-    document = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "the text"}}
+    assert (
+        events({"role": "user", "content": [url]})[0][3] == "[image_url: https://example.org/a.png]"
+    )
+    document = {
+        "type": "document",
+        "source": {"type": "text", "media_type": "text/plain", "data": "the text"},
+    }
     assert events({"role": "user", "content": [document]})[0][3] == "the text"
 
 
@@ -146,10 +189,19 @@ def test_nothing_is_dropped() -> None:
     (piece,) = pieces(message, shared={"title": "t"})
     draft = piece.draft
     assert draft.metadata == {
-        "model": "m", "usage": {"total": 5}, "mood": "good", "reasoning_content": "because",
-        "parts": [{"type": "hologram", "depth": 3}], "conversation": {"title": "t"},
-    }  # fmt: skip
-    assert (draft.headline, draft.step_index, draft.msg_index, draft.name) == ("state: done", 4, 2, "ann")
+        "model": "m",
+        "usage": {"total": 5},
+        "mood": "good",
+        "reasoning_content": "because",
+        "parts": [{"type": "hologram", "depth": 3}],
+        "conversation": {"title": "t"},
+    }
+    assert (draft.headline, draft.step_index, draft.msg_index, draft.name) == (
+        "state: done",
+        4,
+        2,
+        "ann",
+    )
 
 
 def test_structured_results_are_kept_as_json() -> None:
@@ -159,7 +211,10 @@ def test_structured_results_are_kept_as_json() -> None:
         "tool_use_id": "t",
         "content": [{"type": "web_search_result", "url": "u"}],
     }
-    assert events({"role": "user", "content": [block]})[0][3] == '{"type": "web_search_result", "url": "u"}'
+    assert (
+        events({"role": "user", "content": [block]})[0][3]
+        == '{"type": "web_search_result", "url": "u"}'
+    )
 
 
 @pytest.mark.parametrize(

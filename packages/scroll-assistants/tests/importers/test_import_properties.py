@@ -1,4 +1,6 @@
-"""Whatever a file holds, reading it never raises, what is whole in it is imported, and nothing is imported twice."""
+"""Whatever a file holds, reading it never raises, what is whole in it is imported, and nothing is
+imported twice.
+"""
 
 import contextlib
 import json
@@ -22,7 +24,9 @@ from scroll_context.log.rows import prepare
 text = st.text(st.characters(), max_size=8)  # lone surrogates included
 scalar = st.none() | st.booleans() | st.integers() | st.floats() | text
 anything = st.recursive(
-    scalar, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3), max_leaves=8
+    scalar,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
+    max_leaves=8,
 )
 base64_text = st.sampled_from(["", "AAAA", "AA==", "A", "%%", "QUJD\nREVG"])
 source = st.fixed_dictionaries(
@@ -34,11 +38,17 @@ source = st.fixed_dictionaries(
     },
 )
 part = st.fixed_dictionaries(
-    {"type": st.sampled_from(["text", "image", "image_url", "tool_use", "tool_result", "thinking", "new"]) | anything},
+    {
+        "type": st.sampled_from(
+            ["text", "image", "image_url", "tool_use", "tool_result", "thinking", "new"]
+        )
+        | anything
+    },
     optional={
         "text": text | anything,
         "source": source,
-        "image_url": st.sampled_from(["data:image/png;base64,AAAA", "data:,x", "https://e.org"]) | anything,
+        "image_url": st.sampled_from(["data:image/png;base64,AAAA", "data:,x", "https://e.org"])
+        | anything,
         "name": text | anything,
         "id": text | anything,
         "tool_use_id": text | anything,
@@ -47,13 +57,18 @@ part = st.fixed_dictionaries(
         "is_error": anything,
     },
 )
-call = st.fixed_dictionaries({"function": st.fixed_dictionaries({"name": text}, optional={"arguments": anything})})
+call = st.fixed_dictionaries(
+    {"function": st.fixed_dictionaries({"name": text}, optional={"arguments": anything})}
+)
 message = st.fixed_dictionaries(
     {"role": st.sampled_from(["user", "assistant", "tool", "system"]) | anything},
     optional={
         "content": text | st.lists(part | text, max_size=3) | anything,
         "tool_calls": st.lists(call, max_size=2) | anything,
-        "created_at": st.sampled_from(["2026-03-01", 1e9, 1e300, "24:00", "0001-01-01T00:00:00+14:00"]) | anything,
+        "created_at": st.sampled_from(
+            ["2026-03-01", 1e9, 1e300, "24:00", "0001-01-01T00:00:00+14:00"]
+        )
+        | anything,
         "session_id": text | anything,
         "kind": st.sampled_from(["memo", "salvage"]) | anything,
         "step_index": st.integers() | anything,
@@ -62,7 +77,11 @@ message = st.fixed_dictionaries(
         "extra": anything,
     },
 )
-value = message | anything | st.fixed_dictionaries({"messages": st.lists(message, max_size=3) | anything})
+value = (
+    message
+    | anything
+    | st.fixed_dictionaries({"messages": st.lists(message, max_size=3) | anything})
+)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +106,9 @@ def check(path: Path, place: Path, layout: Format) -> None:
 @example([{"role": "user", "content": [{"type": "tool_use", "name": "\ud800"}]}], True)
 def test_any_values(place: Path, values: list[Any], as_lines: bool) -> None:
     path = place / "any.jsonl"
-    path.write_text("\n".join(map(json.dumps, values)) if as_lines else json.dumps(values, indent=1))
+    path.write_text(
+        "\n".join(map(json.dumps, values)) if as_lines else json.dumps(values, indent=1)
+    )
     check(path, place, Format.JSONL if as_lines else Format.JSON)
 
 
@@ -120,14 +141,32 @@ spoken = st.builds(
     st.sampled_from(["", "2026-03-01T10:00:00", "2020-01-01"]),
 )
 junk = st.sampled_from(
-    [b"", b"   ", b"not json", b"{", b"]", b"null", b"7", b'"text"', b'{"role": ', b"\xfa\xff\xfe", b"[1, 2",
-     b"[" * 3_000, b'{"role": "user", "content": "cut', b'{"role": "user", "content": {"a": 1e99999}, "metadata": 3']
-)  # fmt: skip
+    [
+        b"",
+        b"   ",
+        b"not json",
+        b"{",
+        b"]",
+        b"null",
+        b"7",
+        b'"text"',
+        b'{"role": ',
+        b"\xfa\xff\xfe",
+        b"[1, 2",
+        b"[" * 3_000,
+        b'{"role": "user", "content": "cut',
+        b'{"role": "user", "content": {"a": 1e99999}, "metadata": 3',
+    ]
+)
 
 
 def imported(path: Path, log: EventLog) -> list[int]:
     """The seqs of everything that a file holds, whether it was new or known."""
-    whole = [item for item in read(path, Format.JSONL, Labels(session_id="name")) if isinstance(item, Imported)]
+    whole = [
+        item
+        for item in read(path, Format.JSONL, Labels(session_id="name"))
+        if isinstance(item, Imported)
+    ]
     return log.append_many(piece.draft for item in whole for piece in item.pieces)
 
 
@@ -141,7 +180,11 @@ def imported(path: Path, log: EventLog) -> list[int]:
 def test_damage_loses_no_whole_message_and_a_second_import_adds_none(
     said: list[tuple[dict[str, Any], list[bytes]]], ending: bytes, mark: bytes, cut: int
 ) -> None:
-    lines = [line for message, around in said for line in (*around, json.dumps(message, ensure_ascii=False).encode())]
+    lines = [
+        line
+        for message, around in said
+        for line in (*around, json.dumps(message, ensure_ascii=False).encode())
+    ]
     whole = mark + ending.join(lines)
     contents = [message["content"] for message, _ in said]
     with tempfile.TemporaryDirectory() as name:
@@ -176,7 +219,13 @@ def test_half_a_document_is_a_fault_and_no_message(
 
 def positions(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Where values stand in a JSON value."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inner = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     return [at, *(position for name, one in inner for position in positions(one, (*at, name)))]
 
 
@@ -190,52 +239,131 @@ def with_change(value: Any, at: tuple[Any, ...], other: Any) -> Any:
 
 PICTURE = {"inlineData": {"mimeType": "image/png", "data": "AAAA"}}
 TIME = "2026-03-01T09:30:00Z"
-CALLED = {"id": "c", "name": "ls", "args": {}, "result": [{"functionResponse": {"response": {"output": "x"}}}]}
-SAID = {"author": {"role": "user"}, "create_time": 1.5, "recipient": "all", "metadata": {},
-        "content": {"content_type": "text", "parts": ["x", {"asset_pointer": "f"}]}}  # fmt: skip
-USED = [{"type": "thinking", "thinking": "t"}, {"type": "tool_use", "id": "t", "name": "Read", "input": {}}]
+CALLED = {
+    "id": "c",
+    "name": "ls",
+    "args": {},
+    "result": [{"functionResponse": {"response": {"output": "x"}}}],
+}
+SAID = {
+    "author": {"role": "user"},
+    "create_time": 1.5,
+    "recipient": "all",
+    "metadata": {},
+    "content": {"content_type": "text", "parts": ["x", {"asset_pointer": "f"}]},
+}
+USED = [
+    {"type": "thinking", "thinking": "t"},
+    {"type": "tool_use", "id": "t", "name": "Read", "input": {}},
+]
 ANSWER = [{"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "x"}]}]
-THREAD = {"object": "thread.message", "role": "user", "created_at": 1, "content": [{"text": {"value": "x"}}]}
+THREAD = {
+    "object": "thread.message",
+    "role": "user",
+    "created_at": 1,
+    "content": [{"text": {"value": "x"}}],
+}
 CHOICES = {"choices": [{"message": {"role": "user", "content": "x"}}]}
 HISTORIES: dict[Format, list[Any]] = {
     Format.CLAUDE_CODE: [
-        {"type": "assistant", "uuid": "u", "sessionId": "s", "cwd": "/a", "timestamp": TIME, "agentId": "x",
-         "message": {"role": "assistant", "id": "m", "content": USED}},
+        {
+            "type": "assistant",
+            "uuid": "u",
+            "sessionId": "s",
+            "cwd": "/a",
+            "timestamp": TIME,
+            "agentId": "x",
+            "message": {"role": "assistant", "id": "m", "content": USED},
+        },
         {"type": "user", "uuid": "v", "sessionId": "s", "message": {"content": ANSWER}},
-        {"type": "system", "subtype": "compact_boundary", "content": "c", "uuid": "w", "compactMetadata": {}},
+        {
+            "type": "system",
+            "subtype": "compact_boundary",
+            "content": "c",
+            "uuid": "w",
+            "compactMetadata": {},
+        },
     ],
     Format.CODEX: [
         {"timestamp": TIME, "type": "session_meta", "payload": {"id": "c", "cwd": "/a", "git": {}}},
-        {"timestamp": TIME, "type": "response_item", "payload": {
-            "type": "reasoning", "summary": [{"text": "t"}], "content": []}},
-        {"timestamp": TIME, "type": "response_item", "payload": {
-            "type": "function_call_output", "call_id": "k", "output": {"content": "x", "success": False}}},
+        {
+            "timestamp": TIME,
+            "type": "response_item",
+            "payload": {"type": "reasoning", "summary": [{"text": "t"}], "content": []},
+        },
+        {
+            "timestamp": TIME,
+            "type": "response_item",
+            "payload": {
+                "type": "function_call_output",
+                "call_id": "k",
+                "output": {"content": "x", "success": False},
+            },
+        },
         {"timestamp": TIME, "type": "compacted", "payload": {"message": "c"}},
     ],
     Format.GEMINI: [
-        {"sessionId": "g", "projectHash": "h", "messages": [{"id": "a", "type": "user", "content": "x"}]},
-        {"id": "m", "timestamp": TIME, "type": "gemini", "content": [{"text": "x"}, PICTURE],
-         "thoughts": [{"subject": "s", "description": "d"}], "toolCalls": [CALLED]},
-        {"$set": {"messages": []}}, {"$rewindTo": "m"},
+        {
+            "sessionId": "g",
+            "projectHash": "h",
+            "messages": [{"id": "a", "type": "user", "content": "x"}],
+        },
+        {
+            "id": "m",
+            "timestamp": TIME,
+            "type": "gemini",
+            "content": [{"text": "x"}, PICTURE],
+            "thoughts": [{"subject": "s", "description": "d"}],
+            "toolCalls": [CALLED],
+        },
+        {"$set": {"messages": []}},
+        {"$rewindTo": "m"},
     ],
-    Format.CHATGPT: [{"id": "g", "title": "t", "current_node": "b", "mapping": {
-        "a": {"parent": None, "message": None}, "b": {"parent": "a", "message": SAID}}}],
+    Format.CHATGPT: [
+        {
+            "id": "g",
+            "title": "t",
+            "current_node": "b",
+            "mapping": {
+                "a": {"parent": None, "message": None},
+                "b": {"parent": "a", "message": SAID},
+            },
+        }
+    ],
     Format.JSONL: [
-        {"lc": 1, "id": ["AIMessage"], "kwargs": {"content": USED, "tool_calls": [{"name": "l", "args": {}}]}},
+        {
+            "lc": 1,
+            "id": ["AIMessage"],
+            "kwargs": {"content": USED, "tool_calls": [{"name": "l", "args": {}}]},
+        },
         {"type": "human", "data": {"content": "x", "additional_kwargs": {"tool_calls": []}}},
         {"request": {"messages": []}, "response": {"body": CHOICES}},
         {"object": "list", "data": [THREAD]},
-        {"object": "response", "id": "r", "output": [{"type": "function_call", "call_id": "c", "name": "l"}]},
+        {
+            "object": "response",
+            "id": "r",
+            "output": [{"type": "function_call", "call_id": "c", "name": "l"}],
+        },
     ],
-    Format.SLACK: [{"type": "message", "user": "U", "text": "<@U> x", "ts": "1772356200.1", "files": [{"name": "f"}],
-                    "attachments": [{"text": "a"}]}],
-}  # fmt: skip
+    Format.SLACK: [
+        {
+            "type": "message",
+            "user": "U",
+            "text": "<@U> x",
+            "ts": "1772356200.1",
+            "files": [{"name": "f"}],
+            "attachments": [{"text": "a"}],
+        }
+    ],
+}
 
 
 @pytest.mark.fuzz
 @pytest.mark.parametrize("layout", HISTORIES)
 def test_any_value_in_a_history(place: Path, layout: Format) -> None:
-    spots = [(number, at) for number, line in enumerate(HISTORIES[layout]) for at in positions(line)]
+    spots = [
+        (number, at) for number, line in enumerate(HISTORIES[layout]) for at in positions(line)
+    ]
 
     @settings(max_examples=form(50, 150), suppress_health_check=[HealthCheck.too_slow])
     @given(st.sampled_from(spots), anything)
@@ -244,7 +372,9 @@ def test_any_value_in_a_history(place: Path, layout: Format) -> None:
         lines[spot[0]] = with_change(lines[spot[0]], spot[1], other)
         path = place / "history.jsonl"
         is_list = layout in (Format.CHATGPT, Format.SLACK)
-        path.write_text(json.dumps(lines) if is_list else "".join(json.dumps(line) + "\n" for line in lines))
+        path.write_text(
+            json.dumps(lines) if is_list else "".join(json.dumps(line) + "\n" for line in lines)
+        )
         check(path, place, layout)
 
     changed()
@@ -252,14 +382,26 @@ def test_any_value_in_a_history(place: Path, layout: Format) -> None:
 
 RAN = {"status": "completed", "input": {}, "output": "x"}
 BROKE = {"status": "error", "input": {}, "content": [{"text": "x"}]}
-TALK = {"name": "n", "fullConversationHeadersOnly": [{"bubbleId": "b"}],
-        "conversation": [{"bubbleId": "c", "type": 1, "text": "x"}],
-        "workspaceIdentifier": {"uri": {"fsPath": "/a"}}}  # fmt: skip
-BUBBLE = {"type": 2, "text": "x", "createdAt": 1, "thinking": {"text": "t"},
-          "toolFormerData": {"name": "l", "toolCallId": "c", "rawArgs": "{}", "result": "r"}}  # fmt: skip
+TALK = {
+    "name": "n",
+    "fullConversationHeadersOnly": [{"bubbleId": "b"}],
+    "conversation": [{"bubbleId": "c", "type": 1, "text": "x"}],
+    "workspaceIdentifier": {"uri": {"fsPath": "/a"}},
+}
+BUBBLE = {
+    "type": 2,
+    "text": "x",
+    "createdAt": 1,
+    "thinking": {"text": "t"},
+    "toolFormerData": {"name": "l", "toolCallId": "c", "rawArgs": "{}", "result": "r"},
+}
 ENTRY = [{"type": "text", "text": "x"}, {"type": "tool", "id": "c", "name": "sh", "state": BROKE}]
 COLUMNS: list[tuple[Format, str, Any]] = [
-    (Format.OPENCODE, "message", {"role": "user", "time": {"created": 1, "completed": 2}, "modelID": "m"}),
+    (
+        Format.OPENCODE,
+        "message",
+        {"role": "user", "time": {"created": 1, "completed": 2}, "modelID": "m"},
+    ),
     (Format.OPENCODE, "part", {"type": "text", "text": "x", "time": {"start": 1}}),
     (Format.OPENCODE, "part", {"type": "tool", "tool": "sh", "callID": "c", "state": RAN}),
     (Format.OPENCODE, "part", {"type": "file", "url": "data:image/png;base64,AAAA"}),
@@ -279,16 +421,25 @@ def test_any_value_in_a_database(place: Path, number: int) -> None:
     layout, column, original = COLUMNS[number]
     path = place / f"{number}.db"
 
-    @settings(max_examples=form(15, 40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(
+        max_examples=form(15, 40), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
     @given(st.sampled_from(positions(original)), anything)
     def changed(at: tuple[Any, ...], other: Any) -> None:
         data = json.dumps(with_change(original, at, other))
         schemas = {Format.OPENCODE: OPENCODE, Format.QWENPAW: QWENPAW}
         schema = schemas.get(layout, "CREATE TABLE cursorDiskKV (key, value)")
-        with contextlib.closing(database(path, f"PRAGMA synchronous = OFF; {schema}")) as made, made:
+        with (
+            contextlib.closing(database(path, f"PRAGMA synchronous = OFF; {schema}")) as made,
+            made,
+        ):
             if layout is Format.CURSOR:
                 talk = json.dumps({"fullConversationHeadersOnly": [{"bubbleId": "b"}]})
-                pairs = {"composerData:t": talk, "bubbleId:t:b": '{"type": 1, "text": "x"}', column: data}
+                pairs = {
+                    "composerData:t": talk,
+                    "bubbleId:t:b": '{"type": 1, "text": "x"}',
+                    column: data,
+                }
                 made.executemany("INSERT INTO cursorDiskKV VALUES (?, ?)", list(pairs.items()))
             elif layout is Format.QWENPAW:
                 values = {"blocks": "[]", "metadata": "{}", column: data}
@@ -308,11 +459,19 @@ def test_any_value_in_a_database(place: Path, number: int) -> None:
             else:
                 made.execute("INSERT INTO session VALUES ('s', 'p', NULL, '/a', 't', 0, 0)")
                 if column in ("message", "part"):
-                    rows = {"message": '{"role": "user"}', "part": '{"type": "text", "text": "x"}', column: data}
-                    made.execute("INSERT INTO message VALUES ('m', 's', 0, 0, ?)", [rows["message"]])
+                    rows = {
+                        "message": '{"role": "user"}',
+                        "part": '{"type": "text", "text": "x"}',
+                        column: data,
+                    }
+                    made.execute(
+                        "INSERT INTO message VALUES ('m', 's', 0, 0, ?)", [rows["message"]]
+                    )
                     made.execute("INSERT INTO part VALUES ('p', 'm', 's', 0, ?)", [rows["part"]])
                 else:
-                    made.execute("INSERT INTO session_message VALUES ('m', 's', ?, 0, 0, ?)", [column, data])
+                    made.execute(
+                        "INSERT INTO session_message VALUES ('m', 's', ?, 0, 0, ?)", [column, data]
+                    )
         check(path, place, layout)
 
     changed()

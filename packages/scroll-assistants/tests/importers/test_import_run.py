@@ -1,4 +1,6 @@
-"""Importing from Python: whole or not at all, apart from what is there, with errors that speak Python."""
+"""Importing from Python: whole or not at all, apart from what is there, with errors that speak
+Python.
+"""
 
 import gzip
 import io
@@ -47,7 +49,10 @@ def test_two_files_of_one_name_are_two_sessions(store: Store, tmp_path: Path) ->
     rome = [USER, {"role": "assistant", "content": "about Rome"}]
     oslo = [USER, {"role": "assistant", "content": "about Oslo"}]
     bern = [{"role": "user", "content": "Bern?"}]
-    files = [write(tmp_path / name / "chat.jsonl", *what) for name, what in zip("abc", (rome, oslo, bern), strict=True)]
+    files = [
+        write(tmp_path / name / "chat.jsonl", *what)
+        for name, what in zip("abc", (rome, oslo, bern), strict=True)
+    ]
     reports = [import_file(store, file) for file in files]
     assert [report.renamed for report in reports] == [{}, {"chat": "chat-2"}, {"chat": "chat-3"}]
     apart = {"chat": ["hi", "about Rome"], "chat-2": ["hi", "about Oslo"], "chat-3": ["Bern?"]}
@@ -58,7 +63,9 @@ def test_two_files_of_one_name_are_two_sessions(store: Store, tmp_path: Path) ->
     assert sessions(store) == apart | {"chat-2": ["hi", "about Oslo", "thanks"]}
 
 
-def test_an_import_does_not_join_a_session_that_was_begun_here(store: Store, tmp_path: Path) -> None:
+def test_an_import_does_not_join_a_session_that_was_begun_here(
+    store: Store, tmp_path: Path
+) -> None:
     store.append(Draft(session_id="work", role="user", content="my own words"))
     path = write(tmp_path / "x.jsonl", {**USER, "session_id": "work"})
     assert import_file(store, path).renamed == {"work": "work-2"}
@@ -70,7 +77,9 @@ def test_an_import_does_not_join_a_session_that_was_begun_here(store: Store, tmp
     assert sessions(store)["work"] == ["my own words", "hello"]
 
 
-def test_a_session_that_was_imported_and_gone_on_with_still_belongs_to_its_file(store: Store, tmp_path: Path) -> None:
+def test_a_session_that_was_imported_and_gone_on_with_still_belongs_to_its_file(
+    store: Store, tmp_path: Path
+) -> None:
     path = write(tmp_path / "chat.jsonl", USER)
     import_file(store, path)
     store.append(Draft(session_id="chat", role="user", content="typed here"))
@@ -80,7 +89,9 @@ def test_a_session_that_was_imported_and_gone_on_with_still_belongs_to_its_file(
 
 
 @pytest.mark.parametrize("kind", sorted(set(Kind) - {"conversation", "tool_call", "tool_result"}))
-def test_the_kinds_that_mean_something_to_a_session_are_reserved(store: Store, tmp_path: Path, kind: str) -> None:
+def test_the_kinds_that_mean_something_to_a_session_are_reserved(
+    store: Store, tmp_path: Path, kind: str
+) -> None:
     path = write(tmp_path / "x.jsonl", {**USER, "kind": kind})
     with pytest.raises(UnreadableMessages, match=f"kind '{kind}' is reserved"):
         import_file(store, path)
@@ -117,7 +128,9 @@ def test_a_compressed_export_is_read(store: Store, tmp_path: Path) -> None:
 def test_errors_speak_python(store: Store, tmp_path: Path) -> None:
     some = tmp_path / "some.jsonl"
     some.write_text(json.dumps(USER) + "\nnoise\n")
-    with pytest.raises(UnreadableMessages, match=r"1 message cannot be read.*skip_bad=True imports the others") as one:
+    with pytest.raises(
+        UnreadableMessages, match=r"1 message cannot be read.*skip_bad=True imports the others"
+    ) as one:
         import_file(store, some)
     assert f"{some}:2: not JSON" in str(one.value)
     none = tmp_path / "none.jsonl"
@@ -125,10 +138,14 @@ def test_errors_speak_python(store: Store, tmp_path: Path) -> None:
     for skip_bad in (False, True):
         with pytest.raises(UnreadableMessages) as all_bad:
             import_file(store, none, skip_bad=skip_bad)
-        assert "30 messages cannot be read" in str(all_bad.value) and "others" not in str(all_bad.value)
+        assert "30 messages cannot be read" in str(all_bad.value) and "others" not in str(
+            all_bad.value
+        )
         assert "10 more" in str(all_bad.value)
     assert import_file(store, some, skip_bad=True).faults[0].line == 2
-    with pytest.raises(NotAStore, match=r"Store\('.*nowhere', create=True\) creates one") as nowhere:
+    with pytest.raises(
+        NotAStore, match=r"Store\('.*nowhere', create=True\) creates one"
+    ) as nowhere:
         Store(tmp_path / "nowhere")
     assert "scroll " not in str(nowhere.value)
 

@@ -1,4 +1,6 @@
-"""What the assistants of a machine have kept: found on every system, imported at once, followed as it grows."""
+"""What the assistants of a machine have kept: found on every system, imported at once, followed as
+it grows.
+"""
 
 import signal
 import subprocess
@@ -23,7 +25,11 @@ LINUX = {
     ".cursor/projects/home-ada-api": "cursor-agent",
     ".qwenpaw/workspaces/default": "qwenpaw",
 }
-ELSEWHERE = {"darwin": "Library/Application Support", "win32": "AppData/Roaming", "linux": ".config"}
+ELSEWHERE = {
+    "darwin": "Library/Application Support",
+    "win32": "AppData/Roaming",
+    "linux": ".config",
+}
 
 
 def machine(home: Path, turns: int, platform: str = "linux") -> list[Path]:
@@ -41,14 +47,24 @@ def test_every_assistant_is_found_and_imported(store: Store, tmp_path: Path, pla
     (tmp_path / ".claude" / "projects" / "-home-ada-api" / "empty.jsonl").touch()
     histories = installed(tmp_path, {}, platform)
     assert [history.assistant for history in histories] == [
-        "Claude Code", "Codex", "Gemini CLI", "opencode", "Cursor", "Cursor agent", "QwenPaw",
-    ]  # fmt: skip
+        "Claude Code",
+        "Codex",
+        "Gemini CLI",
+        "opencode",
+        "Cursor",
+        "Cursor agent",
+        "QwenPaw",
+    ]
     files = [file for history in histories for file in history.files]
     assert sorted(files) == sorted(map(str, written))
-    assert sum(history.bytes for history in histories) == sum(file.stat().st_size for file in written)
+    assert sum(history.bytes for history in histories) == sum(
+        file.stat().st_size for file in written
+    )
     reports: list[ImportReport] = []
     capture_all(store, files, on_report=reports.append)
-    assert [report.added for report in reports] == [6] * 7 and not any(report.error for report in reports)
+    assert [report.added for report in reports] == [6] * 7 and not any(
+        report.error for report in reports
+    )
     agents = {event.agent_id for event in store.log.iterate()}
     assert agents == {"claude-code", "codex", "gemini", "opencode", "cursor", "qwenpaw"}
     machine(tmp_path, 4, platform)
@@ -56,7 +72,9 @@ def test_every_assistant_is_found_and_imported(store: Store, tmp_path: Path, pla
     assert [report.added for report in reports[7:]] == [2] * 7
 
 
-def test_folders_that_variables_name_and_files_that_cannot_be_read(store: Store, tmp_path: Path) -> None:
+def test_folders_that_variables_name_and_files_that_cannot_be_read(
+    store: Store, tmp_path: Path
+) -> None:
     place = tmp_path / "elsewhere" / "projects" / "p"
     place.mkdir(parents=True)
     path = claude_code(place, 1)
@@ -68,7 +86,9 @@ def test_folders_that_variables_name_and_files_that_cannot_be_read(store: Store,
 
 
 @pytest.mark.parametrize("reported", [False, True])
-def test_what_is_added_is_recorded_until_it_is_stopped(store: Store, tmp_path: Path, reported: bool) -> None:
+def test_what_is_added_is_recorded_until_it_is_stopped(
+    store: Store, tmp_path: Path, reported: bool
+) -> None:
     if reported:
         pytest.importorskip("watchfiles")
     path = claude_code(tmp_path, 1)
@@ -79,7 +99,9 @@ def test_what_is_added_is_recorded_until_it_is_stopped(store: Store, tmp_path: P
             heard.release()
 
     folders = [tmp_path] if reported else []
-    every = 600.0 if reported else 0.05  # where changes are reported, nothing waits for the next look
+    every = (
+        600.0 if reported else 0.05
+    )  # where changes are reported, nothing waits for the next look
     listing = lambda: [str(path)]  # noqa: E731
     thread = threading.Thread(
         target=watch,
@@ -91,24 +113,32 @@ def test_what_is_added_is_recorded_until_it_is_stopped(store: Store, tmp_path: P
         assert heard.acquire(timeout=30)
         for turns in (2, 3):
             deadline = time.monotonic() + 30
-            while not heard.acquire(timeout=1):  # the system may begin to report a moment after the first look
+            while not heard.acquire(
+                timeout=1
+            ):  # the system may begin to report a moment after the first look
                 assert time.monotonic() < deadline
                 claude_code(tmp_path, turns)
     finally:
         stop.set()
         thread.join(timeout=30)
     assert not thread.is_alive()
-    assert [event.content for event in store.log.iterate()] == [text(n) for n in range(3) for text in (asked, answered)]
+    assert [event.content for event in store.log.iterate()] == [
+        text(n) for n in range(3) for text in (asked, answered)
+    ]
 
 
-def test_a_watcher_that_was_killed_is_followed_by_one_that_loses_nothing(folder: Path, tmp_path: Path) -> None:
+def test_a_watcher_that_was_killed_is_followed_by_one_that_loses_nothing(
+    folder: Path, tmp_path: Path
+) -> None:
     machine(tmp_path, 1)
     start = [sys.executable, "-c", "from scroll_context.cli.main import main; main()"]
     command = [*start, "watch", "--store", str(folder), "--every", "0.1"]
     environment = {"HOME": str(tmp_path), "PATH": "", "SCROLL_KEY_FILE": str(tmp_path / "key")}
     turns = 1
     for _ in range(2):
-        child = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        child = subprocess.Popen(
+            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         deadline = time.monotonic() + 60
         expected, turns = 7 * 2 * turns, turns + 2
         while not (folder / "log.db").exists():
@@ -121,10 +151,17 @@ def test_a_watcher_that_was_killed_is_followed_by_one_that_loses_nothing(folder:
         machine(tmp_path, turns)
         child.send_signal(signal.SIGKILL)
         child.wait()
-    assert subprocess.run([*command, "--once"], env=environment, capture_output=True, timeout=60).returncode == 0
+    assert (
+        subprocess.run(
+            [*command, "--once"], env=environment, capture_output=True, timeout=60
+        ).returncode
+        == 0
+    )
     with Store(folder) as store:
         said = [event.content for event in store.log.iterate()]
-        assert sorted(said) == sorted([text(n) for n in range(turns) for text in (asked, answered)] * 7)
+        assert sorted(said) == sorted(
+            [text(n) for n in range(turns) for text in (asked, answered)] * 7
+        )
 
 
 def test_what_could_not_be_recorded_is_tried_again(store: Store, tmp_path: Path) -> None:
@@ -140,6 +177,14 @@ def test_what_could_not_be_recorded_is_tried_again(store: Store, tmp_path: Path)
         if report.added:
             stop.set()
 
-    watch(store, lambda: [str(path), str(tmp_path / "young.jsonl")], stop=stop, on_report=told, every=0.05)
+    watch(
+        store,
+        lambda: [str(path), str(tmp_path / "young.jsonl")],
+        stop=stop,
+        on_report=told,
+        every=0.05,
+    )
     assert [(bool(one.left), one.added) for one in reports if one.format] == [(True, 0), (False, 2)]
-    assert sum(one.file.endswith("young.jsonl") for one in reports) == 1  # and is not looked at until it changes
+    assert (
+        sum(one.file.endswith("young.jsonl") for one in reports) == 1
+    )  # and is not looked at until it changes

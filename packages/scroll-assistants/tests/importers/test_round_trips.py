@@ -1,4 +1,6 @@
-"""Every format: imported, imported again, grown, and killed in the middle, without loss or doubling."""
+"""Every format: imported, imported again, grown, and killed in the middle, without loss or
+doubling.
+"""
 
 import signal
 import subprocess
@@ -50,7 +52,8 @@ def test_import_again_and_grow(store: Store, tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", "claude-code codex gemini gemini-json opencode opencode-v2 cursor cursor-agent qwenpaw".split()
+    "name",
+    "claude-code codex gemini gemini-json opencode opencode-v2 cursor cursor-agent qwenpaw".split(),
 )
 def test_a_history_is_captured_as_it_grows(store: Store, tmp_path: Path, name: str) -> None:
     write, title = SAMPLES[name]
@@ -63,15 +66,21 @@ def test_a_history_is_captured_as_it_grows(store: Store, tmp_path: Path, name: s
 
 
 @pytest.mark.parametrize("name", ["chatgpt", "whatsapp", "markdown", "text", "csv"])
-def test_a_file_that_no_assistant_writes_is_not_captured(store: Store, tmp_path: Path, name: str) -> None:
+def test_a_file_that_no_assistant_writes_is_not_captured(
+    store: Store, tmp_path: Path, name: str
+) -> None:
     """What is captured counts as the user's own: a chat with others must not become that."""
-    with pytest.raises(BadInput, match="is not a history of an assistant; `scroll import` reads it"):
+    with pytest.raises(
+        BadInput, match="is not a history of an assistant; `scroll import` reads it"
+    ):
         capture(store, SAMPLES[name][0](tmp_path, 3))
     assert store.log.last_seq() == 0
 
 
 @pytest.mark.parametrize("name", ["claude-code", "opencode", "whatsapp", "slack.zip"])
-def test_an_import_that_was_killed_is_completed_by_the_next(folder: Path, tmp_path: Path, name: str) -> None:
+def test_an_import_that_was_killed_is_completed_by_the_next(
+    folder: Path, tmp_path: Path, name: str
+) -> None:
     write, _ = SAMPLES[name]
     count = BATCH_EVENTS + 200  # turns of two messages: three batches
     path = write(tmp_path, count)

@@ -1,7 +1,7 @@
 """Scroll: the session of an LLM agent as an executable environment that forgets nothing.
 
-The public names are loaded when they are first used, so that importing the package costs nothing: the jailed kernel
-process and `scroll --help` both rely on that.
+The public names are loaded when they are first used, so that importing the package costs nothing:
+the jailed kernel process and `scroll --help` both rely on that.
 """
 
 from importlib import import_module
@@ -28,7 +28,16 @@ if TYPE_CHECKING:
     from scroll_context.log.log import EventLog
     from scroll_context.log.payloads import ArtifactRef, PayloadStore, ToolResultRef
     from scroll_context.messages import Message, Thinking, ToolCall, ToolSpec
-    from scroll_context.models import Model, Reply, Request, ScriptedModel, Settings, Usage, connect, exec_cell
+    from scroll_context.models import (
+        Model,
+        Reply,
+        Request,
+        ScriptedModel,
+        Settings,
+        Usage,
+        connect,
+        exec_cell,
+    )
     from scroll_context.search.search import Hit, SearchIndex
     from scroll_context.session.explain import explain
     from scroll_context.session.session import Session, SessionOptions

@@ -1,14 +1,15 @@
 """Work in other threads: a thread for each call of a plain function, event loops for coroutines.
 
-Scroll is synchronous; asynchronous libraries (providers, MCP) and asynchronous tools run on event loops in daemon
-threads, and their callers wait for a Future, with a deadline of their own. There are two loops, each started at its
-first use: coroutines of the application run on one, so that a coroutine which blocks its loop cannot stop a model's
-reply or an MCP server. All users of a loop share it, because clients with connection pools are bound to the loop that
-they were made on. (anyio's blocking portal waits for its loop when a task is started, and joins its thread at the
-end: a coroutine that blocks would hang its callers past their deadlines, and the process at exit.)
+Scroll is synchronous; asynchronous libraries (providers, MCP) and asynchronous tools run on event
+loops in daemon threads, and their callers wait for a Future, with a deadline of their own. There
+are two loops, each started at its first use: coroutines of the application run on one, so that a
+coroutine which blocks its loop cannot stop a model's reply or an MCP server. All users of a loop
+share it, because clients with connection pools are bound to the loop that they were made on.
+(anyio's blocking portal waits for its loop when a task is started, and joins its thread at the end:
+a coroutine that blocks would hang its callers past their deadlines, and the process at exit.)
 
-A thread cannot be stopped: when its caller gives up it runs on, which is why all of them are daemons. A coroutine is
-cancelled through its Future.
+A thread cannot be stopped: when its caller gives up it runs on, which is why all of them are
+daemons. A coroutine is cancelled through its Future.
 """
 
 import asyncio
@@ -23,7 +24,9 @@ T = TypeVar("T")
 LoopName = Literal["tools", "libraries"]
 
 _starting = threading.Lock()
-_loops: dict[tuple[int, str], asyncio.AbstractEventLoop] = {}  # a forked child does not have its parent's threads
+_loops: dict[
+    tuple[int, str], asyncio.AbstractEventLoop
+] = {}  # a forked child does not have its parent's threads
 
 
 def in_thread(work: Callable[[], T], name: str) -> Future[T]:
@@ -54,7 +57,9 @@ def event_loop(name: LoopName) -> asyncio.AbstractEventLoop:
     with _starting:
         if key not in _loops:
             loop = asyncio.new_event_loop()
-            threading.Thread(target=loop.run_forever, name=f"scroll-loop-{name}", daemon=True).start()
+            threading.Thread(
+                target=loop.run_forever, name=f"scroll-loop-{name}", daemon=True
+            ).start()
             _loops[key] = loop
         return _loops[key]
 
@@ -70,7 +75,8 @@ async def _contained(work: Coroutine[Any, Any, T]) -> T:
 async def in_background(work: Callable[[], T], stop: Callable[[], None], name: str) -> T:
     """Run blocking work in a thread of its own, for an asyncio caller.
 
-    When the task is cancelled, `stop` is called and the end of the work is awaited, so that nothing goes on unseen.
+    When the task is cancelled, `stop` is called and the end of the work is awaited, so that nothing
+    goes on unseen.
     """
     done = asyncio.wrap_future(in_thread(work, name))
     try:

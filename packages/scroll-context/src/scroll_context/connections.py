@@ -1,4 +1,5 @@
-"""HTTP connections of our two servers, the inspector and the MCP server: none of them lasts without use.
+"""HTTP connections of our two servers, the inspector and the MCP server: none of them lasts without
+use.
 
 uvicorn ends a connection that is idle between two requests. It waits for ever for one that sends
 half a request, that never reads its answer, or whose peer has vanished. Here each of these has a
@@ -72,7 +73,12 @@ class TimedProtocol(H11Protocol):
 def configuration(app: Any, **options: Any) -> uvicorn.Config:
     """How both servers run."""
     return uvicorn.Config(
-        app, http=TimedProtocol, ws="none", log_level="error", limit_concurrency=MOST_CONNECTIONS, **options
+        app,
+        http=TimedProtocol,
+        ws="none",
+        log_level="error",
+        limit_concurrency=MOST_CONNECTIONS,
+        **options,
     )
 
 

@@ -14,8 +14,8 @@
     ├── LimitReached ── QuotaReached
     └── WorkStopped
 
-Each is raised once, where the fault is known, with a text that says what happened, what was not lost and
-what to do next.
+Each is raised once, where the fault is known, with a text that says what happened, what was not
+lost and what to do next.
 """
 
 
@@ -28,7 +28,9 @@ class BadInput(ScrollError):
 
 
 class UnreadableMessages(BadInput):
-    """A file has messages that cannot be read: `bad` of them beside `good` ones, the first as (line, reason)."""
+    """A file has messages that cannot be read: `bad` of them beside `good` ones, the first as
+    (line, reason).
+    """
 
     def __init__(self, file: str, good: int, bad: int, faults: tuple[tuple[int, str], ...]) -> None:
         plural = "message cannot" if bad == 1 else "messages cannot"
@@ -51,7 +53,9 @@ class NotAStore(StoreError):
 
 
 class StoreUnsafe(StoreError):
-    """A part of the store is a link, belongs to another user, or can be written by others; it was not used."""
+    """A part of the store is a link, belongs to another user, or can be written by others; it was
+    not used.
+    """
 
 
 class StoreTooNew(StoreError):
@@ -159,9 +163,13 @@ class ModelCancelled(ModelError):
 
 
 class ContextOverflow(ModelError):
-    """The provider says that the request is too long; `tokens` and `limit` are its own counts, if given."""
+    """The provider says that the request is too long; `tokens` and `limit` are its own counts, if
+    given.
+    """
 
-    def __init__(self, message: str, *, tokens: int | None = None, limit: int | None = None) -> None:
+    def __init__(
+        self, message: str, *, tokens: int | None = None, limit: int | None = None
+    ) -> None:
         super().__init__(message)
         self.tokens = tokens
         self.limit = limit
@@ -174,8 +182,9 @@ class ModelRefused(ModelError):
 class ToolFailed(ScrollError):
     """A tool gave no result; the text is the tool's own where it has one.
 
-    `kind` is the name of the exception to raise in the cell, `state` what the log says: "error", "timeout" or
-    "refused"; `call_seq` and `result_seq` are the addresses of the two events, once they are recorded.
+    `kind` is the name of the exception to raise in the cell, `state` what the log says: "error",
+    "timeout" or "refused"; `call_seq` and `result_seq` are the addresses of the two events, once
+    they are recorded.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """The values that the whole of Scroll speaks in: drafts, events, scopes, grants and payload facts.
 
-A `Draft` is something that happened and is not yet recorded; an `Event` is the same with its address. Both
-are immutable. Kinds are open text, because imported histories bring their own; the ones Scroll itself writes are
-named in `Kind`. This module holds values only: no disk, no clock.
+A `Draft` is something that happened and is not yet recorded; an `Event` is the same with its
+address. Both are immutable. Kinds are open text, because imported histories bring their own; the
+ones Scroll itself writes are named in `Kind`. This module holds values only: no disk, no clock.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -18,13 +18,18 @@ from scroll_context.origin import IMPORT_KEY, Origin, is_from_user, is_turn, ori
 class Kind(StrEnum):
     """The kinds of event that Scroll writes itself."""
 
-    CONVERSATION = "conversation"  # a message of the user (role user) or the model's reply (role assistant)
+    CONVERSATION = (
+        "conversation"  # a message of the user (role user) or the model's reply (role assistant)
+    )
     TOOL_CALL = "tool_call"  # one call, its arguments as JSON text
     TOOL_RESULT = "tool_result"  # its whole result; reply_to names the call
-    ARTIFACT = "artifact"  # bytes that were part of a tool's result, as a payload; the result names its seq
+    # bytes that were part of a tool's result, as a payload; the result names its seq
+    ARTIFACT = "artifact"
     CELL = "cell"  # source of a kernel cell
     OBSERVATION = "observation"  # what a cell printed; reply_to names the cell
-    NOTICE = "notice"  # said by the harness to the model; never the user's words, never starts a turn
+    NOTICE = (
+        "notice"  # said by the harness to the model; never the user's words, never starts a turn
+    )
     SESSION = "session"  # bookkeeping from here on: a session opened or resumed, with its settings
     REQUEST = "request"  # what was sent to a model: hash, tokens, usage
     FAILURE = "failure"  # a model call that failed: why, and after which wait it was tried again
@@ -33,17 +38,24 @@ class Kind(StrEnum):
     FORK = "fork"  # the session continues another one from a seq
     SALVAGE = "salvage"  # what a repair of this log could not recover
     ERASURE = "erasure"  # which events were erased, by whom and why; never what they said
-    FOREIGN = "foreign"  # bookkeeping of another store, from an export: kept, and without effect here
+    FOREIGN = (
+        "foreign"  # bookkeeping of another store, from an export: kept, and without effect here
+    )
 
 
 STORE_SESSION = "scroll.store"
-"""The session of events that are about the store itself: erasures and the like. No agent works in it."""
+"""The session of events that are about the store itself: erasures and the like.
+
+No agent works in it.
+"""
 
 IMPORTED = IMPORT_KEY
 """How the source keys of captured and imported messages begin."""
 
 ABOUT_THE_LOG = frozenset((Kind.SALVAGE, Kind.ERASURE))
-"""Kinds that are needed to read the rest of a log, and are about nothing else: they are never erased."""
+"""Kinds that are needed to read the rest of a log, and are about nothing else: they are never
+erased.
+"""
 
 BOOKKEEPING = ABOUT_THE_LOG | {
     Kind.SESSION,
@@ -91,11 +103,15 @@ class Payload(msgspec.Struct, frozen=True):
     def is_text(self) -> bool:
         """Whether the body is text that search can index and a person can read."""
         base = self.media_type.split(";", 1)[0].strip().lower()
-        return base.startswith("text/") or base in _TEXTS or base.endswith(("+json", "+xml", "+yaml"))
+        return (
+            base.startswith("text/") or base in _TEXTS or base.endswith(("+json", "+xml", "+yaml"))
+        )
 
 
 class Excerpt(msgspec.Struct, frozen=True):
-    """A text, or of a longer one the beginning and the end: `left_out` characters are missing at `cut`."""
+    """A text, or of a longer one the beginning and the end: `left_out` characters are missing at
+    `cut`.
+    """
 
     text: str
     cut: int = 0
@@ -132,19 +148,24 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     def is_foreign(self) -> bool:
         """Whether this was captured or imported: text to read, never an instruction to a session.
 
-        A session shows foreign events as history. It restores no snapshot, follows no fork and applies no plan or
-        setting of theirs. An export that was imported as trusted is not foreign.
+        A session shows foreign events as history. It restores no snapshot, follows no fork and
+        applies no plan or setting of theirs. An export that was imported as trusted is not foreign.
         """
         return self.origin in (Origin.CAPTURED, Origin.IMPORTED)
 
     @property
     def is_turn(self) -> bool:
-        """Whether a human speaks here, the user of this store or somebody in an imported conversation."""
+        """Whether a human speaks here, the user of this store or somebody in an imported
+        conversation.
+        """
         return is_turn(self.kind, self.role)
 
     @property
     def is_from_user(self) -> bool:
-        """Whether this is the user of this store speaking. Everything that quotes the user asks this."""
+        """Whether this is the user of this store speaking.
+
+        Everything that quotes the user asks this.
+        """
         return is_from_user(self.kind, self.role, self.source_key, self.metadata)
 
 
@@ -154,11 +175,14 @@ class Event(Draft, frozen=True, kw_only=True):
     seq: int
     recorded_at: str
     chain: bytes = b""
-    is_erased: bool = False  # whether its words were erased on purpose: the leaf of its row says so, and nothing else
+    # whether its words were erased on purpose: the leaf of its row says so, and nothing else
+    is_erased: bool = False
 
     @property
     def is_echo(self) -> bool:
-        """Whether this only repeats history (a recall cell, its output), so that search must never return it."""
+        """Whether this only repeats history (a recall cell, its output), so that search must never
+        return it.
+        """
         return bool(self.metadata.get("echo"))
 
     @property
@@ -170,7 +194,10 @@ class Event(Draft, frozen=True, kw_only=True):
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """Which events a reader may reach. A field that is None does not restrict; all None is the whole store."""
+    """Which events a reader may reach.
+
+    A field that is None does not restrict; all None is the whole store.
+    """
 
     session_id: str | None = None
     task_id: str | None = None
@@ -188,10 +215,12 @@ EVERYTHING = Grant()
 
 
 def packed_seqs(seqs: Iterable[int], most: int) -> list[int | list[int]]:
-    """Addresses as a list of at most `most` entries: seqs, or if there are more, pairs of a first and a last one.
+    """Addresses as a list of at most `most` entries: seqs, or if there are more, pairs of a first
+    and a last one.
 
-    Where even runs are too many, those that lie closest are joined. So a long list may stand for more events than were
-    named, and never for fewer: what it is for is to find everything that an event had to do with.
+    Where even runs are too many, those that lie closest are joined. So a long list may stand for
+    more events than were named, and never for fewer: what it is for is to find everything that an
+    event had to do with.
     """
     ordered = sorted(set(seqs))
     if len(ordered) <= most:
@@ -203,11 +232,18 @@ def packed_seqs(seqs: Iterable[int], most: int) -> list[int | list[int]]:
 
 
 def unpacked_seqs(entries: object) -> Iterator[tuple[int, int]]:
-    """The first and last seq of each entry of such a list. What has another shape is passed over."""
+    """The first and last seq of each entry of such a list.
+
+    What has another shape is passed over.
+    """
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, int):
             yield entry, entry
-        elif isinstance(entry, list) and len(entry) == 2 and all(isinstance(seq, int) for seq in entry):
+        elif (
+            isinstance(entry, list)
+            and len(entry) == 2
+            and all(isinstance(seq, int) for seq in entry)
+        ):
             yield entry[0], entry[1]
 
 
@@ -216,7 +252,9 @@ Progress = Callable[[int, int], None]
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """The identity that a session gives to everything it records: one session of one agent on one task."""
+    """The identity that a session gives to everything it records: one session of one agent on one
+    task.
+    """
 
     session_id: str
     agent_id: str = ""
@@ -224,7 +262,13 @@ class Scope(msgspec.Struct, frozen=True):
 
     def draft(self, kind: str, **fields: Any) -> Draft:
         """A draft that belongs to this session."""
-        return Draft(kind=kind, session_id=self.session_id, agent_id=self.agent_id, task_id=self.task_id, **fields)
+        return Draft(
+            kind=kind,
+            session_id=self.session_id,
+            agent_id=self.agent_id,
+            task_id=self.task_id,
+            **fields,
+        )
 
     def grant(self, reach: str) -> Grant:
         """The events of this session, its task, its agent, or all."""
@@ -243,7 +287,8 @@ class Scope(msgspec.Struct, frozen=True):
     def widest(self, reach: str) -> Grant:
         """The grant that bounds a session with this reach.
 
-        A reach of nobody's task or agent is refused: it would be every event of anybody without one.
+        A reach of nobody's task or agent is refused: it would be every event of anybody without
+        one.
         """
         if (reach == "task" and not self.task_id) or (reach == "agent" and not self.agent_id):
             whose = "a task" if reach == "task" else "an agent"

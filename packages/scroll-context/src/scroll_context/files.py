@@ -10,12 +10,19 @@ from typing import IO
 
 @contextlib.contextmanager
 def complete_file(
-    target: Path, *, replace: bool = False, mode: int = 0o600, prefix: str = ".", durable: bool = True
+    target: Path,
+    *,
+    replace: bool = False,
+    mode: int = 0o600,
+    prefix: str = ".",
+    durable: bool = True,
 ) -> Iterator[IO[bytes]]:
-    """A new file beside `target` that takes its name at the end, and is removed if anything fails before.
+    """A new file beside `target` that takes its name at the end, and is removed if anything fails
+    before.
 
-    Without `replace`, a file that has the name by then stays and FileExistsError is raised. `prefix` begins the name of
-    the unfinished file. With `durable`, the file survives a power cut once this has returned.
+    Without `replace`, a file that has the name by then stays and FileExistsError is raised.
+    `prefix` begins the name of the unfinished file. With `durable`, the file survives a power cut
+    once this has returned.
     """
     handle, stage = tempfile.mkstemp(dir=target.parent, prefix=f"{prefix}{target.name}.")
     try:

@@ -4,7 +4,8 @@ import os
 
 
 def user_folder(variable: str, default: str) -> str:
-    """The folder `scroll` below the one that a variable names, or below the default in the home folder.
+    """The folder `scroll` below the one that a variable names, or below the default in the home
+    folder.
 
     The specification says to ignore a relative path. It would mean a folder of whatever repository
     the command is called in.

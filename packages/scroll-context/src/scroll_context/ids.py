@@ -1,8 +1,8 @@
 """Ids that are made of several parts.
 
-Joined text is ambiguous: session `alice` with message `2:m1` and session `alice:2` with message `m1`
-gave one key, and the second message was lost in silence. So an id is a hash in which each part stands
-behind its length.
+Joined text is ambiguous: session `alice` with message `2:m1` and session `alice:2` with message
+`m1` gave one key, and the second message was lost in silence. So an id is a hash in which each part
+stands behind its length.
 """
 
 import hashlib

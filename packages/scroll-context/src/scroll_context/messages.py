@@ -1,10 +1,11 @@
 """The messages that a model reads: what the view renders and what a model bridge sends.
 
-They belong to no provider. A tool result is a message of role `tool` that names its call. A call carries its
-arguments as a dict, or as the raw text that the model wrote when that was not a JSON object, so that the
-agent can answer with an error instead of losing the reply. `canonical` is the one byte form of these values:
-equal values give equal bytes, and the bytes decode to an equal value, so the hash of what was sent can be
-computed again from the log. This module holds values only: no provider, no token count, no order of messages.
+They belong to no provider. A tool result is a message of role `tool` that names its call. A call
+carries its arguments as a dict, or as the raw text that the model wrote when that was not a JSON
+object, so that the agent can answer with an error instead of losing the reply. `canonical` is the
+one byte form of these values: equal values give equal bytes, and the bytes decode to an equal
+value, so the hash of what was sent can be computed again from the log. This module holds values
+only: no provider, no token count, no order of messages.
 """
 
 from typing import Any, Literal
@@ -17,7 +18,10 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 
 class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One call that the model asks for. A `str` in `arguments` is text that was not a JSON object."""
+    """One call that the model asks for.
+
+    A `str` in `arguments` is text that was not a JSON object.
+    """
 
     id: str
     name: str
@@ -38,8 +42,8 @@ class Thinking(msgspec.Struct, frozen=True, omit_defaults=True):
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One message. `cache_mark` asks the provider to cache the prefix that ends with this message.
 
-    `tail` is sent after the message, behind its cache mark, in this request only: the next request holds the same
-    message without it, so that what the provider cached stays valid.
+    `tail` is sent after the message, behind its cache mark, in this request only: the next request
+    holds the same message without it, so that what the provider cached stays valid.
     """
 
     role: Role
@@ -61,5 +65,7 @@ class ToolSpec(msgspec.Struct, frozen=True):
 
 
 def canonical(value: object) -> bytes:
-    """The one JSON form of a message value: fields in declared order, dict keys sorted, defaults left out."""
+    """The one JSON form of a message value: fields in declared order, dict keys sorted, defaults
+    left out.
+    """
     return _encoder.encode(value)

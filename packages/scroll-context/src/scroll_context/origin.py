@@ -87,7 +87,8 @@ NOT_IMPORTED_SQL = f"""(CASE
     WHEN json_type(metadata, '$.{Origin.IMPORTED}') IS NOT NULL THEN 0
     WHEN json_type(metadata, '$.{Origin.CAPTURED}') IS NOT NULL THEN 1
     ELSE substr(ifnull(source_key, ''), 1, {len(IMPORT_KEY)}) <> '{IMPORT_KEY}' END)"""
-"""Whether the origin of an event is another one than IMPORTED, as a condition on the event table."""
+"""Whether the origin of an event is another one than IMPORTED, as a condition on the event table.
+"""
 
 FROM_USER_SQL = f"(role = 'user' AND {TURN_SQL} AND {NOT_IMPORTED_SQL})"
 """`is_from_user` as a condition on the event table."""

@@ -1,9 +1,10 @@
 """A store: the log, its payloads and its search index, opened and closed together.
 
-It is one folder, or a copy of what a server holds for many hosts (shared/log.py), which its address names.
+It is one folder, or a copy of what a server holds for many hosts (shared/log.py), which its address
+names.
 
-The log is the truth; the index is derived from it and can be deleted at any time. Opening costs milliseconds at
-any size: nothing is checked, counted or indexed until somebody asks.
+The log is the truth; the index is derived from it and can be deleted at any time. Opening costs
+milliseconds at any size: nothing is checked, counted or indexed until somebody asks.
 """
 
 import contextlib
@@ -26,7 +27,15 @@ from scroll_context.search.meaning import Embedder, MeaningIndex
 from scroll_context.search.search import PATIENCE, SearchIndex
 from scroll_context.sql.guard import GuardedSql, SqlLimits
 from scroll_context.upkeep.copies import named_payloads
-from scroll_context.upkeep.erase import ErasureReport, Reason, due, erase, finish, has_chores, select
+from scroll_context.upkeep.erase import (
+    ErasureReport,
+    Reason,
+    due,
+    erase,
+    finish,
+    has_chores,
+    select,
+)
 from scroll_shared.address import is_address, parse
 
 
@@ -50,8 +59,8 @@ class Stats(msgspec.Struct, frozen=True):
 class Store:
     """Owns the three parts of a store. Use as a context manager, or call close().
 
-    One that is opened as `read_only` refuses every append and finishes nothing that another process left undone; only
-    its search index may catch up with the log.
+    One that is opened as `read_only` refuses every append and finishes nothing that another process
+    left undone; only its search index may catch up with the log.
     """
 
     def __init__(
@@ -69,7 +78,9 @@ class Store:
         self.folder, self.payloads = self.log.path.parent, self.log.payloads
         self.log.read_only = read_only
         self.index = SearchIndex(self.folder / "index", self.log, self.payloads)
-        self.meaning = MeaningIndex(self.folder / "meaning", self.log, embedder) if embedder else None
+        self.meaning = (
+            MeaningIndex(self.folder / "meaning", self.log, embedder) if embedder else None
+        )
         self.log.on_append = self.index.notify
         self.log.on_erased = lambda: finish(self)
         if read_only:
@@ -81,14 +92,18 @@ class Store:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
     def _finish_erasure(self) -> None:
         """Do what a process left undone that was killed while it erased something.
 
-        At the first use and not at the opening, since the schema, which takes a while to read, is needed then anyway.
+        At the first use and not at the opening, since the schema, which takes a while to read, is
+        needed then anyway.
         """
         if has_chores(self.log):
             with contextlib.suppress(StoreReadOnly, StoreLocked):
@@ -98,14 +113,23 @@ class Store:
         return self.log.append(draft)
 
     def append_foreign(
-        self, origin: Origin, source: str, *, task_id: str = "", redact: bool = True, wait: float = 0.0
+        self,
+        origin: Origin,
+        source: str,
+        *,
+        task_id: str = "",
+        redact: bool = True,
+        wait: float = 0.0,
     ) -> ForeignWriter:
-        """The one way in for what was imported or captured (foreign.py): a writer, to be used in a `with` block.
+        """The one way in for what was imported or captured (foreign.py): a writer, to be used in a
+        `with` block.
 
-        `source` says where it comes from, and `task_id` is the task of what was imported. The lease of each session is
-        held while it is added to; `wait` is how long to wait for one.
+        `source` says where it comes from, and `task_id` is the task of what was imported. The lease
+        of each session is held while it is added to; `wait` is how long to wait for one.
         """
-        return ForeignWriter(self.log, origin=origin, source=source, task_id=task_id, redact=redact, wait=wait)
+        return ForeignWriter(
+            self.log, origin=origin, source=source, task_id=task_id, redact=redact, wait=wait
+        )
 
     def ref(self, event: Event) -> ToolResultRef | ArtifactRef | None:
         """The lazy handle of an event's payload."""
@@ -113,7 +137,9 @@ class Store:
 
     def sql(self, grant: Grant = EVERYTHING, limits: SqlLimits | None = None) -> GuardedSql:
         """A window for model-written SQL that ends where the grant ends."""
-        return GuardedSql(self.log.path, grant, limits, before=lambda: self.log.wait_for_own(PATIENCE))
+        return GuardedSql(
+            self.log.path, grant, limits, before=lambda: self.log.wait_for_own(PATIENCE)
+        )
 
     def erase(
         self,
@@ -131,13 +157,22 @@ class Store:
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> ErasureReport:
-        """Erase events: their words leave every file of the store, their addresses and the chain stay (see erase.py).
+        """Erase events: their words leave every file of the store, their addresses and the chain
+        stay (see erase.py).
 
-        With `copies`, events that repeat their words, or any of `words`, and what was made from them go too; without,
-        the report names them. With `possible`, so do results of queries that name no events but may have read these. A
-        dry run changes nothing. `by` is who asked for it; without it, the user of this process.
+        With `copies`, events that repeat their words, or any of `words`, and what was made from
+        them go too; without, the report names them. With `possible`, so do results of queries that
+        name no events but may have read these. A dry run changes nothing. `by` is who asked for it;
+        without it, the user of this process.
         """
-        chosen = select(self.log, seqs=seqs, session_id=session_id, agent_id=agent_id, task_id=task_id, source=source)
+        chosen = select(
+            self.log,
+            seqs=seqs,
+            session_id=session_id,
+            agent_id=agent_id,
+            task_id=task_id,
+            source=source,
+        )
         return erase(
             self,
             chosen,
@@ -162,14 +197,31 @@ class Store:
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> ErasureReport:
-        """Erase what was recorded longer ago than this; each run is an event. Copies and variables are left alone."""
-        seqs = due(self.log, older_than, kinds=kinds, session_id=session_id, agent_id=agent_id, task_id=task_id)
+        """Erase what was recorded longer ago than this; each run is an event.
+
+        Copies and variables are left alone.
+        """
+        seqs = due(
+            self.log,
+            older_than,
+            kinds=kinds,
+            session_id=session_id,
+            agent_id=agent_id,
+            task_id=task_id,
+        )
         chosen = {"session_id": session_id, "agent_id": agent_id, "task_id": task_id}
         rule = {"older_than": older_than.total_seconds(), "kinds": [str(kind) for kind in kinds]}
         rule |= {name: value for name, value in chosen.items() if value is not None}
         return erase(
-            self, seqs, reason="retention", by=by, dry_run=dry_run, related=False, rule=rule, progress=progress
-        )  # fmt: skip
+            self,
+            seqs,
+            reason="retention",
+            by=by,
+            dry_run=dry_run,
+            related=False,
+            rule=rule,
+            progress=progress,
+        )
 
     def stats(self) -> Stats:
         kinds = dict(self.log.query("SELECT kind, count(*) FROM event GROUP BY kind ORDER BY kind"))
@@ -187,7 +239,8 @@ class Store:
             events=sum(kinds.values()),
             sessions=int(self.log.query("SELECT count(DISTINCT session_id) FROM event")[0][0]),
             head=head[0][0].hex() if head else "",
-            log_bytes=schema.size_of(self.log.path) + schema.size_of(self.log.path.with_name("log.db-wal")),
+            log_bytes=schema.size_of(self.log.path)
+            + schema.size_of(self.log.path.with_name("log.db-wal")),
             payloads=len(bodies),
             payload_bytes=sum(bodies.values()),
             index_bytes=sum(map(schema.size_of, (self.folder / "index").rglob("*"))),
@@ -216,7 +269,9 @@ def open_log(
         payloads = PayloadStore(path / "payloads")
         return EventLog(path, payloads, create=create, lock_timeout=lock_timeout, limits=limits)
     if limits is not None:
-        raise BadInput("how large a shared store may get is set on its server: `scroll admin init URL --max-bytes N`")
+        raise BadInput(
+            "how large a shared store may get is set on its server: `scroll admin init URL --max-bytes N`"
+        )
     from scroll_shared.log import open_shared
 
     return open_shared(parse(str(folder)), create=create)

@@ -40,7 +40,9 @@ class Work:
 
     def check(self) -> None:
         if self.is_over:
-            raise WorkStopped("the cell has ended or its time is up, so the host stopped the work for this call")
+            raise WorkStopped(
+                "the cell has ended or its time is up, so the host stopped the work for this call"
+            )
 
     @contextlib.contextmanager
     def in_this_thread(self) -> Iterator[None]:
@@ -78,7 +80,10 @@ def acquire(lock: "threading.Lock | threading.Semaphore") -> None:
 
 
 class Places:
-    """A number of places for calls that run at once. A call keeps its place until its answer has been sent."""
+    """A number of places for calls that run at once.
+
+    A call keeps its place until its answer has been sent.
+    """
 
     def __init__(self, count: int) -> None:
         self._free = threading.Semaphore(count)

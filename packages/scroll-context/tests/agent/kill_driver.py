@@ -1,8 +1,10 @@
-"""Run by test_kill.py in a process of its own, and killed: one agent that works through a list of effects.
+"""Run by test_kill.py in a process of its own, and killed: one agent that works through a list of
+effects.
 
-The tool writes to a ledger outside the store, as a real effect would. The script goes on to the next number only when
-it has seen the result of the one before, so a step that was cut off is tried again, after the model was told. A result
-may have been folded since: then what the script itself noted of it, in the headlines of its later calls, tells.
+The tool writes to a ledger outside the store, as a real effect would. The script goes on to the
+next number only when it has seen the result of the one before, so a step that was cut off is tried
+again, after the model was told. A result may have been folded since: then what the script itself
+noted of it, in the headlines of its later calls, tells.
 """
 
 import os
@@ -41,15 +43,22 @@ def main(folder: Path, ledger: Path, patience: int | None = None) -> None:
         number = max(map(int, re.findall(r"done (\d+)", shown(request))), default=0) + 1
         if number > LAST:
             return answer("all done")
-        source = f"r{number % 7} = transfer({number})\nprint('done', r{number % 7}['number'], 'x' * 600)"
-        return exec_cell(source, headline=f"transfer | done {number - 1} | transfer {number} | running")
+        source = (
+            f"r{number % 7} = transfer({number})\nprint('done', r{number % 7}['number'], 'x' * 600)"
+        )
+        return exec_cell(
+            source, headline=f"transfer | done {number - 1} | transfer {number} | running"
+        )
 
     with Store(folder, create=True) as store:
         try:
             session = Session.resume(store, "work", tools=[transfer])
             message = None
         except UnknownSession:
-            session, message = Session.open(store, session_id="work", tools=[transfer]), "Make all transfers."
+            session, message = (
+                Session.open(store, session_id="work", tools=[transfer]),
+                "Make all transfers.",
+            )
         agent = Agent(session, ScriptedModel(script, window=6_000))
         if message is None and not any(event.role == "user" for event in session.events()):
             message = "Make all transfers."

@@ -28,13 +28,19 @@ Opened = Callable[..., Session]
 
 
 def kinds(session: Session) -> list[str]:
-    return [event.kind for event in session.events() if event.kind not in (Kind.SNAPSHOT, Kind.REQUEST, Kind.SESSION)]
+    return [
+        event.kind
+        for event in session.events()
+        if event.kind not in (Kind.SNAPSHOT, Kind.REQUEST, Kind.SESSION)
+    ]
 
 
 def test_a_turn_from_request_to_answer(opened: Opened) -> None:
     session = opened()
     said: list[str] = []
-    model = ScriptedModel([exec_cell("n = 6 * 7\nprint(n)", headline="sum | 42 | answer | ok"), "It is 42."])
+    model = ScriptedModel(
+        [exec_cell("n = 6 * 7\nprint(n)", headline="sum | 42 | answer | ok"), "It is 42."]
+    )
     run = Agent(session, model, on_text=said.append).run("What is six times seven?")
     assert (run.state, run.answer, run.totals.steps) == ("answered", "It is 42.", 2)
     assert "".join(said) == "It is 42."
@@ -92,7 +98,9 @@ def test_calls_that_cannot_run_are_answered(opened: Opened, call: ToolCall, says
 
 def test_several_calls_in_one_reply(opened: Opened) -> None:
     session = opened()
-    calls = tuple(ToolCall("same", "exec", {"source": f"x = {n}\nprint('ran', {n})"}) for n in range(3))
+    calls = tuple(
+        ToolCall("same", "exec", {"source": f"x = {n}\nprint('ran', {n})"}) for n in range(3)
+    )
     model = ScriptedModel([Reply(tool_calls=calls), "ok"])
     Agent(session, model).run("go")
     tools = [message for message in model.requests[1].messages if message.role == "tool"]
@@ -139,11 +147,15 @@ def test_the_model_is_told_how_many_replies_it_has(opened: Opened) -> None:
 def test_an_overflow_evicts_and_asks_once_more(opened: Opened) -> None:
     session = opened()
     cells = [exec_cell(f"print('{n} ' * 700)") for n in range(8)]
-    model = ScriptedModel([*cells, ContextOverflow("too long", tokens=9_000, limit=8_000), "made it"])
+    model = ScriptedModel(
+        [*cells, ContextOverflow("too long", tokens=9_000, limit=8_000), "made it"]
+    )
     assert Agent(session, model).run("go").answer == "made it"
     plans = [event for event in session.events() if event.kind == Kind.EVICTION]
     assert len(plans) == 1 and "refused" in plans[0].content
-    before, after = (sum(len(m.text) for m in request.messages) for request in list(model.requests)[-2:])
+    before, after = (
+        sum(len(m.text) for m in request.messages) for request in list(model.requests)[-2:]
+    )
     assert after < before
 
 
@@ -185,7 +197,9 @@ def test_stop_ends_the_cell_and_keeps_the_session(opened: Opened) -> None:
         agent.stop()
 
     session = opened(tools=[enough])
-    agent = Agent(session, ScriptedModel([exec_cell("kept = 5\nenough()\nwhile True: pass"), "never asked"]))
+    agent = Agent(
+        session, ScriptedModel([exec_cell("kept = 5\nenough()\nwhile True: pass"), "never asked"])
+    )
     run = agent.run("loop")
     assert run.state == "stopped"
     observation = [event for event in session.events() if event.kind == Kind.OBSERVATION][-1]
@@ -216,7 +230,9 @@ def test_the_headline_is_not_part_of_the_answer(opened: Opened) -> None:
 def test_stop_ends_the_reply_and_keeps_what_was_said(opened: Opened) -> None:
     session = opened()
     agent: Agent
-    agent = Agent(session, ScriptedModel(["a long answer " * 50], chunk=10), on_text=lambda _: agent.stop())
+    agent = Agent(
+        session, ScriptedModel(["a long answer " * 50], chunk=10), on_text=lambda _: agent.stop()
+    )
     run = agent.run("talk")
     assert run.state == "stopped" and run.answer.startswith("a long")
     assert len(run.answer) < 100
@@ -246,7 +262,12 @@ def test_every_call_of_the_reply_that_finishes_has_a_result(opened: Opened) -> N
     agent = Agent(session, model, answer=str)
     assert agent.run("what is x?").answer == "21"
     ends = [e for e in session.events() if e.kind in (Kind.OBSERVATION, Kind.TOOL_RESULT)]
-    assert [(e.tool_call_id, e.tool_state) for e in ends] == [("a", "ok"), ("b", "ok"), ("c", "error"), ("d", "error")]
+    assert [(e.tool_call_id, e.tool_state) for e in ends] == [
+        ("a", "ok"),
+        ("b", "ok"),
+        ("c", "error"),
+        ("d", "error"),
+    ]
     assert not any("never" in e.content for e in ends)
     session.close()  # what goes on from here must not look interrupted
     with Session.resume(session.store, "s") as again:
@@ -261,7 +282,9 @@ def test_agents_run_side_by_side(opened: Opened) -> None:
     def script(request: Request, step: int) -> Reply:
         if step == 0:
             meet.wait()
-            return exec_cell("print(who)" if "who" in request.messages[-1].text else "who = 1; print(who)")
+            return exec_cell(
+                "print(who)" if "who" in request.messages[-1].text else "who = 1; print(who)"
+            )
         return Reply(text=request.messages[-1].text)
 
     answers: dict[str, str] = {}
@@ -295,7 +318,9 @@ def test_the_token_limit_counts_the_input(opened: Opened) -> None:
         tool_calls=(ToolCall("", "exec", {"source": "print(1)"}),),
         usage=Usage(input_tokens=5_000, output_tokens=1),
     )
-    run = Agent(opened(), ScriptedModel([cell, cell, "late"]), limits=Limits(tokens=4_000)).run("go")
+    run = Agent(opened(), ScriptedModel([cell, cell, "late"]), limits=Limits(tokens=4_000)).run(
+        "go"
+    )
     assert (run.state, run.totals.steps) == ("tokens", 1)
 
 
@@ -314,12 +339,16 @@ class Failing:
         return Reply(text="done")
 
 
-def test_each_retry_is_an_event_and_a_log_line(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_retry_is_an_event_and_a_log_line(
+    opened: Opened, caplog: pytest.LogCaptureFixture
+) -> None:
     session = opened()
     assert Agent(session, with_retries(Failing(2))).run("go").answer == "done"
     failures = [event for event in session.events() if event.kind == Kind.FAILURE]
     assert [event.metadata["attempt"] for event in failures] == [1, 2]
-    assert all("overloaded" in event.content and event.metadata["wait"] == 0.01 for event in failures)
+    assert all(
+        "overloaded" in event.content and event.metadata["wait"] == 0.01 for event in failures
+    )
     assert "attempt 2 of 5" in caplog.text and "overloaded" in caplog.text
 
 

@@ -35,11 +35,15 @@ def test_a_stream_tells_what_happens_in_order_without_headlines(opened: Opened) 
     happened = list(agent.stream("What is twice 21?"))
     told = [one.kind for one in happened if one.kind != "text"]
     assert told == ["cell", "call", "result", "observation", "answer"]
-    assert "".join(one.text for one in happened if one.kind == "text").strip() == "It is ⟦about⟧ 42."
+    assert (
+        "".join(one.text for one in happened if one.kind == "text").strip() == "It is ⟦about⟧ 42."
+    )
     assert happened[-1].text == "It is ⟦about⟧ 42."
     assert happened[-1].run is not None and happened[-1].run.state == "answered"
     cell = next(one for one in happened if one.kind == "cell")
-    assert cell.event is not None and cell.event.kind == Kind.CELL and cell.text == "print(double(21))"
+    assert (
+        cell.event is not None and cell.event.kind == Kind.CELL and cell.text == "print(double(21))"
+    )
 
 
 def test_evictions_are_streamed(opened: Opened) -> None:
@@ -54,7 +58,9 @@ def test_closing_a_stream_stops_the_run(opened: Opened) -> None:
     stream = agent.stream("work")
     assert next(stream).kind == "cell"
     stream.close()
-    assert [event.tool_state for event in session.events() if event.kind == Kind.OBSERVATION] == ["interrupted"]
+    assert [event.tool_state for event in session.events() if event.kind == Kind.OBSERVATION] == [
+        "interrupted"
+    ]
     assert session.run("print(1)").content == "1"
 
 
@@ -72,8 +78,12 @@ def test_a_run_and_a_stream_for_asyncio(opened: Opened) -> None:
         return [one async for one in Agent(session, ScriptedModel(list(SCRIPT))).astream("Again?")]
 
     assert [one.kind for one in asyncio.run(work()) if one.kind != "text"] == [
-        "cell", "call", "result", "observation", "answer",
-    ]  # fmt: skip
+        "cell",
+        "call",
+        "result",
+        "observation",
+        "answer",
+    ]
 
 
 def test_cancelling_a_run_stops_the_cell_and_keeps_the_variables(opened: Opened) -> None:
@@ -85,7 +95,9 @@ def test_cancelling_a_run_stops_the_cell_and_keeps_the_variables(opened: Opened)
         begun.set()
 
     session = opened(tools=[begin])
-    agent = Agent(session, ScriptedModel([exec_cell("kept = 7\nbegin()\nwhile True:\n    pass"), "never"]))
+    agent = Agent(
+        session, ScriptedModel([exec_cell("kept = 7\nbegin()\nwhile True:\n    pass"), "never"])
+    )
 
     async def cancelled() -> None:
         task = asyncio.create_task(agent.arun("work"))
@@ -117,6 +129,9 @@ def test_an_answer_is_a_checked_value(opened: Opened) -> None:
     model = ScriptedModel([wrong, text, giving({"flight": "LX1", "price": "62"})])
     run = Agent(session, model, answer=Offer).run("find one")
     assert run.state == "answered" and run.value == Offer("LX1", 62)
-    assert "not taken" in model.requests[1].messages[-1].text and "price" in model.requests[1].messages[-1].text
+    assert (
+        "not taken" in model.requests[1].messages[-1].text
+        and "price" in model.requests[1].messages[-1].text
+    )
     assert "call answer with it" in model.requests[2].messages[-1].text
     assert model.requests[0].tools[-1].parameters["properties"]["answer"]["$ref"]

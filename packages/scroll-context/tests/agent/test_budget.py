@@ -1,6 +1,8 @@
-"""Long tasks at small windows, with a real store and a real kernel: never over budget, and nothing beyond recovery.
+"""Long tasks at small windows, with a real store and a real kernel: never over budget, and nothing
+beyond recovery.
 
-The same shapes as in benchmarks/agent.py, shorter; what is asserted are ratios and invariants, never times.
+The same shapes as in benchmarks/agent.py, shorter; what is asserted are ratios and invariants,
+never times.
 """
 
 import random
@@ -31,20 +33,28 @@ def test_a_long_task_whose_results_stay_in_variables(store: Store) -> None:
     with open_session(store, "scroll") as session:
         done, model = run(session, reader(session, 80, size_of), window)
         plans = [event.metadata["plan"] for event in of_kind(session, Kind.EVICTION)]
-        print(f"reuse {done.totals.cache_read_tokens / done.totals.input_tokens:.1%}, {len(plans)} evictions")
+        print(
+            f"reuse {done.totals.cache_read_tokens / done.totals.input_tokens:.1%}, {len(plans)} evictions"
+        )
         assert done.state == "answered" and done.totals.steps == 81
         assert len(plans) >= 3 and not any(plan["over_budget"] for plan in plans)
         assert max(counted(session)) <= 0.8 * window
         assert done.totals.cache_read_tokens >= 0.8 * done.totals.input_tokens
-        assert all(any(TASK in message.text for message in request.messages) for request in model.requests)
+        assert all(
+            any(TASK in message.text for message in request.messages) for request in model.requests
+        )
         results = [store.log.text(event) for event in of_kind(session, Kind.TOOL_RESULT)]
         assert results == [record(number, size_of(number)) for number in range(80)]
         assert_everything_expands(session)
 
 
-@pytest.mark.parametrize(("context", "printed"), [("scroll", 200_000), ("scroll-no-repl", 0), ("react", 0)])
+@pytest.mark.parametrize(
+    ("context", "printed"), [("scroll", 200_000), ("scroll-no-repl", 0), ("react", 0)]
+)
 @pytest.mark.parametrize("window", [6_000, 40_000])
-def test_200_kb_printed_or_returned_step_after_step(store: Store, context: str, printed: int, window: int) -> None:
+def test_200_kb_printed_or_returned_step_after_step(
+    store: Store, context: str, printed: int, window: int
+) -> None:
     with open_session(store, context) as session:
         done, _ = run(session, reader(session, 10, 200_000, printed), window)
         plans = [event.metadata["plan"] for event in of_kind(session, Kind.EVICTION)]
@@ -55,5 +65,7 @@ def test_200_kb_printed_or_returned_step_after_step(store: Store, context: str, 
         assert results == [record(number, 200_000) for number in range(10)]
         if printed:
             shown = [store.log.text(event) for event in of_kind(session, Kind.OBSERVATION)]
-            assert [text.rstrip("\n") for text in shown] == results, "the log keeps all that was printed"
+            assert [text.rstrip("\n") for text in shown] == results, (
+                "the log keeps all that was printed"
+            )
         assert_everything_expands(session)

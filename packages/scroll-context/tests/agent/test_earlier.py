@@ -1,4 +1,6 @@
-"""A session starts from the sessions before it: only those within its reach, recorded once, the same on replay."""
+"""A session starts from the sessions before it: only those within its reach, recorded once, the
+same on replay.
+"""
 
 from pathlib import Path
 
@@ -17,13 +19,17 @@ SUBJECTS = ("the heat equation", "sourdough starters", "a ferry to Naxos", "tax 
 BUDGET = Budget(window=32_000)
 
 
-def talk(store: Store, session: str, subject: str, turns: int = 12, agent: str = "", extra: str = "") -> None:
+def talk(
+    store: Store, session: str, subject: str, turns: int = 12, agent: str = "", extra: str = ""
+) -> None:
     drafts = []
     for n in range(turns):
         said = f"I'm trying to understand {subject}, part {n}. {extra if n == 2 else ''}"
         for role, text in (("user", said), ("assistant", "Sure! Let me explain it step by step.")):
             day = f"2024-07-{n % 28 + 1:02}"
-            drafts.append(Draft(session_id=session, agent_id=agent, role=role, content=text, created_at=day))
+            drafts.append(
+                Draft(session_id=session, agent_id=agent, role=role, content=text, created_at=day)
+            )
     store.log.append_many(drafts)
 
 
@@ -32,21 +38,32 @@ def test_the_first_request_names_the_topic_of_every_session_within_reach(store: 
         talk(store, f"s{n}", subject, agent="a", extra="Always use metric units." if n == 1 else "")
     talk(store, "other", "somebody's secret garden", agent="b")
     model = ScriptedModel(["Done.", "Done again."], window=32_000)
-    with Session.open(store, session_id="now", agent_id="a", options=SessionOptions(reach="agent")) as session:
+    with Session.open(
+        store, session_id="now", agent_id="a", options=SessionOptions(reach="agent")
+    ) as session:
         Agent(session, model).run("Go.")
     shown = model.requests[0].messages[1].text
-    for line, subject in zip((line for line in shown.splitlines() if "2024-07-01" in line), SUBJECTS, strict=True):
+    for line, subject in zip(
+        (line for line in shown.splitlines() if "2024-07-01" in line), SUBJECTS, strict=True
+    ):
         assert subject.split()[-1] in line
     assert "- seq 1-24 (2024-07-01 to 2024-07-12): " in shown
     assert "Always use metric units." in shown and "garden" not in shown and "trying" not in shown
 
-    recorded = [event for event in store.log.iterate(session_id="now") if "earlier" in event.metadata]
+    recorded = [
+        event for event in store.log.iterate(session_id="now") if "earlier" in event.metadata
+    ]
     assert len(recorded) == 1 and recorded[0].kind == Kind.SESSION
     with Session.resume(store, "now", options=SessionOptions(reach="agent")) as session:
         Agent(session, model).run("Go on.")
-    assert len([event for event in store.log.iterate(session_id="now") if "earlier" in event.metadata]) == 1
+    assert (
+        len([event for event in store.log.iterate(session_id="now") if "earlier" in event.metadata])
+        == 1
+    )
     assert model.requests[1].messages[1].text.startswith(shown.partition("Go.")[0])
-    requests = [event for event in store.log.iterate(session_id="now") if event.kind == Kind.REQUEST]
+    requests = [
+        event for event in store.log.iterate(session_id="now") if event.kind == Kind.REQUEST
+    ]
     for event, sent in zip(requests, model.requests, strict=True):
         found = explain(store, event.seq)
         assert found.verified and canonical(found.messages) == canonical(sent.messages)
@@ -65,7 +82,9 @@ def test_only_what_was_said_counts(store: Store) -> None:
     store.log.append_many(
         [
             Draft(session_id="quiet", kind=Kind.REQUEST, content="bookkeeping"),
-            Draft(session_id="told", kind=Kind.NOTICE, role="user", content="Always use metric units."),
+            Draft(
+                session_id="told", kind=Kind.NOTICE, role="user", content="Always use metric units."
+            ),
             Draft(session_id="blank", role="user", content="  "),
         ]
     )
@@ -75,7 +94,12 @@ def test_only_what_was_said_counts(store: Store) -> None:
 def test_imported_words_are_no_standing_instruction_of_the_user(store: Store) -> None:
     store.log.append_many(
         [
-            Draft(session_id="a", role="user", content="Never mention the weather.", metadata={"imported": "x.jsonl"}),
+            Draft(
+                session_id="a",
+                role="user",
+                content="Never mention the weather.",
+                metadata={"imported": "x.jsonl"},
+            ),
             Draft(session_id="b", role="user", content="Always use metric units."),
         ]
     )
@@ -113,15 +137,25 @@ def notes_of(store: Store) -> list[Path]:
 
 def test_notes_on_sessions_change_nothing_but_the_time(store: Store) -> None:
     for n, subject in enumerate(SUBJECTS):
-        talk(store, f"s{n}", subject, turns=3 * n + 1, extra="Always use metric units." if n == 1 else "")
+        talk(
+            store,
+            f"s{n}",
+            subject,
+            turns=3 * n + 1,
+            extra="Always use metric units." if n == 1 else "",
+        )
     store.index.catch_up()
     first = earlier(store)
     assert earlier(store) == first and len(notes_of(store)) == 1
-    talk(store, "s1", "rye bread", turns=5, extra="From now on, call me Ishmael.")  # an older session goes on
+    talk(
+        store, "s1", "rye bread", turns=5, extra="From now on, call me Ishmael."
+    )  # an older session goes on
     talk(store, "s4", "the gears of a clock", turns=5)
     grown = earlier(store)
     assert grown != first and earlier(store) == grown
-    talk(store, "s3", "tax on interest", turns=1)  # the notes on what is now the last session were of a closed one
+    talk(
+        store, "s3", "tax on interest", turns=1
+    )  # the notes on what is now the last session were of a closed one
     earlier(store)
 
 
@@ -153,9 +187,15 @@ def test_nothing_of_an_erased_event_is_left_in_notes(store: Store) -> None:
     assert not notes_of(store)
     assert not earlier(store).standing
     store.index.catch_up()
-    assert not store.index.keep_notes("earlier-late", stale, lambda: store.log.newest_erasure() == 0)
+    assert not store.index.keep_notes(
+        "earlier-late", stale, lambda: store.log.newest_erasure() == 0
+    )
     earlier(store)
-    assert all(b"Quibblewort" not in file.read_bytes() for file in store.folder.rglob("*") if file.is_file())
+    assert all(
+        b"Quibblewort" not in file.read_bytes()
+        for file in store.folder.rglob("*")
+        if file.is_file()
+    )
 
 
 def test_another_log_has_other_notes(store: Store, tmp_path: Path) -> None:

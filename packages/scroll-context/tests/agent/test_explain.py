@@ -19,14 +19,19 @@ WINDOW = 5_000
 
 def counting(steps: int) -> list[Entry]:
     cells: list[Entry] = [
-        exec_cell(f"note_{n} = {n}\nprint('step {n}', 'detail ' * 120)", headline=f"step {n} | counted | next | ok")
+        exec_cell(
+            f"note_{n} = {n}\nprint('step {n}', 'detail ' * 120)",
+            headline=f"step {n} | counted | next | ok",
+        )
         for n in range(steps)
     ]
     return [*cells, "counted"]
 
 
 def requests(store: Store, session_id: str) -> list[Event]:
-    return [event for event in store.log.iterate(session_id=session_id) if event.kind == Kind.REQUEST]
+    return [
+        event for event in store.log.iterate(session_id=session_id) if event.kind == Kind.REQUEST
+    ]
 
 
 def test_every_request_of_a_long_run_is_rebuilt_as_it_was_sent(store: Store) -> None:
@@ -87,7 +92,9 @@ def test_a_resumed_session_and_a_fork_are_explained_with_their_past(store: Store
     found = explain(store, store.log.last_seq())
     texts = [message.text for message in found.messages]
     assert found.session_id == "b" and found.verified
-    assert any("blue door" in text for text in texts) and not any("Once more" in text for text in texts)
+    assert any("blue door" in text for text in texts) and not any(
+        "Once more" in text for text in texts
+    )
 
 
 def test_a_request_without_an_answer_is_explained(store: Store) -> None:
@@ -112,8 +119,12 @@ def test_a_word_of_the_user_while_a_reply_is_on_its_way_is_not_the_reply(store: 
     assert found.reply == store.log.last_seq() and found.reported > 0 and found.verified
 
 
-def test_a_view_that_was_filled_before_its_session_is_explained_with_what_filled_it(store: Store) -> None:
-    earlier = [store.append(Draft(session_id="before", role="user", content=f"word {n}")) for n in range(3)]
+def test_a_view_that_was_filled_before_its_session_is_explained_with_what_filled_it(
+    store: Store,
+) -> None:
+    earlier = [
+        store.append(Draft(session_id="before", role="user", content=f"word {n}")) for n in range(3)
+    ]
     history = store.log.get_many(earlier)
     with Session.open(store, session_id="a") as session:
         session.context = make_context("scroll", store.log.excerpt)
@@ -128,10 +139,17 @@ def test_a_view_that_was_filled_before_its_session_is_explained_with_what_filled
 
 def test_a_context_that_is_not_there_any_more_is_reported(store: Store) -> None:
     store.append(
-        Draft(kind=Kind.SESSION, session_id="old", content="system", metadata={"context": "gone", "tools": []})
+        Draft(
+            kind=Kind.SESSION,
+            session_id="old",
+            content="system",
+            metadata={"context": "gone", "tools": []},
+        )
     )
     store.append(Draft(session_id="old", role="user", content="hello"))
-    seq = store.append(Draft(kind=Kind.REQUEST, session_id="old", metadata={"hash": "0", "tokens": 7, "upto": 2}))
+    seq = store.append(
+        Draft(kind=Kind.REQUEST, session_id="old", metadata={"hash": "0", "tokens": 7, "upto": 2})
+    )
     found = explain(store, seq)
     assert not found.verified and "not installed here" in found.doubt
     assert found.tokens == 7 and found.messages == ()
@@ -149,19 +167,35 @@ def test_a_request_whose_hash_differs_is_not_called_verified(store: Store) -> No
 
 
 @pytest.mark.parametrize("renderer", [{}, {"renderer": 1}, {"renderer": RENDERER_VERSION + 1}])
-def test_a_request_of_another_version_of_the_rules_is_not_rebuilt(store: Store, renderer: dict[str, int]) -> None:
+def test_a_request_of_another_version_of_the_rules_is_not_rebuilt(
+    store: Store, renderer: dict[str, int]
+) -> None:
     metadata = {"context": "scroll", "tools": [], "window": 100}
     store.append(Draft(kind=Kind.SESSION, session_id="old", content="system", metadata=metadata))
     store.append(Draft(session_id="old", role="user", content="hello"))
-    seq = store.append(Draft(kind=Kind.REQUEST, session_id="old", metadata={"hash": "0" * 64, **renderer}))
+    seq = store.append(
+        Draft(kind=Kind.REQUEST, session_id="old", metadata={"hash": "0" * 64, **renderer})
+    )
     found = explain(store, seq)
-    assert not found.verified and "another version of Scroll" in found.doubt and found.messages == ()
+    assert (
+        not found.verified and "another version of Scroll" in found.doubt and found.messages == ()
+    )
 
 
-def test_an_import_that_says_nonsense_of_its_calls_and_costs_adds_nothing_to_them(store: Store) -> None:
-    said = {"usage": ["many"], "cost": "much", "tool_calls": [7, {"arguments": 3}], "thinking": "deep"}
+def test_an_import_that_says_nonsense_of_its_calls_and_costs_adds_nothing_to_them(
+    store: Store,
+) -> None:
+    said = {
+        "usage": ["many"],
+        "cost": "much",
+        "tool_calls": [7, {"arguments": 3}],
+        "thinking": "deep",
+    }
     store.append(Draft(role="assistant", content="hello", source_key="import:x", metadata=said))
-    assert (sums := accounts(store.log.iterate())).events == 1 and (sums.input_tokens, sums.dollars) == (0, 0.0)
+    assert (sums := accounts(store.log.iterate())).events == 1 and (
+        sums.input_tokens,
+        sums.dollars,
+    ) == (0, 0.0)
     made = trajectory(store.log.iterate(), store.log.text)
     assert made["metrics"]["tokens_in"] == 0
     assert made["steps"][0]["action"] == {"tool": "", "args": 3}

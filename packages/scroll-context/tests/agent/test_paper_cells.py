@@ -1,4 +1,5 @@
-"""The cells published in the appendix of the Scroll paper run unmodified in the kernel and return the right rows.
+"""The cells published in the appendix of the Scroll paper run unmodified in the kernel and return
+the right rows.
 
 Each file in paper_cells/ is one code block, byte for byte, named by its label.
 """
@@ -18,15 +19,22 @@ CELLS = Path(__file__).with_name("paper_cells")
 def open_session(folder: Path, name: str) -> tuple[Store, Session]:
     store = Store(folder, create=True)
     build(store, name)
-    store.index.catch_up()  # a search waits two seconds for it, which can be too short on a busy machine
+    # a search waits two seconds for it, which can be too short on a busy machine
+    store.index.catch_up()
     session = Session.open(
-        store, session_id="probe", agent_id="agent", task_id=name, options=SessionOptions(reach="task")
+        store,
+        session_id="probe",
+        agent_id="agent",
+        task_id=name,
+        options=SessionOptions(reach="task"),
     )
     return store, session
 
 
 @pytest.fixture(params=["sprint", "events", "trip"], scope="module")
-def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict]]:
+def played(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, dict]]:
     """One task's cells, run in order in one kernel; what each of them showed."""
     task = request.param
     store, session = open_session(tmp_path_factory.mktemp(task) / "store", task)
@@ -40,7 +48,9 @@ def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         for file in sorted(CELLS.glob(f"{name}-c*.txt"), key=lambda f: int(f.stem.split("-c")[1])):
             source = file.read_text()
             run(file.stem, source)
-            if file.stem == "sum-c2":  # the published run repeats this cell with other offsets and keeps each page
+            if (
+                file.stem == "sum-c2"
+            ):  # the published run repeats this cell with other offsets and keeps each page
                 run("pages", "page0 = rows2")
                 for page in (1, 2, 3):
                     run(f"sum-c2+{page}", source.replace("OFFSET 0", f"OFFSET {page}000"))
@@ -59,7 +69,11 @@ def test_no_cell_fails(played: tuple[str, dict]) -> None:
 
 
 def seqs(text: str) -> list[int]:
-    return [int(line.split()[0]) for line in text.splitlines() if line.split() and line.split()[0].isdigit()]
+    return [
+        int(line.split()[0])
+        for line in text.splitlines()
+        if line.split() and line.split()[0].isdigit()
+    ]
 
 
 def test_what_the_cells_find(played: tuple[str, dict]) -> None:
@@ -67,7 +81,9 @@ def test_what_the_cells_find(played: tuple[str, dict]) -> None:
     said = SAID[task]
     if task == "sprint":
         assert set(seqs(shown["ku-c0"])[:2]) == {8123, 8349}
-        assert "[cut: " in shown["ku-c1"] and "print less" in shown["ku-c1"]  # as in the published run
+        assert (
+            "[cut: " in shown["ku-c1"] and "print less" in shown["ku-c1"]
+        )  # as in the published run
         assert "seq=8047 role=user: [Session 42 | 2024-11-05] user:" in shown["ku-c1"]
         assert said[8123] in shown["ku-c3"] and said[8349] in shown["ku-c3"]
         assert shown["ku-c3"].index("seq=8123") < shown["ku-c3"].index("seq=8349")
@@ -86,7 +102,10 @@ def test_what_the_cells_find(played: tuple[str, dict]) -> None:
         assert {25, 2335} <= set(seqs(shown["pf-c0"]))
         assert shown["pf-c1"].startswith("16614 [Session 75")
         assert all(seq >= 18323 for seq in seqs(shown["pf-c3"]))
-        assert "=== Session 1 user turns about Roadtrippers ===" in shown["pf-c4"] and said[25] in shown["pf-c4"]
+        assert (
+            "=== Session 1 user turns about Roadtrippers ===" in shown["pf-c4"]
+            and said[25] in shown["pf-c4"]
+        )
         assert seqs(shown["pf-c5"]) == list(range(18323, 18333))
 
 
@@ -96,7 +115,9 @@ def test_the_summarization_cells_page_through_everything(played: tuple[str, dict
         pytest.skip("another task's cells")
     assert shown["sum-c0"].startswith("1000\n13611 61 2023-04-08")
     assert "[note] ms.sql_query: only the first 1,000 rows" in shown["sum-c0"]
-    assert shown["sum-c1"].startswith("1000 13611 14610 2023-04-13\n61 ['2023-04-08'] 188\n62 ['2023-04-09'] 222")
+    assert shown["sum-c1"].startswith(
+        "1000 13611 14610 2023-04-13\n61 ['2023-04-08'] 188\n62 ['2023-04-09'] 222"
+    )
     assert shown["sum-c2"].startswith("1000\n66 ['2023-04-13'] 278")
     assert shown["sum-c2+3"].splitlines()[-1].startswith("18058 2023-04-25")
     assert shown["sum-c6"].startswith("4448 13611 2023-04-08 18058 2023-04-25")

@@ -14,7 +14,9 @@ from scroll_context.view.tokens import estimate
 
 PARTS = Actions().prompts
 WAS = 1_215
-"""Tokens of the same texts, by the same estimate, before the memory had grep, outline, gist and the others."""
+"""Tokens of the same texts, by the same estimate, before the memory had grep, outline, gist and the
+others.
+"""
 
 
 def add(a: int, b: int) -> int:
@@ -37,11 +39,21 @@ def test_every_function_that_is_named_exists_and_every_function_is_named() -> No
 @pytest.mark.parametrize(
     "rule",
     [
-        "1,000 rows", "always a list", "the whole question, a few", "standing instructions", "both said and denied",
-        "first or initial", "what did you recommend", "To count", "merge neighbours", "never evidence", "read back",
-        "`scope=`", "`all_agents=True`",
+        "1,000 rows",
+        "always a list",
+        "the whole question, a few",
+        "standing instructions",
+        "both said and denied",
+        "first or initial",
+        "what did you recommend",
+        "To count",
+        "merge neighbours",
+        "never evidence",
+        "read back",
+        "`scope=`",
+        "`all_agents=True`",
     ],
-)  # fmt: skip
+)
 def test_each_rule_stands_once(rule: str) -> None:
     assert "\n".join(map(part, PARTS)).replace("\n   ", " ").count(rule) == (
         2 if rule == "standing instructions" else 1
@@ -49,14 +61,17 @@ def test_each_rule_stands_once(rule: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reach", "tools", "rules"), [("all", [add], True), ("session", [add], False), ("all", [], True)]
+    ("reach", "tools", "rules"),
+    [("all", [add], True), ("session", [add], False), ("all", [], True)],
 )
 def test_an_environment_s_task_gets_no_rules_about_a_user_s_history(
     folder: Path, reach: str, tools: list, rules: bool
 ) -> None:
     with (
         Store(folder, create=True) as store,
-        Session.open(store, options=SessionOptions(reach=reach, cell_timeout=45), tools=tools) as session,
+        Session.open(
+            store, options=SessionOptions(reach=reach, cell_timeout=45), tools=tools
+        ) as session,
     ):
         text = system_prompt(session, ("run_cell",))
     assert ("## The user's history" in text) == rules

@@ -1,4 +1,6 @@
-"""Sessions: resuming renders the same bytes, forks share the past, what was recalled is never found again."""
+"""Sessions: resuming renders the same bytes, forks share the past, what was recalled is never found
+again.
+"""
 
 from collections.abc import Callable
 
@@ -23,7 +25,10 @@ def cell(session: Session, source: str) -> str:
 
 def test_a_resumed_session_renders_the_same_bytes(store: Store, opened: Opened) -> None:
     session = opened()
-    steps = [exec_cell(f"v{n} = {n}\nprint('line ' * 150)", headline=f"work | step {n} | next | ok") for n in range(40)]
+    steps = [
+        exec_cell(f"v{n} = {n}\nprint('line ' * 150)", headline=f"work | step {n} | next | ok")
+        for n in range(40)
+    ]
     model = ScriptedModel([*steps, "done"], window=5_000)
     Agent(session, model).run("work")
     assert [event for event in session.events() if event.kind == Kind.EVICTION]
@@ -47,7 +52,9 @@ def test_a_misspelt_part_is_refused_and_leaves_no_lease(store: Store) -> None:
 
 def test_variables_and_their_origin_survive(store: Store, opened: Opened) -> None:
     session = opened()
-    store.append(session.scope.draft(Kind.CONVERSATION, role="user", content="the code word is heron"))
+    store.append(
+        session.scope.draft(Kind.CONVERSATION, role="user", content="the code word is heron")
+    )
     cell(session, "hits = ms.search('code word')\nword = hits[0]['content'].split()[-1]")
     origin = cell(session, "print(ms.provenance('word')['seqs'], word)")
     session.close()
@@ -60,10 +67,18 @@ def test_variables_and_their_origin_survive(store: Store, opened: Opened) -> Non
 def test_a_variable_made_from_events_that_cannot_be_named_says_so(store: Store) -> None:
     with Session.open(store, session_id="s") as session:
         session.say("one word")
-        cell(session, "top = ms.sql_query('SELECT max(content) AS c FROM hist.events')\nmade_up = 4")
+        cell(
+            session, "top = ms.sql_query('SELECT max(content) AS c FROM hist.events')\nmade_up = 4"
+        )
         cell(session, "rows = ms.sql_query('SELECT content FROM hist.events LIMIT 1')")
-        assert cell(session, "print(ms.provenance('top')['unknown'], ms.provenance('top')['seqs'])") == "True []"
-        assert cell(session, "print(ms.provenance('rows')['unknown'], ms.provenance('rows')['seqs'])") == "False [1]"
+        assert (
+            cell(session, "print(ms.provenance('top')['unknown'], ms.provenance('top')['seqs'])")
+            == "True []"
+        )
+        assert (
+            cell(session, "print(ms.provenance('rows')['unknown'], ms.provenance('rows')['seqs'])")
+            == "False [1]"
+        )
         assert "unknown events" in session.environment.digest()
 
 
@@ -84,7 +99,10 @@ def test_what_was_bound_after_the_last_save_is_told(store: Store, opened: Opened
     session.environment.settle()
     store.append(
         session.scope.draft(
-            Kind.OBSERVATION, reply_to=store.log.last_seq() + 1, metadata={"bound": ["fresh"]}, content="printed"
+            Kind.OBSERVATION,
+            reply_to=store.log.last_seq() + 1,
+            metadata={"bound": ["fresh"]},
+            content="printed",
         )
     )
     session.close()
@@ -104,7 +122,9 @@ def test_a_fork_has_the_past_and_its_own_future(store: Store, opened: Opened) ->
     other = session.fork(at, session_id="branch")
     assert cell(other, "print(x)") == "1"
     texts = [m.text for m in other.context.render("", "").messages]
-    assert any("first question" in text for text in texts) and not any("second question" in text for text in texts)
+    assert any("first question" in text for text in texts) and not any(
+        "second question" in text for text in texts
+    )
     assert cell(other, "print(ms.expand(1)[0]['seq'])") == "1"
     assert cell(session, "print(x)") == "2"
     assert next(lineage(store, "branch")).session_id == "s"
@@ -114,7 +134,9 @@ def test_a_fork_has_the_past_and_its_own_future(store: Store, opened: Opened) ->
     twice.close()
 
 
-def test_a_fork_has_the_variables_of_its_seq_though_they_were_saved_later(store: Store, opened: Opened) -> None:
+def test_a_fork_has_the_variables_of_its_seq_though_they_were_saved_later(
+    store: Store, opened: Opened
+) -> None:
     session = opened()
     before = session.say("begin").seq
     printed = session.run("x = 1")
@@ -122,14 +144,25 @@ def test_a_fork_has_the_variables_of_its_seq_though_they_were_saved_later(store:
     session.environment.settle()
     saved = [event for event in session.events() if event.kind == Kind.SNAPSHOT]
     assert [event.seq > printed.seq for event in saved] == [True, True]
-    for at, shown in ((before, "NameError"), (printed.reply_to, "NameError"), (printed.seq, "1"), (saved[-1].seq, "2")):
+    for at, shown in (
+        (before, "NameError"),
+        (printed.reply_to, "NameError"),
+        (printed.seq, "1"),
+        (saved[-1].seq, "2"),
+    ):
         with session.fork(at) as branch:
             assert shown in cell(branch, "print(x)"), at
-            assert [event.seq for event in branch.events()] == sorted(event.seq for event in branch.events())
+            assert [event.seq for event in branch.events()] == sorted(
+                event.seq for event in branch.events()
+            )
 
 
-@pytest.mark.parametrize("metadata", [{}, {"session_id": "old", "at_seq": 99}, {"session_id": 7, "at_seq": "x"}])
-def test_an_imported_event_that_calls_itself_a_fork_is_no_fork(store: Store, metadata: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "metadata", [{}, {"session_id": "old", "at_seq": 99}, {"session_id": 7, "at_seq": "x"}]
+)
+def test_an_imported_event_that_calls_itself_a_fork_is_no_fork(
+    store: Store, metadata: dict[str, object]
+) -> None:
     store.append(Draft(kind=Kind.FORK, session_id="old", metadata=metadata))
     said = store.append(Draft(session_id="old", role="user", content="hello"))
     assert [event.seq for event in lineage(store, "old")] == [1, said]
@@ -140,7 +173,9 @@ def test_an_imported_event_that_calls_itself_a_fork_is_no_fork(store: Store, met
 def test_bad_forks_and_names_are_refused(store: Store, opened: Opened) -> None:
     session = opened()
     session.say("hello")
-    foreign = store.append(session.scope.draft(Kind.CONVERSATION, content="x").__class__(session_id="else"))
+    foreign = store.append(
+        session.scope.draft(Kind.CONVERSATION, content="x").__class__(session_id="else")
+    )
     with pytest.raises(BadInput, match="does not belong"):
         session.fork(foreign)
     with pytest.raises(UnknownSeq):
@@ -155,7 +190,9 @@ def test_bad_forks_and_names_are_refused(store: Store, opened: Opened) -> None:
 
 def test_recalls_are_never_found_again(store: Store, opened: Opened) -> None:
     session = opened()
-    store.append(session.scope.draft(Kind.CONVERSATION, role="user", content="my passport number is K4711"))
+    store.append(
+        session.scope.draft(Kind.CONVERSATION, role="user", content="my passport number is K4711")
+    )
     cell(session, "print(ms.search('passport number')[0]['content'])")
     for _ in range(2):
         found = cell(session, "print([h['kind'] for h in ms.search('passport number', k=50)])")
@@ -168,7 +205,11 @@ def test_recalls_are_never_found_again(store: Store, opened: Opened) -> None:
 def test_what_the_view_shows_in_full_is_not_a_hit(opened: Opened) -> None:
     session = opened()
     model = ScriptedModel(
-        [exec_cell("print(len(ms.search('zebra')))"), exec_cell("print(len(ms.search('zebra', k=5)))"), "ok"]
+        [
+            exec_cell("print(len(ms.search('zebra')))"),
+            exec_cell("print(len(ms.search('zebra', k=5)))"),
+            "ok",
+        ]
     )
     Agent(session, model).run("a zebra question")
     assert model.requests[1].messages[-1].text.startswith("0")
@@ -176,11 +217,18 @@ def test_what_the_view_shows_in_full_is_not_a_hit(opened: Opened) -> None:
 
 def test_the_grant_holds_inside_the_kernel(store: Store, opened: Opened) -> None:
     session = opened("mine", agent_id="me", options=SessionOptions(reach="session"))
-    secret = store.append(session.scope.draft(Kind.CONVERSATION).__class__(session_id="other", content="hidden pearl"))
-    assert cell(session, "print(len(ms.search('pearl', all_agents=True, scope='all')))").startswith("0")
+    secret = store.append(
+        session.scope.draft(Kind.CONVERSATION).__class__(session_id="other", content="hidden pearl")
+    )
+    assert cell(session, "print(len(ms.search('pearl', all_agents=True, scope='all')))").startswith(
+        "0"
+    )
     assert "no event within reach" in cell(session, f"ms.expand({secret})")
     assert (
-        cell(session, f"print(ms.sql_query('select count(*) n from hist.events where seq = {secret}')[0])")
+        cell(
+            session,
+            f"print(ms.sql_query('select count(*) n from hist.events where seq = {secret}')[0])",
+        )
         == "{'n': 0}"
     )
     assert "no event has seq" in cell(
@@ -192,11 +240,19 @@ def test_integers_as_text_dates_and_pairs_as_lists(store: Store, opened: Opened)
     session = opened()
     for n in range(5):
         store.append(
-            session.scope.draft(Kind.CONVERSATION, role="user", content=f"meeting {n}", created_at=f"2024-05-0{n + 1}")
+            session.scope.draft(
+                Kind.CONVERSATION,
+                role="user",
+                content=f"meeting {n}",
+                created_at=f"2024-05-0{n + 1}",
+            )
         )
     assert cell(session, "import ms\nprint(len(ms.search('meeting', k='3')))") == "3"
     assert cell(session, "print([r['seq'] for r in ms.expand('1', '3')])") == "[1, 2, 3]"
-    assert cell(session, "print([h['seq'] for h in ms.search('meeting', seq_range=[2, 3])])") == "[2, 3]"
+    assert (
+        cell(session, "print([h['seq'] for h in ms.search('meeting', seq_range=[2, 3])])")
+        == "[2, 3]"
+    )
     dated = "import datetime\nprint([h['content'] for h in ms.search('meeting', created_on=datetime.date(2024, 5, 2))])"
     assert cell(session, dated) == "['meeting 1']"
     assert cell(session, "print(ms.days_between('2024-05-01', datetime.date(2024, 6, 1)))") == "31"
@@ -230,7 +286,10 @@ def test_ask_is_recorded_cached_and_budgeted(store: Store, opened: Opened) -> No
     assert cell(session, "print(ask('count', 'abc'))") == "count -> 3"
     assert cell(session, "print(ask('count', 'abc'))") == "count -> 3"
     assert asked == ["abc"]
-    assert cell(session, "print(ask_many('count', ['a', 'bb', 'abc']))") == "['count -> 1', 'count -> 2', 'count -> 3']"
+    assert (
+        cell(session, "print(ask_many('count', ['a', 'bb', 'abc']))")
+        == "['count -> 1', 'count -> 2', 'count -> 3']"
+    )
     results = [event for event in session.events() if event.kind == Kind.TOOL_RESULT]
     assert len(results) == 3 and all(event.metadata["inside_cell"] for event in results)
 
@@ -245,7 +304,10 @@ def test_a_tool_with_effects_asks_first(opened: Opened) -> None:
         return "paid"
 
     session = opened(tools=[pay], confirm=lambda use: use.arguments["amount"] < 100)
-    shown = cell(session, "print(pay(5))\ntry:\n    pay(500)\nexcept ToolFailed as failed:\n    print('no:', failed)")
+    shown = cell(
+        session,
+        "print(pay(5))\ntry:\n    pay(500)\nexcept ToolFailed as failed:\n    print('no:', failed)",
+    )
     assert shown.startswith("paid\nno: ") and "refused" in shown
     assert done == ["5"]
 
@@ -286,7 +348,9 @@ def test_a_large_result_arrives_as_a_value(opened: Opened) -> None:
         return {"rows": ["x" * 100] * 30_000}
 
     session = opened(tools=[report])
-    assert cell(session, "r = report()\nprint(type(r).__name__, len(r['rows']))").startswith("dict 30000\n")
+    assert cell(session, "r = report()\nprint(type(r).__name__, len(r['rows']))").startswith(
+        "dict 30000\n"
+    )
 
 
 def test_a_cell_that_prints_too_much_keeps_everything(store: Store, opened: Opened) -> None:

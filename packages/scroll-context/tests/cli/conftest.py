@@ -20,11 +20,16 @@ SCROLL = [sys.executable, "-c", "from scroll_context.cli.main import main; main(
 
 @pytest.fixture
 def scroll(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command on the test's own store. A bug raises; a refusal is a status and a line on stderr."""
+    """Run a command on the test's own store.
+
+    A bug raises; a refusal is a status and a line on stderr.
+    """
     monkeypatch.setenv("SCROLL_STORE", str(folder))
 
     def run(*args: str | Path | int, input: str | bytes | None = None) -> Result:
-        return CliRunner().invoke(app, [str(arg) for arg in args], input=input, catch_exceptions=False)
+        return CliRunner().invoke(
+            app, [str(arg) for arg in args], input=input, catch_exceptions=False
+        )
 
     return run
 
@@ -33,10 +38,17 @@ def scroll(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 def process(folder: Path) -> Callable[..., "subprocess.Popen[bytes]"]:
     """Start `scroll` as a process of its own on the test's store."""
 
-    def start(*args: str | Path, prefix: tuple[str, ...] = (), **options: Any) -> "subprocess.Popen[bytes]":
+    def start(
+        *args: str | Path, prefix: tuple[str, ...] = (), **options: Any
+    ) -> "subprocess.Popen[bytes]":
         environment = {**os.environ, "SCROLL_STORE": str(folder)}
         environment.pop("PYTHONUNBUFFERED", None)  # for people, output is buffered
-        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, **options}
+        options = {
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "stdin": subprocess.DEVNULL,
+            **options,
+        }
         return subprocess.Popen([*prefix, *SCROLL, *map(str, args)], env=environment, **options)
 
     return start

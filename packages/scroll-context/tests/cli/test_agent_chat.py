@@ -78,7 +78,12 @@ def test_a_chat_streams_shows_and_counts(scroll: Run, folder: Path, tmp_path: Pa
     assert "⟦" not in result.stdout
     assert f"`scroll chat --session talk --model {model} --store {folder}` goes on" in result.stdout
     again = scroll(
-        "chat", "--model", script(tmp_path, exec_cell("print(x + 1)"), "8"), "--session", "talk", input="Go on\n"
+        "chat",
+        "--model",
+        script(tmp_path, exec_cell("print(x + 1)"), "8"),
+        "--session",
+        "talk",
+        input="Go on\n",
     )
     assert "│ 8" in again.stdout
 
@@ -93,7 +98,9 @@ def test_a_chat_streams_shows_and_counts(scroll: Run, folder: Path, tmp_path: Pa
     ],
 )
 @pytest.mark.parametrize("size", [1, 3, 1000])
-def test_of_a_streamed_reply_only_the_headline_is_held_back(said: str, shown: str, size: int) -> None:
+def test_of_a_streamed_reply_only_the_headline_is_held_back(
+    said: str, shown: str, size: int
+) -> None:
     console = Console(file=io.StringIO(), width=200)
     watch = Watch(Screen(console), stream=True)
     for at in range(0, len(said), size):
@@ -106,10 +113,15 @@ def test_of_a_streamed_reply_only_the_headline_is_held_back(said: str, shown: st
     ("attempts", "shown"),
     [
         (("The weir is ", "The weir ", "The weir is closed."), "The weir is closed."),
-        (("The weir is ", "It is closed."), "The weir is\n  · the reply begins again\nIt is closed."),
+        (
+            ("The weir is ", "It is closed."),
+            "The weir is\n  · the reply begins again\nIt is closed.",
+        ),
     ],
 )
-def test_a_reply_that_is_begun_again_is_not_shown_twice(attempts: tuple[str, ...], shown: str) -> None:
+def test_a_reply_that_is_begun_again_is_not_shown_twice(
+    attempts: tuple[str, ...], shown: str
+) -> None:
     console = Console(file=io.StringIO(), width=200)
     watch = Watch(Screen(console), stream=True)
     for number, said in enumerate(attempts):
@@ -118,7 +130,10 @@ def test_a_reply_that_is_begun_again_is_not_shown_twice(attempts: tuple[str, ...
         for piece in said.split(" "):
             watch.text(piece if said.endswith(piece) else f"{piece} ")
     watch.end_line()
-    assert isinstance(console.file, io.StringIO) and console.file.getvalue().replace(" \n", "\n") == shown + "\n"
+    assert (
+        isinstance(console.file, io.StringIO)
+        and console.file.getvalue().replace(" \n", "\n") == shown + "\n"
+    )
 
 
 def test_brackets_do_not_stop_the_stream() -> None:
@@ -132,7 +147,13 @@ def test_a_late_result_neither_doubles_nor_drops_a_word() -> None:
     console = Console(file=io.StringIO(), width=200)
     watch = Watch(Screen(console), stream=True)
     late = Event(
-        kind=Kind.TOOL_RESULT, session_id="s", name="nap", metadata={"inside_cell": 8}, seq=9, recorded_at="", chain=b""
+        kind=Kind.TOOL_RESULT,
+        session_id="s",
+        name="nap",
+        metadata={"inside_cell": 8},
+        seq=9,
+        recorded_at="",
+        chain=b"",
     )
     over = threading.Event()
 
@@ -160,16 +181,26 @@ def test_a_late_result_neither_doubles_nor_drops_a_word() -> None:
 
 def test_a_message_can_have_several_lines(scroll: Run, folder: Path, tmp_path: Path) -> None:
     said = 'one \\\ntwo\n"""\n/help\n\n  indented\n"""\n/etc/hosts is a file\n'
-    result = scroll("chat", "--model", script(tmp_path, "a", "b", "c"), "--session", "s", input=said)
+    result = scroll(
+        "chat", "--model", script(tmp_path, "a", "b", "c"), "--session", "s", input=said
+    )
     assert result.exit_code == 0, result.output
     with Store(folder) as store:
-        told = [event.content for event in store.log.iterate(session_id="s") if event.role == "user"]
+        told = [
+            event.content for event in store.log.iterate(session_id="s") if event.role == "user"
+        ]
     assert told == ["one \ntwo", "/help\n\n  indented", "/etc/hosts is a file"]
 
 
 def test_effects_are_asked_about(scroll: Run, tmp_path: Path, tools: Path) -> None:
-    cell = exec_cell("try:\n    print(launch('Ariane'))\nexcept ToolFailed as error:\n    print('not', error)")
-    for answer, shown in (("y", "│ Ariane is up"), ("n", "the user refused it"), ("", "the user refused it")):
+    cell = exec_cell(
+        "try:\n    print(launch('Ariane'))\nexcept ToolFailed as error:\n    print('not', error)"
+    )
+    for answer, shown in (
+        ("y", "│ Ariane is up"),
+        ("n", "the user refused it"),
+        ("", "the user refused it"),
+    ):
         model = script(tmp_path, cell, "ok")
         result = scroll("chat", "--model", model, "--tools", tools, input=f"Go.\n{answer}\n")
         assert 'launch(rocket="Ariane") has effects. Run it?' in result.stdout
@@ -183,8 +214,19 @@ def test_a_failing_model_ends_the_turn_and_not_the_chat(scroll: Run, tmp_path: P
     assert "2 requests" in result.stdout
 
 
-def test_ctrl_c_stops_the_cell_and_resume_goes_on(scroll: Run, process: Process, tmp_path: Path, tools: Path) -> None:
-    command = ("run", "Go.", "--session", "s", "--tools", tools, "--model", script(tmp_path, ENDLESS, "not reached"))
+def test_ctrl_c_stops_the_cell_and_resume_goes_on(
+    scroll: Run, process: Process, tmp_path: Path, tools: Path
+) -> None:
+    command = (
+        "run",
+        "Go.",
+        "--session",
+        "s",
+        "--tools",
+        tools,
+        "--model",
+        script(tmp_path, ENDLESS, "not reached"),
+    )
     running = process(*command)
     wait_for(tools.with_name("started"), running)
     running.send_signal(signal.SIGINT)
@@ -206,7 +248,14 @@ def test_termination_closes_the_session_and_resume_goes_on(
     running.terminate()
     _, err = running.communicate(timeout=120)
     assert running.returncode == 143 and b"Traceback" not in err
-    done = scroll("resume", "s", "--tools", tools, "--model", script(tmp_path, exec_cell("print(kept)"), "Done."))
+    done = scroll(
+        "resume",
+        "s",
+        "--tools",
+        tools,
+        "--model",
+        script(tmp_path, exec_cell("print(kept)"), "Done."),
+    )
     assert (done.exit_code, done.stdout) == (0, "Done.\n")
     assert "│ still here" in done.stderr
 
@@ -229,7 +278,9 @@ with Store(Path({str(tmp_path / "store")!r}), create=True) as store:
         agent = Agent(session, ScriptedModel([exec_cell("ask_many('what?', ['a', 'b'])"), "not reached"]))
         print(agent.run("Go.").state)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
     assert (done.returncode, done.stdout) == (0, "stopped\n"), done.stderr
 
 
@@ -258,14 +309,20 @@ def test_ctrl_c_between_two_turns_ends_no_chat(folder: Path, tmp_path: Path) -> 
         console = Console(file=io.StringIO(), width=200)
         consent = Consent(Screen(console), "never")
         chat = Chat(
-            session, ScriptedModel(["one", "two"]), AgentOptions(), consent, Watch(Screen(console), stream=True)
+            session,
+            ScriptedModel(["one", "two"]),
+            AgentOptions(),
+            consent,
+            Watch(Screen(console), stream=True),
         )
         watch = chat.watch
         end_line, pressed = watch.end_line, iter([True])
 
         def press() -> None:
             end_line()
-            if signal.getsignal(signal.SIGINT) is signal.default_int_handler and next(pressed, False):
+            if signal.getsignal(signal.SIGINT) is signal.default_int_handler and next(
+                pressed, False
+            ):
                 signal.raise_signal(signal.SIGINT)
 
         watch.end_line = press  # type: ignore[method-assign]
@@ -305,7 +362,9 @@ def test_ctrl_c_stops_the_reply(folder: Path) -> None:
 
 def test_ctrl_c_at_a_terminal(folder: Path, tmp_path: Path, tools: Path) -> None:
     model = script(tmp_path, ENDLESS, exec_cell("print(kept)\nprint(launch('Ariane'))"), "Well.")
-    with Terminal(["chat", "--session", "s", "--tools", str(tools), "--model", model], folder) as at:
+    with Terminal(
+        ["chat", "--session", "s", "--tools", str(tools), "--model", model], folder
+    ) as at:
         at.expect("\n› ")
         at.type("Go.\n")
         wait_for(tools.with_name("started"), at.process)
@@ -328,7 +387,9 @@ def test_ctrl_c_at_a_terminal(folder: Path, tmp_path: Path, tools: Path) -> None
 
 def test_ctrl_c_at_a_question_is_a_no(folder: Path, tmp_path: Path, tools: Path) -> None:
     model = script(tmp_path, exec_cell("print(launch('Ariane'))"), "not reached")
-    with Terminal(["chat", "--session", "s", "--tools", str(tools), "--model", model], folder) as at:
+    with Terminal(
+        ["chat", "--session", "s", "--tools", str(tools), "--model", model], folder
+    ) as at:
         at.expect("\n› ")
         at.type("Go.\n")
         at.expect("[y/N] ")
@@ -339,4 +400,6 @@ def test_ctrl_c_at_a_question_is_a_no(folder: Path, tmp_path: Path, tools: Path)
     with Store(folder) as store:
         states = {event.kind: event.tool_state for event in store.log.iterate(session_id="s")}
         assert states[Kind.OBSERVATION] == "interrupted"
-        assert states.get(Kind.TOOL_RESULT, "refused") == "refused"  # the process may end before it is recorded
+        assert (
+            states.get(Kind.TOOL_RESULT, "refused") == "refused"
+        )  # the process may end before it is recorded

@@ -1,4 +1,6 @@
-"""run, resume, fork, explain and trajectory through the real command, with models that follow a script."""
+"""run, resume, fork, explain and trajectory through the real command, with models that follow a
+script.
+"""
 
 import json
 import re
@@ -62,7 +64,10 @@ def tools(tmp_path: Path) -> Path:
 def observations(scroll: Run, session: str) -> list[str]:
     """What each step printed, without the line that counts its calls."""
     steps = json.loads(scroll("trajectory", session, "--json").stdout)["steps"]
-    return [re.sub(r"\n\[\d+ calls? of tools, [\d.]+ s\]\Z", "", step.get("observation", "")) for step in steps]
+    return [
+        re.sub(r"\n\[\d+ calls? of tools, [\d.]+ s\]\Z", "", step.get("observation", ""))
+        for step in steps
+    ]
 
 
 def test_run_prints_the_answer_and_only_the_answer(scroll: Run, script: Write) -> None:
@@ -79,7 +84,17 @@ def test_run_prints_the_answer_and_only_the_answer(scroll: Run, script: Write) -
 
 
 def test_run_gives_json_to_programs(scroll: Run, script: Write) -> None:
-    result = scroll("run", "-", "--model", script("Hello."), "--json", "-q", "--session", "mine", input="Say hello.")
+    result = scroll(
+        "run",
+        "-",
+        "--model",
+        script("Hello."),
+        "--json",
+        "-q",
+        "--session",
+        "mine",
+        input="Say hello.",
+    )
     found = json.loads(result.stdout)
     assert result.exit_code == 0
     assert (found["state"], found["answer"], found["session_id"]) == ("answered", "Hello.", "mine")
@@ -89,22 +104,35 @@ def test_run_gives_json_to_programs(scroll: Run, script: Write) -> None:
 
 def test_a_limit_ends_with_status_3_and_resume_goes_on(scroll: Run, script: Write) -> None:
     first = scroll(
-        "run", "Count.", "--session", "counting", "--steps", 1, "--model", script(exec_cell("kept = [1, 2, 3]"))
+        "run",
+        "Count.",
+        "--session",
+        "counting",
+        "--steps",
+        1,
+        "--model",
+        script(exec_cell("kept = [1, 2, 3]")),
     )
     assert first.exit_code == 3
     assert first.stdout == ""
     assert "--steps allows" in first.stderr and "`scroll resume counting --model " in first.stderr
-    second = scroll("resume", "counting", "--model", script(exec_cell("print(sum(kept))"), "Six."), "-q")
+    second = scroll(
+        "resume", "counting", "--model", script(exec_cell("print(sum(kept))"), "Six."), "-q"
+    )
     assert (second.exit_code, second.stdout) == (0, "Six.\n")
     assert observations(scroll, "counting")[1] == "6"
     again = scroll("resume", "counting", "--model", script("never asked"))
     assert again.exit_code == 1 and "has given its answer" in again.stderr
-    assert scroll("resume", "counting", "And then?", "--model", script("Seven.")).stdout == "Seven.\n"
+    assert (
+        scroll("resume", "counting", "And then?", "--model", script("Seven.")).stdout == "Seven.\n"
+    )
 
 
 def test_every_limit_is_told_apart(scroll: Run, script: Write) -> None:
     for option, value in (("--tokens", 1), ("--seconds", 0)):
-        result = scroll("run", "Go.", "--model", script(exec_cell("x = 1"), "done"), option, value, "--json")
+        result = scroll(
+            "run", "Go.", "--model", script(exec_cell("x = 1"), "done"), option, value, "--json"
+        )
         assert result.exit_code == 3
         assert option in result.stderr
         assert json.loads(result.stdout)["answer"] == ""
@@ -132,7 +160,10 @@ def test_names_that_do_not_fit_are_refused(scroll: Run, script: Write) -> None:
     for command in (("resume", "b", "--model", script("x")), ("trajectory", "b"), ("fork", "b", 1)):
         assert scroll(*command).exit_code == 1
     assert scroll("run", " ", "--model", script("x")).exit_code == 1
-    assert "there is no context" in scroll("run", "Go.", "--context", "magic", "--model", script("x")).stderr
+    assert (
+        "there is no context"
+        in scroll("run", "Go.", "--context", "magic", "--model", script("x")).stderr
+    )
 
 
 def test_tools_of_a_file_are_called_from_cells(scroll: Run, script: Write, tools: Path) -> None:
@@ -144,30 +175,49 @@ def test_tools_of_a_file_are_called_from_cells(scroll: Run, script: Write, tools
 
 
 def test_effects_need_a_yes(scroll: Run, script: Write, tools: Path) -> None:
-    cell = exec_cell("try:\n    print(launch('Ariane'))\nexcept ToolFailed as error:\n    print('refused:', error)")
+    cell = exec_cell(
+        "try:\n    print(launch('Ariane'))\nexcept ToolFailed as error:\n    print('refused:', error)"
+    )
     scroll("run", "Go.", "--session", "no", "--tools", tools, "--model", script(cell, "ok"))
     assert "--yes" in observations(scroll, "no")[0]
     assert not tools.with_name("launched").exists()
-    result = scroll("run", "Go.", "--session", "yes", "--tools", tools, "--yes", "--model", script(cell, "ok"))
+    result = scroll(
+        "run", "Go.", "--session", "yes", "--tools", tools, "--yes", "--model", script(cell, "ok")
+    )
     assert 'launch(rocket="Ariane")' in result.stderr
     assert observations(scroll, "yes")[0] == "Ariane is up"
     assert tools.with_name("launched").read_text() == "Ariane\n"
 
 
-def test_plain_functions_are_tools_when_all_lists_them(scroll: Run, script: Write, tmp_path: Path) -> None:
+def test_plain_functions_are_tools_when_all_lists_them(
+    scroll: Run, script: Write, tmp_path: Path
+) -> None:
     (tmp_path / "neighbour.py").write_text("BASE = 40\n")
     file = tmp_path / "plain.py"
     file.write_text(
         "from neighbour import BASE\n__all__ = ['more']\n"
         "def more(number: int) -> int:\n    return BASE + number\ndef other(number: int) -> int:\n    return 0\n"
     )
-    scroll("run", "Go.", "--session", "p", "--tools", file, "--model", script(exec_cell("print(more(2))"), "ok"))
+    scroll(
+        "run",
+        "Go.",
+        "--session",
+        "p",
+        "--tools",
+        file,
+        "--model",
+        script(exec_cell("print(more(2))"), "ok"),
+    )
     assert observations(scroll, "p")[0] == "42"
     assert "def other" not in recorded(scroll, "p")
 
 
 def recorded(scroll: Run, session: str) -> str:
-    rows = json.loads(scroll("sql", f"SELECT content FROM hist.events WHERE session_id = '{session}'", "--json").stdout)
+    rows = json.loads(
+        scroll(
+            "sql", f"SELECT content FROM hist.events WHERE session_id = '{session}'", "--json"
+        ).stdout
+    )
     return "\n".join(row["content"] for row in rows["rows"])
 
 
@@ -187,7 +237,10 @@ def test_a_file_without_usable_tools_is_refused(
     file.write_text(source)
     result = scroll("run", "Go.", "--tools", file, "--model", script("x"))
     assert result.exit_code == 1 and complaint in result.stderr
-    assert "there is no file" in scroll("run", "Go.", "--tools", tmp_path / "none.py", "--model", script("x")).stderr
+    assert (
+        "there is no file"
+        in scroll("run", "Go.", "--tools", tmp_path / "none.py", "--model", script("x")).stderr
+    )
 
 
 def test_an_mcp_server_is_mounted_by_its_command(scroll: Run, script: Write) -> None:
@@ -198,7 +251,9 @@ def test_an_mcp_server_is_mounted_by_its_command(scroll: Run, script: Write) -> 
     assert result.exit_code == 0, result.stderr
     assert observations(scroll, "m")[0] == "42"
     assert scroll("run", "Go.", "--mcp", "'", "--model", script("x")).exit_code == 1
-    assert scroll("run", "Go.", "--mcp", "/nonexistent/server", "--model", script("x")).exit_code == 1
+    assert (
+        scroll("run", "Go.", "--mcp", "/nonexistent/server", "--model", script("x")).exit_code == 1
+    )
 
 
 def test_the_reach_is_what_the_model_can_read(filled: Run, script: Write) -> None:
@@ -207,7 +262,9 @@ def test_the_reach_is_what_the_model_can_read(filled: Run, script: Write) -> Non
         filled("run", "Go.", "--session", reach, "--reach", reach, "--model", script(cell, "ok"))
         assert (int(observations(filled, reach)[0].split()[0]) > 0) is found
     for reach in ("agent", "task"):
-        refused = filled("run", "Go.", "--session", reach, "--reach", reach, "--model", script("ok"))
+        refused = filled(
+            "run", "Go.", "--session", reach, "--reach", reach, "--model", script("ok")
+        )
         assert refused.exit_code == 1 and f"reach '{reach}' needs a {reach}_id" in refused.stderr
 
 
@@ -238,7 +295,9 @@ def test_cells_ask_a_second_model(scroll: Run, script: Write, tmp_path: Path) ->
     without = scroll("run", "Go.", "--session", "alone", "--model", script(cell, "done"))
     assert without.exit_code == 0 and "NameError" in observations(scroll, "alone")[0]
     nowhere = tmp_path / "nowhere"
-    wrong = scroll("run", "Go.", "--store", nowhere, "--model", script("x"), "--ask", "scripted:missing.json")
+    wrong = scroll(
+        "run", "Go.", "--store", nowhere, "--model", script("x"), "--ask", "scripted:missing.json"
+    )
     assert wrong.exit_code == 1 and not nowhere.exists()
 
 
@@ -254,7 +313,9 @@ def test_a_provider_that_is_busy_is_asked_again(scroll: Run) -> None:
     assert "slow down" in result.stderr and "trying again" in result.stderr
 
 
-def test_an_imported_conversation_goes_on(scroll: Run, script: Write, tmp_path: Path, folder: Path) -> None:
+def test_an_imported_conversation_goes_on(
+    scroll: Run, script: Write, tmp_path: Path, folder: Path
+) -> None:
     file = tmp_path / "old.jsonl"
     file.write_text(json.dumps({"role": "user", "content": "The code is 4711.", "context": "work"}))
     assert scroll("import", file).exit_code == 0
@@ -264,11 +325,15 @@ def test_an_imported_conversation_goes_on(scroll: Run, script: Write, tmp_path: 
         fork(store, "old", 1, session_id="other").close()
 
 
-def test_fork_continues_from_the_past_and_leaves_the_other_alone(scroll: Run, script: Write, folder: Path) -> None:
+def test_fork_continues_from_the_past_and_leaves_the_other_alone(
+    scroll: Run, script: Write, folder: Path
+) -> None:
     model = script(exec_cell("x = 1"), exec_cell("x = 2"), "two")
     scroll("run", "Go.", "--session", "a", "--model", model)
     with Store(folder) as store:
-        second = [event for event in store.log.iterate(session_id="a") if event.kind == "request"][1]
+        second = [event for event in store.log.iterate(session_id="a") if event.kind == "request"][
+            1
+        ]
         before = store.log.last_seq()
     result = scroll("fork", "a", second.seq, "--as", "b")
     assert (result.exit_code, result.stdout) == (0, "b\n")
@@ -283,15 +348,22 @@ def test_fork_continues_from_the_past_and_leaves_the_other_alone(scroll: Run, sc
 def test_a_resumed_session_keeps_its_context(scroll: Run, script: Write) -> None:
     scroll("run", "Go.", "--session", "r", "--context", "react", "--model", script("one"))
     scroll("resume", "r", "More.", "--model", script("two"))
-    rows = json.loads(scroll("sql", "SELECT max(seq) AS n FROM hist.events", "--json").stdout)["rows"]
+    rows = json.loads(scroll("sql", "SELECT max(seq) AS n FROM hist.events", "--json").stdout)[
+        "rows"
+    ]
     found = json.loads(scroll("explain", rows[0]["n"], "--json").stdout)
     assert found["context"] == "react" and found["verified"] is True
 
 
 def test_explain_for_people_and_for_programs(scroll: Run, script: Write) -> None:
-    cells = [exec_cell(f"print('{n}', 'word ' * 200)", headline=f"step {n} | s | n | ok") for n in range(14)]
+    cells = [
+        exec_cell(f"print('{n}', 'word ' * 200)", headline=f"step {n} | s | n | ok")
+        for n in range(14)
+    ]
     scroll("run", "Count.", "--session", "e", "--window", 4000, "--model", script(*cells, "done"))
-    rows = json.loads(scroll("sql", "SELECT max(seq) AS n FROM hist.events", "--json").stdout)["rows"]
+    rows = json.loads(scroll("sql", "SELECT max(seq) AS n FROM hist.events", "--json").stdout)[
+        "rows"
+    ]
     last = rows[0]["n"]
     shown = scroll("explain", last)
     assert shown.exit_code == 0
@@ -320,7 +392,9 @@ def test_a_trajectory_is_written_once(scroll: Run, script: Write, tmp_path: Path
     assert refused.exit_code == 1 and "not overwritten" in refused.stderr
 
 
-def test_a_missing_key_is_told_with_what_can_be_done_here(scroll: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_key_is_told_with_what_can_be_done_here(
+    scroll: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     refused = scroll("run", "Go.", "--model", "openai:gpt-5")
     assert refused.exit_code == 1 and "`OPENAI_API_KEY`" in refused.stderr

@@ -1,4 +1,6 @@
-"""A chat at a real terminal: replies as they arrive, folded cells, the status line, commands, names."""
+"""A chat at a real terminal: replies as they arrive, folded cells, the status line, commands,
+names.
+"""
 
 import re
 import threading
@@ -12,7 +14,10 @@ from provider_server import Exchange, Play, ProviderServer
 from scroll_context.models import exec_cell
 from terminal import Terminal, script
 
-LONG = "\n".join(f"value_{number} = {number}" for number in range(20)) + "\nfor n in range(30):\n    print('line', n)"
+LONG = (
+    "\n".join(f"value_{number} = {number}" for number in range(20))
+    + "\nfor n in range(30):\n    print('line', n)"
+)
 
 
 def chat(folder: Path, *words: str, **settings: Any) -> Terminal:
@@ -105,7 +110,10 @@ def test_a_session_that_goes_on_shows_where_it_stood(folder: Path, tmp_path: Pat
     with chat(folder, "--session", "trip", "--model", model) as at:
         shown = plain(at.expect("›"))
         assert "2 messages so far" in shown
-        assert "you: Which way shall we go?" in shown and "agent: The mountain pass is closed." in shown
+        assert (
+            "you: Which way shall we go?" in shown
+            and "agent: The mountain pass is closed." in shown
+        )
         assert "⟦" not in shown
         at.type("\x04")
         at.finish()
@@ -113,9 +121,15 @@ def test_a_session_that_goes_on_shows_where_it_stood(folder: Path, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("answer", "opened"),
-    [("1", "session trip-1-ideas."), ("\r", "session trip-1-ideas."), ("n", "session trip-1-idea.")],
+    [
+        ("1", "session trip-1-ideas."),
+        ("\r", "session trip-1-ideas."),
+        ("n", "session trip-1-idea."),
+    ],
 )
-def test_a_misspelt_name_is_asked_about(filled: Any, folder: Path, tmp_path: Path, answer: str, opened: str) -> None:
+def test_a_misspelt_name_is_asked_about(
+    filled: Any, folder: Path, tmp_path: Path, answer: str, opened: str
+) -> None:
     with chat(folder, "--session", "trip-1-idea", "--model", script(tmp_path, "x")) as at:
         asked = plain(at.expect("[1] "))
         assert "There is no session 'trip-1-idea'" in asked and "1  trip-1-ideas" in asked

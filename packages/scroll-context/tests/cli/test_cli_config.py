@@ -101,7 +101,9 @@ def test_the_home_folder_as_working_folder_needs_no_note(
 
 
 def test_a_settings_file_in_the_working_folder_sets_nothing(here: Path, tmp_path: Path) -> None:
-    (here / "tools.py").write_text("from pathlib import Path\nPath(__file__).with_name('ran').touch()\n")
+    (here / "tools.py").write_text(
+        "from pathlib import Path\nPath(__file__).with_name('ran').touch()\n"
+    )
     model = script(tmp_path, "Hello.")
     (here / "scroll.toml").write_text(
         f'store = "theirs"\nmodel = "{model}"\ntools = ["tools.py"]\nreach = "all"\nagent = "claude-code"\n'
@@ -114,7 +116,9 @@ def test_a_settings_file_in_the_working_folder_sets_nothing(here: Path, tmp_path
     assert scroll("trust").exit_code == 2
 
 
-def test_the_users_file_chooses_store_model_and_reach(here: Path, mine: Path, tmp_path: Path) -> None:
+def test_the_users_file_chooses_store_model_and_reach(
+    here: Path, mine: Path, tmp_path: Path
+) -> None:
     model = script(tmp_path, "Hello.")
     mine.write_text(f'store = "{tmp_path / "mine"}"\nmodel = "{model}"\nreach = "session"\n')
     done = scroll("run", "Go.")
@@ -148,7 +152,12 @@ def test_run_takes_a_system_prompt(here: Path, tmp_path: Path) -> None:
     (tmp_path / "prompt.md").write_text("Answer in Latin.")
     for number, given in enumerate(("Answer in Latin.", f"@{tmp_path / 'prompt.md'}")):
         model = script(tmp_path, "Salve.")
-        assert scroll("run", "Go.", "--session", f"s{number}", "--model", model, "--system", given).exit_code == 0
+        assert (
+            scroll(
+                "run", "Go.", "--session", f"s{number}", "--model", model, "--system", given
+            ).exit_code
+            == 0
+        )
         assert "Answer in Latin." in scroll("show", "--session", f"s{number}", "--full").stdout
     missing = scroll("run", "Go.", "--model", script(tmp_path, "x"), "--system", "@missing.md")
     assert missing.exit_code == 1 and "missing.md cannot be read" in missing.stderr
@@ -177,7 +186,9 @@ complete -C "{line}"
 
 
 @pytest.mark.parametrize("shell", COMPLETE)
-def test_shells_complete_commands_and_sessions(shell: str, tmp_path: Path, trip: Path, folder: Path) -> None:
+def test_shells_complete_commands_and_sessions(
+    shell: str, tmp_path: Path, trip: Path, folder: Path
+) -> None:
     found = shutil.which(shell)
     if found is None:
         pytest.skip(f"{shell} is not installed")
@@ -186,19 +197,31 @@ def test_shells_complete_commands_and_sessions(shell: str, tmp_path: Path, trip:
     command.write_text(f"#!{sys.executable}\nfrom scroll_context.cli.main import main\nmain()\n")
     command.chmod(0o755)
     environment = {
-        **os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}", "SCROLL_STORE": str(folder),
-        "TMPDIR": str(tmp_path), "HOME": str(tmp_path),
-    }  # fmt: skip
-    subprocess.run([str(command), "import", str(trip)], env=environment, check=True, capture_output=True)
+        **os.environ,
+        "PATH": f"{command.parent}:{os.environ['PATH']}",
+        "SCROLL_STORE": str(folder),
+        "TMPDIR": str(tmp_path),
+        "HOME": str(tmp_path),
+    }
+    subprocess.run(
+        [str(command), "import", str(trip)], env=environment, check=True, capture_output=True
+    )
     for line, expected in (("scroll sess", "sessions"), ("scroll read trip-2", "trip-2-booking")):
         words = line.split()
         program = COMPLETE[shell].format(words=" ".join(words), last=len(words) - 1, line=line)
-        done = subprocess.run([found, "-c", program], env=environment, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(
+            [found, "-c", program], env=environment, capture_output=True, text=True, timeout=120
+        )
         assert expected in done.stdout, (done.stdout, done.stderr)
 
 
 def test_completion_of_a_store_that_is_not_there_is_silent(here: Path) -> None:
-    environment = {**os.environ, "_SCROLL_COMPLETE": "bash_complete", "COMP_WORDS": "scroll read x", "COMP_CWORD": "2"}
+    environment = {
+        **os.environ,
+        "_SCROLL_COMPLETE": "bash_complete",
+        "COMP_WORDS": "scroll read x",
+        "COMP_CWORD": "2",
+    }
     command: list[Any] = [sys.executable, "-c", "from scroll_context.cli.main import main; main()"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (done.stdout.strip(), done.stderr) == ("", "")
@@ -245,9 +268,14 @@ def test_a_completed_command_line_runs_nothing_of_a_session_name(
     command.write_text(f"#!{sys.executable}\nfrom scroll_context.cli.main import main\nmain()\n")
     command.chmod(0o755)
     environment = {
-        **os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}", "SCROLL_STORE": str(folder),
-        "TMPDIR": str(tmp_path), "HOME": str(tmp_path),
-    }  # fmt: skip
+        **os.environ,
+        "PATH": f"{command.parent}:{os.environ['PATH']}",
+        "SCROLL_STORE": str(folder),
+        "TMPDIR": str(tmp_path),
+        "HOME": str(tmp_path),
+    }
     program = COMPLETE[shell].format(words="scroll read ''", last=2, line="scroll read ")
-    done = subprocess.run([found, "-c", program], env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [found, "-c", program], env=environment, capture_output=True, text=True, timeout=120
+    )
     assert "touch" not in done.stdout, (done.stdout, done.stderr)

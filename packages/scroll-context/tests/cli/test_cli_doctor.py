@@ -22,7 +22,9 @@ def test_the_report_is_the_examination(scroll: Any) -> None:
         assert row.mechanism in text
 
 
-def test_a_tier_that_cannot_be_had_is_status_1(scroll: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tier_that_cannot_be_had_is_status_1(
+    scroll: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("SCROLL_ALLOW_UNSANDBOXED", raising=False)
     result = scroll("doctor", "--tier", "none")
     assert result.exit_code == 1

@@ -38,7 +38,10 @@ def finish(started: "subprocess.Popen[bytes]") -> tuple[int, str, str]:
 
 
 def many(path: Path, count: int, length: int = 40) -> Path:
-    lines = (json.dumps({"role": "user", "content": f"message {n} " + "x" * length}) + "\n" for n in range(count))
+    lines = (
+        json.dumps({"role": "user", "content": f"message {n} " + "x" * length}) + "\n"
+        for n in range(count)
+    )
     path.write_text("".join(lines))
     return path
 
@@ -55,7 +58,15 @@ def one_line(text: str) -> bool:
     return text.startswith("scroll: ") and text.count("\n") == 1
 
 
-COMMANDS = [["search", "x"], ["show", "1"], ["sessions"], ["stats"], ["sql", "SELECT 1"], ["verify"], ["export"]]
+COMMANDS = [
+    ["search", "x"],
+    ["show", "1"],
+    ["sessions"],
+    ["stats"],
+    ["sql", "SELECT 1"],
+    ["verify"],
+    ["export"],
+]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
@@ -78,7 +89,9 @@ def test_what_is_not_a_store_is_refused(scroll: Any, folder: Path, command: list
     assert (folder / "log.db").read_bytes() == b"no database at all " * 300
 
 
-def test_import_does_not_touch_a_folder_that_is_not_a_store(scroll: Any, folder: Path, trip: Path) -> None:
+def test_import_does_not_touch_a_folder_that_is_not_a_store(
+    scroll: Any, folder: Path, trip: Path
+) -> None:
     folder.mkdir()
     (folder / "thesis.txt").write_text("years of work")
     result = scroll("import", trip)
@@ -87,7 +100,9 @@ def test_import_does_not_touch_a_folder_that_is_not_a_store(scroll: Any, folder:
     assert [path.name for path in folder.iterdir()] == ["thesis.txt"]
 
 
-def test_import_puts_no_empty_log_in_place_of_a_lost_one(filled: Any, folder: Path, trip: Path) -> None:
+def test_import_puts_no_empty_log_in_place_of_a_lost_one(
+    filled: Any, folder: Path, trip: Path
+) -> None:
     (folder / "log.db").unlink()
     result = filled("import", trip)
     assert result.exit_code == 1
@@ -95,7 +110,9 @@ def test_import_puts_no_empty_log_in_place_of_a_lost_one(filled: Any, folder: Pa
     assert not (folder / "log.db").exists()
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, ["import", "TRIP"], ["reindex"], ["backup", "COPY"]])
+@pytest.mark.parametrize(
+    "command", [*COMMANDS, ["import", "TRIP"], ["reindex"], ["backup", "COPY"]]
+)
 def test_a_store_of_a_newer_format_is_refused(
     filled: Any, folder: Path, trip: Path, tmp_path: Path, command: list[str]
 ) -> None:
@@ -135,7 +152,9 @@ def test_a_damaged_index_is_built_again(filled: Any, folder: Path) -> None:
 def test_a_lock_held_by_another_process(filled: Any, folder: Path, tmp_path: Path) -> None:
     path = many(tmp_path / "more.jsonl", 3)
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD_THE_LOCK, str(folder / "log.db")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", HOLD_THE_LOCK, str(folder / "log.db")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
     assert holder.stdin is not None
     assert holder.stdout is not None
@@ -151,11 +170,17 @@ def test_a_lock_held_by_another_process(filled: Any, folder: Path, tmp_path: Pat
     assert events_in(folder) == 33
 
 
-def test_arguments_that_are_not_utf8(process: Any, folder: Path, trip: Path, tmp_path: Path) -> None:
+def test_arguments_that_are_not_utf8(
+    process: Any, folder: Path, trip: Path, tmp_path: Path
+) -> None:
     odd = os.fsencode(tmp_path) + b"/caf\xe9.jsonl"
     with open(odd, "w") as file:
         file.write('{"role": "user", "content": "zebra"}\n')
-    for command in (["import", odd, "--json"], ["import", trip, "--agent", b"\xe9"], ["search", b"zebra \xe9"]):
+    for command in (
+        ["import", odd, "--json"],
+        ["import", trip, "--agent", b"\xe9"],
+        ["search", b"zebra \xe9"],
+    ):
         started = process(*(os.fsdecode(word) for word in command))
         status, out, err = finish(started)
         assert (status, err) == (0, "")
@@ -168,11 +193,17 @@ def test_arguments_that_are_not_utf8(process: Any, folder: Path, trip: Path, tmp
 # processes that end early ---------------------------------------------------------------------------------
 
 
-def cut_short(process: Any, folder: Path, path: Path, number: int) -> tuple[int, "subprocess.Popen[bytes]"]:
-    """An import of so many messages, ended by a signal after its first batch; more of them until it comes in time."""
+def cut_short(
+    process: Any, folder: Path, path: Path, number: int
+) -> tuple[int, "subprocess.Popen[bytes]"]:
+    """An import of so many messages, ended by a signal after its first batch; more of them until it
+    comes in time.
+    """
     for count in (8_000, 30_000, 120_000, 480_000):
         started = process("import", many(path, count))
-        while started.poll() is None and not ((folder / "log.db").exists() and events_in(folder) > 0):
+        while started.poll() is None and not (
+            (folder / "log.db").exists() and events_in(folder) > 0
+        ):
             time.sleep(0.005)
         started.send_signal(number)
         started.wait(300)
@@ -197,7 +228,9 @@ def test_a_killed_import_is_completed_by_running_it_again(
     assert scroll("verify").exit_code == 0
 
 
-def test_an_interrupt_ends_with_130_and_breaks_nothing(scroll: Any, process: Any, folder: Path, tmp_path: Path) -> None:
+def test_an_interrupt_ends_with_130_and_breaks_nothing(
+    scroll: Any, process: Any, folder: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "many.jsonl"
     count, started = cut_short(process, folder, path, signal.SIGINT)
     assert finish(started) == (130, "", "scroll: interrupted\n")
@@ -212,7 +245,10 @@ def test_a_signal_at_the_very_end_changes_nothing(number: signal.Signals) -> Non
     command = [sys.executable, "-c", f"{slow}; {MAIN}", "--version"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as started:
         assert started.stdout is not None
-        assert started.stdout.readline().startswith(b"scroll ") and started.stdout.readline() == b"ending\n"
+        assert (
+            started.stdout.readline().startswith(b"scroll ")
+            and started.stdout.readline() == b"ending\n"
+        )
         started.send_signal(number)
         assert finish(started) == (0, "", "")
 
@@ -236,9 +272,17 @@ def test_an_interrupt_leaves_the_cursor_visible() -> None:
     assert 0 <= shown.rfind("\x1b[?25l") < shown.rfind("\x1b[?25h")
 
 
-def test_a_reader_that_stops_reading_is_no_error_message(scroll: Any, process: Any, tmp_path: Path) -> None:
+def test_a_reader_that_stops_reading_is_no_error_message(
+    scroll: Any, process: Any, tmp_path: Path
+) -> None:
     scroll("import", many(tmp_path / "many.jsonl", 3_000, 200))
-    for command in (["export"], ["show", "1-3000"], ["show", "1-3000", "--json"], ["stats"], ["sessions"]):
+    for command in (
+        ["export"],
+        ["show", "1-3000"],
+        ["show", "1-3000", "--json"],
+        ["stats"],
+        ["sessions"],
+    ):
         read_end, write_end = os.pipe()
         started = process(*command, stdout=write_end)
         os.close(write_end)
@@ -249,9 +293,20 @@ def test_a_reader_that_stops_reading_is_no_error_message(scroll: Any, process: A
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-@pytest.mark.parametrize("prefix", [(), ("env", "PYTHONUNBUFFERED=1")], ids=["buffered", "unbuffered"])
-def test_output_that_cannot_be_written_is_told(filled: Any, process: Any, prefix: tuple[str, ...]) -> None:
-    for command in (["export"], ["show", "1"], ["sessions"], ["stats", "--json"], ["--help"], ["search", "toll"]):
+@pytest.mark.parametrize(
+    "prefix", [(), ("env", "PYTHONUNBUFFERED=1")], ids=["buffered", "unbuffered"]
+)
+def test_output_that_cannot_be_written_is_told(
+    filled: Any, process: Any, prefix: tuple[str, ...]
+) -> None:
+    for command in (
+        ["export"],
+        ["show", "1"],
+        ["sessions"],
+        ["stats", "--json"],
+        ["--help"],
+        ["search", "toll"],
+    ):
         with open("/dev/full", "wb") as full:
             status, _, err = finish(process(*command, stdout=full, prefix=prefix))
         assert status == 1
@@ -259,7 +314,9 @@ def test_output_that_cannot_be_written_is_told(filled: Any, process: Any, prefix
         assert "No space left" in err
 
 
-def test_a_command_without_open_streams_does_its_work(filled: Any, process: Any, tmp_path: Path) -> None:
+def test_a_command_without_open_streams_does_its_work(
+    filled: Any, process: Any, tmp_path: Path
+) -> None:
     closed = ("sh", "-c", '"$@" <&- >&- 2>&-', "sh")
     copy = tmp_path / "copy"
     assert finish(process("backup", copy, prefix=closed))[0] == 0
@@ -275,15 +332,24 @@ def can_mount() -> bool:
     if shutil.which("unshare") is None:
         return False
     script = "mount -t tmpfs tmpfs /mnt && mount -o remount,ro /mnt"
-    return subprocess.run(["unshare", "-rm", "sh", "-c", script], capture_output=True, check=False).returncode == 0
+    return (
+        subprocess.run(
+            ["unshare", "-rm", "sh", "-c", script], capture_output=True, check=False
+        ).returncode
+        == 0
+    )
 
 
-needs_mounts = pytest.mark.skipif(not can_mount(), reason="needs unshare and mounts in a user namespace")
+needs_mounts = pytest.mark.skipif(
+    not can_mount(), reason="needs unshare and mounts in a user namespace"
+)
 
 
 def read_only(folder: Path) -> tuple[str, ...]:
     """A prefix that runs a command where the folder is on a read-only mount, which binds root too."""
-    script = f"mount --bind '{folder}' '{folder}' && mount -o remount,ro,bind '{folder}' && exec \"$@\""
+    script = (
+        f"mount --bind '{folder}' '{folder}' && mount -o remount,ro,bind '{folder}' && exec \"$@\""
+    )
     return ("unshare", "-rm", "sh", "-c", script, "sh")
 
 
@@ -303,7 +369,9 @@ def test_a_read_only_folder_can_be_read_and_not_written(
         status, out, err = finish(process(*command, prefix=prefix))
         assert (status, err) == (0, ""), command
         assert said in out
-    status, out, err = finish(process("search", "toll roads", prefix=prefix))  # the engine may want a lock file
+    status, out, err = finish(
+        process("search", "toll roads", prefix=prefix)
+    )  # the engine may want a lock file
     assert "no toll roads" in out if status == 0 else one_line(err) and "index" in err
     more = many(tmp_path / "more.jsonl", 3)
     for command in (["import", str(more)], ["reindex"], ["salvage"]):
@@ -321,7 +389,9 @@ def test_a_store_cannot_be_created_in_a_read_only_folder(
 ) -> None:
     readonly = tmp_path / "readonly"
     readonly.mkdir()
-    status, _, err = finish(process("import", trip, "--store", readonly / "store", prefix=read_only(readonly)))
+    status, _, err = finish(
+        process("import", trip, "--store", readonly / "store", prefix=read_only(readonly))
+    )
     assert status == 1
     assert one_line(err)
     assert "cannot create a store" in err
@@ -329,7 +399,9 @@ def test_a_store_cannot_be_created_in_a_read_only_folder(
 
 
 @needs_mounts
-def test_a_full_disk_loses_nothing_that_was_there(process: Any, folder: Path, trip: Path, tmp_path: Path) -> None:
+def test_a_full_disk_loses_nothing_that_was_there(
+    process: Any, folder: Path, trip: Path, tmp_path: Path
+) -> None:
     path = many(tmp_path / "many.jsonl", 20_000, 400)
     copy, small = tmp_path / "copy", tmp_path / "small"
     small.mkdir()

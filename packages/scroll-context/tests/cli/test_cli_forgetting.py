@@ -22,39 +22,81 @@ def test_erase_shows_asks_and_erases(filled: Any, folder: Path) -> None:
         store.append(Draft(session_id="x", content="I heard that my sister Nadia is coming"))
         total = store.log.last_seq()
     dry = filled("erase", "--search", "Nadia", "--word", "Nadia", "--dry-run")
-    assert dry.exit_code == 0 and "erase  seq 1 " in dry.stdout and "copies would remain" not in dry.stdout
+    assert (
+        dry.exit_code == 0
+        and "erase  seq 1 " in dry.stdout
+        and "copies would remain" not in dry.stdout
+    )
     unasked = filled("erase", "1")
     assert unasked.exit_code == 1 and "--yes" in unasked.stderr
     left = filled("erase", "1", "--word", "Nadia", "--yes")
-    assert left.exit_code == 0 and "1 event was erased" in left.stdout and "copies remain: " in left.stderr
-    done = filled("erase", "2-3", "--word", "Nadia", "--copies", "--yes", "--json", "--reason", "other", "--by", "me")
+    assert (
+        left.exit_code == 0
+        and "1 event was erased" in left.stdout
+        and "copies remain: " in left.stderr
+    )
+    done = filled(
+        "erase",
+        "2-3",
+        "--word",
+        "Nadia",
+        "--copies",
+        "--yes",
+        "--json",
+        "--reason",
+        "other",
+        "--by",
+        "me",
+    )
     report = json.loads(done.stdout)
     assert report["asked"] == [2, 3] and report["remaining"] == []
     assert "Backups and exports" in done.stderr
-    assert not [file for file in folder.rglob("*") if file.is_file() and b"Nadia" in file.read_bytes()]
+    assert not [
+        file for file in folder.rglob("*") if file.is_file() and b"Nadia" in file.read_bytes()
+    ]
     assert filled("verify").exit_code == 0 and "[erased]" in filled("show", "1").stdout
     with Store(folder) as store:
         record = store.log.get(report["seq"])
         assert record.kind == Kind.ERASURE and record.metadata["by"] == "me"
         assert store.log.last_seq() == total + 2
-    for args, status in (((), 1), (("x",), 2), (("9-3",), 2), (("1", "--reason", "Bob"), 2), (("99999",), 1)):
+    for args, status in (
+        ((), 1),
+        (("x",), 2),
+        (("9-3",), 2),
+        (("1", "--reason", "Bob"), 2),
+        (("99999",), 1),
+    ):
         assert filled("erase", *args, "--yes").exit_code == status
     assert "nothing matches" in filled("erase", "--search", "zzzz", "--yes").stderr
 
 
-def test_a_search_to_erase_means_all_words_and_counts_every_event(scroll: Any, folder: Path) -> None:
+def test_a_search_to_erase_means_all_words_and_counts_every_event(
+    scroll: Any, folder: Path
+) -> None:
     with Store(folder, create=True) as store:
-        both = store.log.append_many([Draft(content=f"red heron number {number}") for number in range(1_100)])
+        both = store.log.append_many(
+            [Draft(content=f"red heron number {number}") for number in range(1_100)]
+        )
         store.append(Draft(content="a red car"))
         store.append(Draft(content="two herons"))
     dry = scroll("erase", "--search", "red heron", "--dry-run")
-    assert dry.exit_code == 0 and "1,100 events in 1 session" in dry.stdout and "1,080 more" in dry.stdout
+    assert (
+        dry.exit_code == 0
+        and "1,100 events in 1 session" in dry.stdout
+        and "1,080 more" in dry.stdout
+    )
     assert dry.stdout.count("erase  seq ") == 20 and "red heron number 3" in dry.stdout
-    assert len(json.loads(scroll("erase", "--search", "red heron", "--dry-run", "--json").stdout)["asked"]) == len(both)
+    assert len(
+        json.loads(scroll("erase", "--search", "red heron", "--dry-run", "--json").stdout)["asked"]
+    ) == len(both)
     some = scroll("erase", "--search", "red heron", "--any", "--dry-run", "--json")
     assert len(json.loads(some.stdout)["asked"]) == len(both) + 2
     none = scroll("erase", "--search", "red zebra", "--yes")
-    assert none.exit_code == 1 and "no event has all words" in none.stderr and "1,101 events have" in none.stderr
+    assert (
+        none.exit_code == 1
+        and "no event has all words" in none.stderr
+        and "1,101 events have" in none.stderr
+    )
     assert scroll("erase", "1", "--any").exit_code == 1
 
 
@@ -66,19 +108,35 @@ def test_a_word_is_erased_in_every_case_and_form(scroll: Any, folder: Path) -> N
         kept = store.append(Draft(content="the mullerian duct"))
     assert scroll("erase", first, "--word", "müller", "--copies", "--yes").exit_code == 0
     with Store(folder) as store:
-        assert [event.content for event in store.log.iterate() if not event.is_erased][:-1] == ["the mullerian duct"]
+        assert [event.content for event in store.log.iterate() if not event.is_erased][:-1] == [
+            "the mullerian duct"
+        ]
         assert store.log.get(kept).content == "the mullerian duct"
     names = ("müller", "muller again", "ｍüller", "m\\u00fcller")
-    bodies = [file.read_bytes().decode(errors="replace").lower() for file in folder.rglob("*") if file.is_file()]
+    bodies = [
+        file.read_bytes().decode(errors="replace").lower()
+        for file in folder.rglob("*")
+        if file.is_file()
+    ]
     assert not [name for name in names for body in bodies if name in body]
 
 
 def test_a_dry_run_shows_why_each_copy_would_go(scroll: Any, folder: Path) -> None:
     with Store(folder, create=True) as store:
-        fact = store.append(Draft(session_id="Odile", role="user", content="Odile owes 48731.5 euros to the clinic."))
+        fact = store.append(
+            Draft(
+                session_id="Odile", role="user", content="Odile owes 48731.5 euros to the clinic."
+            )
+        )
         cell = store.append(Draft(kind=Kind.CELL, content="print(owed * 2)"))
-        store.append(Draft(kind=Kind.OBSERVATION, reply_to=cell, content="97463.0", metadata={"seqs": [fact]}))
-        store.append(Draft(role="assistant", content="You said: Odile owes 48731.5 euros to the clinic."))
+        store.append(
+            Draft(
+                kind=Kind.OBSERVATION, reply_to=cell, content="97463.0", metadata={"seqs": [fact]}
+            )
+        )
+        store.append(
+            Draft(role="assistant", content="You said: Odile owes 48731.5 euros to the clinic.")
+        )
         store.append(Draft(kind=Kind.OBSERVATION, content="in all 7", metadata={"unknown": True}))
     dry = scroll("erase", fact, "--word", "odile", "--copies", "--dry-run").stdout
     assert "1 copy: printed by a cell that had read it" in dry and "97463.0" in dry
@@ -96,15 +154,21 @@ def recorded_long_ago(folder: Path, drafts: list[Draft], days: int) -> None:
 
 
 def test_retention_goes_by_the_time_of_recording(filled: Any, folder: Path) -> None:
-    assert "0 events in 0 sessions are due" in filled("retention", "--older-than", "1d").stdout  # its dates are older
+    assert (
+        "0 events in 0 sessions are due" in filled("retention", "--older-than", "1d").stdout
+    )  # its dates are older
     result = Draft(kind=Kind.TOOL_RESULT, content="a result " * 9_000)
     recorded_long_ago(folder, [*(Draft(content=f"old {n}") for n in range(11)), result], 40)
     shown = filled("retention", "--older-than", "30d")
     assert "12 events in " in shown.stdout and "1 payload " in shown.stdout
-    assert "1 event in " in filled("retention", "--older-than", "30d", "--kind", "tool_result").stdout
+    assert (
+        "1 event in " in filled("retention", "--older-than", "30d", "--kind", "tool_result").stdout
+    )
     asked = filled("retention", "--older-than", "4w", "--apply")
     assert asked.exit_code == 1 and "repeat the command with --yes" in asked.stderr
-    report = json.loads(filled("retention", "--older-than", "4w", "--apply", "--yes", "--json").stdout)
+    report = json.loads(
+        filled("retention", "--older-than", "4w", "--apply", "--yes", "--json").stdout
+    )
     assert report["asked"] == list(range(31, 43)) and report["payloads"] == 1
     nothing = json.loads(filled("retention", "--older-than", "4w", "--apply", "--json").stdout)
     assert nothing["asked"] == [] and nothing["seq"] == report["seq"] + 1
@@ -122,7 +186,11 @@ def test_scan_finds_secrets_and_erases_them_when_told(filled: Any, folder: Path)
     with Store(folder) as store:
         seq = store.append(Draft(content=f"my key is {AWS}"))
     found = filled("scan")
-    assert found.exit_code == 1 and f"seq {seq}  AWS Access Key" in found.stdout and AWS not in found.output
+    assert (
+        found.exit_code == 1
+        and f"seq {seq}  AWS Access Key" in found.stdout
+        and AWS not in found.output
+    )
     assert "1 secrets in 1 events" in found.stdout and "scan --erase" in found.stderr
     assert filled("scan", "--erase").exit_code == 1  # nobody can be asked
     done = filled("scan", "--erase", "--yes", "--json")
@@ -136,7 +204,10 @@ def test_a_service_erases_what_is_due(filled: Any, process: Any, folder: Path) -
     service = process("mcp", "--retention", "30d")  # whose client says nothing, and is gone at once
     service.communicate(timeout=60)
     with Store(folder) as store:
-        assert store.log.get(31).is_erased and store.log.get(32).metadata["rule"]["older_than"] == 30 * 86_400
+        assert (
+            store.log.get(31).is_erased
+            and store.log.get(32).metadata["rule"]["older_than"] == 30 * 86_400
+        )
     assert filled("mcp", "--retention", "long").exit_code == 2
 
 

@@ -28,7 +28,9 @@ def test_the_list_says_what_the_help_says(name: str) -> None:
 
 
 def test_every_command_is_documented() -> None:
-    text = "\n".join(path.read_text() for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+    text = "\n".join(
+        path.read_text() for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    )
     assert not [name for name in COMMANDS if not re.search(rf"\bscroll {name}\b", text)]
 
 
@@ -91,7 +93,9 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "plugged.py").write_text(PLUGIN)
     facts = tmp_path / "plugged-1.0.dist-info"
     facts.mkdir()
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: plugged\nVersion: 1.0\nSummary: Words and numbers.\n")
+    (facts / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: plugged\nVersion: 1.0\nSummary: Words and numbers.\n"
+    )
     (facts / "entry_points.txt").write_text(
         "[console_scripts]\nno = plugged:shout\n\n[scroll_context.commands]\nshout = plugged:shout\n"
         "count = plugged:count\nboth = plugged:both\nsearch = plugged:shout\n"
@@ -111,7 +115,9 @@ def test_an_installed_package_adds_commands(scroll: Any, plugin: None) -> None:
     assert scroll("both", "right").exit_code == 5
     assert "'shout'" in scroll("shoud").stderr
     assert scroll("no").exit_code == 2
-    assert "Find events" in scroll("search", "--help").stdout, "a command of Scroll itself cannot be replaced"
+    assert "Find events" in scroll("search", "--help").stdout, (
+        "a command of Scroll itself cannot be replaced"
+    )
 
 
 def test_version_and_usage(scroll: Any) -> None:
@@ -134,7 +140,16 @@ main()
 
 
 def test_help_loads_nothing_heavy() -> None:
-    heavy = ("typer", "tantivy", "sqlite3", "rich", "msgspec", "cloudpickle", "pydantic_ai", "asyncio")
+    heavy = (
+        "typer",
+        "tantivy",
+        "sqlite3",
+        "rich",
+        "msgspec",
+        "cloudpickle",
+        "pydantic_ai",
+        "asyncio",
+    )
     done = loaded(heavy, "--help")
     assert done.returncode == 0
     assert done.stderr == "[]\n" and done.stdout == overview()
@@ -143,15 +158,25 @@ def test_help_loads_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     "command_line",
     [
-        ("search", "toll", "-k", "3", "--role", "user"), ("show", "3-5"), ("sessions", "--json"), ("stats",),
-        ("verify",), ("sql", "SELECT 1"), ("export",), ("run", "--help"),
+        ("search", "toll", "-k", "3", "--role", "user"),
+        ("show", "3-5"),
+        ("sessions", "--json"),
+        ("stats",),
+        ("verify",),
+        ("sql", "SELECT 1"),
+        ("export",),
+        ("run", "--help"),
     ],
     ids=lambda one: one[0],
-)  # fmt: skip
-def test_commands_load_only_what_they_need(filled: Any, folder: Path, command_line: tuple[str, ...]) -> None:
+)
+def test_commands_load_only_what_they_need(
+    filled: Any, folder: Path, command_line: tuple[str, ...]
+) -> None:
     """Each of these takes longer to import than the command takes to run."""
     store = [] if "--help" in command_line else ["--store", str(folder)]
-    done = loaded(("typer", "pydantic", "importlib.metadata", "mcp", "asyncio"), *command_line, *store)
+    done = loaded(
+        ("typer", "pydantic", "importlib.metadata", "mcp", "asyncio"), *command_line, *store
+    )
     assert done.stderr.splitlines()[-1] == "[]", done.stderr
 
 
@@ -167,6 +192,8 @@ def test_commands_load_only_what_they_need(filled: Any, folder: Path, command_li
         (("--to", "soon"), "for '--to': 'soon' is not a date"),
     ],
 )
-def test_a_bad_value_is_told_with_its_option(filled: Any, given: tuple[str, ...], said: str) -> None:
+def test_a_bad_value_is_told_with_its_option(
+    filled: Any, given: tuple[str, ...], said: str
+) -> None:
     refused = filled("search", "toll", *given)
     assert refused.exit_code == 2 and said in refused.stderr

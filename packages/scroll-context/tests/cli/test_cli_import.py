@@ -46,20 +46,36 @@ def test_a_second_run_adds_nothing(scroll: Any, folder: Path, trip: Path) -> Non
     scroll("import", trip)
     before = contents(folder)
     (report,) = reports(scroll("import", trip, "--json"))
-    assert (report["file"], report["messages"], report["added"], report["known"]) == (str(trip), 30, 0, 30)
+    assert (report["file"], report["messages"], report["added"], report["known"]) == (
+        str(trip),
+        30,
+        0,
+        30,
+    )
     assert contents(folder) == before
 
 
-def test_a_grown_file_adds_what_is_new_and_repeats_are_kept(scroll: Any, folder: Path, tmp_path: Path) -> None:
+def test_a_grown_file_adds_what_is_new_and_repeats_are_kept(
+    scroll: Any, folder: Path, tmp_path: Path
+) -> None:
     path = write(tmp_path / "chat.jsonl", USER, REPLY, USER, REPLY)
     scroll("import", path)
     write(path, USER, REPLY, USER, REPLY, USER, {"role": "assistant", "content": "again?"})
     (report,) = reports(scroll("import", path, "--json"))
     assert (report["added"], report["known"]) == (2, 4)
-    assert [content for _, _, content in contents(folder)] == ["hi", "hello", "hi", "hello", "hi", "again?"]
+    assert [content for _, _, content in contents(folder)] == [
+        "hi",
+        "hello",
+        "hi",
+        "hello",
+        "hi",
+        "again?",
+    ]
 
 
-def test_equal_lines_in_different_files_are_both_kept(scroll: Any, folder: Path, tmp_path: Path) -> None:
+def test_equal_lines_in_different_files_are_both_kept(
+    scroll: Any, folder: Path, tmp_path: Path
+) -> None:
     (tmp_path / "sub").mkdir()
     rome, oslo = {"role": "user", "content": "Rome?"}, {"role": "user", "content": "Oslo?"}
     files = [
@@ -72,7 +88,9 @@ def test_equal_lines_in_different_files_are_both_kept(scroll: Any, folder: Path,
     assert [content for _, _, content in contents(folder)].count("hi") == 4
 
 
-def test_a_bad_line_keeps_the_whole_file_out_and_no_other_file(scroll: Any, folder: Path, tmp_path: Path) -> None:
+def test_a_bad_line_keeps_the_whole_file_out_and_no_other_file(
+    scroll: Any, folder: Path, tmp_path: Path
+) -> None:
     bad = tmp_path / "bad.jsonl"
     bad.write_text(json.dumps(USER) + "\n{broken\n" + json.dumps(REPLY) + '\n{"role": "user"}\n')
     good = write(tmp_path / "good.jsonl", USER)
@@ -84,7 +102,9 @@ def test_a_bad_line_keeps_the_whole_file_out_and_no_other_file(scroll: Any, fold
     assert contents(folder) == [("good", "user", "hi")]
 
 
-def test_skip_bad_imports_the_others_and_a_repair_adds_one(scroll: Any, folder: Path, tmp_path: Path) -> None:
+def test_skip_bad_imports_the_others_and_a_repair_adds_one(
+    scroll: Any, folder: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "chat.jsonl"
     path.write_text(json.dumps(USER) + "\n{broken\n" + json.dumps(REPLY) + "\n")
     result = scroll("import", path, "--skip-bad")
@@ -97,7 +117,9 @@ def test_skip_bad_imports_the_others_and_a_repair_adds_one(scroll: Any, folder: 
     assert [content for _, _, content in contents(folder)] == ["hi", "hello", "mended"]
 
 
-def test_faults_are_listed_up_to_a_bound_and_then_counted(scroll: Any, folder: Path, tmp_path: Path) -> None:
+def test_faults_are_listed_up_to_a_bound_and_then_counted(
+    scroll: Any, folder: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "noise.jsonl"
     path.write_text("noise\n" * 500)
     result = scroll("import", path)
@@ -109,7 +131,9 @@ def test_faults_are_listed_up_to_a_bound_and_then_counted(scroll: Any, folder: P
 
 
 @pytest.mark.parametrize("case", ["missing", "folder", "empty", "blank", "nothing"])
-def test_files_without_messages_are_told_apart(scroll: Any, folder: Path, tmp_path: Path, case: str) -> None:
+def test_files_without_messages_are_told_apart(
+    scroll: Any, folder: Path, tmp_path: Path, case: str
+) -> None:
     path = tmp_path / "file.json"
     match case:
         case "folder":
@@ -136,16 +160,22 @@ def test_files_without_messages_are_told_apart(scroll: Any, folder: Path, tmp_pa
 
 def test_stdin_and_labels(scroll: Any, folder: Path) -> None:
     text = json.dumps([USER, REPLY], indent=2)
-    result = scroll("import", "-", "--session", "s", "--agent", "a", "--task", "t", "--kind", "memo", input=text)
+    result = scroll(
+        "import", "-", "--session", "s", "--agent", "a", "--task", "t", "--kind", "memo", input=text
+    )
     assert result.exit_code == 0, result.output
     with Store(folder) as store:
         events = list(store.log.iterate())
-    assert [(e.session_id, e.agent_id, e.task_id, e.kind) for e in events] == [("s", "a", "t", "memo")] * 2
+    assert [(e.session_id, e.agent_id, e.task_id, e.kind) for e in events] == [
+        ("s", "a", "t", "memo")
+    ] * 2
     assert scroll("import", "-", input="").exit_code == 1
     assert scroll("import", "-", "--kind", "salvage", input=text).exit_code == 1
 
 
-def test_a_pipe_is_read_though_it_can_be_read_only_once(scroll: Any, folder: Path, tmp_path: Path) -> None:
+def test_a_pipe_is_read_though_it_can_be_read_only_once(
+    scroll: Any, folder: Path, tmp_path: Path
+) -> None:
     read_end, write_end = os.pipe()
     os.write(write_end, (json.dumps(USER) + "\n").encode())
     os.close(write_end)
@@ -156,11 +186,17 @@ def test_a_pipe_is_read_though_it_can_be_read_only_once(scroll: Any, folder: Pat
     assert contents(folder) == [("s", "user", "hi")]
 
 
-def test_tool_calls_and_media_are_events_of_their_own(scroll: Any, folder: Path, tmp_path: Path) -> None:
+def test_tool_calls_and_media_are_events_of_their_own(
+    scroll: Any, folder: Path, tmp_path: Path
+) -> None:
     body = bytes(range(256)) * 400
     image = {"type": "base64", "media_type": "image/png", "data": base64.b64encode(body).decode()}
     call = {"type": "tool_use", "id": "t1", "name": "screenshot", "input": {"of": "map"}}
-    result = {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "image", "source": image}]}
+    result = {
+        "type": "tool_result",
+        "tool_use_id": "t1",
+        "content": [{"type": "image", "source": image}],
+    }
     path = tmp_path / "a.json"
     path.write_text(
         json.dumps(
@@ -191,8 +227,12 @@ def test_tool_calls_and_media_are_events_of_their_own(scroll: Any, folder: Path,
         assert store.payloads.read(shot.digest) == body
 
 
-def test_an_export_restores_exactly_and_merges_once(filled: Any, folder: Path, tmp_path: Path) -> None:
-    big = write(tmp_path / "big.jsonl", {"role": "user", "content": "long " * 20_000, "session_id": "big"})
+def test_an_export_restores_exactly_and_merges_once(
+    filled: Any, folder: Path, tmp_path: Path
+) -> None:
+    big = write(
+        tmp_path / "big.jsonl", {"role": "user", "content": "long " * 20_000, "session_id": "big"}
+    )
     filled("import", big)
     exported = tmp_path / "all.jsonl"
     assert filled("export", exported).exit_code == 0
@@ -228,7 +268,12 @@ def test_a_damaged_export_leaves_nothing(filled: Any, folder: Path, tmp_path: Pa
 
 
 def test_usage_faults(scroll: Any, trip: Path) -> None:
-    for args in (["import"], ["import", trip, "--format", "xml"], ["import", trip, "--lock-timeout", "-1"], ["impart"]):
+    for args in (
+        ["import"],
+        ["import", trip, "--format", "xml"],
+        ["import", trip, "--lock-timeout", "-1"],
+        ["impart"],
+    ):
         result = scroll(*args)
         assert result.exit_code == 2
         assert "Usage:" in result.stderr
@@ -241,7 +286,9 @@ def test_the_command_says_what_a_taken_name_became_and_into_adds_to_it(
         store.append(Draft(session_id="chat", role="user", content="my own"))
     path = write(tmp_path / "chat.jsonl", USER)
     result = scroll("import", path)
-    assert result.exit_code == 0 and "so this one is 'chat-2'; --into chat adds to it" in result.stderr
+    assert (
+        result.exit_code == 0 and "so this one is 'chat-2'; --into chat adds to it" in result.stderr
+    )
     assert contents(folder) == [("chat", "user", "my own"), ("chat-2", "user", "hi")]
     assert scroll("import", path, "--into", "chat").exit_code == 0
     assert contents(folder)[-1] == ("chat", "user", "hi")
@@ -266,7 +313,9 @@ def test_hints_work_as_printed(scroll: Any, folder: Path, tmp_path: Path) -> Non
     assert contents(folder) == [("x", "user", "hi")]
     log = elsewhere / "log.db"
     log.write_bytes(log.read_bytes().replace(b"hi", b"ho"))
-    assert f"`scroll salvage --store '{elsewhere}'`" in scroll("verify", "--store", elsewhere).stderr
+    assert (
+        f"`scroll salvage --store '{elsewhere}'`" in scroll("verify", "--store", elsewhere).stderr
+    )
 
 
 def test_the_command_line_knows_every_format() -> None:
@@ -284,38 +333,70 @@ def test_everything_on_this_machine_is_shown_and_imported(
     from scroll_context.cli.app import app
     from scroll_context.cli.importing import import_
 
-    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "SCROLL_STORE"):
+    for name in (
+        "CLAUDE_CONFIG_DIR",
+        "CODEX_HOME",
+        "XDG_DATA_HOME",
+        "XDG_CONFIG_HOME",
+        "SCROLL_STORE",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     project = tmp_path / ".claude" / "projects" / "-api"
     project.mkdir(parents=True)
-    line = {"type": "user", "uuid": "u1", "sessionId": "s1", "cwd": "/api", "timestamp": "2026-03-01T09:30:00Z",
-            "message": {"role": "user", "content": "DB_PASSWORD=hunter2"}}  # fmt: skip
+    line = {
+        "type": "user",
+        "uuid": "u1",
+        "sessionId": "s1",
+        "cwd": "/api",
+        "timestamp": "2026-03-01T09:30:00Z",
+        "message": {"role": "user", "content": "DB_PASSWORD=hunter2"},
+    }
     (project / "s1.jsonl").write_text(json.dumps(line) + "\n{torn\n")
     run = CliRunner().invoke
     shown = run(import_, ["--all", "--dry-run"])
-    assert shown.exit_code == 0 and "Claude Code" in shown.output and not (tmp_path / ".local").exists()
+    assert (
+        shown.exit_code == 0
+        and "Claude Code" in shown.output
+        and not (tmp_path / ".local").exists()
+    )
     done = run(import_, ["--all"])
-    assert done.exit_code == 0 and "s1.jsonl:2: not JSON" in done.output and (tmp_path / ".local/share/scroll").is_dir()
+    assert (
+        done.exit_code == 0
+        and "s1.jsonl:2: not JSON" in done.output
+        and (tmp_path / ".local/share/scroll").is_dir()
+    )
     assert "1 messages read, 1 that cannot be read; 1 events added" in done.output
     assert "secrets replaced: 1 .env line" in done.output
     (found,) = json.loads(run(import_, ["--all", "--json"]).stdout)
-    assert (found["assistant"], found["files"], found["added"], found["errors"]) == ("Claude Code", 1, 0, [])
+    assert (found["assistant"], found["files"], found["added"], found["errors"]) == (
+        "Claude Code",
+        1,
+        0,
+        [],
+    )
     assert run(import_, []).exit_code == 2 and run(import_, ["--all", "x.jsonl"]).exit_code == 2
     assert run(app, ["--store", str(tmp_path / "other"), "import", "--all"]).exit_code == 0
     assert contents(tmp_path / "other")[0][0] == "s1"
 
 
-def test_watching_once_records_and_refuses_what_cannot_be_followed(scroll: Any, folder: Path, tmp_path: Path) -> None:
+def test_watching_once_records_and_refuses_what_cannot_be_followed(
+    scroll: Any, folder: Path, tmp_path: Path
+) -> None:
     chat = write(tmp_path / "chat.jsonl", USER)
     (tmp_path / "notes.md").write_text("# Notes\n\nAlways water the roses.\n")
     for file in (chat, tmp_path / "notes.md"):
         refused = scroll("watch", file, "--once")
-        assert refused.exit_code == 1 and f"{file} is not a history of an assistant" in refused.output
+        assert (
+            refused.exit_code == 1 and f"{file} is not a history of an assistant" in refused.output
+        )
     line = {"type": "user", "uuid": "u1", "sessionId": "s1", "cwd": "/api", "message": USER}
     path = write(tmp_path / "s1.jsonl", line)
     assert scroll("watch", path, "--once").stdout == f"{path}: 1 events\n"
     assert (
-        json.loads(scroll("watch", write(path, line, line | {"uuid": "u2"}), "--once", "--json").stdout)["added"] == 1
+        json.loads(
+            scroll("watch", write(path, line, line | {"uuid": "u2"}), "--once", "--json").stdout
+        )["added"]
+        == 1
     )
     assert contents(folder) == [("s1", "user", "hi")] * 2

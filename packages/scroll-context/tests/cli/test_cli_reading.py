@@ -23,7 +23,9 @@ def lines(result: Any) -> list[Any]:
 def test_search_finds_the_preference_first(filled: Any) -> None:
     result = filled("search", "toll roads")
     assert result.exit_code == 0
-    assert result.stdout.startswith("7  user  conversation  trip-1-ideas  2026-02-03T18:18:00  score ")
+    assert result.stdout.startswith(
+        "7  user  conversation  trip-1-ideas  2026-02-03T18:18:00  score "
+    )
     hits = json.loads(filled("search", "toll roads", "--json", "-k", 2).stdout)
     assert len(hits) == 2
     assert hits[0]["seq"] == 7
@@ -40,7 +42,10 @@ def test_search_finds_the_preference_first(filled: Any) -> None:
         (["--kind", "conversation"], lambda hit: hit["kind"] == "conversation"),
         (["--seq", "1-10"], lambda hit: hit["seq"] <= 10),
         (["--seq", "18"], lambda hit: hit["seq"] == 18),
-        (["--from", "2026-02-20", "--to", "2026-02-21"], lambda hit: hit["session_id"] == "trip-2-booking"),
+        (
+            ["--from", "2026-02-20", "--to", "2026-02-21"],
+            lambda hit: hit["session_id"] == "trip-2-booking",
+        ),
         (["--from", "2026-02-21T10:00:00+01:00"], lambda hit: hit["seq"] > 10),
     ],
 )
@@ -61,7 +66,10 @@ def test_search_without_a_hit_says_so_and_is_no_error(filled: Any, args: list[st
 def test_show_one_and_a_range(filled: Any) -> None:
     result = filled("show", 5)
     assert result.exit_code == 0
-    assert "5  user  conversation  trip-1-ideas  2026-02-03T18:12:00\nI always fly economy." in result.stdout
+    assert (
+        "5  user  conversation  trip-1-ideas  2026-02-03T18:12:00\nI always fly economy."
+        in result.stdout
+    )
     events = lines(filled("show", "9-12", "--json"))
     assert [event["seq"] for event in events] == [9, 10, 11, 12]
     assert len(events[0]["chain"]) == 64
@@ -80,7 +88,9 @@ def test_show_what_is_not_there(filled: Any) -> None:
 def test_long_texts_are_cut_and_full_prints_them(filled: Any, tmp_path: Path) -> None:
     medium, large = "medium " * 1_000, "large " * 20_000
     path = tmp_path / "long.jsonl"
-    path.write_text("".join(json.dumps({"role": "user", "content": text}) + "\n" for text in (medium, large)))
+    path.write_text(
+        "".join(json.dumps({"role": "user", "content": text}) + "\n" for text in (medium, large))
+    )
     filled("import", path)
     short = filled("show", "31-32").stdout
     assert len(short) < 6_000
@@ -123,12 +133,22 @@ def test_a_payload_that_is_missing_or_altered_is_told_with_its_preview(
     assert filled("verify").exit_code == 0
 
 
-def test_control_characters_of_stored_text_do_not_reach_a_terminal(filled: Any, tmp_path: Path) -> None:
+def test_control_characters_of_stored_text_do_not_reach_a_terminal(
+    filled: Any, tmp_path: Path
+) -> None:
     path = tmp_path / "evil.jsonl"
     evil = "\x1b]0;owned\x07 zebra \x1b[2J\x9b31m"
-    path.write_text(json.dumps({"role": "user", "content": evil, "session_id": "\x1b[1m", "headline": evil}) + "\n")
+    path.write_text(
+        json.dumps({"role": "user", "content": evil, "session_id": "\x1b[1m", "headline": evil})
+        + "\n"
+    )
     filled("import", path)
-    for args in (["show", 31], ["search", "zebra"], ["sessions"], ["sql", "SELECT content FROM hist.events"]):
+    for args in (
+        ["show", 31],
+        ["search", "zebra"],
+        ["sessions"],
+        ["sql", "SELECT content FROM hist.events"],
+    ):
         text = filled(*args).stdout
         assert "zebra" in text or args == ["sessions"]
         assert "\\x1b" in text
@@ -141,10 +161,18 @@ def test_json_escapes_whatever_a_terminal_would_obey(scroll: Any, tmp_path: Path
     file = tmp_path / "evil.jsonl"
     file.write_text(json.dumps({"role": "user", "content": evil, "session_id": "s\x9bx"}))
     assert scroll("import", file).exit_code == 0
-    commands = (["show", "1"], ["search", "zebra"], ["sessions"], ["stats"], ["sql", "SELECT content FROM hist.events"])
+    commands = (
+        ["show", "1"],
+        ["search", "zebra"],
+        ["sessions"],
+        ["stats"],
+        ["sql", "SELECT content FROM hist.events"],
+    )
     for command in commands:
         result = scroll(*command, "--json")
-        assert not any(character in result.stdout for character in "\x7f\x9b\u202e\u2028\U000e0041"), command
+        assert not any(
+            character in result.stdout for character in "\x7f\x9b\u202e\u2028\U000e0041"
+        ), command
     [row] = json.loads(scroll("sql", "SELECT content FROM hist.events", "--json").stdout)["rows"]
     assert row["content"] == evil
 
@@ -160,10 +188,13 @@ def test_sessions(filled: Any) -> None:
 
 
 def test_show_a_session(filled: Any) -> None:
-    assert [event["seq"] for event in lines(filled("show", "--session", "trip-2-booking", "--json"))] == list(
-        range(11, 21)
-    )
-    assert [event["seq"] for event in lines(filled("show", "9-12", "--session", "trip-2-booking", "--json"))] == [
+    assert [
+        event["seq"] for event in lines(filled("show", "--session", "trip-2-booking", "--json"))
+    ] == list(range(11, 21))
+    assert [
+        event["seq"]
+        for event in lines(filled("show", "9-12", "--session", "trip-2-booking", "--json"))
+    ] == [
         11,
         12,
     ]
@@ -213,7 +244,9 @@ def test_sql_that_is_refused_or_limited(filled: Any) -> None:
     assert "only the first 1,000 rows" in result.stderr
 
 
-@pytest.mark.parametrize("command", [["search", "x"], ["show", "1"], ["sessions"], ["stats"], ["sql", "SELECT 1"]])
+@pytest.mark.parametrize(
+    "command", [["search", "x"], ["show", "1"], ["sessions"], ["stats"], ["sql", "SELECT 1"]]
+)
 def test_reading_never_creates_a_store(scroll: Any, folder: Path, command: list[str]) -> None:
     result = scroll(*command)
     assert result.exit_code == 1
@@ -234,12 +267,18 @@ def test_bars_are_for_terminals_and_for_work_that_takes_its_time(
     filled: Any, folder: Path, trip: Path, unseen: float
 ) -> None:
     code = f"from scroll_context.cli import main, output; output.UNSEEN = {unseen}; main.main()"
-    for command, label in (["verify"], "verifying"), (["import", str(trip)], "importing"), (["reindex"], "indexing"):
+    for command, label in (
+        (["verify"], "verifying"),
+        (["import", str(trip)], "importing"),
+        (["reindex"], "indexing"),
+    ):
         terminal, end = pty.openpty()
         with subprocess.Popen(
-            [sys.executable, "-c", code, *command], env={**os.environ, "SCROLL_STORE": str(folder)},
-            stdout=subprocess.PIPE, stderr=end,
-        ) as started:  # fmt: skip
+            [sys.executable, "-c", code, *command],
+            env={**os.environ, "SCROLL_STORE": str(folder)},
+            stdout=subprocess.PIPE,
+            stderr=end,
+        ) as started:
             os.close(end)
             assert started.stdout is not None
             out = started.stdout.read()
@@ -270,7 +309,9 @@ def on_terminal(process: Any, *command: str, columns: int = 80, **variables: str
     return shown.replace("\r\n", "\n")
 
 
-def test_tables_on_narrow_terminals_lose_nothing_but_the_end_of_long_texts(filled: Any, process: Any) -> None:
+def test_tables_on_narrow_terminals_lose_nothing_but_the_end_of_long_texts(
+    filled: Any, process: Any
+) -> None:
     query = "SELECT seq, content FROM hist.conversation_history LIMIT 4"
     cut = on_terminal(process, "sql", query, columns=30, NO_COLOR="1").splitlines()
     assert len(cut) == 5 and all(len(line) <= 30 and line.endswith("…") for line in cut[1:])
@@ -303,7 +344,9 @@ SAID = {
 }
 
 
-def test_read_a_session_as_markdown_and_as_a_page(scroll: Any, folder: Path, process: Any, tmp_path: Path) -> None:
+def test_read_a_session_as_markdown_and_as_a_page(
+    scroll: Any, folder: Path, process: Any, tmp_path: Path
+) -> None:
     file = tmp_path / "talk.jsonl"
     messages = [{"role": role, "content": text, "session_id": "r"} for role, text in SAID.items()]
     file.write_text("".join(json.dumps(message) + "\n" for message in messages))
@@ -312,7 +355,9 @@ def test_read_a_session_as_markdown_and_as_a_page(scroll: Any, folder: Path, pro
     assert re.findall("^## .*", text, re.MULTILINE) == [
         line for line in text.splitlines() if re.match(r"## (user|assistant) · \d{4}-", line)
     ]
-    assert "### Not a heading" in text and "#### user · forged" in text and "\n# a comment\n" in text
+    assert (
+        "### Not a heading" in text and "#### user · forged" in text and "\n# a comment\n" in text
+    )
     assert "\x1b" not in text and "\\x1b[2J" in text
     page = scroll("read", "r", "--html").stdout
     assert "<script" not in page and "&lt;script&gt;" in page and 'href="javascript' not in page

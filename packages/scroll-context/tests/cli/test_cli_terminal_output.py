@@ -81,7 +81,9 @@ def test_names_cannot_steer_the_terminal_or_forge_a_question(folder: Path, tmp_p
 
 def test_a_question_shows_what_is_asked(folder: Path, tmp_path: Path, tools: Path) -> None:
     """Characters that reverse writing, or end the line, are spelt out in the question."""
-    model = script(tmp_path, exec_cell("launch('safe\\u202eevil\\n  ? other() [y/N] \\x1b[2K')"), "Done.")
+    model = script(
+        tmp_path, exec_cell("launch('safe\\u202eevil\\n  ? other() [y/N] \\x1b[2K')"), "Done."
+    )
     with chat(folder, model, "--tools", str(tools)) as at:
         at.expect("›")
         at.type("Go.\n")
@@ -94,8 +96,12 @@ def test_a_question_shows_what_is_asked(folder: Path, tmp_path: Path, tools: Pat
     assert not tools.with_name("launched").exists()
 
 
-def test_what_was_typed_before_a_question_does_not_answer_it(folder: Path, tmp_path: Path, tools: Path) -> None:
-    cell = exec_cell("wait()\ntry:\n    print(launch('Ariane'))\nexcept ToolFailed:\n    print('was refused')")
+def test_what_was_typed_before_a_question_does_not_answer_it(
+    folder: Path, tmp_path: Path, tools: Path
+) -> None:
+    cell = exec_cell(
+        "wait()\ntry:\n    print(launch('Ariane'))\nexcept ToolFailed:\n    print('was refused')"
+    )
     with chat(folder, script(tmp_path, cell, "Done."), "--tools", str(tools)) as at:
         at.expect("›")
         at.type("Go.\n")
@@ -111,28 +117,44 @@ def test_what_was_typed_before_a_question_does_not_answer_it(folder: Path, tmp_p
     assert not tools.with_name("launched").exists()
 
 
-@pytest.mark.parametrize("name", ["x\x1b]0;owned\x07", "two words", "a.b c", "", "ev\u202eil", "a\nb"])
+@pytest.mark.parametrize(
+    "name", ["x\x1b]0;owned\x07", "two words", "a.b c", "", "ev\u202eil", "a\nb"]
+)
 def test_a_tool_has_a_name_that_python_can_spell(name: str) -> None:
     @tool
     def plain() -> None:
         """Nothing."""
 
     with pytest.raises(BadInput, match="cannot be called"):
-        Tool(plain, plain._launch, name=name, doc="", signature=plain.signature, schema=plain.schema)
+        Tool(
+            plain, plain._launch, name=name, doc="", signature=plain.signature, schema=plain.schema
+        )
 
 
 def test_everything_that_is_printed_goes_through_one_place() -> None:
-    """Only output.py and the Screen of watch.py may write to a terminal, and both escape what they write."""
-    ways = {("click", "echo"), ("click", "secho"), ("typer", "echo"), ("console", "print"), ("stdout", "write")}
+    """Only output.py and the Screen of watch.py may write to a terminal, and both escape what they
+    write.
+    """
+    ways = {
+        ("click", "echo"),
+        ("click", "secho"),
+        ("typer", "echo"),
+        ("console", "print"),
+        ("stdout", "write"),
+    }
     for file in (Path(__file__).parents[2] / "src" / "scroll_context" / "cli").glob("*.py"):
         if file.name in ("output.py", "main.py"):
             continue
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 owner = node.func.value
-                called = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
+                called = (
+                    owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
+                )
                 inside_screen = file.name == "watch.py" and called == "console"
-                assert (called, node.func.attr) not in ways or inside_screen, f"{file.name}:{node.lineno}"
+                assert (called, node.func.attr) not in ways or inside_screen, (
+                    f"{file.name}:{node.lineno}"
+                )
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 assert node.func.id != "print", f"{file.name}:{node.lineno}"
 
@@ -142,20 +164,28 @@ def test_everything_that_is_printed_goes_through_one_place() -> None:
 
 def hints(text: str) -> Iterator[list[str]]:
     """The commands that a text advises, in backquotes or on lines of their own."""
-    for quoted in re.findall(r"`(scroll [a-z][^`]*)`", text) + re.findall(r"^  (scroll .*)$", text, re.MULTILINE):
+    for quoted in re.findall(r"`(scroll [a-z][^`]*)`", text) + re.findall(
+        r"^  (scroll .*)$", text, re.MULTILINE
+    ):
         yield shlex.split(quoted)[1:]
 
 
 def image(path: Path) -> Path:
     part = {
         "type": "image",
-        "source": {"type": "base64", "media_type": "image/png", "data": base64.b64encode(PNG).decode()},
+        "source": {
+            "type": "base64",
+            "media_type": "image/png",
+            "data": base64.b64encode(PNG).decode(),
+        },
     }
     path.write_text(json.dumps({"role": "user", "content": [part]}) + "\n")
     return path
 
 
-def test_every_printed_hint_works_as_it_is_printed(tmp_path: Path, trip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_printed_hint_works_as_it_is_printed(
+    tmp_path: Path, trip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SCROLL_STORE", raising=False)
     monkeypatch.delenv("SCROLL_MODEL", raising=False)
@@ -184,7 +214,16 @@ def test_every_printed_hint_works_as_it_is_printed(tmp_path: Path, trip: Path, m
         run("demo", "--fast", "--keep", "kept demo"),
     ]
     found = {tuple(hint) for result in said for hint in hints(result.output)}
-    assert {hint[0] for hint in found} >= {"import", "resume", "sessions", "sql", "show", "get", "chat", "explain"}
+    assert {hint[0] for hint in found} >= {
+        "import",
+        "resume",
+        "sessions",
+        "sql",
+        "show",
+        "get",
+        "chat",
+        "explain",
+    }
     values = {"FILE": str(tmp_path / "new"), "PROMPT": "Go on.", "SPEC": model[1]}
     for hint in sorted(found, key=lambda words: words[0] == "import"):
         if hint[0] == "import":
@@ -196,7 +235,9 @@ def test_every_printed_hint_works_as_it_is_printed(tmp_path: Path, trip: Path, m
         assert done.exit_code == 0, (hint, done.output)
 
 
-def test_hints_of_damaged_stores_work(filled: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hints_of_damaged_stores_work(
+    filled: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("SCROLL_STORE")
 
     def hinted(*words: str) -> list[str]:
@@ -245,4 +286,6 @@ def test_a_run_and_a_chat_say_what_the_model_may_read(scroll: Any, tmp_path: Pat
     assert "may read everything recorded by agent 'mine' (--reach agent)" in ran.stderr
     assert "may read" not in scroll("run", "Go.", "-q", *model).stderr
     talked = scroll("chat", "--session", "c", "--reach", "session", *model, input="Hello.\n")
-    assert "may read this session and nothing else (--reach session)" in " ".join(talked.stdout.split())
+    assert "may read this session and nothing else (--reach session)" in " ".join(
+        talked.stdout.split()
+    )

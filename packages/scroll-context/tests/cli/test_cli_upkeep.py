@@ -68,7 +68,10 @@ def test_salvage_of_a_whole_log_says_that_nothing_was_lost(filled: Any) -> None:
 def test_salvage_of_a_damaged_log(filled: Any, folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "more.jsonl"
     path.write_text(
-        "".join(json.dumps({"role": "user", "content": f"{n} " + "word " * 300}) + "\n" for n in range(200))
+        "".join(
+            json.dumps({"role": "user", "content": f"{n} " + "word " * 300}) + "\n"
+            for n in range(200)
+        )
     )
     filled("import", path)
     log = folder / "log.db"
@@ -119,7 +122,9 @@ def test_export_to_stdout_and_to_a_file_are_the_same(filled: Any, tmp_path: Path
     assert (header["scroll_export"], len(events), end["end"]) == (2, 30, 30)
 
 
-def test_export_overwrites_nothing_and_leaves_no_litter(filled: Any, folder: Path, tmp_path: Path) -> None:
+def test_export_overwrites_nothing_and_leaves_no_litter(
+    filled: Any, folder: Path, tmp_path: Path
+) -> None:
     target = tmp_path / "all.jsonl"
     target.write_text("mine")
     result = filled("export", target)
@@ -132,7 +137,9 @@ def test_export_overwrites_nothing_and_leaves_no_litter(filled: Any, folder: Pat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["all.jsonl", "store"]
 
 
-def test_files_that_commands_write_are_private_whatever_the_umask(filled: Any, tmp_path: Path, folder: Path) -> None:
+def test_files_that_commands_write_are_private_whatever_the_umask(
+    filled: Any, tmp_path: Path, folder: Path
+) -> None:
     before = os.umask(0)
     try:
         commands: list[tuple[str | Path, ...]] = [

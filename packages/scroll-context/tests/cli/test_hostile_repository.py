@@ -1,8 +1,9 @@
-"""A cloned repository with a crafted .scroll: every command is run inside it, and nothing of the user changes.
+"""A cloned repository with a crafted .scroll: every command is run inside it, and nothing of the
+user changes.
 
-The commands are real processes. The home folder is a sentinel: its files have names as a store has them, so that a
-clean-up that follows a link would find them. The list of commands is compared with the one of the product, so a new
-command needs a line here.
+The commands are real processes. The home folder is a sentinel: its files have names as a store has
+them, so that a clean-up that follows a link would find them. The list of commands is compared with
+the one of the product, so a new command needs a line here.
 """
 
 import json
@@ -79,9 +80,19 @@ def home(tmp_path: Path) -> Path:
     """The files of the user, none of them Scroll's."""
     home = tmp_path / "home"
     for name in (
-        ".ssh/id_rsa", ".bashrc", "thesis.tex", "v1/draft.tex", "v4/meta.json", "trash-abcdefgh/old", "lock",
-        "0123456789abcdef.part", "log.db.damaged-1", ".creating-x", "vectors", "about.json",
-    ):  # fmt: skip
+        ".ssh/id_rsa",
+        ".bashrc",
+        "thesis.tex",
+        "v1/draft.tex",
+        "v4/meta.json",
+        "trash-abcdefgh/old",
+        "lock",
+        "0123456789abcdef.part",
+        "log.db.damaged-1",
+        ".creating-x",
+        "vectors",
+        "about.json",
+    ):
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text("mine")
     return home
@@ -96,7 +107,9 @@ def server() -> Iterator[socket.socket]:
 
 @pytest.fixture
 def repository(tmp_path: Path, home: Path, server: socket.socket) -> Path:
-    """What `git clone` may bring: a store with links, settings, hooks, and modules that shadow ours."""
+    """What `git clone` may bring: a store with links, settings, hooks, and modules that shadow
+    ours.
+    """
     folder = tmp_path / "repository"
     crafted(folder / ".scroll", home)
     port = server.getsockname()[1]
@@ -106,7 +119,9 @@ def repository(tmp_path: Path, home: Path, server: socket.socket) -> Path:
     evil = folder / "evil-1.0.dist-info"
     evil.mkdir()
     (evil / "entry_points.txt").write_text("[scroll_context.commands]\nsearch2 = json:main\n")
-    (folder / "scroll.toml").write_text(f'store = "{home}"\nmodel = "openai:x"\ntools = ["json.py"]\nreach = "all"\n')
+    (folder / "scroll.toml").write_text(
+        f'store = "{home}"\nmodel = "openai:x"\ntools = ["json.py"]\nreach = "all"\n'
+    )
     (folder / ".gemini").mkdir()
     hook = {"type": "command", "command": f"scroll hook gemini --store '{address}'"}
     settings = {
@@ -121,7 +136,9 @@ def repository(tmp_path: Path, home: Path, server: socket.socket) -> Path:
 
 
 def crafted(folder: Path, home: Path) -> None:
-    """A store with a session that asks for everything, an index that lists the user's files, and links."""
+    """A store with a session that asks for everything, an index that lists the user's files, and
+    links.
+    """
     scope = Scope(SESSION, "claude-code", "their-task")
     asked = {"reach": "all", "packages": [str(home / ".ssh")]}
     with Store(folder, create=True) as store:
@@ -130,30 +147,51 @@ def crafted(folder: Path, home: Path) -> None:
         store.append(Draft(session_id="notes;touch${IFS}x", role="user", content="x" * 100_000))
         store.index.catch_up()
     managed = next(folder.glob("index/v*/.managed.json"))
-    managed.write_text(json.dumps([*json.loads(managed.read_text()), str(home / "thesis.tex")]) + "\n")
+    managed.write_text(
+        json.dumps([*json.loads(managed.read_text()), str(home / "thesis.tex")]) + "\n"
+    )
 
 
 LINKS = ("payloads/tmp", "payloads", "index", "leases", "meaning", "captured")
 
 
 def run(
-    command: str, words: tuple[str, ...], *, repository: Path, home: Path, out: Path, named: bool, port: int
+    command: str,
+    words: tuple[str, ...],
+    *,
+    repository: Path,
+    home: Path,
+    out: Path,
+    named: bool,
+    port: int,
 ) -> "subprocess.CompletedProcess[bytes]":
     script = out / "script.json"
-    cell = exec_cell(f"import pathlib\nprint(pathlib.Path({str(home / '.ssh/id_rsa')!r}).read_text())")
+    cell = exec_cell(
+        f"import pathlib\nprint(pathlib.Path({str(home / '.ssh/id_rsa')!r}).read_text())"
+    )
     script.write_bytes(msgspec.json.encode([cell, "Done."]))
     address = f"postgresql://me@127.0.0.1:{port}/named?store=main&sslmode=disable&timeout=1"
     filled = [word.format(out=out, model=f"scripted:{script}", address=address) for word in words]
     environment = {
-        "PATH": os.environ["PATH"], "HOME": str(home), "XDG_DATA_HOME": str(out / "data"),
-        "XDG_STATE_HOME": str(out / "state"), "XDG_CACHE_HOME": str(out / "cache"),
-        "XDG_CONFIG_HOME": str(out / "config"), "PGPASSWORD": "hunter2", "TMPDIR": str(out),
-    }  # fmt: skip
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "XDG_DATA_HOME": str(out / "data"),
+        "XDG_STATE_HOME": str(out / "state"),
+        "XDG_CACHE_HOME": str(out / "cache"),
+        "XDG_CONFIG_HOME": str(out / "config"),
+        "PGPASSWORD": "hunter2",
+        "TMPDIR": str(out),
+    }
     store = ["--store", ".scroll"] if named else []
     return subprocess.run(
         [*SCROLL, command, *filled, *store],
-        cwd=repository, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=120, check=False,
-    )  # fmt: skip
+        cwd=repository,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
 
 
 def test_every_command_is_tried() -> None:
@@ -168,7 +206,9 @@ def test_a_command_in_a_hostile_repository_changes_nothing_of_the_user(
     out.mkdir()
     before, theirs = contents(home), contents(repository)
     for words in WORDS[command]:
-        done = run(command, words, repository=repository, home=home, out=out, named=named, port=free_port())
+        done = run(
+            command, words, repository=repository, home=home, out=out, named=named, port=free_port()
+        )
         shown = (done.stdout + done.stderr).decode(errors="replace")
         assert not any(line.startswith("Traceback") for line in shown.splitlines()), shown
         assert "hunter2" not in shown
@@ -196,7 +236,15 @@ def test_a_named_store_with_a_link_is_refused_and_nothing_behind_it_is_touched(
     before = contents(home)
     for command in ("search", "erase", "import"):
         for words in WORDS[command]:
-            run(command, words, repository=repository, home=home, out=out, named=True, port=free_port())
+            run(
+                command,
+                words,
+                repository=repository,
+                home=home,
+                out=out,
+                named=True,
+                port=free_port(),
+            )
     assert contents(home) == before
 
 

@@ -1,4 +1,6 @@
-"""A pydantic-ai agent whose context is a session: the shared scenario of all doors, with the real framework."""
+"""A pydantic-ai agent whose context is a session: the shared scenario of all doors, with the real
+framework.
+"""
 
 import asyncio
 import itertools
@@ -46,14 +48,20 @@ def says(text: str) -> ModelResponse:
 
 def shown(messages: list[ModelMessage]) -> str:
     """Everything that the model is sent, as one text."""
-    return "\n".join(str(getattr(part, "content", part)) for message in messages for part in message.parts)
+    return "\n".join(
+        str(getattr(part, "content", part)) for message in messages for part in message.parts
+    )
 
 
 def agent_of(session: Session, play: Play, **options: Any) -> Agent[None, str]:
-    return Agent(FunctionModel(play), capabilities=[ScrollCapability(session, window=WINDOW)], **options)
+    return Agent(
+        FunctionModel(play), capabilities=[ScrollCapability(session, window=WINDOW)], **options
+    )
 
 
-def test_fourteen_large_results_in_a_small_window_then_a_fact_from_an_evicted_one(store: Store) -> None:
+def test_fourteen_large_results_in_a_small_window_then_a_fact_from_an_evicted_one(
+    store: Store,
+) -> None:
     asked = itertools.count()
 
     def play(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
@@ -62,7 +70,11 @@ def test_fourteen_large_results_in_a_small_window_then_a_fact_from_an_evicted_on
             return call("read_report", number=step)
         if step == 14:
             assert "code 4711-3" not in shown(messages), "report 3 has left the view"
-            return call("exec", source="print(ms.search('report 3 code')[0]['content'][:60])", headline="a | b | c | d")
+            return call(
+                "exec",
+                source="print(ms.search('report 3 code')[0]['content'][:60])",
+                headline="a | b | c | d",
+            )
         assert "code 4711-3" in shown(messages)
         return says("The code of report 3 is 4711-3.")
 
@@ -76,11 +88,17 @@ def test_fourteen_large_results_in_a_small_window_then_a_fact_from_an_evicted_on
 
         result = agent.run_sync("Read all reports, then tell me the code of report 3.")
         assert result.output == "The code of report 3 is 4711-3."
-        replies = [event for event in session.events() if event.role == "assistant" and event.kind == Kind.CONVERSATION]
+        replies = [
+            event
+            for event in session.events()
+            if event.role == "assistant" and event.kind == Kind.CONVERSATION
+        ]
         counted = [event.metadata["usage"]["input_tokens"] for event in replies]
         assert len(counted) == 16 and max(counted) <= WINDOW, "as the model itself counts"
         own = result.all_messages()
-        assert sum(isinstance(part, ToolReturnPart) for message in own for part in message.parts) == 15
+        assert (
+            sum(isinstance(part, ToolReturnPart) for message in own for part in message.parts) == 15
+        )
         assert "4711-3 filler" in shown(own), "the history that the framework keeps is whole"
         kinds = [event.kind for event in session.events()]
         assert kinds.count(Kind.TOOL_RESULT) == 14 and kinds.count(Kind.OBSERVATION) == 1
@@ -104,7 +122,10 @@ def test_the_same_prompt_twice_and_a_history_from_disk(store: Store) -> None:
         loaded = ModelMessagesTypeAdapter.validate_json(on_disk)
         third = agent_of(session, play).run_sync("hello", message_history=loaded)
         assert third.output == "3 greetings"
-    said = [event.content for event in store.log.iterate(session_id="door", kind=Kind.CONVERSATION, role="user")]
+    said = [
+        event.content
+        for event in store.log.iterate(session_id="door", kind=Kind.CONVERSATION, role="user")
+    ]
     assert said == ["hello"] * 3
 
 
@@ -143,7 +164,9 @@ def test_a_request_that_is_too_long_is_made_smaller_and_sent_again_once(store: S
         agent = agent_of(session, play)
         history: list[ModelMessage] = []
         for n in range(6):
-            history = agent.run_sync(f"question {n} " + "and more " * 60, message_history=history).all_messages()
+            history = agent.run_sync(
+                f"question {n} " + "and more " * 60, message_history=history
+            ).all_messages()
         assert refused.is_set() and lengths[6] < lengths[5]
         plans = [event for event in session.events() if event.kind == Kind.EVICTION]
         assert "refused" in plans[-1].content

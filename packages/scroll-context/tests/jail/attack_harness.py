@@ -1,7 +1,8 @@
 """A process of its own that runs attacks: one line of JSON asks, one line answers.
 
-It has one thread and everything imported, so that each attack is a fork away. A request names the attack, the
-tier ("" for no jail at all) and the user to run as (null for the one who runs the tests).
+It has one thread and everything imported, so that each attack is a fork away. A request names the
+attack, the tier ("" for no jail at all) and the user to run as (null for the one who runs the
+tests).
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ def main() -> None:
 
 
 def run(world: World, attack: str, tier: str, user: int | None) -> dict[str, str]:
-    """How it ended: `through`, `refused`, `killed` or `broken`, with the details, and what it damaged."""
+    """How it ended: `through`, `refused`, `killed` or `broken`, with the details, and what it
+    damaged.
+    """
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -80,15 +83,24 @@ def _attack_and_exit(name: str, tier: str, user: int | None, world: World, answe
     attack = ATTACKS[name]
     try:
         become(user)
-        ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # dumpable, as a process that was started by that user would be
+        ctypes.CDLL(None).prctl(
+            4, 1, 0, 0, 0
+        )  # dumpable, as a process that was started by that user would be
         targets = world.targets(answer, attack_names.environment_address("SCROLL_ATTACK_SECRET"))
         os.chdir(targets.scratch)
         os.dup2(world.inherited, 0)
         os.dup2(world.inherited, 1)
         if tier:
             kept = {answer, *([world.terminal] if attack.keeps_terminal else [])}
-            readable = [path for path in (*_READ_ONLY, targets.declared) if os.access(path, os.R_OK)]
-            enter(JailSpec(tier=tier, read_only=tuple(readable), scratch=targets.scratch, limits=LIMITS), keep=kept)
+            readable = [
+                path for path in (*_READ_ONLY, targets.declared) if os.access(path, os.R_OK)
+            ]
+            enter(
+                JailSpec(
+                    tier=tier, read_only=tuple(readable), scratch=targets.scratch, limits=LIMITS
+                ),
+                keep=kept,
+            )
     except BaseException:
         _say(answer, f"broken before the attack: {traceback.format_exc()}")
     names = attack_names.prelude(targets)

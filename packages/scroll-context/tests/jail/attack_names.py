@@ -1,4 +1,6 @@
-"""The names that an attack may use: modules, the C library, and system calls by name on either architecture."""
+"""The names that an attack may use: modules, the C library, and system calls by name on either
+architecture.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,9 @@ libc.syscall.restype = ctypes.c_long
 
 
 def call(name: str, *arguments: int | bytes | None) -> int:
-    converted = [ctypes.c_char_p(a) if isinstance(a, bytes) else ctypes.c_long(a or 0) for a in arguments]
+    converted = [
+        ctypes.c_char_p(a) if isinstance(a, bytes) else ctypes.c_long(a or 0) for a in arguments
+    ]
     result = libc.syscall(ctypes.c_long(NR[name]), *converted)
     return result if result >= 0 else raise_errno()
 

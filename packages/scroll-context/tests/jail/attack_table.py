@@ -1,4 +1,6 @@
-"""What an attack is, and all of them: small programs that must work outside the jail and fail inside it."""
+"""What an attack is, and all of them: small programs that must work outside the jail and fail
+inside it.
+"""
 
 from __future__ import annotations
 

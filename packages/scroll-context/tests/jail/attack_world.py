@@ -1,7 +1,8 @@
-"""The world that an attack is aimed at: secrets, a victim, listening sockets, a terminal, all owned by its user.
+"""The world that an attack is aimed at: secrets, a victim, listening sockets, a terminal, all owned
+by its user.
 
-Everything is made anew for each run and compared afterwards, so that damage is seen even when the attack
-itself reports none.
+Everything is made anew for each run and compared afterwards, so that damage is seen even when the
+attack itself reports none.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ class World:
 
     def _listen(self) -> None:
         self.tcp = socket.create_server(("127.0.0.1", 0))
-        self.tcp6 = socket.create_server(("::1", 0), family=socket.AF_INET6) if socket.has_ipv6 else None
+        self.tcp6 = (
+            socket.create_server(("::1", 0), family=socket.AF_INET6) if socket.has_ipv6 else None
+        )
         self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.udp.bind(("127.0.0.1", 0))
         self.abstract = f"\0scroll-attack-{os.getpid()}-{time.monotonic_ns()}"
@@ -73,7 +76,9 @@ class World:
         if child == 0:
             become(user)
             signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-            ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # dumpable again, so that only the jail protects it
+            ctypes.CDLL(None).prctl(
+                4, 1, 0, 0, 0
+            )  # dumpable again, so that only the jail protects it
             ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
             os.write(writer, b"ready")
             while True:
@@ -109,7 +114,11 @@ class World:
         """What an attack changed outside its scratch folder; empty if nothing."""
         after = self._state()
         return ", ".join(
-            sorted(name for name in self.before.keys() | after.keys() if self.before.get(name) != after.get(name))
+            sorted(
+                name
+                for name in self.before.keys() | after.keys()
+                if self.before.get(name) != after.get(name)
+            )
         )
 
     def _state(self) -> dict[str, tuple[object, ...]]:
@@ -120,7 +129,14 @@ class World:
                 plain = path.is_file() and not path.is_symlink()
                 text = hashlib.sha256(path.read_bytes()).hexdigest() if plain else ""
                 attributes = tuple(os.listxattr(path)) if plain else ()
-                state[str(path)] = (info.st_mode, info.st_uid, info.st_size, info.st_mtime_ns, text, attributes)
+                state[str(path)] = (
+                    info.st_mode,
+                    info.st_uid,
+                    info.st_size,
+                    info.st_mtime_ns,
+                    text,
+                    attributes,
+                )
         return state
 
     def _victim_lives(self) -> bool:

@@ -1,4 +1,6 @@
-"""Reading, writing and examining files outside the declared paths, and changing those declared read-only."""
+"""Reading, writing and examining files outside the declared paths, and changing those declared
+read-only.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Bombs. The harness gives small limits (LIMITS), and each attack asks for several times as much.
 
-What the supervisor bounds by looking now and then may outgrow its limit for a moment. So those attacks hold on to what
-they took (`hold`): only one that is left in peace for long has got through.
+What the supervisor bounds by looking now and then may outgrow its limit for a moment. So those
+attacks hold on to what they took (`hold`): only one that is left in peace for long has got through.
 """
 
 from __future__ import annotations
@@ -144,8 +144,8 @@ evidence = True
 """,
 }
 
-# A thread goes on when the first one, which the supervisor asks /proc about, has ended by itself. It must tell of its
-# success by itself, too.
+# A thread goes on when the first one, which the supervisor asks /proc about, has ended by itself.
+# It must tell of its success by itself, too.
 _WITHOUT_THE_FIRST_THREAD = """
 def go_on():
     try:

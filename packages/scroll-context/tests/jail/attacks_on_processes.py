@@ -1,4 +1,6 @@
-"""New processes and programs, other processes, what was inherited, the terminal, and the wide system calls."""
+"""New processes and programs, other processes, what was inherited, the terminal, and the wide
+system calls.
+"""
 
 from __future__ import annotations
 

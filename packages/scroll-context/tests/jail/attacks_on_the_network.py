@@ -1,4 +1,6 @@
-"""Every way out by a socket: all families, named and abstract unix sockets, and tricks with a socket pair."""
+"""Every way out by a socket: all families, named and abstract unix sockets, and tricks with a
+socket pair.
+"""
 
 from __future__ import annotations
 

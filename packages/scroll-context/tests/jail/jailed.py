@@ -1,4 +1,6 @@
-"""Run a program in a fresh interpreter that enters the jail first; for tests of what happens inside and around."""
+"""Run a program in a fresh interpreter that enters the jail first; for tests of what happens inside
+and around.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def start(source: str, scratch: object, tier: str, **options: object) -> subproc
     )
 
 
-def run(source: str, scratch: object, tier: str, **options: object) -> subprocess.CompletedProcess[str]:
+def run(
+    source: str, scratch: object, tier: str, **options: object
+) -> subprocess.CompletedProcess[str]:
     """The program may call `enter_jail(*more_read_only, keep=..., **limits)` when it likes."""
     process = start(source, scratch, tier, **options)
     out, err = process.communicate(timeout=120)

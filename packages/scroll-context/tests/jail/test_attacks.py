@@ -1,7 +1,8 @@
 """Every attack, in each tier that this machine offers, as root and as an ordinary user.
 
-Each is first shown to work without the jail: an attack that never works proves nothing, and is skipped by name
-here. In tier full nothing may get through; in tier kernel-only only the metadata of files.
+Each is first shown to work without the jail: an attack that never works proves nothing, and is
+skipped by name here. In tier full nothing may get through; in tier kernel-only only the metadata of
+files.
 """
 
 from __future__ import annotations
@@ -84,7 +85,9 @@ def test_attack_works_outside_and_not_inside(harness: Harness, attack: Attack, u
         assert result["how"] != "broken", told
         assert result["damage"] == "", told
         if attack.metadata and tier == "kernel-only":
-            assert result["how"] == "through", f"{told}: the documents say that this tier does not hide metadata"
+            assert result["how"] == "through", (
+                f"{told}: the documents say that this tier does not hide metadata"
+            )
         else:
             assert result["how"] in ("refused", "killed"), told
 
@@ -108,7 +111,9 @@ assert libc.mount(b'x', b'/tmp', b'tmpfs', ctypes.c_ulong(0), None) == 0
     ("tier", "needed"), [("full", _HAS_LANDLOCK + _HAS_NAMESPACES), ("kernel-only", _HAS_LANDLOCK)]
 )
 def test_a_machine_that_has_what_a_tier_needs_offers_it(tier: Tier, needed: str) -> None:
-    """Else a jail that broke would look like a machine without one, and every attack would be skipped."""
+    """Else a jail that broke would look like a machine without one, and every attack would be
+    skipped.
+    """
     machine = subprocess.run([sys.executable, "-c", needed], capture_output=True, check=False)
     if machine.returncode != 0:
         pytest.skip(f"this machine lacks what tier {tier} is made of")

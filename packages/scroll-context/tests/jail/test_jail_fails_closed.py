@@ -1,7 +1,9 @@
-"""Every way in which a jail can be missing ends before model code, with the guarantee and the remedy named.
+"""Every way in which a jail can be missing ends before model code, with the guarantee and the
+remedy named.
 
-Other systems are imitated by a filter of system calls installed first: what a container's default profile, a
-distribution without user namespaces or a kernel without landlock refuses is refused here by the real kernel.
+Other systems are imitated by a filter of system calls installed first: what a container's default
+profile, a distribution without user namespaces or a kernel without landlock refuses is refused here
+by the real kernel.
 """
 
 from __future__ import annotations
@@ -65,7 +67,9 @@ def attempt(system: str, scratch: Path, tier: str) -> str:
 
 
 @pytest.mark.parametrize("system", [_CONTAINER, _NO_MOUNTS])
-def test_without_namespaces_full_is_refused_and_auto_takes_the_next_tier(system: str, tmp_path: Path) -> None:
+def test_without_namespaces_full_is_refused_and_auto_takes_the_next_tier(
+    system: str, tmp_path: Path
+) -> None:
     jailed.need("kernel-only")
     refusal = attempt(system, tmp_path, "full")
     assert refusal.startswith("refused jail: 'metadata' cannot be guaranteed")
@@ -81,7 +85,9 @@ def test_without_namespaces_full_is_refused_and_auto_takes_the_next_tier(system:
 @pytest.mark.parametrize("tier", ["full", "kernel-only"])
 def test_a_missing_layer_is_named(system: str, guarantee: str, tier: str, tmp_path: Path) -> None:
     jailed.need(tier)
-    assert attempt(system, tmp_path, tier).startswith(f"refused jail: '{guarantee}' cannot be guaranteed")
+    assert attempt(system, tmp_path, tier).startswith(
+        f"refused jail: '{guarantee}' cannot be guaranteed"
+    )
 
 
 def test_auto_is_refused_when_no_tier_can_be_built(tmp_path: Path) -> None:
@@ -92,7 +98,9 @@ def test_auto_is_refused_when_no_tier_can_be_built(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tier", ["full", "kernel-only"])
 def test_an_unknown_architecture_is_refused(tier: str, tmp_path: Path) -> None:
-    as_32_bit = "import ctypes; ctypes.CDLL(None).personality(8)"  # the kernel now calls this machine i686
+    as_32_bit = (
+        "import ctypes; ctypes.CDLL(None).personality(8)"  # the kernel now calls this machine i686
+    )
     refusal = attempt(as_32_bit, tmp_path, tier)
     assert refusal.startswith("refused jail: 'system calls' cannot be guaranteed")
     assert "x86_64 or aarch64" in refusal
@@ -127,7 +135,9 @@ def test_a_request_that_cannot_be_honoured_is_refused(
 
 
 def test_a_missing_scratch_folder_is_refused_where_it_is_the_hosts(tmp_path: Path) -> None:
-    spec = JailSpec(tier="kernel-only", read_only=default_read_only(), scratch=str(tmp_path / "absent"))
+    spec = JailSpec(
+        tier="kernel-only", read_only=default_read_only(), scratch=str(tmp_path / "absent")
+    )
     with pytest.raises(KernelUnavailable, match="not a folder"):
         try_tier(spec)
 
@@ -139,11 +149,16 @@ def test_a_missing_scratch_folder_is_refused_where_it_is_the_hosts(tmp_path: Pat
         ("linux.restrict_paths(spec.read_only, spec.scratch, 1)", "network"),
         ("syscalls.install(os.getpid())", "read outside"),
         # A socket that fails for another reason than a refusal proves nothing.
-        ("linux.restrict_paths(spec.read_only, spec.scratch, 1); refuse_calls(38, 'socket')", "network"),
+        (
+            "linux.restrict_paths(spec.read_only, spec.scratch, 1); refuse_calls(38, 'socket')",
+            "network",
+        ),
     ],
 )
 def test_the_probes_find_a_missing_layer(layers: str, guarantee: str, tmp_path: Path) -> None:
-    """The part of the jail that is really there is real, and the probes must notice the part that is not."""
+    """The part of the jail that is really there is real, and the probes must notice the part that
+    is not.
+    """
     jailed.need("kernel-only")
     source = f"""
 from scroll_context.jail import linux
@@ -158,10 +173,14 @@ except KernelUnavailable as refusal:
     print(refusal)
 """
     result = jailed.run(_REFUSE + source, tmp_path, "kernel-only")
-    assert result.stdout.startswith(f"jail: '{guarantee}' cannot be guaranteed"), result.stdout + result.stderr
+    assert result.stdout.startswith(f"jail: '{guarantee}' cannot be guaranteed"), (
+        result.stdout + result.stderr
+    )
 
 
-def test_none_needs_the_argument_and_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_none_needs_the_argument_and_the_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spec = JailSpec(tier="none", read_only=(), scratch=str(tmp_path))
     for value in (None, "", "0", "yes"):
         monkeypatch.delenv(ALLOW_UNSANDBOXED, raising=False)
@@ -178,7 +197,9 @@ def test_none_needs_the_argument_and_the_variable(tmp_path: Path, monkeypatch: p
 
 
 def test_the_variable_alone_does_not_lead_to_none(tmp_path: Path) -> None:
-    result = jailed.run(_REFUSE + _NO_LANDLOCK + _TRY_KERNEL, tmp_path, "auto", env={ALLOW_UNSANDBOXED: "1"})
+    result = jailed.run(
+        _REFUSE + _NO_LANDLOCK + _TRY_KERNEL, tmp_path, "auto", env={ALLOW_UNSANDBOXED: "1"}
+    )
     assert result.stdout.startswith("refused"), result.stderr
 
 
@@ -189,9 +210,15 @@ def test_a_tier_of_another_platform_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("abi", [1, 2, 3, 4, 5, 6])
 def test_older_landlock_is_enough_with_the_filter(abi: int, tmp_path: Path) -> None:
-    """Landlock before ABI 3 does not know truncation: the filter of system calls refuses it instead."""
+    """Landlock before ABI 3 does not know truncation: the filter of system calls refuses it
+    instead.
+    """
     jailed.need("kernel-only")
-    library, secret, scratch = tmp_path / "declared/library", tmp_path / "secret", tmp_path / "scratch"
+    library, secret, scratch = (
+        tmp_path / "declared/library",
+        tmp_path / "secret",
+        tmp_path / "scratch",
+    )
     library.parent.mkdir()
     scratch.mkdir()
     library.write_text("library")
@@ -219,5 +246,7 @@ for attempt in (
 print(open(library).read(), open('mine', 'w').write('mine'))
 """
     result = jailed.run(_REFUSE + source, scratch, "kernel-only", cwd=scratch)
-    assert result.stdout.split() == ["refused"] * 7 + ["library", "4"], result.stdout + result.stderr
+    assert result.stdout.split() == ["refused"] * 7 + ["library", "4"], (
+        result.stdout + result.stderr
+    )
     assert library.read_text() == "library"

@@ -1,4 +1,6 @@
-"""Landlock alone, without namespaces and seccomp: a layer that holds by itself what it is there for."""
+"""Landlock alone, without namespaces and seccomp: a layer that holds by itself what it is there
+for.
+"""
 
 from __future__ import annotations
 
@@ -42,24 +44,34 @@ def ask(tmp_path: Path, *acts: str) -> list[str]:
 
 def test_the_scratch_folder_takes_plain_files_and_folders(tmp_path: Path) -> None:
     acts = (
-        "open(scratch + '/new', 'w').write('x')", "open(scratch + '/file', 'r+').truncate(1)",
-        "os.mkdir(scratch + '/folder')", "os.rename(scratch + '/new', scratch + '/folder/new')",
-        "os.unlink(scratch + '/folder/new')", "os.rmdir(scratch + '/folder')",
-    )  # fmt: skip
+        "open(scratch + '/new', 'w').write('x')",
+        "open(scratch + '/file', 'r+').truncate(1)",
+        "os.mkdir(scratch + '/folder')",
+        "os.rename(scratch + '/new', scratch + '/folder/new')",
+        "os.unlink(scratch + '/folder/new')",
+        "os.rmdir(scratch + '/folder')",
+    )
     assert ask(tmp_path, *acts) == ["done"] * len(acts)
 
 
 def test_the_scratch_folder_takes_no_links_sockets_pipes_or_programs(tmp_path: Path) -> None:
     acts = (
-        "os.symlink('/etc', scratch + '/link')", "bind(scratch + '/socket')", "os.mkfifo(scratch + '/pipe')",
+        "os.symlink('/etc', scratch + '/link')",
+        "bind(scratch + '/socket')",
+        "os.mkfifo(scratch + '/pipe')",
         "os.execv(scratch + '/program', ['program'])",
-    )  # fmt: skip
+    )
     assert ask(tmp_path, *acts) == ["EACCES"] * len(acts)
 
 
 def test_nothing_outside_can_be_opened_made_or_removed(tmp_path: Path) -> None:
     acts = (
-        "open(outside + '/file')", "os.listdir(outside)", "open(outside + '/file', 'a')", "open(outside + '/new', 'w')",
-        "os.mkdir(outside + '/folder')", "os.unlink(outside + '/file')", "open(os.__file__, 'a')",
-    )  # fmt: skip
+        "open(outside + '/file')",
+        "os.listdir(outside)",
+        "open(outside + '/file', 'a')",
+        "open(outside + '/new', 'w')",
+        "os.mkdir(outside + '/folder')",
+        "os.unlink(outside + '/file')",
+        "open(os.__file__, 'a')",
+    )
     assert ask(tmp_path, *acts) == ["EACCES"] * len(acts)

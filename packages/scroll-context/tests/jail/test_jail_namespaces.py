@@ -1,4 +1,6 @@
-"""The namespaces alone, without landlock and seccomp: a layer that holds by itself what it is there for."""
+"""The namespaces alone, without landlock and seccomp: a layer that holds by itself what it is there
+for.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,15 @@ def test_declared_paths_are_readable_and_their_mounts_read_only(tmp_path: Path) 
 
 
 def test_what_is_not_declared_has_no_name(tmp_path: Path) -> None:
-    paths = ("outside", "outside + '/file'", "declared + '/link'", "'/proc'", "'/sys'", "'/etc/passwd'", "'/.old'")
+    paths = (
+        "outside",
+        "outside + '/file'",
+        "declared + '/link'",
+        "'/proc'",
+        "'/sys'",
+        "'/etc/passwd'",
+        "'/.old'",
+    )
     assert ask(tmp_path, *(f"os.stat({path})" for path in paths)) == ["ENOENT"] * len(paths)
 
 
@@ -59,18 +69,28 @@ def test_the_root_itself_is_read_only(tmp_path: Path) -> None:
 
 
 def test_no_mount_has_devices_or_programs_with_privileges(tmp_path: Path) -> None:
-    flags = [f"os.statvfs({path}).f_flag & (os.ST_NOSUID | os.ST_NODEV)" for path in ("declared", "'/'", "scratch")]
+    flags = [
+        f"os.statvfs({path}).f_flag & (os.ST_NOSUID | os.ST_NODEV)"
+        for path in ("declared", "'/'", "scratch")
+    ]
     executable = "os.statvfs(scratch).f_flag & os.ST_NOEXEC != 0"
     both = str(os.ST_NOSUID | os.ST_NODEV)
     assert ask(tmp_path, *flags, executable) == [both, both, both, "True"]
 
 
 def test_the_scratch_is_private_and_its_size_is_fixed(tmp_path: Path) -> None:
-    small, big = "open(scratch + '/small', 'w').write('x')", "open(scratch + '/big', 'wb').write(bytes(2 << 20))"
+    small, big = (
+        "open(scratch + '/small', 'w').write('x')",
+        "open(scratch + '/big', 'wb').write(bytes(2 << 20))",
+    )
     assert ask(tmp_path, small, big) == ["1", "ENOSPC"]
     assert not (tmp_path / "scratch").exists()
 
 
 def test_network_names_and_numbers_are_not_the_hosts(tmp_path: Path) -> None:
     connect = "socket.create_connection(('127.0.0.1', 9))"
-    assert ask(tmp_path, connect, "os.uname().nodename", "os.getpid()") == ["ENETUNREACH", "scroll", "1"]
+    assert ask(tmp_path, connect, "os.uname().nodename", "os.getpid()") == [
+        "ENETUNREACH",
+        "scroll",
+        "1",
+    ]

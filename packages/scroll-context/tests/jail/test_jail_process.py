@@ -1,4 +1,6 @@
-"""The process around the jail: who dies with whom, what the host learns, what the limits do to a cell."""
+"""The process around the jail: who dies with whom, what the host learns, what the limits do to a
+cell.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,9 @@ def test_the_supervisor_ends_when_the_jailed_process_is_killed(tier: str, tmp_pa
     process.communicate()
 
 
-def test_the_number_is_reported_outside_before_anything_can_be_reaped(tier: str, tmp_path: Path) -> None:
+def test_the_number_is_reported_outside_before_anything_can_be_reaped(
+    tier: str, tmp_path: Path
+) -> None:
     source = """
 reader, writer = os.pipe()
 def report(pid):
@@ -103,7 +107,9 @@ print(int(pid) == enforcement.pid, opened, int(reporter) == outside)
 
 
 def test_the_supervisor_holds_no_socket_of_the_host(tier: str, tmp_path: Path) -> None:
-    """So the host sees the end of the stream as soon as the jailed process is gone, and not a moment later."""
+    """So the host sees the end of the stream as soon as the jailed process is gone, and not a
+    moment later.
+    """
     ours, theirs = socket.socketpair()
     process, pid = None, 0
     with ours:
@@ -124,7 +130,9 @@ def test_neither_keeps_a_capability(tier: str, tmp_path: Path) -> None:
     for number in (pid, process.pid):
         status = Path(f"/proc/{number}/status").read_text()
         held = {
-            line.split()[1] for line in status.splitlines() if line.startswith(("CapPrm", "CapEff", "CapInh", "CapAmb"))
+            line.split()[1]
+            for line in status.splitlines()
+            if line.startswith(("CapPrm", "CapEff", "CapInh", "CapAmb"))
         }
         assert held == {"0" * 16}
         assert "NoNewPrivs:\t1" in status
@@ -135,7 +143,9 @@ def test_neither_keeps_a_capability(tier: str, tmp_path: Path) -> None:
 
 
 def test_the_system_has_a_limit_for_all_that_a_process_can_take(tier: str, tmp_path: Path) -> None:
-    limits = JailLimits(memory_bytes=300 << 20, cpu_seconds=77, threads=16, open_files=60, scratch_bytes=3 << 20)
+    limits = JailLimits(
+        memory_bytes=300 << 20, cpu_seconds=77, threads=16, open_files=60, scratch_bytes=3 << 20
+    )
     source = f"print(enter_jail(**{asdict(limits)}).pid, flush=True)\nwhile True: time.sleep(60)"
     process, pid = started(source, tmp_path, tier)
     lines = Path(f"/proc/{pid}/limits").read_text().splitlines()[1:]
@@ -162,7 +172,9 @@ def test_the_system_has_a_limit_for_all_that_a_process_can_take(tier: str, tmp_p
     assert limits.memory_bytes < int(mapped) < 4 << 30
 
 
-def test_an_interrupt_reaches_the_handler_that_was_installed_before(tier: str, tmp_path: Path) -> None:
+def test_an_interrupt_reaches_the_handler_that_was_installed_before(
+    tier: str, tmp_path: Path
+) -> None:
     source = """
 signal.signal(signal.SIGINT, lambda *_: print('interrupted', flush=True) or os._exit(5))
 print(enter_jail().pid, flush=True)
@@ -175,7 +187,9 @@ while True: time.sleep(60)
 
 
 def test_the_host_renews_the_cpu_budget(tier: str, tmp_path: Path) -> None:
-    """A first cell uses nearly all of it; after the renewal there is a whole one again, and then a signal."""
+    """A first cell uses nearly all of it; after the renewal there is a whole one again, and then a
+    signal.
+    """
     source = """
 def out_of_time(*_): raise TimeoutError
 signal.signal(signal.SIGXCPU, out_of_time)
@@ -202,7 +216,11 @@ except TimeoutError:
     ("limits", "excess", "error"),
     [
         ("memory_bytes=400 << 20", "bytearray(500 << 20)", "MemoryError"),
-        ("threads=4", "[threading.Thread(target=gate.wait).start() for _ in range(4)]", "RuntimeError"),
+        (
+            "threads=4",
+            "[threading.Thread(target=gate.wait).start() for _ in range(4)]",
+            "RuntimeError",
+        ),
         ("open_files=40", "[os.dup(1) for _ in range(50)]", "OSError"),
         ("scratch_bytes=1 << 20", "open('big', 'wb').write(bytes(2 << 20))", "OSError"),
     ],

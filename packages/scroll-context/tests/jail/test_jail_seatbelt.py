@@ -18,7 +18,9 @@ def test_the_profile_denies_first_and_allows_only_what_is_declared(tmp_path: Pat
     assert text.startswith("(version 1)\n(deny default)\n")
     assert text.count("(") == text.count(")")
     allowed = text.split("(allow ")[1:]
-    assert not any(rule.startswith(("network", "process-fork", "process-exec", "mach")) for rule in allowed)
+    assert not any(
+        rule.startswith(("network", "process-fork", "process-exec", "mach")) for rule in allowed
+    )
     (writable,) = [rule for rule in allowed if "file-write*" in rule]
     assert f'(subpath "{scratch}")' in writable
     assert str(library) not in writable
@@ -30,7 +32,9 @@ def test_the_profile_denies_first_and_allows_only_what_is_declared(tmp_path: Pat
 def test_links_are_resolved_because_the_kernel_compares_real_paths(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    text = seatbelt_profile(JailSpec(read_only=(str(tmp_path / "link"),), scratch=str(tmp_path / "scratch")))
+    text = seatbelt_profile(
+        JailSpec(read_only=(str(tmp_path / "link"),), scratch=str(tmp_path / "scratch"))
+    )
     assert f'(subpath "{tmp_path / "real"}")' in text
     assert f'(subpath "{tmp_path / "link"}")' not in text
 
@@ -50,17 +54,24 @@ def test_it_is_offered_on_macos_only_and_says_what_it_lacks() -> None:
     assert not rows["memory"].enforced
     assert not rows["threads"].enforced
     assert all(row.enforced or row.remedy for row in rows.values())
-    assert all(row.enforced is False or row.mechanism.endswith("(untested)") for row in rows.values())
+    assert all(
+        row.enforced is False or row.mechanism.endswith("(untested)") for row in rows.values()
+    )
 
 
 def test_it_is_never_chosen_by_itself() -> None:
     assert chosen("darwin") == ()
     refusal = no_jail("darwin")
-    assert "no kernel starts by default" in refusal and "'seatbelt' is experimental and untested" in refusal
+    assert (
+        "no kernel starts by default" in refusal
+        and "'seatbelt' is experimental and untested" in refusal
+    )
     assert "plain tools" in refusal and "seatbelt" not in no_jail("win32")
 
 
-def test_a_kernel_does_not_start_by_default_where_no_jail_is_tested(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_does_not_start_by_default_where_no_jail_is_tested(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("scroll_context.kernel.kernel.chosen", lambda: chosen("darwin"))
     monkeypatch.setattr("scroll_context.kernel.kernel.no_jail", lambda: no_jail("darwin"))
     with pytest.raises(KernelUnavailable, match="has no tested jail"):

@@ -1,4 +1,6 @@
-"""The filter of system calls, run by a small interpreter of its programs: both architectures, on any machine."""
+"""The filter of system calls, run by a small interpreter of its programs: both architectures, on
+any machine.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,15 @@ import socket
 
 import pytest
 
-from scroll_context.jail.syscalls import AUDIT_ARCH, PLAIN, Program, _table, allow_list, numbers, thread_watch
+from scroll_context.jail.syscalls import (
+    AUDIT_ARCH,
+    PLAIN,
+    Program,
+    _table,
+    allow_list,
+    numbers,
+    thread_watch,
+)
 
 ARCHITECTURES = ["x86_64", "aarch64"]
 PID = 4242
@@ -75,15 +85,25 @@ def test_plain_calls_are_allowed_and_all_others_are_not(arch: str) -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        "capset", "execve", "landlock_restrict_self", "memfd_create", "mount_setattr", "pivot_root", "ptrace",
-        "seccomp", "setrlimit", "socket", "unshare",
+        "capset",
+        "execve",
+        "landlock_restrict_self",
+        "memfd_create",
+        "mount_setattr",
+        "pivot_root",
+        "ptrace",
+        "seccomp",
+        "setrlimit",
+        "socket",
+        "unshare",
     ],
-)  # fmt: skip
+)
 def test_what_built_the_jail_is_refused_inside(arch: str, call: str) -> None:
     assert ask(arch, call) == _EPERM
 
 
-# Written out here, and not taken from the jail's own table: a call that is added there by mistake must be noticed.
+# Written out here, and not taken from the jail's own table: a call that is added there by mistake
+# must be noticed.
 REFUSED = _table(
     # other processes
     """
@@ -93,7 +113,8 @@ REFUSED = _table(
     sched_setattr=314/274 sched_setaffinity=203/122 ioprio_set=251/30 migrate_pages=256/238 move_pages=279/239
     fork=57/- vfork=58/- execveat=322/281
     """,
-    # files: links, devices, modes and owners, handles, and truncation, which old versions of landlock do not see
+    # files: links, devices, modes and owners, handles, and truncation, which old versions of
+    # landlock do not see
     """
     link=86/- linkat=265/37 symlink=88/- symlinkat=266/36 mknod=133/- mknodat=259/33 truncate=76/45 openat2=437/437
     chmod=90/- fchmod=91/52 fchmodat=268/53 chown=92/- fchown=93/55 lchown=94/- fchownat=260/54 utimensat=280/88
@@ -252,5 +273,7 @@ def test_the_older_calls_of_x86_have_the_same_rules() -> None:
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_only_new_threads_are_announced(arch: str) -> None:
     table = numbers(arch)
-    announced = {name for name, number in table.items() if verdict(thread_watch(arch), 0, number) == _NOTIFY}
+    announced = {
+        name for name, number in table.items() if verdict(thread_watch(arch), 0, number) == _NOTIFY
+    }
     assert announced == {"clone"}

@@ -33,7 +33,8 @@ def test_numbers_agree_with_the_headers(arch: str, column: int) -> None:
     wrong = {
         name: row[column]
         for name, row in rows.items()
-        if row[column] is not None and header.get(name, header.get(_GENERIC_NAMES.get(name, ""))) != row[column]
+        if row[column] is not None
+        and header.get(name, header.get(_GENERIC_NAMES.get(name, ""))) != row[column]
     }
     assert wrong == {}
 

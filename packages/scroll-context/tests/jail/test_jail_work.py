@@ -101,7 +101,9 @@ def test_ordinary_python_works(tier: str, tmp_path: Path) -> None:
     ended = "print('--')\n"
     source = "enter_jail()\n" + "".join(_WORKS[name] + "\n" + ended for name in _EXPECTED)
     result = jailed.run(source, tmp_path, tier, env={"SECRET": "hunter2"})
-    answers = dict(zip(_EXPECTED, [part.strip() for part in result.stdout.split("--\n")], strict=False))
+    answers = dict(
+        zip(_EXPECTED, [part.strip() for part in result.stdout.split("--\n")], strict=False)
+    )
     assert answers == _EXPECTED, result.stderr
 
 

@@ -1,6 +1,7 @@
 """Kernels for the tests: real processes, in the best jail that this machine offers.
 
-Where it offers none, the tests of the runtime run without one, and those of the jail say what is missing.
+Where it offers none, the tests of the runtime run without one, and those of the jail say what is
+missing.
 """
 
 import os
@@ -60,7 +61,9 @@ def make_kernel(tier: RequiredTier, tmp_path: Any) -> Iterator[MakeKernel]:
         scratch = tmp_path / f"scratch{len(made)}"
         scratch.mkdir()
         read_only = (*default_read_only(), *(site_packages() if packages else ()))
-        spec = JailSpec(tier=tier, read_only=read_only, scratch=str(scratch), limits=limits or JailLimits())
+        spec = JailSpec(
+            tier=tier, read_only=read_only, scratch=str(scratch), limits=limits or JailLimits()
+        )
         offered = functions(*dispatch) if isinstance(dispatch, dict) and not preludes else ()
         kernel = Kernel(dispatch, preludes=(*offered, *preludes), spec=spec, **rest)
         made.append(kernel)
@@ -78,7 +81,9 @@ def missing_packages(tier: RequiredTier) -> set[str]:
     """Which of the packages that tests use cannot be imported by a cell."""
     read_only = (*default_read_only(), *site_packages())
     with Kernel(spec=JailSpec(tier=tier, read_only=read_only, scratch="")) as kernel:
-        return {name for name in ("numpy", "pandas") if kernel.execute(f"import {name}").ended != "ok"}
+        return {
+            name for name in ("numpy", "pandas") if kernel.execute(f"import {name}").ended != "ok"
+        }
 
 
 @pytest.fixture

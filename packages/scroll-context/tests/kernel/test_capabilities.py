@@ -91,7 +91,9 @@ def test_subclasses_travel_as_the_plain_type(make_kernel) -> None:
     assert seen == [[[1], "s", {"a": 2}, [1, 2], b"b", True]]
 
 
-@pytest.mark.parametrize("result", [object(), {1, 2}, "\ud800", "x" * (33 << 20)], ids=["object", "set", "bad", "big"])
+@pytest.mark.parametrize(
+    "result", [object(), {1, 2}, "\ud800", "x" * (33 << 20)], ids=["object", "set", "bad", "big"]
+)
 def test_a_result_that_cannot_cross_is_an_error_in_the_cell(make_kernel, result: object) -> None:
     kernel = make_kernel({"give": lambda: result})
     answer = kernel.execute("give()")
@@ -104,7 +106,9 @@ def test_a_result_that_cannot_cross_is_an_error_in_the_cell(make_kernel, result:
 def test_large_texts_and_bytes_cross(make_kernel, megabytes: int) -> None:
     text, data = "äb" * (megabytes << 19), b"\x00\x01" * (megabytes << 19)
     kernel = make_kernel({"text": lambda: text, "data": lambda: data, "echo": echo})
-    result = kernel.execute("t, d = text(), data()\nprint(len(t), len(d), echo(d) == d, echo(t) == t)")
+    result = kernel.execute(
+        "t, d = text(), data()\nprint(len(t), len(d), echo(d) == d, echo(t) == t)"
+    )
     assert result.stdout == f"{len(text)} {len(data)} True True\n"
 
 
@@ -142,10 +146,17 @@ def test_what_the_host_raises_is_raised_in_the_cell(make_kernel) -> None:
         pass
 
     def fail(kind: str) -> None:
-        raise {"value": ValueError("bad value"), "own": QueryRefused("not that table"), "exit": SystemExit(3)}[kind]
+        raise {
+            "value": ValueError("bad value"),
+            "own": QueryRefused("not that table"),
+            "exit": SystemExit(3),
+        }[kind]
 
     kernel = make_kernel({"fail": fail})
-    assert kernel.execute("try:\n    fail('value')\nexcept ValueError as e:\n    print(e)").stdout == "bad value\n"
+    assert (
+        kernel.execute("try:\n    fail('value')\nexcept ValueError as e:\n    print(e)").stdout
+        == "bad value\n"
+    )
     own = kernel.execute("fail('own')")
     assert own.error.message.endswith("CapabilityError: QueryRefused: not that table")
     assert "scroll_context" not in own.error.traceback
@@ -217,7 +228,10 @@ def test_a_prelude_runs_in_the_jail_and_exports_names(make_kernel) -> None:
     assert "secret" not in kernel.digest()
     kernel.save()
     assert kernel.execute("import os; os._exit(1)").restore.restored == ("memory", "r")
-    assert kernel.execute("print(r, r.note, type(r) is Rows, ms.search(1))").stdout == "['q', 'q'] capped True [1, 1]\n"
+    assert (
+        kernel.execute("print(r, r.note, type(r) is Rows, ms.search(1))").stdout
+        == "['q', 'q'] capped True [1, 1]\n"
+    )
 
 
 def test_a_prelude_that_fails_stops_the_start(make_kernel) -> None:

@@ -9,7 +9,12 @@ def test_only_print_shows_anything_and_names_persist(kernel: Kernel) -> None:
     first = kernel.execute("x = 41\nx + 1")
     assert (first.ended, first.stdout, first.bound) == ("ok", "", ("x",))
     second = kernel.execute("x += 1\nprint(x)")
-    assert (second.stdout, second.changed, second.bound, second.read) == ("42\n", ("x",), (), ("x",))
+    assert (second.stdout, second.changed, second.bound, second.read) == (
+        "42\n",
+        ("x",),
+        (),
+        ("x",),
+    )
     third = kernel.execute("del x")
     assert third.deleted == ("x",)
     assert kernel.execute("x").error.type == "NameError"
@@ -34,7 +39,9 @@ def test_the_traceback_shows_lines_of_cells_and_no_frame_of_the_worker(kernel: K
 
 
 def test_chained_exceptions_are_shown_without_the_worker(kernel: Kernel) -> None:
-    error = kernel.execute("try:\n    {}['k']\nexcept KeyError as e:\n    raise ValueError('bad') from e").error
+    error = kernel.execute(
+        "try:\n    {}['k']\nexcept KeyError as e:\n    raise ValueError('bad') from e"
+    ).error
     assert "KeyError: 'k'" in error.traceback
     assert "direct cause" in error.traceback
     assert "scroll_context" not in error.traceback
@@ -47,7 +54,9 @@ def test_a_syntax_error_points_at_the_line_and_binds_nothing(kernel: Kernel) -> 
     assert result.bound == ()
 
 
-@pytest.mark.parametrize("source", ["await later(2)", "x = await later(2)", "async for x in count():\n    pass"])
+@pytest.mark.parametrize(
+    "source", ["await later(2)", "x = await later(2)", "async for x in count():\n    pass"]
+)
 def test_await_works_at_top_level_on_one_loop(kernel: Kernel, source: str) -> None:
     kernel.execute(
         "import asyncio\nloops = []\n"
@@ -62,11 +71,15 @@ def test_await_works_at_top_level_on_one_loop(kernel: Kernel, source: str) -> No
 def test_an_error_in_an_awaited_cell_has_a_clean_traceback(kernel: Kernel) -> None:
     error = kernel.execute("import asyncio\nawait asyncio.sleep(0)\n1 / 0").error
     assert error.type == "ZeroDivisionError"
-    assert error.traceback.startswith('Traceback (most recent call last):\n  File "<cell 1>", line 3')
+    assert error.traceback.startswith(
+        'Traceback (most recent call last):\n  File "<cell 1>", line 3'
+    )
 
 
 def test_standard_error_is_marked_and_stays_in_order(kernel: Kernel) -> None:
-    result = kernel.execute("import sys\nprint('a')\nprint('b', file=sys.stderr)\nprint('c')\nsys.stderr.write('d')")
+    result = kernel.execute(
+        "import sys\nprint('a')\nprint('b', file=sys.stderr)\nprint('c')\nsys.stderr.write('d')"
+    )
     assert result.stdout == "a\n[stderr] b\nc\n[stderr] d\n"
 
 
@@ -88,7 +101,10 @@ def test_text_without_a_newline_and_bytes_are_printed(kernel: Kernel) -> None:
 def test_unicode_and_lone_surrogates_can_be_printed(kernel: Kernel) -> None:
     assert kernel.execute("print('héllo 漢字 🎉')").stdout == "héllo 漢字 🎉\n"
     assert kernel.execute("print('lone \\ud800 one')").stdout == "lone \\ud800 one\n"
-    assert kernel.execute("raise ValueError('lone \\ud800')").error.message == "ValueError: lone \\ud800"
+    assert (
+        kernel.execute("raise ValueError('lone \\ud800')").error.message
+        == "ValueError: lone \\ud800"
+    )
 
 
 def test_a_source_that_is_not_unicode_is_an_error_and_not_a_crash(kernel: Kernel) -> None:
@@ -98,7 +114,11 @@ def test_a_source_that_is_not_unicode_is_an_error_and_not_a_crash(kernel: Kernel
 
 
 def test_input_is_refused_with_advice(kernel: Kernel) -> None:
-    for source in ("input('name? ')", "import sys; sys.stdin.readline()", "import sys; sys.stdin.read()"):
+    for source in (
+        "input('name? ')",
+        "import sys; sys.stdin.readline()",
+        "import sys; sys.stdin.read()",
+    ):
         assert "nobody is there" in kernel.execute(source).error.message
 
 
@@ -167,7 +187,9 @@ CARELESS = [
 
 
 @pytest.mark.parametrize("source", CARELESS)
-def test_carelessness_with_the_interpreter_costs_at_most_the_cell(kernel: Kernel, source: str) -> None:
+def test_carelessness_with_the_interpreter_costs_at_most_the_cell(
+    kernel: Kernel, source: str
+) -> None:
     kernel.execute("kept = [1, 2, 3]")
     kernel.execute(source)
     restored_names = "import builtins\nfrom builtins import print, len\n"
@@ -178,7 +200,9 @@ def test_carelessness_with_the_interpreter_costs_at_most_the_cell(kernel: Kernel
 
 def test_names_of_a_run_are_told_apart(kernel: Kernel) -> None:
     kernel.execute("data = [1]\ndef f():\n    global made\n    made = data\n    return unknown")
-    result = kernel.execute("import math as m\nfor i in data: pass\nwith open('f', 'w') as out: out.write('x')\nn = 0")
+    result = kernel.execute(
+        "import math as m\nfor i in data: pass\nwith open('f', 'w') as out: out.write('x')\nn = 0"
+    )
     assert set(result.bound) == {"m", "i", "out", "n"}
     assert result.read == ("data",)  # `out` had no value that it could have read
     assert set(kernel.execute("data = data\nn = 0").changed) == {"data", "n"}

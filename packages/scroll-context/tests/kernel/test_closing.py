@@ -1,4 +1,6 @@
-"""Interrupting and closing a kernel at awkward moments: nothing hangs, nothing is left, nothing else is hit."""
+"""Interrupting and closing a kernel at awkward moments: nothing hangs, nothing is left, nothing
+else is hit.
+"""
 
 import math
 import os
@@ -95,7 +97,9 @@ def test_a_cell_that_is_about_to_begin_can_be_interrupted_already(make_kernel) -
 def test_an_interrupt_is_for_cells_and_does_not_hit_a_save(make_kernel) -> None:
     gate = Gate()
     kernel = make_kernel({"wait": gate.wait})
-    kernel.execute("class Slow:\n    def __reduce__(self):\n        wait()\n        return Slow, ()\nslow = Slow()")
+    kernel.execute(
+        "class Slow:\n    def __reduce__(self):\n        wait()\n        return Slow, ()\nslow = Slow()"
+    )
     save = InThread(kernel.save)
     assert gate.reached.wait(SECONDS)
     assert not kernel.interrupt()
@@ -105,7 +109,10 @@ def test_an_interrupt_is_for_cells_and_does_not_hit_a_save(make_kernel) -> None:
 
 def test_closing_ends_the_cell_and_lets_nobody_else_begin_one(make_kernel) -> None:
     kernel = make_kernel({"began": (began := threading.Event()).set})
-    cells = [InThread(lambda: kernel.execute("began()\nwhile True: pass", timeout=FOREVER)) for _ in range(4)]
+    cells = [
+        InThread(lambda: kernel.execute("began()\nwhile True: pass", timeout=FOREVER))
+        for _ in range(4)
+    ]
     assert began.wait(SECONDS)
     InThread(kernel.close).outcome()
     outcomes = [cell.outcome() for cell in cells]
@@ -116,7 +123,9 @@ def test_closing_ends_the_cell_and_lets_nobody_else_begin_one(make_kernel) -> No
 def test_closing_ends_a_save_too(make_kernel) -> None:
     gate = Gate()
     kernel = make_kernel({"wait": gate.wait})
-    kernel.execute("class Slow:\n    def __reduce__(self):\n        wait()\n        return Slow, ()\nslow = Slow()")
+    kernel.execute(
+        "class Slow:\n    def __reduce__(self):\n        wait()\n        return Slow, ()\nslow = Slow()"
+    )
     save = InThread(kernel.save)
     assert gate.reached.wait(SECONDS)
     InThread(kernel.close).outcome()
@@ -151,7 +160,11 @@ def test_a_call_that_no_thread_has_taken_up_does_not_begin_after_the_end() -> No
     with theirs:
         broker = Broker(dispatch, connection := Connection(ours), Process(0, None), SECONDS)
         for ident in range(1, MAX_OPEN + 2):
-            broker.submit(CallRequest(ident, f"call {ident}", msgspec.Raw(b"\x92\x90\x80")), cell=1, until=math.inf)
+            broker.submit(
+                CallRequest(ident, f"call {ident}", msgspec.Raw(b"\x92\x90\x80")),
+                cell=1,
+                until=math.inf,
+            )
         until(lambda: len(begun) == MAX_OPEN)
         connection.close()
         threads = list(broker._threads)
@@ -165,7 +178,13 @@ def test_a_call_that_no_thread_has_taken_up_does_not_begin_after_the_end() -> No
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts descriptors in /proc")
 def test_closing_in_any_state_leaves_no_descriptor_and_no_thread(make_kernel) -> None:
-    sources = ["1", "call()", "import os; os._exit(1)", "while True: pass", "call(); call()\nwhile True: pass"]
+    sources = [
+        "1",
+        "call()",
+        "import os; os._exit(1)",
+        "while True: pass",
+        "call(); call()\nwhile True: pass",
+    ]
 
     def once(source: str) -> None:
         kernel = make_kernel({"call": lambda: None})
@@ -201,7 +220,9 @@ def test_a_host_with_more_than_a_thousand_descriptors(tier) -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if tier == "none" or 0 < hard < 1200:
         pytest.skip("needs a jail and a limit of 1,200 open files")
-    done = subprocess.run([sys.executable, "-c", MANY], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", MANY], capture_output=True, text=True, timeout=120, check=False
+    )
     assert (done.stdout, done.returncode) == ("runs\n", 0), done.stderr
 
 
@@ -225,7 +246,9 @@ print(kernel._worker.enforcement.pid, launcher._shared._process.pid)
 def test_an_interpreter_that_ends_without_closing_leaves_no_process(tier) -> None:
     if tier == "none":
         pytest.skip("needs a jail")
-    done = subprocess.run([sys.executable, "-c", LEAVES], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVES], capture_output=True, text=True, timeout=120, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
     for pid in done.stdout.split():
         until(lambda pid=pid: not Path(f"/proc/{pid}").exists())
@@ -234,7 +257,12 @@ def test_an_interpreter_that_ends_without_closing_leaves_no_process(tier) -> Non
 def test_two_threads_close_while_others_execute(make_kernel) -> None:
     for _ in range(5):
         kernel: Kernel = make_kernel({"echo": lambda v: v})
-        work = [InThread(lambda: [kernel.execute("echo(1)") for _ in range(1000)]) for _ in range(3)]  # noqa: B023
+
+        def execute_often(kernel: Kernel = kernel) -> None:
+            for _ in range(1000):
+                kernel.execute("echo(1)")
+
+        work = [InThread(execute_often) for _ in range(3)]
         closings = [InThread(kernel.close) for _ in range(2)]
         for one in closings:
             one.outcome()

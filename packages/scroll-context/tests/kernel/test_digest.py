@@ -14,7 +14,9 @@ from scroll_context.kernel.variables import Namespace
 
 def lines(kernel: Kernel, limit: int = 2000) -> list[str]:
     """The digest without what it says where there is no jail."""
-    return [line for line in kernel.digest(limit).splitlines() if not line.startswith("(unsandboxed: ")]
+    return [
+        line for line in kernel.digest(limit).splitlines() if not line.startswith("(unsandboxed: ")
+    ]
 
 
 LINES = {
@@ -134,7 +136,9 @@ v = T('x')""",
 @pytest.mark.parametrize("name", HOSTILE)
 def test_looking_at_a_variable_runs_none_of_its_code(kernel: Kernel, needs, name: str) -> None:
     needs(HOSTILE[name].partition("import ")[2])
-    kernel.execute("ran = []\ndef boom(*a):\n    ran.append(1)\n    raise RuntimeError('model code ran')")
+    kernel.execute(
+        "ran = []\ndef boom(*a):\n    ran.append(1)\n    raise RuntimeError('model code ran')"
+    )
     assert kernel.execute(HOSTILE[name]).ended == "ok"
     kernel.execute("ran.clear()")
     assert "v: " in kernel.digest()
@@ -159,7 +163,9 @@ def test_an_empty_namespace_has_an_empty_digest(kernel: Kernel) -> None:
 
 
 def test_names_with_control_characters_or_of_other_kinds_do_not_appear(kernel: Kernel) -> None:
-    kernel.execute("globals()['a\\nb'] = 1\nglobals()[('t',)] = 2\nglobals()['x' * 1000] = 3\n__hidden__ = 4\nseen = 5")
+    kernel.execute(
+        "globals()['a\\nb'] = 1\nglobals()[('t',)] = 2\nglobals()['x' * 1000] = 3\n__hidden__ = 4\nseen = 5"
+    )
     assert lines(kernel) == ["seen: int = 5"]
 
 
@@ -239,14 +245,22 @@ def test_a_value_changed_through_another_name_derives_from_what_that_name_was_gi
     names.record_cell(2, (), (), ["row"], (8,))
     assert names.record_save(["rows", "row"], ["rows", "row"], 2) == ("rows", "row")
     assert [one.seqs for one in names.variables()] == [(3, 8), (3, 8)]
-    names.record_cell(3, ["row"], (), ["row"], (9,))  # changes the rows, and then gives the name to another value
+    names.record_cell(
+        3, ["row"], (), ["row"], (9,)
+    )  # changes the rows, and then gives the name to another value
     assert names.record_save(["rows", "row"], ["rows", "row"], 3) == ("rows",)
     assert [one.seqs for one in names.variables()] == [(3, 8, 9), (3, 8, 9)]
 
 
-def test_modules_and_what_loops_leave_are_not_told_and_functions_share_a_line(kernel: Kernel) -> None:
-    kernel.execute("import os, json as j\nclass Point: pass\ndef load(path, n): pass\ndef main(): pass")
-    kernel.execute("rows = [{'n': n} for n in range(9)]\nfor i, row in enumerate(rows): total = i\nfor n in rows: pass")
+def test_modules_and_what_loops_leave_are_not_told_and_functions_share_a_line(
+    kernel: Kernel,
+) -> None:
+    kernel.execute(
+        "import os, json as j\nclass Point: pass\ndef load(path, n): pass\ndef main(): pass"
+    )
+    kernel.execute(
+        "rows = [{'n': n} for n in range(9)]\nfor i, row in enumerate(rows): total = i\nfor n in rows: pass"
+    )
     assert lines(kernel) == [
         "rows: list 9 of dict {n}",
         "total: int = 8",

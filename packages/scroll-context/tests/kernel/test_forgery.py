@@ -1,7 +1,7 @@
 """Model code that takes over the worker's socket: it can break its own kernel, and nothing else.
 
-Each cell here writes bytes of its own to the connection. Whatever they are, the host answers in time, stays whole,
-and goes on with a fresh process.
+Each cell here writes bytes of its own to the connection. Whatever they are, the host answers in
+time, stays whole, and goes on with a fresh process.
 """
 
 import time
@@ -48,17 +48,30 @@ FORGERIES = {
     "prepared": encode_frame(Prepared()),
     "failed": encode_frame(Failed("the jail is broken, please turn it off")),
     "another cell": encode_frame(Done(99, None, (), (), (), (), ())),
-    "call with bad arguments": encode_frame(CallRequest(7, "echo", msgspec.Raw(b"\x93\x01\x02\x03"))),
+    "call with bad arguments": encode_frame(
+        CallRequest(7, "echo", msgspec.Raw(b"\x93\x01\x02\x03"))
+    ),
     "call with id 0": encode_frame(CallRequest(1, "echo", msgspec.Raw(b"\x92\x90\x80"))).replace(
         b"\x01\xa4echo", b"\x00\xa4echo"
     ),
-    "deep nesting": encode_frame(CallRequest(7, "echo", msgspec.Raw(b"\x92" + b"\x91" * 50_000 + b"\x90\x80"))),
-    "extension of its own": encode_frame(CallRequest(7, "echo", msgspec.Raw(b"\x92\x91\xd4\x63\x00\x80"))),
-    "unparsable date": encode_frame(CallRequest(7, "echo", msgspec.Raw(b"\x92\x91\xc7\x03\x02abc\x80"))),
+    "deep nesting": encode_frame(
+        CallRequest(7, "echo", msgspec.Raw(b"\x92" + b"\x91" * 50_000 + b"\x90\x80"))
+    ),
+    "extension of its own": encode_frame(
+        CallRequest(7, "echo", msgspec.Raw(b"\x92\x91\xd4\x63\x00\x80"))
+    ),
+    "unparsable date": encode_frame(
+        CallRequest(7, "echo", msgspec.Raw(b"\x92\x91\xc7\x03\x02abc\x80"))
+    ),
     "long name": encode_frame(CallRequest(7, "e" * 300, msgspec.Raw(b"\x92\x90\x80"))),
-    "two calls with one id": bytes(encode_frame(CallRequest(7, "wait", msgspec.Raw(b"\x92\x90\x80")))) * 2,
+    "two calls with one id": bytes(
+        encode_frame(CallRequest(7, "wait", msgspec.Raw(b"\x92\x90\x80")))
+    )
+    * 2,
     "names without end": encode_frame(Done(2, None, ("n",) * 30_000, (), (), (), ())),
-    "unknown limit": encode_frame(Done(2, None, (), (), (), (), ())).replace(b"\xc0", b"\x94\xa0\xa0\xa0\xa3abc"),
+    "unknown limit": encode_frame(Done(2, None, (), (), (), (), ())).replace(
+        b"\xc0", b"\x94\xa0\xa0\xa0\xa3abc"
+    ),
 }
 
 
@@ -74,7 +87,9 @@ def test_a_forged_message_ends_the_kernel_that_sent_it(make_kernel, name: str) -
 def test_an_answer_in_advance_gains_nothing(make_kernel) -> None:
     seen = []
     kernel = make_kernel({"echo": lambda v: seen.append(v)})
-    result = forged(kernel, encode_frame(Done(2, None, ("a",), (), (), (), ())), "echo('still here')\nx = 1")
+    result = forged(
+        kernel, encode_frame(Done(2, None, ("a",), (), (), (), ())), "echo('still here')\nx = 1"
+    )
     assert result.ended == "ok"
     assert is_whole(kernel)
 
@@ -82,10 +97,18 @@ def test_an_answer_in_advance_gains_nothing(make_kernel) -> None:
 def test_a_call_that_nobody_waits_for_is_an_ordinary_call(make_kernel) -> None:
     seen = []
     kernel = make_kernel({"echo": lambda v: seen.append(v)})
-    forged(kernel, encode_frame(CallRequest(1 << 40, "echo", msgspec.Raw(b"\x92\x91\x05\x80"))), "echo(6)")
+    forged(
+        kernel,
+        encode_frame(CallRequest(1 << 40, "echo", msgspec.Raw(b"\x92\x91\x05\x80"))),
+        "echo(6)",
+    )
     assert seen == [5, 6]
     assert (
-        forged(kernel, encode_frame(CallRequest(1 << 40, "secret", msgspec.Raw(b"\x92\x90\x80"))), "echo(7)").ended
+        forged(
+            kernel,
+            encode_frame(CallRequest(1 << 40, "secret", msgspec.Raw(b"\x92\x90\x80"))),
+            "echo(7)",
+        ).ended
         == "ok"
     )
     assert is_whole(kernel)
@@ -99,7 +122,9 @@ forgeries = st.one_of(
     ),
     st.sampled_from(["echo", "secret", "ms.search", "", "__import__"]).flatmap(
         lambda name: st.integers(1, 9).map(
-            lambda ident: bytes(encode_frame(CallRequest(ident, name, msgspec.Raw(b"\x92\x91\x2a\x80"))))
+            lambda ident: bytes(
+                encode_frame(CallRequest(ident, name, msgspec.Raw(b"\x92\x91\x2a\x80")))
+            )
         )
     ),
 )
@@ -119,7 +144,9 @@ def test_whatever_a_cell_writes_to_the_wire_the_host_stays_whole(make_kernel, da
 
 def test_half_a_frame_and_then_silence(kernel: Kernel) -> None:
     for seconds in (0.3, 3, 30):  # until it was sent in time
-        result = forged(kernel, b"\x00\x10\x00\x00half", "while True: time.sleep(1)", timeout=seconds)
+        result = forged(
+            kernel, b"\x00\x10\x00\x00half", "while True: time.sleep(1)", timeout=seconds
+        )
         if result.ended == "killed":
             break
     assert (result.ended, result.duration < seconds + 30) == ("killed", True), result
@@ -207,7 +234,9 @@ def test_keys_that_all_have_one_hash_do_not_keep_the_host_busy(make_kernel, keys
 
 
 SAVES = {
-    "variables without end": [Kept(tuple(f"n{i}_{j}" for j in range(1000)), "int", True, 1, "", "") for i in range(30)],
+    "variables without end": [
+        Kept(tuple(f"n{i}_{j}" for j in range(1000)), "int", True, 1, "", "") for i in range(30)
+    ],
     "a value without a name": [Blob(b"x" * 2000), Kept((), "int", True, 1, "", "")],
     "another answer": [Facts(())],
 }
@@ -239,7 +268,10 @@ def test_a_save_cannot_fill_the_store_beyond_what_fits_into_its_memory(make_kern
     blobs = Counting()
     kernel = make_kernel(blobs=blobs, limits=JailLimits(memory_bytes=256 << 20))
     kernel.execute(FORGE)
-    piece, kept = encode_frame(Blob(b"x" * (16 << 20))), encode_frame(Kept(("a",), "bytes", True, 1, "", ""))
+    piece, kept = (
+        encode_frame(Blob(b"x" * (16 << 20))),
+        encode_frame(Kept(("a",), "bytes", True, 1, "", "")),
+    )
     kernel.execute(
         f"piece = {bytes(piece)[:20]!r} + b'x' * {len(piece) - 20}\n"
         f"class Evil:\n    def __reduce__(self):\n        while True: send(piece); send({bytes(kept)!r})\nevil = Evil()"
@@ -249,7 +281,9 @@ def test_a_save_cannot_fill_the_store_beyond_what_fits_into_its_memory(make_kern
     assert blobs.total <= 1 << 30
 
 
-@pytest.mark.parametrize("how", ["os.close(wire)", "os.dup2(os.open('f', os.O_CREAT | os.O_RDWR), wire)"])
+@pytest.mark.parametrize(
+    "how", ["os.close(wire)", "os.dup2(os.open('f', os.O_CREAT | os.O_RDWR), wire)"]
+)
 def test_losing_the_socket(kernel: Kernel, how: str) -> None:
     kernel.execute(FORGE)
     result = kernel.execute(f"{how}\ntime.sleep(120)")

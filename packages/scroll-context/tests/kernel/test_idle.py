@@ -1,4 +1,6 @@
-"""Between cells: threads that a cell leaves running have its deadline and its processor time, and no more."""
+"""Between cells: threads that a cell leaves running have its deadline and its processor time, and
+no more.
+"""
 
 import os
 import select

@@ -1,4 +1,6 @@
-"""Cells that do not stop by themselves: whatever they do, the host gets its answer, and most keep their namespace."""
+"""Cells that do not stop by themselves: whatever they do, the host gets its answer, and most keep
+their namespace.
+"""
 
 import os
 import threading
@@ -46,7 +48,9 @@ SURVIVES = {
 
 
 @pytest.mark.parametrize("name", SURVIVES)
-def test_a_timeout_ends_the_cell_and_keeps_the_namespace(make_kernel, monkeypatch, name: str) -> None:
+def test_a_timeout_ends_the_cell_and_keeps_the_namespace(
+    make_kernel, monkeypatch, name: str
+) -> None:
     monkeypatch.setattr(worker_process, "GRACE_SECONDS", 20.0)  # for machines with much else to do
     forever = threading.Event()
     kernel = make_kernel({"never": lambda: forever.wait(60)})
@@ -114,7 +118,9 @@ def test_a_storm_of_signals_never_breaks_the_protocol(make_kernel) -> None:
     thread.start()
     try:
         for _ in range(50):
-            kernel.execute("for i in range(50):\n    try:\n        print(add(i, 1))\n    except BaseException: pass")
+            kernel.execute(
+                "for i in range(50):\n    try:\n        print(add(i, 1))\n    except BaseException: pass"
+            )
     finally:
         stop.set()
         thread.join()
@@ -127,7 +133,9 @@ def test_the_cpu_budget_is_per_cell_and_keeps_the_namespace(make_kernel, tier) -
         pytest.skip("tier none has no CPU limit")
     kernel = make_kernel(limits=JailLimits(cpu_seconds=1))
     for _ in range(2):
-        result = kernel.execute("x = 1\nwhile True:\n    try:\n        while True: pass\n    except Exception: pass")
+        result = kernel.execute(
+            "x = 1\nwhile True:\n    try:\n        while True: pass\n    except Exception: pass"
+        )
         assert (result.ended, result.error.type) == ("timeout", "CpuLimitExceeded")
     assert kernel.execute("print(x)").stdout == "1\n"
 
@@ -146,7 +154,11 @@ def test_running_out_of_memory_keeps_the_namespace(make_kernel, tier) -> None:
 def test_a_process_that_kills_itself_is_replaced(kernel: Kernel) -> None:
     kernel.execute("kept = 'here'")
     kernel.save()
-    for source in ("import os; os._exit(0)", "import ctypes; ctypes.string_at(0)", "import os; os.closerange(3, 50)"):
+    for source in (
+        "import os; os._exit(0)",
+        "import ctypes; ctypes.string_at(0)",
+        "import os; os.closerange(3, 50)",
+    ):
         result = kernel.execute("print('last words')\n" + source)
         assert result.ended == "killed"
         assert result.stdout == "last words\n"
@@ -171,7 +183,9 @@ def test_kill_minus_nine_between_cells_is_noticed_by_the_next(kernel: Kernel) ->
     kernel.save()
     os.kill(kernel.start().pid, 9)
     result = kernel.execute("print(kept)")
-    if result.ended == "killed":  # the cell was sent before the end was seen; the namespace is back for the next
+    if (
+        result.ended == "killed"
+    ):  # the cell was sent before the end was seen; the namespace is back for the next
         result = kernel.execute("print(kept)")
     assert result.stdout == "1\n"
     assert "kept" in kernel.digest()

@@ -20,7 +20,11 @@ from scroll_context.kernel.variables import Namespace
         ("n: int = 5\nprint(n)", {"int", "print"}, {"n"}),
         ("x.a = 1", {"x"}, set()),
         ("r = 1\nprint(r if r else x)", {"x", "print"}, {"r"}),
-        ("try:\n    r = f()\nexcept OSError:\n    x\nprint(r)", {"f", "OSError", "x", "r", "print"}, {"r"}),
+        (
+            "try:\n    r = f()\nexcept OSError:\n    x\nprint(r)",
+            {"f", "OSError", "x", "r", "print"},
+            {"r"},
+        ),
         ("with f():\n    r = x\nprint(r)", {"f", "x", "r", "print"}, {"r"}),
         ("del r\nr = 1\nprint(r)", {"r", "print"}, {"r"}),
         ("s = [r for _ in x]\nr = 1", {"r", "x"}, {"r", "s"}),
@@ -84,12 +88,19 @@ def test_the_cells_behind_a_source_are_those_that_made_what_it_reads() -> None:
     def behind(source: str) -> tuple[int, ...]:
         return names.cells_behind(source, lambda event: sources[event])
 
-    assert behind("print(rows)") == (10,) and behind("print(other)") == (40,) and behind("print(2)") == ()
+    assert (
+        behind("print(rows)") == (10,)
+        and behind("print(other)") == (40,)
+        and behind("print(2)") == ()
+    )
     assert behind("rows = 1\nprint(rows)") == ()  # its old value is not seen
     assert behind("print(f())") == (20, 30)  # the function reads `total`, which was bound after it
     assert behind("print(eval('to' + 'tal'))") == (10, 20, 30, 40)
     assert behind("not python at all") == ()
     names.record_cell(5, [], [], ["rows"], (), sources[50], 50)
-    assert behind("print(rows)") == (10, 50)  # it may have been changed, and that is not known before it is saved
+    assert behind("print(rows)") == (
+        10,
+        50,
+    )  # it may have been changed, and that is not known before it is saved
     names.record_save(["rows", "f", "total", "other"], ["rows"], 5)
     assert behind("print(rows)") == (50,)  # whose own event names the cell before

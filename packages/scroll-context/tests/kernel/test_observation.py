@@ -15,7 +15,9 @@ from scroll_context.kernel.variables import Namespace, spans
 def result(**fields: object) -> CellResult:
     text = fields.pop("text", "")
     shown = fields.pop("shown", text)
-    return CellResult(**{"cell": 1, "ended": "ok", "stdout": shown, "printed_chars": len(text), **fields})
+    return CellResult(
+        **{"cell": 1, "ended": "ok", "stdout": shown, "printed_chars": len(text), **fields}
+    )
 
 
 ERROR = CellError("KeyError", "KeyError: 'a'", "Traceback ...\nKeyError: 'a'\n")
@@ -42,13 +44,19 @@ def test_plain_output_is_left_alone() -> None:
 
 def test_what_was_kept_and_what_was_put_back_is_told() -> None:
     assert "It bound `a`, `b`." in observation(result(bound=("a", "b")))
-    assert "What it bound before that is kept: `a`." in observation(result(ended="error", error=ERROR, bound=("a",)))
+    assert "What it bound before that is kept: `a`." in observation(
+        result(ended="error", error=ERROR, bound=("a",))
+    )
     assert "`ms` had been overwritten" in observation(result(text="x", rebound=("ms",)))
 
 
 def test_a_restart_is_told_with_reasons() -> None:
-    report = RestoreReport(("a",), (Loss("b", "as it was after cell 3"),), (Loss("c", "TypeError: no"),))
-    text = observation(result(ended="killed", error=CellError("KernelDied", "it ended"), restore=report))
+    report = RestoreReport(
+        ("a",), (Loss("b", "as it was after cell 3"),), (Loss("c", "TypeError: no"),)
+    )
+    text = observation(
+        result(ended="killed", error=CellError("KernelDied", "it ended"), restore=report)
+    )
     assert "its process was ended (it ended)" in text
     assert "restored: `a`" in text
     assert "`b` (as it was after cell 3)" in text
@@ -85,7 +93,10 @@ def test_a_restore_tells_stale_from_lost() -> None:
     names.record_cell(1, ["a", "b", "c"], [], [], (1,))
     names.record_save(["a", "b", "c"], ["a", "b", "c"], 1)
     saved = Manifest(
-        variables=tuple(SavedVariable(name=n, group=i, cell=1, seqs=(1,)) for i, n in enumerate("abc")), cell=1
+        variables=tuple(
+            SavedVariable(name=n, group=i, cell=1, seqs=(1,)) for i, n in enumerate("abc")
+        ),
+        cell=1,
     )
     names.record_cell(2, ["a", "d"], [], ["b"], (2,))
     report = names.record_restore(saved, ["a", "b"], [Loss("c", "damaged")])

@@ -1,4 +1,6 @@
-"""Packages that cells are given: importable and readable by themselves, without what lies beside them."""
+"""Packages that cells are given: importable and readable by themselves, without what lies beside
+them.
+"""
 
 import sys
 from pathlib import Path
@@ -25,7 +27,9 @@ def library(tmp_path: Path) -> Path:
 def test_a_package_and_a_module_by_path(make_kernel, tier, library: Path) -> None:
     packages = (str(library / "mylib"), str(library / "single.py"))
     kernel = make_kernel(options=KernelOptions(packages=packages), packages=False)
-    assert kernel.execute("import mylib, single\nprint(mylib.value, single.value)").stdout == "42 7\n"
+    assert (
+        kernel.execute("import mylib, single\nprint(mylib.value, single.value)").stdout == "42 7\n"
+    )
     assert kernel.execute("import secret").error.type == "ModuleNotFoundError"
     if tier != "none":
         source = f"try: print(open({str(library / 'secret.py')!r}).read())\nexcept OSError: print('refused')"
@@ -35,10 +39,14 @@ def test_a_package_and_a_module_by_path(make_kernel, tier, library: Path) -> Non
 
 def test_a_folder_of_modules_by_path(make_kernel, library: Path) -> None:
     kernel = make_kernel(options=KernelOptions(packages=(str(library),)), packages=False)
-    assert kernel.execute("import mylib, single\nprint(mylib.value, single.value)").stdout == "42 7\n"
+    assert (
+        kernel.execute("import mylib, single\nprint(mylib.value, single.value)").stdout == "42 7\n"
+    )
 
 
-def test_a_package_by_name_is_found_as_the_host_would(make_kernel, library: Path, monkeypatch) -> None:
+def test_a_package_by_name_is_found_as_the_host_would(
+    make_kernel, library: Path, monkeypatch
+) -> None:
     monkeypatch.syspath_prepend(str(library))
     kernel = make_kernel(options=KernelOptions(packages=("mylib",)), packages=False)
     assert kernel.execute("import mylib\nprint(mylib.value)").stdout == "42\n"
@@ -50,13 +58,17 @@ def test_a_package_by_name_is_found_as_the_host_would(make_kernel, library: Path
 
 
 def test_a_package_of_the_spec(tier, library: Path) -> None:
-    spec = JailSpec(tier=tier, read_only=default_read_only(), scratch="", packages=(str(library / "mylib"),))
+    spec = JailSpec(
+        tier=tier, read_only=default_read_only(), scratch="", packages=(str(library / "mylib"),)
+    )
     with Kernel(spec=spec) as kernel:
         assert kernel.execute("import mylib\nprint(mylib.value)").stdout == "42\n"
 
 
 @pytest.mark.parametrize("package", ["no_such_package", "/no/such/path", "not a name", ""])
-def test_a_package_that_is_not_there_is_refused_before_anything_runs(make_kernel, package: str) -> None:
+def test_a_package_that_is_not_there_is_refused_before_anything_runs(
+    make_kernel, package: str
+) -> None:
     kernel = make_kernel(options=KernelOptions(packages=(package,)), start=False)
     with pytest.raises(KernelUnavailable, match="packages"):
         kernel.start()

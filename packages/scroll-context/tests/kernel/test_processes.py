@@ -19,7 +19,9 @@ from scroll_context.kernel import launcher
 from scroll_context.kernel.kernel import Kernel, KernelOptions
 from scroll_context.kernel.worker_process import WorkerProcess
 
-LINUX = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and pidfds, which only Linux has")
+LINUX = pytest.mark.skipif(
+    sys.platform != "linux", reason="needs /proc and pidfds, which only Linux has"
+)
 
 
 def parents(pid: int) -> list[int]:
@@ -55,9 +57,14 @@ def test_kernels_share_a_fork_server_and_nothing_else(make_kernel) -> None:
     for pid in pids:
         held = descriptors(pid)
         assert sum(target.startswith("socket:") for target in held) == 1
-        assert all(target == "/dev/null" or target.startswith(("socket:", "anon_inode:")) for target in held), held
+        assert all(
+            target == "/dev/null" or target.startswith(("socket:", "anon_inode:"))
+            for target in held
+        ), held
     held = descriptors(shared)
-    assert sum(target.startswith("socket:") for target in held) == 1, "the fork server keeps the socket of a kernel"
+    assert sum(target.startswith("socket:") for target in held) == 1, (
+        "the fork server keeps the socket of a kernel"
+    )
     assert not [target for target in held if target.startswith("pipe:")]
 
 
@@ -97,7 +104,9 @@ kernel.execute("while True: pass", timeout=60)
 @pytest.mark.parametrize("forks", [False, True])
 def test_everything_ends_with_the_host(forks: bool) -> None:
     host = subprocess.Popen(
-        [sys.executable, "-c", HOST, *(["fork"] if forks else [])], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOST, *(["fork"] if forks else [])],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     server, worker, child = map(int, host.stdout.readline().split())
     try:
@@ -113,7 +122,9 @@ def test_everything_ends_with_the_host(forks: bool) -> None:
 
 
 def test_a_kernel_outlives_the_thread_that_started_it(tier, tmp_path) -> None:
-    """The kernel ties a child to the life of a thread of its parent, not of the process; that must not show."""
+    """The kernel ties a child to the life of a thread of its parent, not of the process; that must
+    not show.
+    """
     spec = JailSpec(tier=tier, read_only=default_read_only(), scratch=str(tmp_path))
     for share in (True, False):
         kernel = Kernel(spec=spec, options=KernelOptions(share_fork_server=share))
@@ -134,7 +145,10 @@ def test_a_kernel_outlives_the_thread_that_started_it(tier, tmp_path) -> None:
 def test_a_fork_server_of_its_own_shares_no_hash_seed(make_kernel) -> None:
     source = "print(hash('a text'))"
     shared = {make_kernel().execute(source).stdout for _ in range(2)}
-    own = {make_kernel(options=KernelOptions(share_fork_server=False)).execute(source).stdout for _ in range(2)}
+    own = {
+        make_kernel(options=KernelOptions(share_fork_server=False)).execute(source).stdout
+        for _ in range(2)
+    }
     assert len(shared) == 1
     assert len(own) == 2
     assert not shared & own
@@ -153,7 +167,10 @@ def test_nothing_of_the_environment_arrives(make_kernel, monkeypatch) -> None:
     kernel = make_kernel()
     kernel.execute("import os\nhere = os.getcwd()")
     assert kernel.execute("print('SCROLL_TEST_SECRET' in os.environ)").stdout == "False\n"
-    assert kernel.execute("print(os.environ['HOME'] == os.environ['TMPDIR'] == here)").stdout == "True\n"
+    assert (
+        kernel.execute("print(os.environ['HOME'] == os.environ['TMPDIR'] == here)").stdout
+        == "True\n"
+    )
 
 
 def test_a_kernel_needs_to_be_started_and_can_be_closed_twice(make_kernel) -> None:
@@ -189,7 +206,9 @@ def test_none_needs_the_argument_and_the_variable(tmp_path, monkeypatch) -> None
 def test_a_jail_that_cannot_be_built_is_an_error_with_a_remedy(tmp_path, tier) -> None:
     if tier == "none":
         pytest.skip("this machine has no jail to fail")
-    spec = JailSpec(tier=tier, read_only=default_read_only(), scratch=str(tmp_path / "missing" / "\0bad"))
+    spec = JailSpec(
+        tier=tier, read_only=default_read_only(), scratch=str(tmp_path / "missing" / "\0bad")
+    )
     with pytest.raises(KernelUnavailable):
         Kernel(spec=spec).start()
 
@@ -203,7 +222,9 @@ def test_a_worker_that_promises_less_than_required_is_refused(tmp_path, tier) ->
         WorkerProcess(sock, msgspec.structs.replace(sent, tier="full"), print, 1.0, 1000)
 
 
-def test_an_interpreter_that_cannot_be_started_is_a_kernel_error_with_the_remedy(make_kernel, monkeypatch) -> None:
+def test_an_interpreter_that_cannot_be_started_is_a_kernel_error_with_the_remedy(
+    make_kernel, monkeypatch
+) -> None:
     kernel = make_kernel(options=KernelOptions(share_fork_server=False), start=False)
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
     with pytest.raises(KernelUnavailable, match="Check that this Python can start itself"):
@@ -211,13 +232,19 @@ def test_an_interpreter_that_cannot_be_started_is_a_kernel_error_with_the_remedy
 
 
 @pytest.mark.parametrize("kind", ["full", "kernel-only"])
-def test_a_process_that_filled_its_scratch_folder_is_replaced_by_one_with_an_empty_folder(tier, kind: str) -> None:
+def test_a_process_that_filled_its_scratch_folder_is_replaced_by_one_with_an_empty_folder(
+    tier, kind: str
+) -> None:
     if tier == "none" or (kind, tier) == ("full", "kernel-only"):
         pytest.skip(f"needs tier {kind}")
     limits = JailLimits(scratch_bytes=1 << 20)
-    with Kernel(spec=JailSpec(tier=kind, read_only=default_read_only(), scratch="", limits=limits)) as kernel:
+    with Kernel(
+        spec=JailSpec(tier=kind, read_only=default_read_only(), scratch="", limits=limits)
+    ) as kernel:
         kernel.execute("import os\nos.mkdir('.probe')")
-        filled = "for i in range(4): open(f'f{i}', 'wb', buffering=0).write(bytes(1 << 18))\nos._exit(1)"
+        filled = (
+            "for i in range(4): open(f'f{i}', 'wb', buffering=0).write(bytes(1 << 18))\nos._exit(1)"
+        )
         assert kernel.execute(filled).ended == "killed"
         assert kernel.execute("import os; print(os.listdir())").stdout == "[]\n"
 
@@ -242,9 +269,12 @@ def test_several_kernels_run_cells_at_once(make_kernel) -> None:
 def test_threads_of_the_host_take_turns_on_one_kernel(kernel: Kernel) -> None:
     kernel.execute("log = []")
     threads = [
-        threading.Thread(target=lambda: [kernel.execute("log.append(len(log))") for _ in range(20)]) for _ in range(4)
+        threading.Thread(target=lambda: [kernel.execute("log.append(len(log))") for _ in range(20)])
+        for _ in range(4)
     ]
-    threads.append(threading.Thread(target=lambda: [(kernel.save(), kernel.digest()) for _ in range(10)]))
+    threads.append(
+        threading.Thread(target=lambda: [(kernel.save(), kernel.digest()) for _ in range(10)])
+    )
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -253,7 +283,12 @@ def test_threads_of_the_host_take_turns_on_one_kernel(kernel: Kernel) -> None:
 
 
 def test_the_fork_server_ends_when_its_host_ends_in_the_middle_of_a_request() -> None:
-    for beginning in (b"", b"\0\0", launcher.PREFIX.pack(1_000), launcher.PREFIX.pack(1_000) + b"half a request"):
+    for beginning in (
+        b"",
+        b"\0\0",
+        launcher.PREFIX.pack(1_000),
+        launcher.PREFIX.pack(1_000) + b"half a request",
+    ):
         server = launcher.ForkServer()
         try:
             if beginning:

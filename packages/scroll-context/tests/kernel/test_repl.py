@@ -56,7 +56,9 @@ def test_a_traceback_points_to_what_was_typed(kernel) -> None:
 
 def piped(text: str, tmp_path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", PROGRAM, str(tmp_path / "history")]
-    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        command, input=text, capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 def test_piped_input_runs_as_one_cell(tmp_path) -> None:
@@ -95,18 +97,24 @@ class Terminal:
         deadline = time.monotonic() + seconds
         while not (found := re.search(pattern, self.seen)):
             if self.is_quiet(1.0):
-                assert time.monotonic() < deadline, f"{pattern!r} did not come; the terminal shows {self.seen!r}"
+                assert time.monotonic() < deadline, (
+                    f"{pattern!r} did not come; the terminal shows {self.seen!r}"
+                )
                 self.type(again)
                 continue
             try:
                 self.seen += os.read(self.ours, 65536).decode()
             except OSError:
-                raise AssertionError(f"the program ended; the terminal shows {self.seen!r}") from None
+                raise AssertionError(
+                    f"the program ended; the terminal shows {self.seen!r}"
+                ) from None
         self.seen = self.seen[found.end() :]
         return found.group()
 
     def press_ctrl_c(self) -> str:
-        """Until there is a prompt: the interpreter misses a signal that comes just before it waits for a key."""
+        """Until there is a prompt: the interpreter misses a signal that comes just before it waits
+        for a key.
+        """
         self.type("\x03")
         return self.expect(r"(?s).*?>>> ", again="\x03")
 
@@ -129,7 +137,8 @@ def test_a_session_at_a_terminal(tmp_path) -> None:
         terminal.expect(r"\.\.\. ")
         terminal.expect(r"\r\n'multi'\r\n>>> ")
         shown = ""
-        # The key may come before the cell has begun, or before it has printed: then type both again.
+        # The key may come before the cell has begun, or before it has printed: then type both
+        # again.
         while not ("begun\r\n" in shown and "KeyboardInterrupt" in shown):
             terminal.type("print('begun'); import time; time.sleep(60)\n")
             terminal.expect(r"time\.sleep\(60\)\r\n")

@@ -27,7 +27,9 @@ def test_a_folder_lives_as_long_as_its_owner_and_is_then_removed(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     living = ScratchFolder()
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    killed = subprocess.run([sys.executable, "-c", KILLED], env=environment, capture_output=True, text=True)
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED], env=environment, capture_output=True, text=True
+    )
     dead = Path(killed.stdout.strip())
     assert dead.exists()
     ScratchFolder().close()

@@ -37,7 +37,10 @@ ROUND_TRIPS = {
         "from dataclasses import dataclass\n@dataclass\nclass P:\n    x: int\n    y: 'int' = 2\nv = [P(1), P(2)]",
         "v == [P(1), P(2)]",
     ),
-    "enum": ("import enum\nclass Colour(enum.Enum):\n    RED = 1\nv = Colour.RED", "v is Colour.RED"),
+    "enum": (
+        "import enum\nclass Colour(enum.Enum):\n    RED = 1\nv = Colour.RED",
+        "v is Colour.RED",
+    ),
     "generator function": ("def v():\n    yield from range(3)", "list(v()) == [0, 1, 2]"),
     "datetime": (
         "import datetime\nv = datetime.datetime(2024, 1, 2, tzinfo=datetime.timezone.utc)",
@@ -49,7 +52,10 @@ ROUND_TRIPS = {
     ),
     "regex": ("import re\nv = re.compile('a+')", "v.match('aa').end() == 2"),
     "partial": ("import functools\nv = functools.partial(int, base=2)", "v('101') == 5"),
-    "numpy": ("import numpy as np\nv = np.arange(12).reshape(3, 4)", "v.shape == (3, 4) and v.sum() == 66 < np.inf"),
+    "numpy": (
+        "import numpy as np\nv = np.arange(12).reshape(3, 4)",
+        "v.shape == (3, 4) and v.sum() == 66 < np.inf",
+    ),
     "pandas": (
         "import pandas as pd\nv = pd.DataFrame({'a': [1, 2], 'b': list('xy')})",
         "v.shape == (2, 2) and list(v.b) == ['x', 'y']",
@@ -85,7 +91,9 @@ def test_classes_of_cells_stay_one_class_across_variables(kernel: Kernel) -> Non
     kernel.execute("class A: pass\na, b = A(), [A()]\ndef is_a(x): return isinstance(x, A)")
     kernel.save()
     restart(kernel)
-    assert kernel.execute("print(type(a) is A, type(b[0]) is A, is_a(a))").stdout == "True True True\n"
+    assert (
+        kernel.execute("print(type(a) is A, type(b[0]) is A, is_a(a))").stdout == "True True True\n"
+    )
 
 
 def test_names_of_one_object_are_one_object_again(kernel: Kernel) -> None:
@@ -94,7 +102,9 @@ def test_names_of_one_object_are_one_object_again(kernel: Kernel) -> None:
     kernel.execute("e = a")
     kernel.save()
     restart(kernel)
-    assert kernel.execute("a.append(2)\nprint(a is b is d is e, b, c)").stdout == "True [1, 2] [1]\n"
+    assert (
+        kernel.execute("a.append(2)\nprint(a is b is d is e, b, c)").stdout == "True [1, 2] [1]\n"
+    )
     kernel.execute("b = [9]")
     kernel.save()
     restart(kernel)
@@ -118,7 +128,9 @@ def test_what_cannot_be_saved_is_reported_with_the_reason(kernel: Kernel, name: 
     assert lost.name == "v"
     assert lost.reason
     report = restart(kernel)
-    assert [(loss.name, loss.reason.startswith("it could not be saved: ")) for loss in report.lost] == [("v", True)]
+    assert [
+        (loss.name, loss.reason.startswith("it could not be saved: ")) for loss in report.lost
+    ] == [("v", True)]
     assert kernel.execute("print(w)").stdout == "[1]\n"
 
 
@@ -177,18 +189,47 @@ ALIASES = {
     "bound by one cell, in a loop": ["rows = [{}]\nfor row in rows: cell = row"],
     "bound one after the other": ["rows = [[{}]]", "row = rows[0]", "cell = row[0]"],
     "put there later": ["rows = [{}]", "cell = {}\nrow = cell", "rows[0] = cell"],
-    "put there by a function": ["rows = [{}]\ndef put(): rows[0] = cell", "cell = {}\nrow = cell", "put()"],
-    "made by a function": ["rows = [{}]\ndef first(): return rows[0]", "row = first()", "cell = row"],
+    "put there by a function": [
+        "rows = [{}]\ndef put(): rows[0] = cell",
+        "cell = {}\nrow = cell",
+        "put()",
+    ],
+    "made by a function": [
+        "rows = [{}]\ndef first(): return rows[0]",
+        "row = first()",
+        "cell = row",
+    ],
     "bound again from its old value": ["rows = [{}]", "row = cell = rows[0]", "rows = rows + [{}]"],
-    "by way of a name that was bound again": ["all = [{}]", "cell = all[0]", "rows = all + []", "all = 0\nrow = cell"],
-    "by way of a name that was deleted": ["all = [{}]", "cell = all[0]", "rows = all + []", "del all\nrow = cell"],
-    "almost bound again": ["rows = [{}]", "row = cell = rows[0]", "try: undefined; rows = []\nexcept NameError: pass"],
-    "bound again": ["rows = row = 1", "rows = [{}]", "rows = rows + [{}]\nrow = rows[0]", "cell = row"],
+    "by way of a name that was bound again": [
+        "all = [{}]",
+        "cell = all[0]",
+        "rows = all + []",
+        "all = 0\nrow = cell",
+    ],
+    "by way of a name that was deleted": [
+        "all = [{}]",
+        "cell = all[0]",
+        "rows = all + []",
+        "del all\nrow = cell",
+    ],
+    "almost bound again": [
+        "rows = [{}]",
+        "row = cell = rows[0]",
+        "try: undefined; rows = []\nexcept NameError: pass",
+    ],
+    "bound again": [
+        "rows = row = 1",
+        "rows = [{}]",
+        "rows = rows + [{}]\nrow = rows[0]",
+        "cell = row",
+    ],
 }
 
 
 @pytest.mark.parametrize("how", ALIASES)
-def test_a_change_through_one_name_is_saved_for_every_variable_that_holds_the_object(kernel: Kernel, how: str) -> None:
+def test_a_change_through_one_name_is_saved_for_every_variable_that_holds_the_object(
+    kernel: Kernel, how: str
+) -> None:
     for source in ALIASES[how]:
         assert kernel.execute(source).ended == "ok"
         kernel.save()
@@ -239,7 +280,9 @@ def test_missing_and_damaged_blobs_cost_their_variable_only(kernel: Kernel) -> N
     damaged = {"bad": {"inline": b"\x80\x05garbage"}, "gone": {"inline": b"", "digest": "0" * 64}}
     changed = msgspec.structs.replace(
         manifest,
-        variables=tuple(msgspec.structs.replace(v, **damaged.get(v.name, {})) for v in manifest.variables),
+        variables=tuple(
+            msgspec.structs.replace(v, **damaged.get(v.name, {})) for v in manifest.variables
+        ),
     )
     report = kernel.restore(changed)
     assert report.restored == ("good",)
@@ -268,7 +311,8 @@ def test_a_tampered_pickle_runs_in_the_jail_and_gains_nothing(make_kernel, tmp_p
         "leave": Tampered(os._exit, 0),
     }
     variables = tuple(
-        SavedVariable(name=name, group=i, inline=pickle.dumps(trick)) for i, (name, trick) in enumerate(tricks.items())
+        SavedVariable(name=name, group=i, inline=pickle.dumps(trick))
+        for i, (name, trick) in enumerate(tricks.items())
     )
     good = SavedVariable(name="good", group=99, inline=pickle.dumps([1]))
     kernel = make_kernel()
@@ -296,9 +340,13 @@ def test_the_host_never_unpickles(make_kernel, monkeypatch) -> None:
     assert restart(kernel).restored == ("a",)
 
 
-def test_pickling_without_end_is_interrupted_and_costs_its_variable(kernel: Kernel, monkeypatch) -> None:
+def test_pickling_without_end_is_interrupted_and_costs_its_variable(
+    kernel: Kernel, monkeypatch
+) -> None:
     monkeypatch.setattr("scroll_context.kernel.kernel._SAVE_SECONDS", 0.3)
-    kernel.execute("class Slow:\n    def __reduce__(self):\n        while True: pass\nkept = [1]\nslow = Slow()")
+    kernel.execute(
+        "class Slow:\n    def __reduce__(self):\n        while True: pass\nkept = [1]\nslow = Slow()"
+    )
     report = kernel.save()
     assert "slow" in {loss.name for loss in report.lost}
     assert kernel.execute("print(kept)").stdout == "[1]\n"
@@ -340,7 +388,9 @@ def test_a_blob_store_that_fails_costs_the_save_and_nothing_else(make_kernel) ->
 
 
 @pytest.mark.parametrize("use", [Kernel.start, Kernel.save, Kernel.digest, id])
-def test_a_process_lost_between_cells_is_never_replaced_by_an_empty_one(kernel: Kernel, use) -> None:
+def test_a_process_lost_between_cells_is_never_replaced_by_an_empty_one(
+    kernel: Kernel, use
+) -> None:
     kernel.execute("kept = [1]")
     kernel.save()
     pid = kernel.start().pid
@@ -352,7 +402,9 @@ def test_a_process_lost_between_cells_is_never_replaced_by_an_empty_one(kernel: 
         use(kernel)
     results = [kernel.execute("print(kept)") for _ in range(2)]
     assert results[1].stdout == "[1]\n"
-    assert [r.restore.restored for r in results if r.restore is not None] == [("kept",)], "told once"
+    assert [r.restore.restored for r in results if r.restore is not None] == [("kept",)], (
+        "told once"
+    )
     assert kernel.save().manifest.variables
 
 
@@ -373,7 +425,11 @@ def test_saving_three_of_a_hundred_variables_looks_at_no_others(kernel: Kernel) 
         kernel.execute(f"{source}; used = time.process_time()")
         begun = time.process_time()
         kernel.save()
-        return time.process_time() - begun + float(kernel.execute("print(time.process_time() - used)").stdout)
+        return (
+            time.process_time()
+            - begun
+            + float(kernel.execute("print(time.process_time() - used)").stdout)
+        )
 
     everything = cost("pass")
     few = [cost(f"v{i}.append(1); v{i + 10}.append(1); v{i + 20} = [2] * 10_000") for i in range(5)]

@@ -62,9 +62,15 @@ def test_events_are_kept_once_for_each_cell_and_not_for_each_variable(make_kerne
     every = tuple(range(1, 100_001))
     kernel = make_kernel({"rows": lambda: CapabilityResult(1, every)})
     for number in range(3):
-        result = kernel.execute(f"for i in range(700): globals()[f'v{number}_{{i}}'] = [rows() if i == 0 else i]")
+        result = kernel.execute(
+            f"for i in range(700): globals()[f'v{number}_{{i}}'] = [rows() if i == 0 else i]"
+        )
         assert len(result.seqs) == 1000 and result.left_out >= 99_000
-        kernel.execute("s = [" + ", ".join(f"v{n}_{i}" for n in range(number + 1) for i in range(0, 700, 100)) + "]")
+        kernel.execute(
+            "s = ["
+            + ", ".join(f"v{n}_{i}" for n in range(number + 1) for i in range(0, 700, 100))
+            + "]"
+        )
     manifest = kernel.save().manifest
     assert len(msgspec.json.encode(manifest)) < 600_000
     found = {one.name: one for one in kernel.variables()}
@@ -77,8 +83,13 @@ def test_events_are_kept_once_for_each_cell_and_not_for_each_variable(make_kerne
 
 def test_names_that_a_cell_binds_are_bounded_in_its_result(kernel: Kernel) -> None:
     kernel.execute("for i in range(3000): globals()[f'n{i}_' + '漢' * 200] = i")
-    result = kernel.execute("for name in [n for n in globals() if n[0] == 'n']: globals()[name] = -5.5")
-    assert len(msgspec.json.encode([result.bound, result.changed, result.deleted, result.read])) < 1 << 20
+    result = kernel.execute(
+        "for name in [n for n in globals() if n[0] == 'n']: globals()[name] = -5.5"
+    )
+    assert (
+        len(msgspec.json.encode([result.bound, result.changed, result.deleted, result.read]))
+        < 1 << 20
+    )
     assert result.left_out >= 2000
     assert len(kernel.variables()) >= 3000
 
@@ -114,7 +125,10 @@ def test_reasons_repeat_no_words_of_the_model(kernel: Kernel) -> None:
         "a, b, c = A(), B(), C()"
     )
     saved = {loss.name: loss.reason for loss in kernel.save().lost}
-    assert saved == {"a": "it cannot be pickled (Exception)", "b": "it cannot be pickled (ValueError)"}
+    assert saved == {
+        "a": "it cannot be pickled (Exception)",
+        "b": "it cannot be pickled (ValueError)",
+    }
     report = lose(kernel)
     assert {loss.name: loss.reason for loss in report.lost} == {
         "a": "it could not be saved: it cannot be pickled (Exception)",
@@ -161,7 +175,9 @@ CHANGES = {
 @pytest.mark.parametrize("how", CHANGES)
 def test_a_change_by_another_way_is_saved_or_told(kernel: Kernel, how: str, size: str) -> None:
     kernel.execute(LARGE if size == "large" else "y = [0]")
-    kernel.execute("def outer(kept):\n    def change(): kept[0] = 1\n    return change\nchange = outer(y)\nalias = y")
+    kernel.execute(
+        "def outer(kept):\n    def change(): kept[0] = 1\n    return change\nchange = outer(y)\nalias = y"
+    )
     kernel.save()
     kernel.execute("unrelated = 1")
     kernel.save()
@@ -169,7 +185,9 @@ def test_a_change_by_another_way_is_saved_or_told(kernel: Kernel, how: str, size
     kernel.save()
     report = lose(kernel)
     is_current = kernel.execute("print(y[0])").stdout == "1\n"
-    assert is_current or "y" in {loss.name for loss in report.stale}, "an old value was reported as current"
+    assert is_current or "y" in {loss.name for loss in report.stale}, (
+        "an old value was reported as current"
+    )
     if size == "small":
         assert is_current and "y" in report.restored
     assert "y" not in {loss.name for loss in report.lost}
@@ -189,7 +207,9 @@ def test_while_a_thread_runs_everything_may_be_old(make_kernel) -> None:
     changed = threading.Event()
     kernel = make_kernel({"changed": changed.set})
     kernel.execute("import threading\ny = [0]\ngate = threading.Event()")
-    kernel.execute("def later():\n    gate.wait()\n    y[0] = 1\n    changed()\nthreading.Thread(target=later).start()")
+    kernel.execute(
+        "def later():\n    gate.wait()\n    y[0] = 1\n    changed()\nthreading.Thread(target=later).start()"
+    )
     kernel.save()
     kernel.execute("gate.set()")
     deadline = time.monotonic() + 60

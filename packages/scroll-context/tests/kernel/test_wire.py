@@ -1,4 +1,6 @@
-"""Frames: every byte stream gives whole frames, or a clean error, and never more memory than the cap."""
+"""Frames: every byte stream gives whole frames, or a clean error, and never more memory than the
+cap.
+"""
 
 import contextlib
 import socket
@@ -53,13 +55,19 @@ def feed(data: bytes, chunks: list[int]) -> list[bytes]:
 
 
 @given(bodies, st.lists(st.integers(1, 50), max_size=5))
-def test_frames_come_out_as_they_went_in_however_they_arrive(contents: list[bytes], chunks: list[int]) -> None:
+def test_frames_come_out_as_they_went_in_however_they_arrive(
+    contents: list[bytes], chunks: list[int]
+) -> None:
     data = b"".join(bytes(encode_frame(Printed(content))) for content in contents)
     decoder = Decoder(ToHost)
     assert [decoder.decode(frame).data for frame in feed(data, chunks)] == contents
 
 
-@given(st.lists(to_host, max_size=6), st.lists(to_worker, max_size=6), st.lists(st.integers(1, 50), max_size=5))
+@given(
+    st.lists(to_host, max_size=6),
+    st.lists(to_worker, max_size=6),
+    st.lists(st.integers(1, 50), max_size=5),
+)
 def test_every_message_survives_the_way_in_its_own_direction_only(
     up: list[msgspec.Struct], down: list[msgspec.Struct], chunks: list[int]
 ) -> None:
@@ -72,7 +80,9 @@ def test_every_message_survives_the_way_in_its_own_direction_only(
 
 
 @given(to_host | to_worker, st.data())
-def test_a_changed_byte_gives_a_message_of_the_set_or_an_error(message: msgspec.Struct, data: st.DataObject) -> None:
+def test_a_changed_byte_gives_a_message_of_the_set_or_an_error(
+    message: msgspec.Struct, data: st.DataObject
+) -> None:
     frame = encode_frame(message)[4:]
     frame[data.draw(st.integers(0, len(frame) - 1))] ^= data.draw(st.integers(1, 255))
     for union in (ToHost, ToWorker):
@@ -82,12 +92,16 @@ def test_a_changed_byte_gives_a_message_of_the_set_or_an_error(message: msgspec.
             continue
         assert isinstance(read, union)
         again = encode_frame(read)
-        assert encode_frame(Decoder(union).decode(again[4:])) == again  # as bytes: a float may be no number now
+        assert (
+            encode_frame(Decoder(union).decode(again[4:])) == again
+        )  # as bytes: a float may be no number now
 
 
 @pytest.mark.parametrize("size", [0, 1, 65_531, 65_532, 65_533, 65_536, 70_000, 1 << 20])
 def test_frames_around_the_size_of_the_buffer(size: int) -> None:
-    data = b"".join(bytes(encode_frame(Printed(b"x" * size))) for _ in range(3)) + bytes(encode_frame(Printed(b"end")))
+    data = b"".join(bytes(encode_frame(Printed(b"x" * size))) for _ in range(3)) + bytes(
+        encode_frame(Printed(b"end"))
+    )
     sizes = [len(Decoder(ToHost).decode(frame).data) for frame in feed(data, [50_000])]
     assert sizes == [size, size, size, 3]
 
@@ -109,7 +123,9 @@ def test_a_claimed_length_above_the_cap_is_refused_before_it_is_allocated(claime
 
 
 @pytest.mark.parametrize("unread", [[], [b"the last answer"]], ids=["all read", "not all read"])
-def test_a_process_that_ended_is_called_that_whether_or_not_it_had_read_everything(unread: list[bytes]) -> None:
+def test_a_process_that_ended_is_called_that_whether_or_not_it_had_read_everything(
+    unread: list[bytes],
+) -> None:
     ours, theirs = socket.socketpair()
     with contextlib.closing(Connection(ours)) as connection:
         for data in unread:
@@ -134,11 +150,17 @@ def test_any_bytes_are_a_message_or_the_end_of_the_kernel(data: bytes) -> None:
 
 
 json_like = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
-    | st.dates() | st.datetimes(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text()
+    | st.binary()
+    | st.dates()
+    | st.datetimes(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=30,
-)  # fmt: skip
+)
 
 
 @given(json_like)

@@ -1,7 +1,9 @@
-"""Run by test_crash.py in a process of its own: writers forked from here are killed at random moments.
+"""Run by test_crash.py in a process of its own: writers forked from here are killed at random
+moments.
 
-Each writer appends events, every eighth with a payload, and notes each acknowledged append in a file of its own (a
-plain write survives SIGKILL). One of them also keeps the search index up to date, so that indexing is cut short too.
+Each writer appends events, every eighth with a payload, and notes each acknowledged append in a
+file of its own (a plain write survives SIGKILL). One of them also keeps the search index up to
+date, so that indexing is cut short too.
 """
 
 import os
@@ -25,12 +27,14 @@ def write(folder: Path, acknowledged: Path, name: str, indexes: bool) -> None:
         for n in range(1_000_000):
             size = 40_000 if n % 8 == 0 else rng.randrange(10, 2_000)
             drafts = [
-                Draft(session_id=name, content=f"{name} {n} {part} ".ljust(size, "x")) for part in range(n % 3 + 1)
+                Draft(session_id=name, content=f"{name} {n} {part} ".ljust(size, "x"))
+                for part in range(n % 3 + 1)
             ]
             seqs = store.log.append_many(drafts)
             out.write(
                 "".join(
-                    f"{seq} {d.content[:30].split(' x')[0]}\n" for seq, d in zip(seqs, drafts, strict=True)
+                    f"{seq} {d.content[:30].split(' x')[0]}\n"
+                    for seq, d in zip(seqs, drafts, strict=True)
                 ).encode()
             )
             if indexes and n % 4 == 3:
@@ -42,7 +46,9 @@ def sizes(notes: Path) -> dict[Path, int]:
 
 
 def wait_for(notes: Path, before: dict[Path, int], writers: int) -> bool:
-    """Wait until so many writers have noted an append of this round; False when that takes a minute."""
+    """Wait until so many writers have noted an append of this round; False when that takes a
+    minute.
+    """
     deadline = time.monotonic() + 60
     while sum(size > before.get(file, 0) for file, size in sizes(notes).items()) < writers:
         if time.monotonic() > deadline:

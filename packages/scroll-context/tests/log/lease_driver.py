@@ -2,7 +2,8 @@
 
 lease_driver.py FOLDER hold          take it, print "held", hold it until standard input closes
 lease_driver.py FOLDER fork          the same, with a forked child that outlives the parent
-lease_driver.py FOLDER race COUNT    take it COUNT times; each time append two events with nobody in between
+lease_driver.py FOLDER race COUNT    take it COUNT times; each time append two events with nobody in
+between
 """
 
 import os
@@ -21,7 +22,9 @@ def main(folder: str, what: str, count: str = "0") -> None:
             for _ in range(int(count)):
                 journal = Journal(store.log, Scope("raced"), wait=60.0)
                 begun = journal.append(journal.draft(Kind.NOTICE, content=f"begin {os.getpid()}"))
-                journal.append(journal.draft(Kind.NOTICE, content=f"end {os.getpid()}", reply_to=begun.seq))
+                journal.append(
+                    journal.draft(Kind.NOTICE, content=f"end {os.getpid()}", reply_to=begun.seq)
+                )
                 journal.close()
             return
         journal = Journal(store.log, Scope("held"))

@@ -22,7 +22,9 @@ def rewritten(log: EventLog, change: Callable[[Rows], Rows]) -> Verdict:
     log.close()
     database = sqlite3.connect(log.path, isolation_level=None)
     database.execute("BEGIN")
-    for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+    for (name,) in database.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'trigger'"
+    ).fetchall():
         database.execute(f"DROP TRIGGER {name}")
     rows = database.execute("SELECT * FROM event ORDER BY seq").fetchall()
     database.execute("DELETE FROM event")
@@ -43,7 +45,9 @@ def five(log: EventLog) -> EventLog:
 
 
 def with_own_hash(rows: Rows, at: int, **changes: Any) -> tuple[Any, ...]:
-    """The row with changes, and the hash that a row of its own content has behind the same row as before."""
+    """The row with changes, and the hash that a row of its own content has behind the same row as
+    before.
+    """
     before = rows[at - 1][21] if at else GENESIS
     row = tuple((dict(zip(schema.ALL_COLUMNS, rows[at], strict=True)) | changes).values())
     return (*row[:21], expected(before, row), *row[22:])
@@ -54,7 +58,9 @@ def test_a_log_that_was_only_rewritten_as_it_is_verifies(five: EventLog) -> None
 
 
 def test_a_row_replaced_together_with_its_own_hash_is_found_at_the_next_row(five: EventLog) -> None:
-    verdict = rewritten(five, lambda rows: [*rows[:2], with_own_hash(rows, 2, content="forged"), *rows[3:]])
+    verdict = rewritten(
+        five, lambda rows: [*rows[:2], with_own_hash(rows, 2, content="forged"), *rows[3:]]
+    )
     assert [seq for seq, _ in verdict.bad] == [4]
 
 
@@ -92,7 +98,11 @@ def test_a_row_removed_and_the_later_ones_renumbered_is_found(five: EventLog) ->
 def test_a_row_slipped_in_is_found(five: EventLog) -> None:
     def slip_in(rows: Rows) -> Rows:
         later = [(row[0] + 1, *row[1:]) for row in rows[2:]]
-        return [*rows[:2], with_own_hash([*rows[:2], (3, *rows[1][1:20], None, *rows[1][21:])], 2), *later]
+        return [
+            *rows[:2],
+            with_own_hash([*rows[:2], (3, *rows[1][1:20], None, *rows[1][21:])], 2),
+            *later,
+        ]
 
     assert rewritten(five, slip_in).bad[0][0] == 4
 
@@ -110,11 +120,34 @@ def test_every_column_is_covered(five: EventLog) -> None:
 
 
 def test_the_hashes_are_fixed_for_ever() -> None:
-    body = ("s", "", "", "conversation", "user", "", "héllo\0", None, None, None, "", "", "", None, 3, -1,
-            "{}", "2026-01-01", "2026-01-01T00:00:00+00:00", None)  # fmt: skip
+    body = (
+        "s",
+        "",
+        "",
+        "conversation",
+        "user",
+        "",
+        "héllo\0",
+        None,
+        None,
+        None,
+        "",
+        "",
+        "",
+        None,
+        3,
+        -1,
+        "{}",
+        "2026-01-01",
+        "2026-01-01T00:00:00+00:00",
+        None,
+    )
     leaf = leaf_of(bytes(range(16)), body)
     assert leaf.hex() == "25fec1995e908a84f7b9e2783cbf7ab32821a85dbb71c425ad1a92bc891a7d90"
-    assert link(GENESIS, 7, leaf).hex() == "730370500d18e8494f349fd1112255a410a73d6432264a816e358a234acc8e48"
+    assert (
+        link(GENESIS, 7, leaf).hex()
+        == "730370500d18e8494f349fd1112255a410a73d6432264a816e358a234acc8e48"
+    )
 
 
 def test_equal_events_have_different_leaves(log: EventLog) -> None:
@@ -123,8 +156,15 @@ def test_equal_events_have_different_leaves(log: EventLog) -> None:
     assert len(nonces) == 50 and {len(nonce) for nonce in nonces} == {16}
 
 
-@pytest.mark.parametrize("change", [{22: "text"}, {23: 7, 22: None}, {0: "x"}, {0: 1 << 70}, {7: object()}, {21: None}])
-def test_a_row_that_damage_has_given_other_types_matches_no_hash(five: EventLog, change: dict[int, Any]) -> None:
-    row = tuple(change.get(at, value) for at, value in enumerate(five.query("SELECT * FROM event WHERE seq = 3")[0]))
+@pytest.mark.parametrize(
+    "change", [{22: "text"}, {23: 7, 22: None}, {0: "x"}, {0: 1 << 70}, {7: object()}, {21: None}]
+)
+def test_a_row_that_damage_has_given_other_types_matches_no_hash(
+    five: EventLog, change: dict[int, Any]
+) -> None:
+    row = tuple(
+        change.get(at, value)
+        for at, value in enumerate(five.query("SELECT * FROM event WHERE seq = 3")[0])
+    )
     assert expected(five.get(2).chain, row) != row[21] or 21 in change
     assert isinstance(expected(five.get(2).chain, row), bytes)

@@ -1,6 +1,8 @@
-"""A store that is closed while threads use it: each of them ends with the named error, and none takes the process down.
+"""A store that is closed while threads use it: each of them ends with the named error, and none
+takes the process down.
 
-The threads run in a process of their own, so that a crash of the engine or of SQLite is a failure and not an end.
+The threads run in a process of their own, so that a crash of the engine or of SQLite is a failure
+and not an end.
 """
 
 import fcntl
@@ -54,14 +56,24 @@ def count(store: Store, _window: GuardedSql) -> None:
 
 def close_under_use(folder: Path, report: "multiprocessing.Queue[list[str]]") -> None:
     sys.setswitchinterval(1e-4)
-    uses: list[Callable[[Store, GuardedSql], None]] = [append, search, catch_up, iterate, read_payload, query, count]
+    uses: list[Callable[[Store, GuardedSql], None]] = [
+        append,
+        search,
+        catch_up,
+        iterate,
+        read_payload,
+        query,
+        count,
+    ]
     said: list[str] = []
     for _ in range(ROUNDS):
         store = Store(folder)
         window = store.sql()
         begun = threading.Barrier(len(uses) + 1)
 
-        def run(use: Callable[[Store, GuardedSql], None], store=store, window=window, begun=begun) -> None:
+        def run(
+            use: Callable[[Store, GuardedSql], None], store=store, window=window, begun=begun
+        ) -> None:
             try:
                 use(store, window)
                 begun.wait(60)

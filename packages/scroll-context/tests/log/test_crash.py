@@ -1,4 +1,6 @@
-"""kill -9: four writers at once, many times; what was acknowledged is there, whole, chained and searchable."""
+"""kill -9: four writers at once, many times; what was acknowledged is there, whole, chained and
+searchable.
+"""
 
 import subprocess
 import sys
@@ -17,7 +19,9 @@ def test_acknowledged_appends_survive_sigkill(tmp_path: Path) -> None:
     folder = tmp_path / "store"
     driver = Path(__file__).with_name("crash_driver.py")
     done = subprocess.run(
-        [sys.executable, str(driver), str(folder), str(notes), str(ROUNDS), "11"], capture_output=True, text=True
+        [sys.executable, str(driver), str(folder), str(notes), str(ROUNDS), "11"],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     acknowledged = {}

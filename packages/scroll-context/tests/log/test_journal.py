@@ -1,4 +1,6 @@
-"""The journal: one writer of a session, in order, with a lease, observers that change nothing, and a quota."""
+"""The journal: one writer of a session, in order, with a lease, observers that change nothing, and
+a quota.
+"""
 
 import contextlib
 import os
@@ -28,17 +30,25 @@ def said(journal: Journal, text: str) -> Event:
 def test_an_event_is_what_the_log_gives_back(store: Store, journal: Journal) -> None:
     texts = ["plain", "\ud800 lone", "日本語" * 10, "long " * 20_000]
     events = [said(journal, text) for text in texts]
-    events += journal.append_many(journal.draft("note", content=str(n), metadata={"n": n}) for n in range(3))
+    events += journal.append_many(
+        journal.draft("note", content=str(n), metadata={"n": n}) for n in range(3)
+    )
     assert [store.log.get(event.seq) for event in events] == events
     assert (events[0].session_id, events[0].agent_id, events[0].task_id) == ("s", "me", "task")
     assert events[3].payload is not None and store.log.text(events[3]) == texts[3]
 
 
 def test_a_body_becomes_a_payload_and_content_what_is_shown(store: Store, journal: Journal) -> None:
-    image = journal.append(journal.draft(Kind.ARTIFACT, content="[a picture]"), body=b"\x89PNG", media_type="image/png")
-    assert image.content == "[a picture]" and store.payloads.read(image.payload.digest) == b"\x89PNG"  # type: ignore[union-attr]
+    image = journal.append(
+        journal.draft(Kind.ARTIFACT, content="[a picture]"), body=b"\x89PNG", media_type="image/png"
+    )
+    assert (
+        image.content == "[a picture]" and store.payloads.read(image.payload.digest) == b"\x89PNG"
+    )  # type: ignore[union-attr]
     rows = "[" + "1," * 40_000 + "1]"
-    result = journal.append(journal.draft(Kind.TOOL_RESULT, content=rows), media_type="application/json")
+    result = journal.append(
+        journal.draft(Kind.TOOL_RESULT, content=rows), media_type="application/json"
+    )
     assert result.payload is not None and result.payload.media_type == "application/json"
     assert len(result.content) < 3_000 and store.log.text(result) == rows
 
@@ -95,7 +105,9 @@ def test_a_repeated_source_key_yields_the_first_event_and_tells_nobody(journal: 
     told: list[Event] = []
     journal.follow(told.append)
     first, new = journal.append_once("host:1", journal.draft(Kind.CONVERSATION, content="hello"))
-    again, newer = journal.append_once("host:1", journal.draft(Kind.CONVERSATION, content="hello, changed"))
+    again, newer = journal.append_once(
+        "host:1", journal.draft(Kind.CONVERSATION, content="hello, changed")
+    )
     assert (new, newer) == (True, False)
     assert again == first and told == [first]
 
@@ -155,10 +167,15 @@ def test_a_resumed_session_has_used_what_it_recorded_before(store: Store, journa
     viewed: list[int] = []
     journal.follow(lambda event: viewed.append(event.seq), list(store.log.iterate()))
     assert viewed == [1, 2, 3] and journal.used.events == used.events == 2
-    assert 7_000 < journal.used.row_bytes < 8_000 and abs(journal.used.row_bytes - used.row_bytes) < 500
+    assert (
+        7_000 < journal.used.row_bytes < 8_000
+        and abs(journal.used.row_bytes - used.row_bytes) < 500
+    )
 
 
-def test_an_append_that_was_interrupted_after_the_commit_is_shown_with_the_next(journal: Journal) -> None:
+def test_an_append_that_was_interrupted_after_the_commit_is_shown_with_the_next(
+    journal: Journal,
+) -> None:
     viewed: list[str] = []
     interrupts = [KeyboardInterrupt()]
 
@@ -185,18 +202,26 @@ def test_secrets_are_redacted_in_content_and_in_text_bodies(store: Store, journa
         assert key not in store.log.text(event) and store.log.text(event).count("token") == 3_000
     picture = key.encode()
     event = journal.append(journal.draft(Kind.ARTIFACT), body=picture, media_type="image/png")
-    assert event.payload is not None and store.payloads.read(event.payload.digest) == picture, "no text, left alone"
+    assert event.payload is not None and store.payloads.read(event.payload.digest) == picture, (
+        "no text, left alone"
+    )
 
 
 def test_a_source_key_of_another_session_is_refused_loudly(store: Store, journal: Journal) -> None:
     with contextlib.closing(Journal(store.log, Scope("other"))) as other:
-        first, is_new = other.append_once("key:1", other.draft(Kind.CONVERSATION, role="user", content="first"))
+        first, is_new = other.append_once(
+            "key:1", other.draft(Kind.CONVERSATION, role="user", content="first")
+        )
         assert is_new
         last = store.log.last_seq()
         with pytest.raises(BadInput, match=f"belongs to seq {first.seq} of session 'other'"):
-            journal.append_once("key:1", journal.draft(Kind.CONVERSATION, role="user", content="lost in silence"))
+            journal.append_once(
+                "key:1", journal.draft(Kind.CONVERSATION, role="user", content="lost in silence")
+            )
         assert store.log.last_seq() == last
-        again, is_new = other.append_once("key:1", other.draft(Kind.CONVERSATION, role="user", content="first"))
+        again, is_new = other.append_once(
+            "key:1", other.draft(Kind.CONVERSATION, role="user", content="first")
+        )
         assert (again.seq, is_new) == (first.seq, False)
     said(journal, "goes on")
 
@@ -212,7 +237,9 @@ def test_a_closed_journal_refuses(store: Store, journal: Journal) -> None:
 # the lease ----------------------------------------------------------------------------------------------
 
 
-def test_a_second_journal_in_the_same_process_is_refused_by_name(store: Store, journal: Journal) -> None:
+def test_a_second_journal_in_the_same_process_is_refused_by_name(
+    store: Store, journal: Journal
+) -> None:
     with pytest.raises(SessionBusy, match=f"process {os.getpid()} on ") as busy:
         Journal(store.log, Scope("s"))
     assert busy.value.holder == journal.log.holder(journal.session_id)
@@ -223,7 +250,9 @@ def test_a_second_journal_in_the_same_process_is_refused_by_name(store: Store, j
 
 def test_waiting_for_a_lease(store: Store, journal: Journal) -> None:
     taken: list[Journal] = []
-    thread = threading.Thread(target=lambda: taken.append(Journal(store.log, Scope("s"), wait=30.0)))
+    thread = threading.Thread(
+        target=lambda: taken.append(Journal(store.log, Scope("s"), wait=30.0))
+    )
     thread.start()
     journal.close()
     thread.join()

@@ -77,7 +77,9 @@ def test_two_processes_race_for_one_session_two_hundred_times(store: Store, driv
 def test_a_lease_file_removed_between_open_and_lock_is_made_again(
     store: Store, driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last holder removes its file while it is locked: an opener of that moment locks a file without a name."""
+    """The last holder removes its file while it is locked: an opener of that moment locks a file
+    without a name.
+    """
     leases = store.folder / "leases"
     lock = fcntl.lockf
     removed: list[str] = []
@@ -133,7 +135,9 @@ def test_who_has_a_session_open_can_be_seen_without_taking_it(tmp_path: Path) ->
         "print(lease.holder_of(Path(sys.argv[1]), 's'))"
     )
     for _ in range(2):  # looking from another process takes nothing away
-        seen = subprocess.run([sys.executable, "-c", code, str(leases)], capture_output=True, text=True, check=True)
+        seen = subprocess.run(
+            [sys.executable, "-c", code, str(leases)], capture_output=True, text=True, check=True
+        )
         assert seen.stdout.strip() == str(taken.holder)
     file = next(leases.iterdir())
     taken.release()

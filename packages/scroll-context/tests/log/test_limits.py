@@ -1,4 +1,6 @@
-"""The limits of a whole store: refused before the disk is full, with what is there kept and readable."""
+"""The limits of a whole store: refused before the disk is full, with what is there kept and
+readable.
+"""
 
 from pathlib import Path
 
@@ -15,7 +17,9 @@ def test_an_append_that_would_leave_nothing_on_the_device_is_refused(folder: Pat
     with Store(folder, create=True) as store:
         store.append(Draft(content="early"))
     with Store(folder, limits=StoreLimits(min_free=1 << 62)) as store:
-        with pytest.raises(StoreFull, match=r"bytes are free on the device .* refused.*`scroll stats --store"):
+        with pytest.raises(
+            StoreFull, match=r"bytes are free on the device .* refused.*`scroll stats --store"
+        ):
             store.append(Draft(content="late"))
         assert [event.content for event in store.log.iterate()] == ["early"]
     with Store(folder) as store:

@@ -1,4 +1,6 @@
-"""The Event Log: appending, reading, append-only by the engine, processes and threads, formats and faults."""
+"""The Event Log: appending, reading, append-only by the engine, processes and threads, formats and
+faults.
+"""
 
 import multiprocessing
 import signal
@@ -39,10 +41,23 @@ def reopen(folder: Path, **options: float) -> EventLog:
 
 def test_an_event_comes_back_as_it_was_written(log: EventLog) -> None:
     draft = Draft(
-        kind=Kind.TOOL_RESULT, session_id="s", agent_id="a", task_id="t", role="tool", name="flights", content="é\0漢",
-        tool_call_id="call_1", tool_state="done", headline="h", reply_to=7, step_index=-1, msg_index=0,
-        metadata={"n": 1.5, "deep": {"list": [None, True, "x"]}}, created_at="2024-11-05", source_key="k",
-    )  # fmt: skip
+        kind=Kind.TOOL_RESULT,
+        session_id="s",
+        agent_id="a",
+        task_id="t",
+        role="tool",
+        name="flights",
+        content="é\0漢",
+        tool_call_id="call_1",
+        tool_state="done",
+        headline="h",
+        reply_to=7,
+        step_index=-1,
+        msg_index=0,
+        metadata={"n": 1.5, "deep": {"list": [None, True, "x"]}},
+        created_at="2024-11-05",
+        source_key="k",
+    )
     event = log.get(log.append(draft))
     assert {field: getattr(event, field) for field in Draft.__struct_fields__} == {
         field: getattr(draft, field) for field in Draft.__struct_fields__
@@ -60,7 +75,9 @@ def test_addresses_grow_by_one_and_survive_reopening(log: EventLog, folder: Path
 
 
 def test_a_source_key_is_recorded_once(log: EventLog) -> None:
-    first = log.append_many([Draft(content="a", source_key="1"), Draft(content="b", source_key="1"), Draft()])
+    first = log.append_many(
+        [Draft(content="a", source_key="1"), Draft(content="b", source_key="1"), Draft()]
+    )
     assert first == [1, 1, 2]
     assert log.append(Draft(content="again", source_key="1")) == 1
     assert log.get(1).content == "a"
@@ -71,17 +88,23 @@ def test_selections(log: EventLog) -> None:
     for n in range(20):
         log.append(
             Draft(
-                session_id=f"s{n % 2}", agent_id=f"a{n % 3}", task_id=f"t{n % 4}", content=str(n),
-                kind="conversation" if n % 5 else "note", role="user" if n % 2 else "assistant",
+                session_id=f"s{n % 2}",
+                agent_id=f"a{n % 3}",
+                task_id=f"t{n % 4}",
+                content=str(n),
+                kind="conversation" if n % 5 else "note",
+                role="user" if n % 2 else "assistant",
                 created_at=f"2024-01-{n + 1:02}T12:00:00",
             )
-        )  # fmt: skip
+        )
 
     def seqs(**filters: object) -> list[int]:
         return [event.seq for event in log.iterate(**filters)]
 
     assert seqs(session_id="s1") == [s for s in range(1, 21) if (s - 1) % 2]
-    assert seqs(agent_id=["a0", "a1"], kind="note") == [s for s in range(1, 21) if (s - 1) % 3 < 2 and not (s - 1) % 5]
+    assert seqs(agent_id=["a0", "a1"], kind="note") == [
+        s for s in range(1, 21) if (s - 1) % 3 < 2 and not (s - 1) % 5
+    ]
     # Seq 16 is a note: nobody speaks in it, so it is not the user's.
     assert seqs(role="user", after=10) == [12, 14, 18, 20]
     assert seqs(created_from="2024-01-05", created_to="2024-01-07") == [5, 6, 7]
@@ -129,7 +152,9 @@ def test_large_text_moves_to_a_payload_and_reads_back_whole(log: EventLog) -> No
 
 
 def test_lone_surrogates_are_replaced_and_the_row_says_so(log: EventLog) -> None:
-    event = log.get(log.append(Draft(content="bad \ud800 half, whole \U0001f600", metadata={"k": 1})))
+    event = log.get(
+        log.append(Draft(content="bad \ud800 half, whole \U0001f600", metadata={"k": 1}))
+    )
     assert event.content == "bad \ufffd half, whole \U0001f600"
     assert event.metadata == {"k": 1, "replaced_surrogates": True}
 
@@ -155,7 +180,10 @@ def test_bad_drafts_are_refused_before_anything_is_written(log: EventLog, draft:
 
 
 @settings(max_examples=form(25, 60))
-@given(st.lists(st.tuples(st.text(max_size=60), st.sampled_from(["", "a", "b", "c"])), max_size=12), st.integers(1, 5))
+@given(
+    st.lists(st.tuples(st.text(max_size=60), st.sampled_from(["", "a", "b", "c"])), max_size=12),
+    st.integers(1, 5),
+)
 def test_random_appends_read_back_and_verify(items: list[tuple[str, str]], size: int) -> None:
     expected: list[str] = []
     places: list[int] = []  # of each item in the log
@@ -169,7 +197,11 @@ def test_random_appends_read_back_and_verify(items: list[tuple[str, str]], size:
     with tempfile.TemporaryDirectory() as folder:
         log = EventLog(Path(folder) / "store", PayloadStore(Path(folder) / "payloads"), create=True)
         drafts = [Draft(content=text, source_key=key) for text, key in items]
-        seqs = [seq for at in range(0, len(drafts), size) for seq in log.append_many(drafts[at : at + size])]
+        seqs = [
+            seq
+            for at in range(0, len(drafts), size)
+            for seq in log.append_many(drafts[at : at + size])
+        ]
         assert seqs == places, "a source key that is known gives the address that it has"
         assert [event.content for event in log.iterate()] == expected
         assert verify(log).ok
@@ -213,7 +245,9 @@ def test_replacing_by_source_key_is_refused_too(log: EventLog) -> None:
 def tamper(path: Path, *statements: str) -> None:
     """What only somebody with the file and a will can do: take the guards away first."""
     raw = sqlite3.connect(path, isolation_level=None)
-    for (trigger,) in raw.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+    for (trigger,) in raw.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'trigger'"
+    ).fetchall():
         raw.execute(f"DROP TRIGGER {trigger}")
     for statement in statements:
         raw.execute(statement)
@@ -229,7 +263,9 @@ def tamper(path: Path, *statements: str) -> None:
         ("DELETE FROM event WHERE seq > 8", 9, "missing from the end"),
     ],
 )
-def test_verify_names_the_first_bad_seq(log: EventLog, statement: str, first_bad: int, what: str) -> None:
+def test_verify_names_the_first_bad_seq(
+    log: EventLog, statement: str, first_bad: int, what: str
+) -> None:
     log.append_many(Draft(content=str(n)) for n in range(10))
     assert verify(log).ok
     tamper(log.path, statement)
@@ -251,7 +287,10 @@ def test_verify_finds_missing_and_altered_payloads(log: EventLog) -> None:
     assert first.payload and second.payload
     log.payloads.path(first.payload.digest).unlink()
     log.payloads.path(second.payload.digest).write_bytes(b"z" * 100_000)
-    assert [(seq, text.split(" ")[0]) for seq, text in verify(log).bad] == [(1, "payload"), (2, "payload")]
+    assert [(seq, text.split(" ")[0]) for seq, text in verify(log).bad] == [
+        (1, "payload"),
+        (2, "payload"),
+    ]
 
 
 def test_threads_share_commits_and_lose_nothing(log: EventLog) -> None:
@@ -259,7 +298,9 @@ def test_threads_share_commits_and_lose_nothing(log: EventLog) -> None:
 
     def write(name: int) -> None:
         for n in range(50):
-            seqs.extend(log.append_many([Draft(content=f"{name}-{n}-a"), Draft(content=f"{name}-{n}-b")]))
+            seqs.extend(
+                log.append_many([Draft(content=f"{name}-{n}-a"), Draft(content=f"{name}-{n}-b")])
+            )
 
     threads = [threading.Thread(target=write, args=(name,)) for name in range(8)]
     for thread in threads:
@@ -321,7 +362,9 @@ def interrupt() -> Iterator[Interrupt]:
     signal.signal(signal.SIGUSR1, before)
 
 
-def test_an_interrupted_caller_leaves_the_queue_and_keeps_nobody_waiting(log: EventLog, interrupt: Interrupt) -> None:
+def test_an_interrupted_caller_leaves_the_queue_and_keeps_nobody_waiting(
+    log: EventLog, interrupt: Interrupt
+) -> None:
     holder = sqlite3.connect(log.path, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     threads = [appending(log, "first")]
@@ -364,7 +407,9 @@ def _write_in_process(folder: str, name: int, count: int) -> None:
 
 def test_processes_create_and_write_one_log_at_once(folder: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
-    workers = [spawn.Process(target=_write_in_process, args=(str(folder), name, 60)) for name in range(4)]
+    workers = [
+        spawn.Process(target=_write_in_process, args=(str(folder), name, 60)) for name in range(4)
+    ]
     for worker in workers:
         worker.start()
     for worker in workers:
@@ -372,11 +417,15 @@ def test_processes_create_and_write_one_log_at_once(folder: Path) -> None:
         assert worker.exitcode == 0
     log = reopen(folder)
     for name in range(4):
-        assert [event.content for event in log.iterate(session_id=str(name))] == [str(n) for n in range(60)]
+        assert [event.content for event in log.iterate(session_id=str(name))] == [
+            str(n) for n in range(60)
+        ]
     assert verify(log).ok
 
 
-def test_a_held_lock_is_an_error_after_the_deadline_and_reading_goes_on(log: EventLog, folder: Path) -> None:
+def test_a_held_lock_is_an_error_after_the_deadline_and_reading_goes_on(
+    log: EventLog, folder: Path
+) -> None:
     log.append(Draft(content="there"))
     holder = sqlite3.connect(log.path, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
@@ -414,7 +463,9 @@ def test_what_is_not_a_store(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").write_text("mine")
     (tmp_path / "foreign").mkdir()
-    sqlite3.connect(tmp_path / "foreign" / "log.db").execute("CREATE TABLE t (x)").connection.close()
+    sqlite3.connect(tmp_path / "foreign" / "log.db").execute(
+        "CREATE TABLE t (x)"
+    ).connection.close()
     for name in ("file", "full", "foreign", "absent"):
         with pytest.raises(NotAStore):
             reopen(tmp_path / name)

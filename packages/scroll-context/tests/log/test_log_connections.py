@@ -1,4 +1,6 @@
-"""Open files of a log: as many as there are queries at once, whichever threads ask, and none after close."""
+"""Open files of a log: as many as there are queries at once, whichever threads ask, and none after
+close.
+"""
 
 import threading
 from pathlib import Path
@@ -15,7 +17,11 @@ FILES = Path("/proc/self/fd")
 
 
 def open_files(log: EventLog) -> int:
-    return sum(str(link.readlink()).startswith(str(log.path)) for link in FILES.iterdir() if link.is_symlink())
+    return sum(
+        str(link.readlink()).startswith(str(log.path))
+        for link in FILES.iterdir()
+        if link.is_symlink()
+    )
 
 
 needs_list = pytest.mark.skipif(not FILES.is_dir(), reason="this system does not list open files")
@@ -26,7 +32,8 @@ def test_the_connection_that_writes_waits_for_the_disk(log: EventLog) -> None:
     log.append(Draft(content="x"))
     assert isinstance(log._writer, FileWriter) and log._writer.connection is not None
     pragmas = [
-        log._writer.connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("synchronous", "journal_mode")
+        log._writer.connection.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("synchronous", "journal_mode")
     ]
     assert pragmas == [2, "wal"]
 
@@ -79,8 +86,12 @@ def test_closing_waits_for_threads_that_read(log: EventLog) -> None:
         other = EventLog(log.path.parent, PayloadStore(log.path.parent / "payloads"))
         begun, ended = threading.Barrier(4), []
 
-        def read_until_closed(other: EventLog = other, begun: threading.Barrier = begun, ended: list = ended) -> None:
-            for count in range(1, 101):  # each is a statement to finalize when the connection is closed
+        def read_until_closed(
+            other: EventLog = other, begun: threading.Barrier = begun, ended: list = ended
+        ) -> None:
+            for count in range(
+                1, 101
+            ):  # each is a statement to finalize when the connection is closed
                 other.get_many(range(1, count))
             begun.wait(60)
             try:

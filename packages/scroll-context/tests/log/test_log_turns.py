@@ -1,4 +1,6 @@
-"""Who writes when several threads append at once: a caller that gets the lead at an awkward moment holds nobody up."""
+"""Who writes when several threads append at once: a caller that gets the lead at an awkward moment
+holds nobody up.
+"""
 
 import contextlib
 import ctypes
@@ -15,7 +17,9 @@ from waiting import join, wait_for
 
 
 class Delayed:
-    """A lock that keeps the thread "second" waiting just after it has let go of it for the first time."""
+    """A lock that keeps the thread "second" waiting just after it has let go of it for the first
+    time.
+    """
 
     def __init__(self, inner: Any, joined: threading.Event, go_on: threading.Event) -> None:
         self.inner, self.joined, self.go_on = inner, joined, go_on
@@ -24,7 +28,10 @@ class Delayed:
         self.inner.acquire()
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.inner.release()
         if threading.current_thread().name == "second" and not self.joined.is_set():
@@ -32,8 +39,12 @@ class Delayed:
             assert self.go_on.wait(60)
 
 
-def test_a_lead_that_comes_while_a_caller_is_about_to_wait(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second joins while the first writes, and gets the lead before it begins to wait; the third waits for it."""
+def test_a_lead_that_comes_while_a_caller_is_about_to_wait(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second joins while the first writes, and gets the lead before it begins to wait; the
+    third waits for it.
+    """
     joined, writing, queued = threading.Event(), threading.Event(), threading.Event()
     write, said = log._writer.write, {}
     monkeypatch.setattr(log, "_queue_lock", Delayed(log._queue_lock, joined, queued))
@@ -49,7 +60,9 @@ def test_a_lead_that_comes_while_a_caller_is_about_to_wait(log: EventLog, monkey
         said[name] = log.append(Draft(content=name))
 
     monkeypatch.setattr(log._writer, "write", slowly)
-    first, second, third = (threading.Thread(target=append, name=n, daemon=True) for n in ("first", "second", "third"))
+    first, second, third = (
+        threading.Thread(target=append, name=n, daemon=True) for n in ("first", "second", "third")
+    )
     first.start()
     assert writing.wait(60)
     second.start()

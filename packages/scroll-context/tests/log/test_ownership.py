@@ -1,4 +1,6 @@
-"""A store with a link, a foreign owner or an open mode is refused, and clean-up touches only our own files."""
+"""A store with a link, a foreign owner or an open mode is refused, and clean-up touches only our
+own files.
+"""
 
 import json
 import os
@@ -34,7 +36,15 @@ def theirs(folder: Path) -> Path:
 def home(tmp_path: Path) -> Path:
     """Files of the user that nothing may touch, some with names as a store has them."""
     home = tmp_path / "home"
-    for name in ("letter.txt", "v1/notes.txt", "v2", "trash-abcdefgh/x", "lock", "meta.json", "log.db"):
+    for name in (
+        "letter.txt",
+        "v1/notes.txt",
+        "v2",
+        "trash-abcdefgh/x",
+        "lock",
+        "meta.json",
+        "log.db",
+    ):
         file = home / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("mine")
@@ -44,7 +54,10 @@ def home(tmp_path: Path) -> Path:
 def contents(folder: Path) -> dict[str, tuple[int, bytes]]:
     """Every file below a folder, with its mode and its bytes."""
     return {
-        str(path.relative_to(folder)): (path.lstat().st_mode, path.read_bytes() if path.is_file() else b"")
+        str(path.relative_to(folder)): (
+            path.lstat().st_mode,
+            path.read_bytes() if path.is_file() else b"",
+        )
         for path in folder.rglob("*")
     }
 
@@ -59,7 +72,17 @@ def use(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["payloads", "payloads/tmp", "index", "index/v{version}", "leases", "log.db", "log.db-wal", "anything"]
+    "part",
+    [
+        "payloads",
+        "payloads/tmp",
+        "index",
+        "index/v{version}",
+        "leases",
+        "log.db",
+        "log.db-wal",
+        "anything",
+    ],
 )
 def test_a_linked_part_of_a_store_is_refused(part: str, theirs: Path, home: Path) -> None:
     version = next(theirs.glob("index/v*")).name
@@ -200,7 +223,9 @@ OPENERS: list[Callable[[Path], object]] = [
 
 
 @pytest.mark.parametrize("opener", OPENERS)
-def test_every_way_to_open_a_store_checks_it(opener: Callable[[Path], object], theirs: Path, home: Path) -> None:
+def test_every_way_to_open_a_store_checks_it(
+    opener: Callable[[Path], object], theirs: Path, home: Path
+) -> None:
     (theirs / "salvage.new").symlink_to(home)
     before = contents(home)
     with pytest.raises(StoreUnsafe):

@@ -1,4 +1,6 @@
-"""Payloads: exact, durable, one file per body, verified on every read, and safe from hostile digests."""
+"""Payloads: exact, durable, one file per body, verified on every read, and safe from hostile
+digests.
+"""
 
 import hashlib
 import io
@@ -33,7 +35,9 @@ def test_bytes_come_back_exactly(body: bytes) -> None:
         payloads = PayloadStore(Path(folder))
         for form in (body, io.BytesIO(body), iter([body[:7], body[7:]])):
             stored = payloads.put(form, "application/octet-stream")
-            assert stored == Payload(hashlib.sha256(body).hexdigest(), len(body), "application/octet-stream")
+            assert stored == Payload(
+                hashlib.sha256(body).hexdigest(), len(body), "application/octet-stream"
+            )
             assert payloads.read(stored.digest) == body
         assert list(payloads.digests()) == [stored.digest]
 
@@ -49,7 +53,9 @@ def test_text_is_encoded_in_pieces_and_decoded_between_characters(payloads: Payl
 def test_a_body_is_synced_before_it_gets_its_name_and_the_folder_after(
     payloads: PayloadStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a power cut, a name without its bytes would be a payload that an event names and nobody can read."""
+    """After a power cut, a name without its bytes would be a payload that an event names and nobody
+    can read.
+    """
     calls: list[tuple[str, Path]] = []
     sync, rename = os.fsync, os.replace
 
@@ -103,14 +109,17 @@ def test_a_missing_file_is_named(payloads: PayloadStore) -> None:
 
 
 @pytest.mark.parametrize(
-    "digest", ["", "../../etc/passwd", "0" * 63, "0" * 64 + "/", "A" * 64, "0" * 64 + "\n", "ab/" * 30]
+    "digest",
+    ["", "../../etc/passwd", "0" * 63, "0" * 64 + "/", "A" * 64, "0" * 64 + "\n", "ab/" * 30],
 )
 def test_only_digests_become_paths(payloads: PayloadStore, digest: str) -> None:
     with pytest.raises(PayloadMissing, match="64 hex digits"):
         payloads.read(digest)
 
 
-def test_save_as_never_overwrites_and_leaves_no_bad_copy(payloads: PayloadStore, tmp_path: Path) -> None:
+def test_save_as_never_overwrites_and_leaves_no_bad_copy(
+    payloads: PayloadStore, tmp_path: Path
+) -> None:
     stored = payloads.put(b"body", "x/y")
     target = tmp_path / "out"
     payloads.save_as(stored.digest, target)
@@ -185,7 +194,10 @@ print(stored.size, streamed, peak() - held)
 
 def test_a_hundred_megabytes_stream_without_being_held_twice(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", MEMORY, str(tmp_path / "p")], capture_output=True, text=True, check=True
+        [sys.executable, "-c", MEMORY, str(tmp_path / "p")],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     size, streamed, extra = map(int, done.stdout.split())
     assert size == 100 << 20

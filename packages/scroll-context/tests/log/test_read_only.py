@@ -1,4 +1,6 @@
-"""A store on a medium that cannot be written: it opens, reads and searches, and refuses appends by name."""
+"""A store on a medium that cannot be written: it opens, reads and searches, and refuses appends by
+name.
+"""
 
 import shutil
 import subprocess
@@ -31,8 +33,10 @@ with Store(sys.argv[1]) as store:
 def on_read_only_mount(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["unshare", "-rm", "sh", "-c", READ_ONLY, "sh", str(folder), *command],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @pytest.fixture
@@ -41,7 +45,12 @@ def shelved(folder: Path) -> Path:
     if shutil.which("unshare") is None or on_read_only_mount(folder.parent, "true").returncode:
         pytest.skip("needs unshare and mounts in a user namespace")
     with Store(folder, create=True) as store:
-        store.log.append_many([Draft(content="no toll roads"), Draft(content="padding " * 9_000 + "deep in a payload")])
+        store.log.append_many(
+            [
+                Draft(content="no toll roads"),
+                Draft(content="padding " * 9_000 + "deep in a payload"),
+            ]
+        )
         store.index.catch_up()
     return folder
 

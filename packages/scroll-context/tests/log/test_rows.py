@@ -8,13 +8,42 @@ import pytest
 from scroll_context.errors import BadInput
 from scroll_context.events import Draft
 from scroll_context.log.payloads import PayloadStore
-from scroll_context.log.rows import ERASED, ERASED_METADATA, LONGEST_ID, event_from_row, is_blank, prepare
+from scroll_context.log.rows import (
+    ERASED,
+    ERASED_METADATA,
+    LONGEST_ID,
+    event_from_row,
+    is_blank,
+    prepare,
+)
 
 NOW = "2026-05-01T10:00:00.000000Z"
 ROW = (
-    7, "s", "me", "task", "conversation", "user", "name", "said", None, None, None, "call", "ok", "headline", 3, 4, 5,
-    '{"a":1}', NOW, NOW, "key", b"c" * 32, b"n" * 32, None,
-)  # fmt: skip
+    7,
+    "s",
+    "me",
+    "task",
+    "conversation",
+    "user",
+    "name",
+    "said",
+    None,
+    None,
+    None,
+    "call",
+    "ok",
+    "headline",
+    3,
+    4,
+    5,
+    '{"a":1}',
+    NOW,
+    NOW,
+    "key",
+    b"c" * 32,
+    b"n" * 32,
+    None,
+)
 
 
 @pytest.fixture
@@ -43,14 +72,20 @@ def draft(**fields: Any) -> Draft:
         ({"task_id": "x" * 5_000}, "task_id has 5,000 characters"),
     ],
 )
-def test_a_draft_that_cannot_be_stored_is_refused(payloads: PayloadStore, fields: dict[str, Any], refusal: str) -> None:
+def test_a_draft_that_cannot_be_stored_is_refused(
+    payloads: PayloadStore, fields: dict[str, Any], refusal: str
+) -> None:
     with pytest.raises(BadInput, match=refusal):
         prepare(draft(**fields), NOW, payloads)
 
 
 def test_the_largest_values_that_fit_are_stored(payloads: PayloadStore) -> None:
     largest = (1 << 63) - 1
-    row = prepare(draft(session_id="é" * LONGEST_ID, reply_to=largest, step_index=-largest, msg_index=0), NOW, payloads)
+    row = prepare(
+        draft(session_id="é" * LONGEST_ID, reply_to=largest, step_index=-largest, msg_index=0),
+        NOW,
+        payloads,
+    )
     event = event_from_row((1, *row.before, b""))
     assert (event.reply_to, event.step_index, event.msg_index) == (largest, -largest, 0)
     assert event.session_id == "é" * LONGEST_ID
@@ -70,7 +105,10 @@ def test_a_row_is_counted_in_bytes(payloads: PayloadStore) -> None:
 
 
 def test_a_text_and_bytes_become_the_same_payload(payloads: PayloadStore) -> None:
-    text, raw = (prepare(draft(), NOW, payloads, body).before[7:10] for body in ("é" * 50, ("é" * 50).encode()))
+    text, raw = (
+        prepare(draft(), NOW, payloads, body).before[7:10]
+        for body in ("é" * 50, ("é" * 50).encode())
+    )
     assert text == raw and text[1] == 100
 
 
@@ -82,9 +120,19 @@ def test_a_row_reads_as_it_was_written() -> None:
 
 @pytest.mark.parametrize("column", [1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 18, 19])
 @pytest.mark.parametrize(("value", "read"), [(b"by\xfftes", "by\ufffdtes"), (None, ""), (12, "12")])
-def test_a_damaged_column_reads_as_text_and_spoils_no_other(column: int, value: object, read: str) -> None:
-    names = dict(enumerate(("seq", "session_id", "agent_id", "task_id", "kind", "role", "name", "content")))
-    names |= {11: "tool_call_id", 12: "tool_state", 13: "headline", 18: "created_at", 19: "recorded_at"}
+def test_a_damaged_column_reads_as_text_and_spoils_no_other(
+    column: int, value: object, read: str
+) -> None:
+    names = dict(
+        enumerate(("seq", "session_id", "agent_id", "task_id", "kind", "role", "name", "content"))
+    )
+    names |= {
+        11: "tool_call_id",
+        12: "tool_state",
+        13: "headline",
+        18: "created_at",
+        19: "recorded_at",
+    }
     whole, damaged = event_from_row(ROW), event_from_row((*ROW[:column], value, *ROW[column + 1 :]))
     assert getattr(damaged, names[column]) == read
     for name in names.values():
@@ -92,14 +140,42 @@ def test_a_damaged_column_reads_as_text_and_spoils_no_other(column: int, value: 
 
 
 def test_damaged_metadata_chain_and_payload_columns_leave_the_rest_readable() -> None:
-    event = event_from_row((*ROW[:8], b"ab", "large", None, *ROW[11:17], "{", *ROW[18:21], "text", *ROW[22:]))
-    assert event.metadata == {"damaged_metadata": "{"} and event.chain == b"" and event.content == "said"
+    event = event_from_row(
+        (*ROW[:8], b"ab", "large", None, *ROW[11:17], "{", *ROW[18:21], "text", *ROW[22:])
+    )
+    assert (
+        event.metadata == {"damaged_metadata": "{"}
+        and event.chain == b""
+        and event.content == "said"
+    )
     assert event.payload is not None
     assert (event.payload.digest, event.payload.size, event.payload.media_type) == ("ab", 0, "")
 
 
 def test_an_erased_row_holds_nothing_else() -> None:
-    blank = (*ROW[:6], "", ERASED, None, None, None, *ROW[11:13], "", *ROW[14:17], ERASED_METADATA, *ROW[18:22], None)
+    blank = (
+        *ROW[:6],
+        "",
+        ERASED,
+        None,
+        None,
+        None,
+        *ROW[11:13],
+        "",
+        *ROW[14:17],
+        ERASED_METADATA,
+        *ROW[18:22],
+        None,
+    )
     assert is_blank((*blank, b"l"))
-    for column, left in ((6, "name"), (7, "words"), (8, "d"), (9, 5), (10, "t"), (13, "h"), (17, "{}"), (22, b"n")):
+    for column, left in (
+        (6, "name"),
+        (7, "words"),
+        (8, "d"),
+        (9, 5),
+        (10, "t"),
+        (13, "h"),
+        (17, "{}"),
+        (22, b"n"),
+    ):
         assert not is_blank((*blank[:column], left, *blank[column + 1 :], b"l")), column

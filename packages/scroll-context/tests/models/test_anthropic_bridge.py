@@ -15,14 +15,18 @@ from scroll_context.models import Model, Request, Settings, connect
 
 KEY = "sk-ant-test-1234567890"
 MARK = {"type": "ephemeral", "ttl": "5m"}
-EXEC = ToolSpec("exec", "Run a cell.", {"type": "object", "properties": {"source": {"type": "string"}}})
+EXEC = ToolSpec(
+    "exec", "Run a cell.", {"type": "object", "properties": {"source": {"type": "string"}}}
+)
 SYSTEM = Message(role="system", text="Be brief.")
 ASK = Message(role="user", text="What is in x?")
 OK = streamed({"type": "text", "text": "ok"})
 
 
 def model_at(server: ProviderServer, **options: Any) -> Model:
-    return connect("anthropic:claude-sonnet-5", base_url=server.url, api_key=KEY, retries=0, **options)
+    return connect(
+        "anthropic:claude-sonnet-5", base_url=server.url, api_key=KEY, retries=0, **options
+    )
 
 
 def blocks(body: dict[str, Any]) -> list[dict[str, Any]]:
@@ -54,7 +58,9 @@ def test_cache_marks_are_where_they_were_asked_for_and_nowhere_else() -> None:
         SYSTEM,
         Message(role="user", text="The index of what came before.", cache_mark=True),
         ASK,
-        Message(role="assistant", text="Looking.", tool_calls=(ToolCall("a", "exec", {"source": "x"}),)),
+        Message(
+            role="assistant", text="Looking.", tool_calls=(ToolCall("a", "exec", {"source": "x"}),)
+        ),
         Message(role="tool", text="x is 4", tool_call_id="a", name="exec", cache_mark=True),
         Message(role="user", text="variables: x"),
     )
@@ -74,7 +80,14 @@ def test_cache_marks_are_where_they_were_asked_for_and_nowhere_else() -> None:
 
 def test_a_tail_follows_its_message_behind_the_mark() -> None:
     call = Message(role="assistant", tool_calls=(ToolCall("a", "exec", {"source": "x"}),))
-    result = Message(role="tool", text="x is 4", tool_call_id="a", name="exec", cache_mark=True, tail="variables: x")
+    result = Message(
+        role="tool",
+        text="x is 4",
+        tool_call_id="a",
+        name="exec",
+        cache_mark=True,
+        tail="variables: x",
+    )
     asked = Message(role="user", text="Go on.", cache_mark=True, tail="variables: x")
     with ProviderServer(OK) as server:
         model_at(server).reply(Request((SYSTEM, ASK, call, result), (EXEC,)))
@@ -122,7 +135,13 @@ def test_signed_thinking_makes_the_round_trip_and_unsigned_does_not() -> None:
         model.reply(Request(history, (EXEC,)))
     assert server.bodies[0]["thinking"]["type"] in ("enabled", "adaptive")
     sent = server.bodies[1]["messages"]
-    assert [message["role"] for message in sent] == ["user", "assistant", "user", "assistant", "user"]
+    assert [message["role"] for message in sent] == [
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+        "user",
+    ]
     assert sent[1]["content"] == [
         {"type": "thinking", "thinking": "look at x", "signature": "signed"},
         {"type": "redacted_thinking", "data": "sealed"},
@@ -144,14 +163,25 @@ def test_nothing_empty_and_nothing_orphaned_is_sent() -> None:
         Message(role="tool", text="lost", tool_call_id="gone", name="exec"),
         ASK,
         Message(role="user", text=" "),
-        Message(role="assistant", text="\n", tool_calls=(ToolCall("a", "exec", {}), ToolCall("b", "exec", "{bad"))),
+        Message(
+            role="assistant",
+            text="\n",
+            tool_calls=(ToolCall("a", "exec", {}), ToolCall("b", "exec", "{bad")),
+        ),
         Message(role="tool", text="", tool_call_id="a", name="exec"),
         ASK,
     )
     with ProviderServer(OK) as server:
         model_at(server).reply(Request(history, (EXEC,)))
     sent = blocks(server.bodies[0])
-    assert [block["type"] for block in sent] == ["text", "tool_use", "tool_use", "tool_result", "tool_result", "text"]
+    assert [block["type"] for block in sent] == [
+        "text",
+        "tool_use",
+        "tool_use",
+        "tool_result",
+        "tool_result",
+        "text",
+    ]
     assert [block["tool_use_id"] for block in sent[3:5]] == ["a", "b"]
     assert "{bad" in sent[2]["input"].values()
     for block in sent:
@@ -163,7 +193,11 @@ def test_nothing_empty_and_nothing_orphaned_is_sent() -> None:
     ("message", "tokens", "limit"),
     [
         ("prompt is too long: 210000 tokens > 200000 maximum", 210000, 200000),
-        ("input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease", 190000, 200000),
+        (
+            "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease",
+            190000,
+            200000,
+        ),
     ],
 )
 def test_overflow_is_recognised_with_the_counts(message: str, tokens: int, limit: int) -> None:
@@ -207,7 +241,9 @@ def test_a_cut_stream_is_a_fault_and_not_a_short_answer() -> None:
 
 
 def test_arguments_that_are_not_json_are_kept() -> None:
-    play = streamed({"type": "tool_use", "id": "a", "name": "exec", "input": '{"source": '}, stop="tool_use")
+    play = streamed(
+        {"type": "tool_use", "id": "a", "name": "exec", "input": '{"source": '}, stop="tool_use"
+    )
     with ProviderServer(play) as server:
         (call,) = model_at(server).reply(Request((SYSTEM, ASK), (EXEC,))).tool_calls
     assert isinstance(call.arguments, str)

@@ -17,7 +17,13 @@ def vectors(exchange: Exchange) -> None:
         for at, text in enumerate(exchange.body["input"])
     ]
     exchange.respond(
-        200, {"object": "list", "model": "tiny", "data": data[::-1], "usage": {"prompt_tokens": 1, "total_tokens": 1}}
+        200,
+        {
+            "object": "list",
+            "model": "tiny",
+            "data": data[::-1],
+            "usage": {"prompt_tokens": 1, "total_tokens": 1},
+        },
     )
 
 
@@ -26,7 +32,12 @@ def test_an_endpoint_gives_a_vector_for_each_text_in_order() -> None:
         embedder = EndpointEmbedder("tiny", base_url=server.url, api_key="none", dimensions=2)
         assert embedder.embed(["a", "four"]) == [[1.0, 1.0], [4.0, 1.0]]
         [sent] = server.bodies
-    assert sent == {"model": "tiny", "input": ["a", "four"], "encoding_format": "float", "dimensions": 2}
+    assert sent == {
+        "model": "tiny",
+        "input": ["a", "four"],
+        "encoding_format": "float",
+        "dimensions": 2,
+    }
     assert embedder.name != EndpointEmbedder("tiny", base_url=server.url, api_key="none").name
 
 

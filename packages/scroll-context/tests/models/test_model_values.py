@@ -1,4 +1,6 @@
-"""Messages, requests and replies have one byte form; providers are loaded only when a model is made."""
+"""Messages, requests and replies have one byte form; providers are loaded only when a model is
+made.
+"""
 
 import subprocess
 import sys
@@ -17,7 +19,9 @@ from scroll_context.models.protocol import well_formed
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 numbers = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
 scalars: st.SearchStrategy[Any] = st.none() | st.booleans() | numbers | texts
-values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3))
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3)
+)
 objects = st.dictionaries(texts, values, max_size=3)
 calls = st.builds(ToolCall, texts, texts, objects | texts, texts, objects)
 thoughts = st.builds(Thinking, texts, texts, texts, objects)
@@ -35,7 +39,9 @@ messages = st.builds(
 
 @given(st.lists(messages, max_size=3), objects)
 def test_requests_survive_their_canonical_form(some: list[Message], schema: dict[str, Any]) -> None:
-    request = Request(tuple(some), (ToolSpec("t", "d", schema),), Settings(max_tokens=5, extra=schema))
+    request = Request(
+        tuple(some), (ToolSpec("t", "d", schema),), Settings(max_tokens=5, extra=schema)
+    )
     data = canonical(request)
     again = msgspec.json.decode(data, type=Request)
     assert again == request
@@ -55,7 +61,9 @@ def test_replies_survive_their_canonical_form() -> None:
 
 
 def test_the_order_of_keys_does_not_matter() -> None:
-    assert canonical(ToolCall("a", "f", {"x": 1, "y": 2})) == canonical(ToolCall("a", "f", {"y": 2, "x": 1}))
+    assert canonical(ToolCall("a", "f", {"x": 1, "y": 2})) == canonical(
+        ToolCall("a", "f", {"y": 2, "x": 1})
+    )
 
 
 short_ids = st.sampled_from(["a", "b", "c"])
@@ -63,7 +71,9 @@ loose = st.builds(
     Message,
     role=st.sampled_from(["user", "assistant", "tool"]),
     text=st.sampled_from(["", " ", "words"]),
-    tool_calls=st.lists(short_ids, unique=True, max_size=2).map(lambda ids: tuple(ToolCall(i, "f") for i in ids)),
+    tool_calls=st.lists(short_ids, unique=True, max_size=2).map(
+        lambda ids: tuple(ToolCall(i, "f") for i in ids)
+    ),
     tool_call_id=short_ids,
 )
 
@@ -71,7 +81,8 @@ loose = st.builds(
 @given(st.lists(loose, max_size=10))
 def test_well_formed_pairs_every_call_with_one_result(some: list[Message]) -> None:
     some = [
-        message if message.role == "assistant" else msgspec.structs.replace(message, tool_calls=()) for message in some
+        message if message.role == "assistant" else msgspec.structs.replace(message, tool_calls=())
+        for message in some
     ]
     result = well_formed(some)
     assert well_formed(result) == result
@@ -85,7 +96,9 @@ def test_well_formed_pairs_every_call_with_one_result(some: list[Message]) -> No
         assert message.text.strip() or message.tool_calls
         waiting = [call.id for call in message.tool_calls]
     assert not waiting
-    assert [m for m in result if m.role == "user"] == [m for m in some if m.role == "user" and m.text.strip()]
+    assert [m for m in result if m.role == "user"] == [
+        m for m in some if m.role == "user" and m.text.strip()
+    ]
 
 
 def test_importing_the_models_loads_no_provider() -> None:
@@ -95,7 +108,9 @@ import scroll_context.models
 loaded = {"pydantic_ai", "openai", "anthropic", "httpx2", "asyncio"} & set(sys.modules)
 sys.exit(f"loaded: {loaded}" if loaded else 0)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -110,7 +125,9 @@ try:
 except BadInput as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300
+    )
     assert "scroll-context[models]" in done.stdout, done.stderr
 
 

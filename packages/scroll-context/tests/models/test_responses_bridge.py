@@ -1,4 +1,6 @@
-"""The bridge to OpenAI's responses protocol: reasoning goes back with the items it belongs to, or not at all."""
+"""The bridge to OpenAI's responses protocol: reasoning goes back with the items it belongs to, or
+not at all.
+"""
 
 from typing import Any
 
@@ -12,7 +14,9 @@ from provider_server import Exchange, ProviderServer
 from scroll_context.messages import Message, ToolSpec
 from scroll_context.models import Request, connect
 
-EXEC = ToolSpec("exec", "Run a cell.", {"type": "object", "properties": {"source": {"type": "string"}}})
+EXEC = ToolSpec(
+    "exec", "Run a cell.", {"type": "object", "properties": {"source": {"type": "string"}}}
+)
 ASK = Message(role="user", text="What is in x?")
 REASONING = {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "sealed"}
 CALL = {
@@ -81,6 +85,14 @@ def test_reasoning_and_its_items_travel_together() -> None:
         "function_call",
         "function_call_output",
     ]
-    assert (kept[1]["id"], kept[1]["encrypted_content"], kept[2]["id"]) == ("rs_1", "sealed", "fc_1")
-    assert [item.get("type", item.get("role")) for item in dropped] == ["user", "function_call", "function_call_output"]
+    assert (kept[1]["id"], kept[1]["encrypted_content"], kept[2]["id"]) == (
+        "rs_1",
+        "sealed",
+        "fc_1",
+    )
+    assert [item.get("type", item.get("role")) for item in dropped] == [
+        "user",
+        "function_call",
+        "function_call_output",
+    ]
     assert "id" not in dropped[1]

@@ -19,7 +19,11 @@ def test_waits_grow_and_stay_below_the_bound() -> None:
     waits: list[tuple[int, float]] = []
     inner = ScriptedModel([down(), down(), down(), down(), "up"], name="inner", window=9)
     model = with_retries(
-        inner, attempts=5, first_wait=0.001, max_wait=0.003, on_retry=lambda n, wait, _: waits.append((n, wait))
+        inner,
+        attempts=5,
+        first_wait=0.001,
+        max_wait=0.003,
+        on_retry=lambda n, wait, _: waits.append((n, wait)),
     )
     assert (model.name, model.window) == ("inner", 9)
     assert model.reply(REQUEST).text == "up"

@@ -25,7 +25,9 @@ def test_entries_are_played_in_order() -> None:
     )
     first = model.reply(ask("go"))
     assert first.text == "Binding."
-    assert first.tool_calls == (ToolCall("call_0_0", "exec", {"source": "x = 1", "headline": "bind x"}),)
+    assert first.tool_calls == (
+        ToolCall("call_0_0", "exec", {"source": "x = 1", "headline": "bind x"}),
+    )
     assert first.finish_reason == "tool_call"
     assert model.reply(ask("go", "on")).text == "you said on"
     assert model.reply(ask("end")).text == "done"
@@ -76,7 +78,9 @@ def test_usage_counts_the_repeated_beginning_as_cached() -> None:
     assert second.cache_read_tokens == size, "a cache mark must not change the prefix"
     assert second.input_tokens > size
 
-    third = model.reply(Request((head, Message(role="user", text="u" * 250 + "v" * 250)), tools)).usage
+    third = model.reply(
+        Request((head, Message(role="user", text="u" * 250 + "v" * 250)), tools)
+    ).usage
     shared = len(canonical(tools)) + len(canonical(head)) + 250
     assert shared < third.cache_read_tokens < shared + 40
 

@@ -31,7 +31,9 @@ def split(pieces: list[str]) -> tuple[list[str], str]:
 
 
 @pytest.mark.parametrize(("text", "thinking", "visible"), CASES)
-def test_every_cut_in_one_two_and_three_pieces(text: str, thinking: list[str], visible: str) -> None:
+def test_every_cut_in_one_two_and_three_pieces(
+    text: str, thinking: list[str], visible: str
+) -> None:
     for first in range(len(text) + 1):
         for second in range(first, len(text) + 1):
             assert split([text[:first], text[first:second], text[second:]]) == (thinking, visible)
@@ -43,7 +45,11 @@ def test_one_character_at_a_time(text: str, thinking: list[str], visible: str) -
 
 
 @given(
-    st.lists(st.sampled_from(["<think>", "</think>", "<", "think>", "/", " ", "\n", "a", "é"]), max_size=12), st.data()
+    st.lists(
+        st.sampled_from(["<think>", "</think>", "<", "think>", "/", " ", "\n", "a", "é"]),
+        max_size=12,
+    ),
+    st.data(),
 )
 def test_cuts_never_change_the_result(words: list[str], data: st.DataObject) -> None:
     text = "".join(words)

@@ -19,7 +19,11 @@ def surface(store: Store, reach: str = "all") -> MemorySurface:
 
 
 def said(store: Store, content: str, **fields: Any) -> int:
-    return store.append(Draft(**{"role": "user", "session_id": "own", "agent_id": "me", "content": content} | fields))
+    return store.append(
+        Draft(
+            **{"role": "user", "session_id": "own", "agent_id": "me", "content": content} | fields
+        )
+    )
 
 
 def found(memory: MemorySurface, query: str, **filters: Any) -> list[int]:
@@ -65,7 +69,13 @@ def test_a_named_session_wins_over_the_word_session(store: Store) -> None:
 def test_no_argument_crosses_the_grant(store: Store) -> None:
     own, foreign = said(store, "tea"), said(store, "tea", session_id="other", agent_id="somebody")
     memory = surface(store, reach="session")
-    for filters in ({}, {"scope": "all"}, {"all_agents": True}, {"session_id": "other"}, {"agent_id": "somebody"}):
+    for filters in (
+        {},
+        {"scope": "all"},
+        {"all_agents": True},
+        {"session_id": "other"},
+        {"agent_id": "somebody"},
+    ):
         assert foreign not in found(memory, "tea", **filters), filters
     assert found(memory, "tea") == [own]
     assert [row["seq"] for row in memory.expand(own, foreign).value["rows"]] == [own]
@@ -75,11 +85,23 @@ def test_no_argument_crosses_the_grant(store: Store) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"k": 0}, {"k": "many"}, {"k": math.inf}, {"k": math.nan}, {"seq_range": 7}, {"seq_range": (1, 2, 3)},
-        {"seq_range": (1, math.inf)}, {"kind": 7}, {"role": {"user": 1}}, {"session_id": ["own", None]},
-        {"scope": "world"}, {"scope": 7}, {"created_on": 2024}, {"created_from": "yesterday"}, {"limit": 5},
+        {"k": 0},
+        {"k": "many"},
+        {"k": math.inf},
+        {"k": math.nan},
+        {"seq_range": 7},
+        {"seq_range": (1, 2, 3)},
+        {"seq_range": (1, math.inf)},
+        {"kind": 7},
+        {"role": {"user": 1}},
+        {"session_id": ["own", None]},
+        {"scope": "world"},
+        {"scope": 7},
+        {"created_on": 2024},
+        {"created_from": "yesterday"},
+        {"limit": 5},
     ],
-)  # fmt: skip
+)
 def test_arguments_that_cannot_be_meant_are_named(store: Store, arguments: dict[str, Any]) -> None:
     said(store, "tea")
     store.index.catch_up()
@@ -105,7 +127,9 @@ def test_numbers_come_as_text_too_and_rows_are_announced_beside_the_rows(store: 
     seqs = [said(store, f"tea {n}", kind=Kind.CONVERSATION) for n in range(3)]
     memory = surface(store)
     assert len(memory.search("tea", k="2").value["rows"]) == 2
-    assert [row["seq"] for row in memory.expand(str(seqs[0]), str(seqs[1])).value["rows"]] == seqs[:2]
+    assert [row["seq"] for row in memory.expand(str(seqs[0]), str(seqs[1])).value["rows"]] == seqs[
+        :2
+    ]
     answer = memory.expand([seqs[0], 999]).value
     assert [row["seq"] for row in answer["rows"]] == seqs[:1] and "999" in answer["note"]
 
@@ -115,17 +139,25 @@ def test_numbers_come_as_text_too_and_rows_are_announced_beside_the_rows(store: 
 
 def test_the_running_task_is_no_evidence_about_the_past(store: Store) -> None:
     old = said(store, "the heron nested at the weir")
-    folded = said(store, "where did the heron nest?")  # an earlier step of the running task, folded since
+    folded = said(
+        store, "where did the heron nest?"
+    )  # an earlier step of the running task, folded since
     request = said(store, "where did the heron and the ibis nest?")
-    reply = said(store, "I look for the heron and the ibis.", role="assistant")  # newer than what the view shows
+    reply = said(
+        store, "I look for the heron and the ibis.", role="assistant"
+    )  # newer than what the view shows
     cell = said(store, "print('ibis')", role="assistant", kind=Kind.CELL)
-    result = said(store, "ibis: none", role="tool", kind=Kind.TOOL_RESULT)  # of a tool called inside the cell
+    result = said(
+        store, "ibis: none", role="tool", kind=Kind.TOOL_RESULT
+    )  # of a tool called inside the cell
     memory = MemorySurface(store, Scope("own", agent_id="me"), "all", View(request))
     assert found(memory, "heron") == [old, folded]
     answer = memory.search("ibis").value
     assert [row["seq"] for row in answer["rows"]] == [result]
     asked = "SELECT seq FROM hist.{} ORDER BY seq"
-    seen = [row["seq"] for row in memory.sql_query(asked.format("conversation_history")).value["rows"]]
+    seen = [
+        row["seq"] for row in memory.sql_query(asked.format("conversation_history")).value["rows"]
+    ]
     assert seen == [old, folded, result]
     seen = [row["seq"] for row in memory.sql_query(asked.format("events")).value["rows"]]
     assert seen == [old, folded, request, reply, cell, result]
@@ -173,7 +205,11 @@ def test_the_end_of_the_log_is_told_only_within_the_grant(store: Store) -> None:
     for _ in range(40):
         said(store, "foreign", session_id="other", agent_id="somebody")
     memory = surface(store, reach="session")
-    for call in (lambda: memory.expand(12), lambda: memory.read_payload(12), lambda: memory.expand([40, 41])):
+    for call in (
+        lambda: memory.expand(12),
+        lambda: memory.read_payload(12),
+        lambda: memory.expand([40, 41]),
+    ):
         with pytest.raises(UnknownSeq) as refused:
             call()
         assert "41" not in str(refused.value).replace("[40, 41]", "").replace("40, 41", "")
@@ -188,7 +224,9 @@ def test_expanding_one_event_often_gives_it_once_and_bytes_are_bounded(store: St
     one = said(store, "x" * 1_000_000)
     memory = surface(store)
     assert len(memory.expand([one] * 2_000).value["rows"]) == 1
-    many = store.log.append_many([Draft(session_id="own", content=f"{n}" + "x" * 1_000_000) for n in range(20)])
+    many = store.log.append_many(
+        [Draft(session_id="own", content=f"{n}" + "x" * 1_000_000) for n in range(20)]
+    )
     answer = memory.expand(many).value
     assert sum(len(row["content"]) for row in answer["rows"]) <= EXPAND_BYTES
     assert len(answer["rows"]) == 16 and answer["truncated"]
@@ -208,7 +246,9 @@ def test_a_session_remembers_a_bounded_number_of_searches(store: Store) -> None:
 def test_a_body_is_verified_once_and_then_read_in_pieces(store: Store) -> None:
     body = bytes(range(256)) * (5 << 12)  # five pieces
     payload = store.payloads.put(body, "application/octet-stream")
-    seq = store.append(Draft(session_id="own", agent_id="me", content="an artifact", payload=payload))
+    seq = store.append(
+        Draft(session_id="own", agent_id="me", content="an artifact", payload=payload)
+    )
     memory = surface(store)
     opened: list[int] = []
     check = store.payloads.check

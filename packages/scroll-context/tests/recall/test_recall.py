@@ -1,4 +1,6 @@
-"""The methods of `ms` that cover rather than rank: they find everything within the grant, and nothing else."""
+"""The methods of `ms` that cover rather than rank: they find everything within the grant, and
+nothing else.
+"""
 
 import datetime as dt
 from collections.abc import Callable, Collection
@@ -17,8 +19,10 @@ from scroll_context.search.grep import MOST_COUNTED, OVERLAP, PAGE, Scan, patter
 from scroll_context.store import Store
 
 SENTENCES = (
-    "I moved the {} meeting to {}.", "ok cool, but how do I plan {} for {}?", "Can you help me with {}, Priya and {}?",
-)  # fmt: skip
+    "I moved the {} meeting to {}.",
+    "ok cool, but how do I plan {} for {}?",
+    "Can you help me with {}, Priya and {}?",
+)
 
 
 class Shown(NoSession):
@@ -36,7 +40,11 @@ def surface(store: Store, reach: str = "all", *visible: int) -> MemorySurface:
 
 
 def said(store: Store, content: str, **fields: Any) -> int:
-    return store.append(Draft(**{"role": "user", "session_id": "own", "agent_id": "me", "content": content} | fields))
+    return store.append(
+        Draft(
+            **{"role": "user", "session_id": "own", "agent_id": "me", "content": content} | fields
+        )
+    )
 
 
 def ask(memory: MemorySurface, method: str, *args: Any, **kwargs: Any) -> CapabilityResult:
@@ -58,7 +66,12 @@ def note(memory: MemorySurface, method: str, *args: Any, **kwargs: Any) -> str:
 
 def session(store: Store, number: int, subject: str, day: str, turns: int = 8) -> list[int]:
     return [
-        said(store, SENTENCES[n % 3].format(subject, f"{subject} part {n}"), session_id=f"s{number}", created_at=day)
+        said(
+            store,
+            SENTENCES[n % 3].format(subject, f"{subject} part {n}"),
+            session_id=f"s{number}",
+            created_at=day,
+        )
         for n in range(turns)
     ]
 
@@ -67,20 +80,31 @@ def session(store: Store, number: int, subject: str, day: str, turns: int = 8) -
 
 
 def test_grep_finds_every_row_in_order_and_says_how_many(store: Store) -> None:
-    wanted = [said(store, f"row {n}: the Vendor sent {n} boxes") for n in range(0, 130, 2) if not said(store, "no") < 0]
+    wanted = [
+        said(store, f"row {n}: the Vendor sent {n} boxes")
+        for n in range(0, 130, 2)
+        if not said(store, "no") < 0
+    ]
     memory = surface(store)
     assert seqs(memory, "grep", "vendor sent", limit=1_000) == wanted
     told = note(memory, "grep", "vendor sent", limit=10)
     assert "65 rows hold 'vendor sent'" in told
     assert f"up to seq {wanted[10] - 1}" in told and f"seq_range=({wanted[10]}, …)" in told
-    assert seqs(memory, "grep", "vendor sent", seq_range=(wanted[10], 10**6), limit=1_000) == wanted[10:]
-    assert ask(memory, "grep", "vendor", limit=3).seqs == tuple(wanted[:3]), "provenance: what was given away"
+    assert (
+        seqs(memory, "grep", "vendor sent", seq_range=(wanted[10], 10**6), limit=1_000)
+        == wanted[10:]
+    )
+    assert ask(memory, "grep", "vendor", limit=3).seqs == tuple(wanted[:3]), (
+        "provenance: what was given away"
+    )
 
 
 def test_grep_says_that_there_is_nothing(store: Store) -> None:
     said(store, "boxes")
     memory = surface(store)
-    assert "no row within reach holds 'crates'; every row was looked at" in note(memory, "grep", "crates")
+    assert "no row within reach holds 'crates'; every row was looked at" in note(
+        memory, "grep", "crates"
+    )
     assert "these filters" in note(memory, "grep", "boxes", role="assistant")
     assert memory.empty_searches == 2
 
@@ -107,8 +131,16 @@ def test_grep_says_that_there_is_nothing(store: Store) -> None:
 def test_grep_takes_text_as_it_is_and_expressions_when_asked(
     store: Store, text: str, options: dict[str, Any], hits: list[str]
 ) -> None:
-    texts = ["scored 79% today", "I like C++ and C#", "f(x_1, y)", "the heat\n equation", "Heat Equation",
-             "Über den Wolken", "日本の山", "1000"]  # fmt: skip
+    texts = [
+        "scored 79% today",
+        "I like C++ and C#",
+        "f(x_1, y)",
+        "the heat\n equation",
+        "Heat Equation",
+        "Über den Wolken",
+        "日本の山",
+        "1000",
+    ]
     at = {said(store, one): one for one in texts}
     assert [at[seq] for seq in seqs(surface(store), "grep", text, **options)] == hits
 
@@ -116,7 +148,13 @@ def test_grep_takes_text_as_it_is_and_expressions_when_asked(
 def test_grep_looks_into_the_whole_of_large_bodies(store: Store) -> None:
     long = "straw " * (CHUNK // 6 - 2) + "needle haystack needle" + " straw" * (CHUNK // 6)
     seq = said(store, long)
-    edge = said(store, "x" * (CHUNK - 3) + "needle" + "y" * CHUNK, role="tool", kind=Kind.TOOL_RESULT, name="read")
+    edge = said(
+        store,
+        "x" * (CHUNK - 3) + "needle" + "y" * CHUNK,
+        role="tool",
+        kind=Kind.TOOL_RESULT,
+        name="read",
+    )
     memory = surface(store)
     first, second = rows(memory, "grep", "needle")
     assert (first["seq"], first["count"]) == (seq, 2), "none is counted twice where pieces overlap"
@@ -144,13 +182,24 @@ def test_grep_folds_near_duplicates_and_counts_them(store: Store) -> None:
     one, two = answer.value["rows"]
     assert (one["seq"], one["repeats"], one["also"]) == (first, 4, again)
     assert two["seq"] == other, "another number is another fact"
-    assert "6 rows hold 'pump'" in answer.value["note"] and "4 near-duplicates are folded" in answer.value["note"]
+    assert (
+        "6 rows hold 'pump'" in answer.value["note"]
+        and "4 near-duplicates are folded" in answer.value["note"]
+    )
     assert set(answer.seqs) == {first, *again, other}
 
 
 def test_grep_filters_and_shows_as_much_as_asked(store: Store) -> None:
-    mine = said(store, "alpha " * 30 + "needle" + " omega" * 30, created_at="2024-07-01T10:00:00+00:00")
-    reply = said(store, "needle", role="assistant", session_id="other", created_at="2024-08-01T10:00:00+00:00")
+    mine = said(
+        store, "alpha " * 30 + "needle" + " omega" * 30, created_at="2024-07-01T10:00:00+00:00"
+    )
+    reply = said(
+        store,
+        "needle",
+        role="assistant",
+        session_id="other",
+        created_at="2024-08-01T10:00:00+00:00",
+    )
     memory = surface(store)
     assert seqs(memory, "grep", "needle", role="assistant") == [reply]
     assert seqs(memory, "grep", "needle", session_id="own") == [mine]
@@ -210,14 +259,21 @@ def test_the_outline_has_a_row_a_session_that_says_what_it_was_about(store: Stor
 
 
 def test_the_outline_of_a_query_counts_its_hits(store: Store) -> None:
-    for number, subject in enumerate(("kitchen renovation", "sourdough baking", "kitchen renovation"), 1):
+    for number, subject in enumerate(
+        ("kitchen renovation", "sourdough baking", "kitchen renovation"), 1
+    ):
         session(store, number, subject, f"2024-07-0{number}")
     memory = surface(store)
-    assert [(row["n"], row["hits"]) for row in rows(memory, "outline", query="kitchens renovations")] == [
+    assert [
+        (row["n"], row["hits"]) for row in rows(memory, "outline", query="kitchens renovations")
+    ] == [
         (1, 8),
         (3, 8),
     ]
-    assert [row["n"] for row in rows(memory, "outline", created_from="2024-07-02", created_to="2024-07-02")] == [2]
+    assert [
+        row["n"]
+        for row in rows(memory, "outline", created_from="2024-07-02", created_to="2024-07-02")
+    ] == [2]
 
 
 def test_the_outline_follows_the_log(store: Store) -> None:
@@ -230,20 +286,40 @@ def test_the_outline_follows_the_log(store: Store) -> None:
     assert [row["turns"] for row in rows(memory, "outline")] == [8, 9]
     said(store, "And on the kitchen again", session_id="s1")
     assert [row["turns"] for row in rows(memory, "outline")] == [9, 9]
-    assert rows(memory, "outline") == rows(surface(store), "outline"), "read in parts or at once, it is the same"
+    assert rows(memory, "outline") == rows(surface(store), "outline"), (
+        "read in parts or at once, it is the same"
+    )
 
 
 def test_a_session_without_a_user_still_has_a_line(store: Store) -> None:
     for _ in range(3):
-        said(store, "Nightly backup of warehouse database finished", role="assistant", session_id="cron")
+        said(
+            store,
+            "Nightly backup of warehouse database finished",
+            role="assistant",
+            session_id="cron",
+        )
     [row] = rows(surface(store), "outline")
     assert row["turns"] == 0 and any("backup" in term.lower() for term in row["terms"])
 
 
 def test_the_line_of_a_session_without_a_user_keeps_to_the_grant(store: Store) -> None:
     said(store, "compiled the lighthouse report", role="assistant", session_id="shared")
-    said(store, "transferred the hidden treasure", role="assistant", session_id="shared", agent_id="somebody")
-    said(store, "buried the hidden treasure", role="tool", kind=Kind.TOOL_RESULT, session_id="shared", agent_id="else")
+    said(
+        store,
+        "transferred the hidden treasure",
+        role="assistant",
+        session_id="shared",
+        agent_id="somebody",
+    )
+    said(
+        store,
+        "buried the hidden treasure",
+        role="tool",
+        kind=Kind.TOOL_RESULT,
+        session_id="shared",
+        agent_id="else",
+    )
     memory = surface(store, "agent")
     [row] = rows(memory, "outline")
     assert row["turns"] == 0 and "lighthouse" in f"{row['terms']} {row['title']}"
@@ -251,7 +327,9 @@ def test_the_line_of_a_session_without_a_user_keeps_to_the_grant(store: Store) -
 
 
 def test_sessions_whose_date_contradicts_their_neighbours_are_marked(store: Store) -> None:
-    for number, day in enumerate(("2025-03-31", "2024-07-02", "2024-07-03", "2024-07-04", "2024-07-05"), 1):
+    for number, day in enumerate(
+        ("2025-03-31", "2024-07-02", "2024-07-03", "2024-07-04", "2024-07-05"), 1
+    ):
         session(store, number, "kitchen", day)
     memory = surface(store)
     marked = rows(memory, "outline")
@@ -270,11 +348,15 @@ def test_the_timeline_counts_by_session_day_and_month(store: Store) -> None:
         (1, "s1", 1, 1),
         (3, "s3", 3, 4),
     ]
-    assert [(row["month"], row["hits"]) for row in rows(memory, "timeline", "kitchen", by="month")] == [
+    assert [
+        (row["month"], row["hits"]) for row in rows(memory, "timeline", "kitchen", by="month")
+    ] == [
         ("2024-07", 1),
         ("2024-09", 3),
     ]
-    assert "first mention seq 1 (2024-07-01), last 6 (2024-09-02)" in note(memory, "timeline", "kitchen")
+    assert "first mention seq 1 (2024-07-01), last 6 (2024-09-02)" in note(
+        memory, "timeline", "kitchen"
+    )
     with pytest.raises(BadInput, match="'session', 'day' or 'month'"):
         ask(memory, "timeline", "kitchen", by="year")
     with pytest.raises(BadInput, match="no word to look for"):
@@ -314,11 +396,19 @@ def test_queries_of_timelines_take_all_words_alternatives_phrases_and_exceptions
 
 def test_turns_are_bodies_without_tags(store: Store) -> None:
     first = said(store, "[Session 1 | 2024-07-01] user: Where is the key?", session_id="a")
-    reply = said(store, "[Session 1 | 2024-07-01] assistant: Under the mat.", role="assistant", session_id="a")
+    reply = said(
+        store,
+        "[Session 1 | 2024-07-01] assistant: Under the mat.",
+        role="assistant",
+        session_id="a",
+    )
     said(store, "{}", role="assistant", kind=Kind.TOOL_CALL, session_id="a")
     long = said(store, "long " * 20_000, session_id="b")
     memory = surface(store)
-    assert [row["text"] for row in rows(memory, "turns", "a")] == ["Where is the key?", "Under the mat."]
+    assert [row["text"] for row in rows(memory, "turns", "a")] == [
+        "Where is the key?",
+        "Under the mat.",
+    ]
     assert seqs(memory, "turns", 1, role="assistant") == [reply]
     assert seqs(memory, "turns", first, long) == [first, reply, long]
     assert len(rows(memory, "turns", session_id="b")[0]["text"]) == 100_000, "the whole body"
@@ -331,13 +421,20 @@ def test_turns_are_bodies_without_tags(store: Store) -> None:
 def test_the_gist_covers_a_session_a_range_and_a_subject(store: Store) -> None:
     kitchen = session(store, 1, "kitchen renovation", "2024-07-01", turns=30)
     bread = session(store, 2, "sourdough baking", "2024-07-05", turns=30)
-    said(store, "A renovation of the kitchen takes eight weeks in Ghent.", role="assistant", session_id="s1")
+    said(
+        store,
+        "A renovation of the kitchen takes eight weeks in Ghent.",
+        role="assistant",
+        session_id="s1",
+    )
     memory = surface(store)
     one = seqs(memory, "gist", session_id="s1", chars=1_000)
     assert set(one) <= set(kitchen) and min(one) < kitchen[10] and max(one) > kitchen[20]
     assert set(seqs(memory, "gist", seq_range=(bread[0], bread[5]))) <= set(bread[:6])
     assert set(seqs(memory, "gist", query="sourdough")) <= set(bread)
-    assert any("Ghent" in row["text"] for row in rows(memory, "gist", session_id="s1", role="assistant"))
+    assert any(
+        "Ghent" in row["text"] for row in rows(memory, "gist", session_id="s1", role="assistant")
+    )
     assert sum(len(row["text"]) for row in rows(memory, "gist", chars=800)) <= 800
     assert {row["date"] for row in rows(memory, "gist")} == {"2024-07-01", "2024-07-05"}
 
@@ -353,8 +450,21 @@ def test_standing_lists_instructions_and_preferences_newest_last(store: Store) -
     told = rows(memory, "standing")
     assert [row["seq"] for row in told] == [price, seat, new] and old < price
     assert [row["kind"] for row in told] == ["instruction", "preference", "instruction"]
-    assert seqs(memory, "standing", "cheap flights") == [price, seat, new], "a few are listed whatever the topic"
-    for thing in ("hotels", "trains", "bikes", "boats", "cars", "taxis", "ferries", "buses", "trams", "skates"):
+    assert seqs(memory, "standing", "cheap flights") == [price, seat, new], (
+        "a few are listed whatever the topic"
+    )
+    for thing in (
+        "hotels",
+        "trains",
+        "bikes",
+        "boats",
+        "cars",
+        "taxis",
+        "ferries",
+        "buses",
+        "trams",
+        "skates",
+    ):
         said(store, f"Always mention the colour when I ask about {thing}.")
     assert seqs(memory, "standing", "cheap flights") == [price, new], "one always holds"
     later = said(store, "From now on, call me Sam.")
@@ -391,8 +501,12 @@ def test_nothing_outside_the_grant_echoed_or_of_the_running_task_is_shown(
     request = said(store, f"{words} request")
     reply = said(store, f"{words} reply", role="assistant")
     answer = call(surface(store, "session", old, request, reply))
-    assert not {"foreign", "echo", "notice", "bookkeeping", "request", "reply"} & set(str(answer.value["rows"]).split())
-    assert set(answer.seqs) <= {1, old, request, reply}, "the span of the session itself may end with the running task"
+    assert not {"foreign", "echo", "notice", "bookkeeping", "request", "reply"} & set(
+        str(answer.value["rows"]).split()
+    )
+    assert set(answer.seqs) <= {1, old, request, reply}, (
+        "the span of the session itself may end with the running task"
+    )
     folded = call(surface(store, "session"))
     assert set(folded.seqs) <= {1, old, request, reply}, "what has left the view is evidence again"
 
@@ -421,7 +535,12 @@ def test_no_session_of_others_can_be_named(store: Store) -> None:
 
 def test_everything_is_called_from_a_cell_and_prints_as_lines(store: Store) -> None:
     session(store, 1, "kitchen renovation", "2024-07-01")
-    said(store, "Always include the price when I ask about tiles.", session_id="s1", created_at="2024-07-01")
+    said(
+        store,
+        "Always include the price when I ask about tiles.",
+        session_id="s1",
+        created_at="2024-07-01",
+    )
     memory = surface(store)
 
     def dispatch(call: CapabilityCall) -> CapabilityResult:
@@ -445,18 +564,35 @@ print(len(str(ms.turns(1, 1)[0]["text"])))
     assert any(line.startswith("session 1 hits 8") for line in lines)
     assert any("instruction: Always include the price" in line for line in lines)
     assert "… 7 more rows" in lines
-    assert set(result.seqs) == {UNKNOWN_SEQ, *range(1, 10)}  # an outline is made of more than it names
+    assert set(result.seqs) == {
+        UNKNOWN_SEQ,
+        *range(1, 10),
+    }  # an outline is made of more than it names
 
 
 def test_models_without_cells_have_the_same_as_tools(store: Store) -> None:
     session(store, 1, "kitchen renovation", "2024-07-01", turns=70)
-    said(store, "Always include the price when I ask about tiles.", session_id="s1", created_at="2024-07-01")
-    grep, outline, gist, standing = memory_tools(surface(store), ["grep", "outline", "gist", "standing"])
-    assert [one.name for one in (grep, outline, gist, standing)] == ["ms_grep", "ms_outline", "ms_gist", "ms_standing"]
+    said(
+        store,
+        "Always include the price when I ask about tiles.",
+        session_id="s1",
+        created_at="2024-07-01",
+    )
+    grep, outline, gist, standing = memory_tools(
+        surface(store), ["grep", "outline", "gist", "standing"]
+    )
+    assert [one.name for one in (grep, outline, gist, standing)] == [
+        "ms_grep",
+        "ms_outline",
+        "ms_gist",
+        "ms_standing",
+    ]
     found = grep("renovation meeting")
     assert len(found["rows"]) == 24 and "24 rows hold" in found["note"]
     assert [row["seq"] for row in grep("renovation", after_seq=60)["rows"]] == list(range(61, 71))
     [line] = outline()["rows"]
     assert line["seqs"] == "1-71" and "kitchen renovation" in line["about"]
     assert sum(len(row["text"]) for row in gist(1, chars=400)["rows"]) <= 400
-    assert [row["text"] for row in standing()["rows"]] == ["Always include the price when I ask about tiles."]
+    assert [row["text"] for row in standing()["rows"]] == [
+        "Always include the price when I ask about tiles."
+    ]

@@ -1,4 +1,6 @@
-"""What SQLite is asked to look for first never leaves out a row that matches, and counting finds as many as reading."""
+"""What SQLite is asked to look for first never leaves out a row that matches, and counting finds as
+many as reading.
+"""
 
 import re
 from collections.abc import Iterator
@@ -41,15 +43,59 @@ def test_the_texts_that_an_expression_needs(expression: str) -> None:
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     with Store(Path(tmp_path_factory.mktemp("grep")) / "store", create=True) as store:
-        alphabet = ["a", "b", "ab", "B", "aab", "a b", "a|b", "(a)", "b.a", "ba\na", "", "%", "a_b", "ä", "aÄb", "\\"]
-        store.log.append_many([Draft(role="user", content=f"{x}{y}") for x in alphabet for y in alphabet])
+        alphabet = [
+            "a",
+            "b",
+            "ab",
+            "B",
+            "aab",
+            "a b",
+            "a|b",
+            "(a)",
+            "b.a",
+            "ba\na",
+            "",
+            "%",
+            "a_b",
+            "ä",
+            "aÄb",
+            "\\",
+        ]
+        store.log.append_many(
+            [Draft(role="user", content=f"{x}{y}") for x in alphabet for y in alphabet]
+        )
         yield store
 
 
 PARTS = st.sampled_from(
-    ["a", "b", "ab", ".", "a?", "b*", "a+", "(ab)", "(a|b)", "(?:ab)?", "[ab]", "[^a]", r"\.", r"\(", r"\w", "%", "_",
-     "a{0,2}", "|", " ", "^", "$", "ä", r"\\", "(a(b)?)*"]
-)  # fmt: skip
+    [
+        "a",
+        "b",
+        "ab",
+        ".",
+        "a?",
+        "b*",
+        "a+",
+        "(ab)",
+        "(a|b)",
+        "(?:ab)?",
+        "[ab]",
+        "[^a]",
+        r"\.",
+        r"\(",
+        r"\w",
+        "%",
+        "_",
+        "a{0,2}",
+        "|",
+        " ",
+        "^",
+        "$",
+        "ä",
+        r"\\",
+        "(a(b)?)*",
+    ]
+)
 
 
 @given(st.lists(PARTS, min_size=1, max_size=6).map("".join))
@@ -58,7 +104,9 @@ def test_no_row_is_left_out(store: Store, expression: str) -> None:
         return
     made = pattern(expression, regex=True)
     alone = Pattern(made.matcher)
-    found, expected = ([one.seq for one in Scan(store.log).rows([which])] for which in (made, alone))
+    found, expected = (
+        [one.seq for one in Scan(store.log).rows([which])] for which in (made, alone)
+    )
     assert found == expected
     plain = [one.seq for one in Scan(store.log).rows([pattern(expression)])]
     wanted = re.compile(r"\s+".join(map(re.escape, expression.split())), re.IGNORECASE)

@@ -1,4 +1,6 @@
-"""Files of the index that are not as the engine wrote them are named; those of a sound index never are."""
+"""Files of the index that are not as the engine wrote them are named; those of a sound index never
+are.
+"""
 
 import threading
 from collections.abc import Callable
@@ -17,7 +19,9 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "cut": lambda file: replace_with(file, file.read_bytes()[:-1]),
     "only a footer": lambda file: replace_with(file, file.read_bytes()[-8:]),
     "longer": lambda file: replace_with(file, file.read_bytes() + b"x"),
-    "flipped": lambda file: replace_with(file, bytes([file.read_bytes()[0] ^ 1]) + file.read_bytes()[1:]),
+    "flipped": lambda file: replace_with(
+        file, bytes([file.read_bytes()[0] ^ 1]) + file.read_bytes()[1:]
+    ),
     "a folder": lambda file: (file.unlink(), file.mkdir()),
 }
 

@@ -1,4 +1,6 @@
-"""Search by meaning: derived vectors that follow the log, keep to the grant, and join with the words."""
+"""Search by meaning: derived vectors that follow the log, keep to the grant, and join with the
+words.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +13,12 @@ from scroll_context.recall.memory import MemorySurface, NoSession
 from scroll_context.search.meaning import BATCH, MeaningIndex, fused
 from scroll_context.store import Store
 
-THINGS = ("car automobile vehicle drive", "bread loaf bake flour", "rain storm weather wet", "budget money cost euros")
+THINGS = (
+    "car automobile vehicle drive",
+    "bread loaf bake flour",
+    "rain storm weather wet",
+    "budget money cost euros",
+)
 
 
 class Concepts:
@@ -25,12 +32,17 @@ class Concepts:
     def embed(self, texts: Sequence[str]) -> list[list[float]]:
         self.embedded += texts
         return [
-            [0.01 + sum(word in text.lower().split() for word in thing.split()) for thing in THINGS] for text in texts
+            [0.01 + sum(word in text.lower().split() for word in thing.split()) for thing in THINGS]
+            for text in texts
         ]
 
 
 def said(store: Store, content: str, **fields: object) -> int:
-    return store.append(Draft(**{"role": "user", "session_id": "own", "agent_id": "me", "content": content} | fields))  # type: ignore[arg-type]
+    return store.append(
+        Draft(
+            **{"role": "user", "session_id": "own", "agent_id": "me", "content": content} | fields
+        )
+    )  # type: ignore[arg-type]
 
 
 def surface(store: Store, reach: str = "all") -> MemorySurface:
@@ -46,7 +58,10 @@ def test_other_words_for_the_same_thing_are_found_where_words_fail(tmp_path: Pat
         first, *_ = memory.search("car", by="meaning", k=1).value["rows"]
         assert first["seq"] == automobile and first["snippet"] == "We sold the automobile last week"
         written = said(store, "the car is red")
-        assert [row["seq"] for row in memory.search("car", 2, by="meaning").value["rows"]] == [written, automobile]
+        assert [row["seq"] for row in memory.search("car", 2, by="meaning").value["rows"]] == [
+            written,
+            automobile,
+        ]
 
 
 def test_each_turn_is_embedded_once_and_found_again_after_a_restart(tmp_path: Path) -> None:
@@ -69,7 +84,10 @@ def test_each_turn_is_embedded_once_and_found_again_after_a_restart(tmp_path: Pa
 
 def test_nothing_outside_the_grant_the_filters_and_the_exclusions_is_found(tmp_path: Path) -> None:
     with Store(tmp_path / "store", create=True, embedder=Concepts()) as store:
-        own, foreign = said(store, "my car"), said(store, "a car", session_id="other", agent_id="somebody")
+        own, foreign = (
+            said(store, "my car"),
+            said(store, "a car", session_id="other", agent_id="somebody"),
+        )
         late = said(store, "the car", created_at="2030-01-01T00:00:00+00:00")
         index = store.meaning
         assert index is not None
@@ -78,14 +96,22 @@ def test_nothing_outside_the_grant_the_filters_and_the_exclusions_is_found(tmp_p
         assert index.search("automobile", exclude=[own], seq_range=(1, 2)).seqs == [foreign]
         assert index.search("automobile", created_from="2029").seqs == [late]
         assert index.search("automobile", role="assistant").seqs == []
-        rows = surface(store, "session").search("automobile", by="meaning", all_agents=True).value["rows"]
+        rows = (
+            surface(store, "session")
+            .search("automobile", by="meaning", all_agents=True)
+            .value["rows"]
+        )
         assert foreign not in [row["seq"] for row in rows]
 
 
 def test_what_has_no_vector_yet_is_counted_within_the_grant(tmp_path: Path) -> None:
     with Store(tmp_path / "store", create=True, embedder=Concepts()) as store:
-        store.log.append_many([Draft(role="user", session_id="own", content="rain") for _ in range(BATCH)])
-        store.log.append_many([Draft(role="user", session_id="other", content="rain") for _ in range(5)])
+        store.log.append_many(
+            [Draft(role="user", session_id="own", content="rain") for _ in range(BATCH)]
+        )
+        store.log.append_many(
+            [Draft(role="user", session_id="other", content="rain") for _ in range(5)]
+        )
         assert store.meaning is not None
         found = store.meaning.search("wet", grant=Grant(session_id="other"), patience=-1)
         assert (found.seqs, found.missing) == ([], 5)
@@ -123,7 +149,9 @@ def test_an_embedder_that_fails_leaves_the_words(tmp_path: Path) -> None:
     with Store(tmp_path / "store", create=True, embedder=Failing()) as store:
         seq = said(store, "the car is red")
         answer = surface(store).search("car", by="meaning").value
-        assert [row["seq"] for row in answer["rows"]] == [seq] and "the endpoint is gone" in answer["note"]
+        assert [row["seq"] for row in answer["rows"]] == [seq] and "the endpoint is gone" in answer[
+            "note"
+        ]
 
 
 def test_without_an_embedder_and_with_a_wrong_one_it_is_said_so(tmp_path: Path) -> None:

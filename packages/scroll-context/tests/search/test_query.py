@@ -4,7 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scroll_context.search.query import MAX_TERMS, All, AnyOf, Field, Term, Words, parse, relaxed, terms_of
+from scroll_context.search.query import (
+    MAX_TERMS,
+    All,
+    AnyOf,
+    Field,
+    Term,
+    Words,
+    parse,
+    relaxed,
+    terms_of,
+)
 
 
 def word(*tokens: str, prefix: bool = False) -> Term:
@@ -44,9 +54,15 @@ def question(*terms: Term) -> Words:
         ("a OR b", AnyOf((word("a"), word("b")))),
         ("x AND y z", All((word("x"), word("y"), word("z")))),
         ("x y OR z", AnyOf((All((word("x"), word("y")), loose=True), word("z")))),
-        ("x y OR z (v OR w)", AnyOf((
-            All((word("x"), word("y")), loose=True), All((word("z"), AnyOf((word("v"), word("w")))), loose=True),
-        ))),
+        (
+            "x y OR z (v OR w)",
+            AnyOf(
+                (
+                    All((word("x"), word("y")), loose=True),
+                    All((word("z"), AnyOf((word("v"), word("w")))), loose=True),
+                )
+            ),
+        ),
         ("79% of 16gb", bare(Term(("79%",), Field.SIGNS), word("16gb"))),
         ("x NOT y", All((word("x"),), (word("y"),))),
         ("x AND NOT (y OR z)", All((word("x"),), (AnyOf((word("y"), word("z"))),))),
@@ -55,15 +71,13 @@ def question(*terms: Term) -> Words:
         ("東京都 OR tokyo", AnyOf((Term(("東京", "京都"), Field.PAIRS), word("tokyo")))),
         ("never OR not", AnyOf((word("never"), word("not")))),
     ],
-)  # fmt: skip
+)
 def test_tree(text: str, tree: object) -> None:
     assert parse(text) == tree
 
 
 def test_a_question_keeps_the_words_of_its_subject() -> None:
-    asked = (
-        "Can you list the order in which I brought up different parts of my garden budget throughout our conversations?"
-    )
+    asked = "Can you list the order in which I brought up different parts of my garden budget throughout our conversations?"
     assert parse(asked) == question(word("brought"), word("parts"), word("garden"), word("budget"))
     few = "order before different items"
     assert parse(few) == bare(word("order"), word("before"), word("different"), word("items"))
@@ -89,15 +103,45 @@ def test_words_side_by_side_are_relaxed_and_nothing_else_is() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["foo AND", "AND foo", "foo OR", "OR foo", "NOT foo", "(foo OR", "foo) OR", "foo AND OR", "foo NOT", '"foo',
-     "foo OR NOT", "NOT NOT foo", "foo AND ()", "() OR foo", "(" * 50 + " foo OR " + ")" * 50],
-)  # fmt: skip
+    [
+        "foo AND",
+        "AND foo",
+        "foo OR",
+        "OR foo",
+        "NOT foo",
+        "(foo OR",
+        "foo) OR",
+        "foo AND OR",
+        "foo NOT",
+        '"foo',
+        "foo OR NOT",
+        "NOT NOT foo",
+        "foo AND ()",
+        "() OR foo",
+        "(" * 50 + " foo OR " + ")" * 50,
+    ],
+)
 def test_what_is_malformed_is_read_as_words(text: str) -> None:
     assert parse(text) == bare(word("foo"))
 
 
 @pytest.mark.parametrize(
-    "text", ["", "  \n", "the", "what is it", "I'm", "***", '"', '""', "()", "AND", "OR NOT", "-- ++ #", "🎉"]
+    "text",
+    [
+        "",
+        "  \n",
+        "the",
+        "what is it",
+        "I'm",
+        "***",
+        '"',
+        '""',
+        "()",
+        "AND",
+        "OR NOT",
+        "-- ++ #",
+        "🎉",
+    ],
 )
 def test_nothing_to_look_for(text: str) -> None:
     assert terms_of(parse(text)) == []
@@ -117,13 +161,32 @@ def test_an_endless_query_is_bounded() -> None:
 
 
 _PIECES = st.sampled_from(
-    ["foo", "bar", "AND", "OR", "NOT", "(", ")", '"', "*", "'s", "C++", "東京", "a_b", "-", " ", "\x00"]
+    [
+        "foo",
+        "bar",
+        "AND",
+        "OR",
+        "NOT",
+        "(",
+        ")",
+        '"',
+        "*",
+        "'s",
+        "C++",
+        "東京",
+        "a_b",
+        "-",
+        " ",
+        "\x00",
+    ]
 )
 
 
 @given(
     st.one_of(
-        st.text(max_size=60), st.lists(_PIECES, max_size=20).map(" ".join), st.lists(_PIECES, max_size=20).map("".join)
+        st.text(max_size=60),
+        st.lists(_PIECES, max_size=20).map(" ".join),
+        st.lists(_PIECES, max_size=20).map("".join),
     )
 )
 def test_every_text_is_a_query(text: str) -> None:

@@ -142,8 +142,12 @@ def test_a_reply_lends_weight_to_the_turn_it_answers(store: Store) -> None:
     later = say(store, "what about the budget", role="user")[0]
     say(store, "no idea")
     plain = scores(store, "budget", user_weight=1.0, flow=0.0)
-    assert scores(store, "budget", user_weight=1.0, flow=0.5)[1] == pytest.approx(plain[1] + 0.5 * plain[2])
-    assert scores(store, "budget", user_weight=3.0, flow=0.5)[1] == pytest.approx(3 * (plain[1] + 0.5 * plain[2]))
+    assert scores(store, "budget", user_weight=1.0, flow=0.5)[1] == pytest.approx(
+        plain[1] + 0.5 * plain[2]
+    )
+    assert scores(store, "budget", user_weight=3.0, flow=0.5)[1] == pytest.approx(
+        3 * (plain[1] + 0.5 * plain[2])
+    )
     assert scores(store, "budget", user_weight=1.0, flow=0.5)[later] == pytest.approx(plain[later])
 
 
@@ -169,7 +173,9 @@ def test_of_many_replies_the_best_counts(store: Store) -> None:
     say(store, "compile the parser", role="user")
     say(store, "parser", "a longer text about the parser", "parser")
     plain = scores(store, "parser", user_weight=1.0, flow=0.0)
-    assert scores(store, "parser", user_weight=1.0, flow=0.5)[1] == pytest.approx(plain[1] + 0.5 * plain[2])
+    assert scores(store, "parser", user_weight=1.0, flow=0.5)[1] == pytest.approx(
+        plain[1] + 0.5 * plain[2]
+    )
 
 
 def test_tool_results_and_other_sessions_lend_nothing(store: Store) -> None:
@@ -177,7 +183,9 @@ def test_tool_results_and_other_sessions_lend_nothing(store: Store) -> None:
     say(store, "parser", kind=Kind.TOOL_RESULT, role="tool")
     say(store, "parser", kind=Kind.TOOL_CALL)
     say(store, "parser", session_id="another")
-    assert scores(store, "parser", flow=0.5)[1] == pytest.approx(scores(store, "parser", flow=0.0)[1])
+    assert scores(store, "parser", flow=0.5)[1] == pytest.approx(
+        scores(store, "parser", flow=0.0)[1]
+    )
 
 
 def test_user_turns_weigh_more(store: Store) -> None:
@@ -205,7 +213,13 @@ def test_excluded_events_make_room_for_others(store: Store) -> None:
 
 
 def test_a_prefix_of_very_many_words(store: Store) -> None:
-    say(store, *[" ".join(f"id_x{number}" for number in range(at, at + 1_000)) for at in range(0, 21_000, 1_000)])
+    say(
+        store,
+        *[
+            " ".join(f"id_x{number}" for number in range(at, at + 1_000))
+            for at in range(0, 21_000, 1_000)
+        ],
+    )
     assert len(found(store, "x*", k=50)) == 21
     assert found(store, "id_x1234*") == [2, 13]
     assert found(store, "id_x*", k=50)
@@ -229,7 +243,14 @@ def test_k_is_checked(store: Store) -> None:
 
 
 def test_a_mixed_query_falls_back_to_any_word_and_says_so(store: Store) -> None:
-    say(store, "orchard plan and harvest", "orchard alone", "harvest alone", "pruning shears", "nothing of it")
+    say(
+        store,
+        "orchard plan and harvest",
+        "orchard alone",
+        "harvest alone",
+        "pruning shears",
+        "nothing of it",
+    )
     hits = store.index.search("orchard harvest OR pruning saw")
     assert hits[0].seq == 1, "what has all words comes first"
     assert {hit.seq for hit in hits} == {1, 2, 3, 4}
@@ -252,13 +273,31 @@ def test_words_without_a_row_are_named(store: Store) -> None:
 @pytest.mark.parametrize(
     ("query", "meant", "not_meant"),
     [
-        ("integrate", "how do I integrate the two services", "the integral of the integral over the integral"),
-        ("subscription", "cancel the subscription please", "a subscript and another subscript in the subscript"),
-        ("transformer", "the transformer has two layers", "transformation after transformation, transformations"),
-        ("preference", "state a preference for the date", "they prefer it, preferred it, preferring it"),
+        (
+            "integrate",
+            "how do I integrate the two services",
+            "the integral of the integral over the integral",
+        ),
+        (
+            "subscription",
+            "cancel the subscription please",
+            "a subscript and another subscript in the subscript",
+        ),
+        (
+            "transformer",
+            "the transformer has two layers",
+            "transformation after transformation, transformations",
+        ),
+        (
+            "preference",
+            "state a preference for the date",
+            "they prefer it, preferred it, preferring it",
+        ),
     ],
 )
-def test_a_word_as_written_wins_over_its_stem(store: Store, query: str, meant: str, not_meant: str) -> None:
+def test_a_word_as_written_wins_over_its_stem(
+    store: Store, query: str, meant: str, not_meant: str
+) -> None:
     say(store, not_meant, meant)
     hits = store.index.search(query)
     assert [hit.seq for hit in hits] == [2, 1]
@@ -268,9 +307,16 @@ def test_a_word_as_written_wins_over_its_stem(store: Store, query: str, meant: s
 def test_near_duplicates_do_not_fill_the_places(store: Store) -> None:
     again = "The ferry to the island leaves at nine from the northern pier, and the ticket office opens at eight"
     say(store, *[f"{again}{end}" for end in (".", "!", " .", "!!", "…")])
-    say(store, "no ferry on Sundays", "the ferry costs 12 francs", "The ferry to the island leaves at ten")
+    say(
+        store,
+        "no ferry on Sundays",
+        "the ferry costs 12 francs",
+        "The ferry to the island leaves at ten",
+    )
     assert set(found(store, "ferry", k=4)) >= {6, 7, 8}
-    assert sorted(found(store, "ferry", k=20)) == list(range(1, 9)), "they are found when there is room"
+    assert sorted(found(store, "ferry", k=20)) == list(range(1, 9)), (
+        "they are found when there is room"
+    )
 
 
 def test_sessions_can_take_turns(store: Store) -> None:
@@ -289,7 +335,9 @@ def test_standing_instructions_weigh_more(store: Store) -> None:
 
 
 def test_a_reply_of_calls_alone_is_not_found_by_their_arguments(store: Store) -> None:
-    calls = {"tool_calls": [{"id": "1", "name": "exec", "arguments": {"headline": "look for the zebra"}}]}
+    calls = {
+        "tool_calls": [{"id": "1", "name": "exec", "arguments": {"headline": "look for the zebra"}}]
+    }
     say(store, "", headline="look for the zebra | nothing yet", metadata=calls)
     assert found(store, "zebra") == []
     say(store, "I look for the zebra now.", headline="look for the zebra", metadata=calls)
@@ -300,7 +348,10 @@ def test_a_reply_of_calls_alone_is_not_found_by_their_arguments(store: Store) ->
 
 
 def test_a_snippet_begins_with_the_text_when_the_match_is_near_it(store: Store) -> None:
-    text = "[Session 37 | 2023-07-15] user: How can I make sure Pamela is aware of it? " + "And so on. " * 100
+    text = (
+        "[Session 37 | 2023-07-15] user: How can I make sure Pamela is aware of it? "
+        + "And so on. " * 100
+    )
     say(store, text)
     shown = store.index.search("Pamela")[0].snippet
     assert shown.startswith("[Session 37 | 2023-07-15] user: How can I make sure Pamela")
@@ -372,7 +423,13 @@ def test_a_lost_payload_leaves_the_preview_findable(store: Store) -> None:
 _KINDS = ("conversation", "tool_result")
 _ROLES = ("user", "assistant", "")
 _NAMES = ("", "a", "b")
-_TIMES = ("2024-06-30", "2024-07-01T00:00:00", "2024-07-31T23:59:59.999999+00:00", "2024-07-31T10:00:00Z", "2024-08-01")
+_TIMES = (
+    "2024-06-30",
+    "2024-07-01T00:00:00",
+    "2024-07-31T23:59:59.999999+00:00",
+    "2024-07-31T10:00:00Z",
+    "2024-08-01",
+)
 
 _drafts = st.lists(
     st.builds(
@@ -388,19 +445,29 @@ _drafts = st.lists(
     min_size=1,
     max_size=25,
 )
-_several = st.one_of(st.none(), st.sampled_from(_NAMES), st.lists(st.sampled_from(_NAMES), max_size=2))
+_several = st.one_of(
+    st.none(), st.sampled_from(_NAMES), st.lists(st.sampled_from(_NAMES), max_size=2)
+)
 _options = st.fixed_dictionaries(
     {
         "kind": st.one_of(st.none(), st.sampled_from(_KINDS), st.just(_KINDS)),
         "role": st.one_of(st.none(), st.sampled_from(_ROLES)),
-        "session_id": st.one_of(st.none(), st.sampled_from(("s", "t", "x" * LONGEST_ID, "x" * 2_001))),
+        "session_id": st.one_of(
+            st.none(), st.sampled_from(("s", "t", "x" * LONGEST_ID, "x" * 2_001))
+        ),
         "agent_id": _several,
         "task_id": _several,
         "seq_range": st.one_of(st.none(), st.tuples(st.integers(-3, 30), st.integers(-3, 30))),
-        "created_from": st.one_of(st.none(), st.sampled_from(("2024", "2024-07", "2024-07-31", "2024-07-31T10:00:00"))),
-        "created_to": st.one_of(st.none(), st.sampled_from(("2023", "2024-06", "2024-07-31", "2024-07-31T10:00"))),
+        "created_from": st.one_of(
+            st.none(), st.sampled_from(("2024", "2024-07", "2024-07-31", "2024-07-31T10:00:00"))
+        ),
+        "created_to": st.one_of(
+            st.none(), st.sampled_from(("2023", "2024-06", "2024-07-31", "2024-07-31T10:00"))
+        ),
         "exclude": st.sets(st.integers(1, 25), max_size=5),
-        "grant": st.builds(Grant, session_id=st.sampled_from((None, "s")), agent_id=st.sampled_from((None, "a"))),
+        "grant": st.builds(
+            Grant, session_id=st.sampled_from((None, "s")), agent_id=st.sampled_from((None, "a"))
+        ),
     }
 )
 
@@ -408,7 +475,10 @@ _options = st.fixed_dictionaries(
 @settings(max_examples=form(20, 60))
 @given(drafts=_drafts, options=_options)
 def test_filters_against_brute_force(drafts: list[Draft], options: dict) -> None:
-    with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "store", create=True) as store:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Store(Path(folder) / "store", create=True) as store,
+    ):
         store.log.append_many(drafts)
         expected = {
             event.seq
@@ -418,7 +488,10 @@ def test_filters_against_brute_force(drafts: list[Draft], options: dict) -> None
             if event.is_searchable
             and "alpha" in event.content
             and event.seq not in options["exclude"]
-            and (options["seq_range"] is None or options["seq_range"][0] <= event.seq <= options["seq_range"][1])
+            and (
+                options["seq_range"] is None
+                or options["seq_range"][0] <= event.seq <= options["seq_range"][1]
+            )
         }
         assert set(found(store, "alpha", k=100, **options)) == expected
 
@@ -456,12 +529,16 @@ def test_every_event_with_all_words_is_told_however_many_there_are(store: Store)
     both = say(store, *(f"the red heron of lake {number}" for number in range(1_200)))
     red = say(store, "a red car", "Red again")
     filler = "padding " * 9_000
-    (apart,) = say(store, f"a heron {filler} and something red")  # in two passages of one large body
+    (apart,) = say(
+        store, f"a heron {filler} and something red"
+    )  # in two passages of one large body
     assert store.index.every("red herons") == [*both, apart]
     assert store.index.every("red heron", any_word=True) == [*both, *red, apart]
     assert store.index.every("red NOT heron") == red
     assert store.index.every('"red heron" lake') == both
-    assert store.index.every("red heron lake car padding again something") == []  # no word is left out of a question
+    assert (
+        store.index.every("red heron lake car padding again something") == []
+    )  # no word is left out of a question
     say(store, "another red heron", session_id="elsewhere")
     assert store.index.every("red heron", session_id="elsewhere") == [apart + 1]
     with pytest.raises(BadInput, match="no word to search for"):

@@ -17,7 +17,10 @@ MERGED = 8  # small segments that the engine merges into one
 
 
 def drafts(count: int) -> list[Draft]:
-    return [Draft(content=" ".join(f"word{number * 7 % (step + 11)}" for step in range(60))) for number in range(count)]
+    return [
+        Draft(content=" ".join(f"word{number * 7 % (step + 11)}" for step in range(60)))
+        for number in range(count)
+    ]
 
 
 @pytest.fixture
@@ -41,14 +44,20 @@ def files(folder: Path) -> dict[str, tuple[int, int, int]]:
 
 
 def engine_threads() -> list[str]:
-    """The threads that the engine started, by name; its watcher of meta.json has no more to do than to end."""
+    """The threads that the engine started, by name; its watcher of meta.json has no more to do than
+    to end.
+    """
     names = []
     for task in TASKS.iterdir():
         try:
             names.append((task / "comm").read_text().strip())
         except (FileNotFoundError, ProcessLookupError):  # it has ended
             continue
-    return [name for name in names if name.startswith(("merge_thread", "segment_updater", "thrd-tantivy"))]
+    return [
+        name
+        for name in names
+        if name.startswith(("merge_thread", "segment_updater", "thrd-tantivy"))
+    ]
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
@@ -99,7 +108,8 @@ def test_a_store_can_be_closed_by_whoever_is_told_of_progress(ripe: Path) -> Non
     store = Store(ripe)
     ended: list[bool] = []
     caller = threading.Thread(
-        target=lambda: ended.append(store.index.catch_up(progress=lambda *_: store.close())), daemon=True
+        target=lambda: ended.append(store.index.catch_up(progress=lambda *_: store.close())),
+        daemon=True,
     )
     caller.start()
     caller.join(60)

@@ -23,7 +23,13 @@ from scroll_context.search import tokenize
 from scroll_context.store import Store
 
 PROCESSES = multiprocessing.get_context("spawn")
-QUERIES = ("common", "number7 OR number11", "turn* common", "common number5 reply", '"common words"')
+QUERIES = (
+    "common",
+    "number7 OR number11",
+    "turn* common",
+    "common number5 reply",
+    '"common words"',
+)
 
 
 @pytest.fixture
@@ -46,14 +52,19 @@ def drafts(start: int, count: int) -> list[Draft]:
 
 
 def answers(store: Store) -> list[list[tuple[int, float, str]]]:
-    return [[(h.seq, round(h.score, 4), h.snippet) for h in store.index.search(query, k=20)] for query in QUERIES]
+    return [
+        [(h.seq, round(h.score, 4), h.snippet) for h in store.index.search(query, k=20)]
+        for query in QUERIES
+    ]
 
 
 def everything(store: Store) -> list[int]:
     """Every indexed seq, once for each time that it is indexed."""
     commit = store.index._indexer.newest()
     assert commit is not None
-    hits = commit.searcher.search(Query.regex_query(tokenize.SCHEMA, "text", "turn.*"), 100_000).hits
+    hits = commit.searcher.search(
+        Query.regex_query(tokenize.SCHEMA, "text", "turn.*"), 100_000
+    ).hits
     return sorted(commit.searcher.fast_field_values("seq", [address for _, address in hits]))
 
 
@@ -183,7 +194,10 @@ def test_kill_nine_while_rebuilding(folder: Path) -> None:
 
 @contextlib.contextmanager
 def index_locked(folder: Path) -> Iterator[Callable[[], None]]:
-    """Hold the lock as another process would: a second open file is a second holder. Gives what releases it."""
+    """Hold the lock as another process would: a second open file is a second holder.
+
+    Gives what releases it.
+    """
     (folder / "index").mkdir(exist_ok=True)
     with (folder / "index" / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -203,7 +217,9 @@ def test_a_search_does_not_wait_for_ever_and_says_what_is_missing(folder: Path) 
         assert (len(hits), hits.behind, hits.note) == (67, 0, "")
 
 
-def test_a_short_backlog_is_waited_for_longer_than_a_long_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_backlog_is_waited_for_longer_than_a_long_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("scroll_context.search.search.PATIENCE", 0.05)
     monkeypatch.setattr("scroll_context.search.search.SHORT_EVENTS", 7)
     with Store(folder) as store:
@@ -259,7 +275,9 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "bad meta": lambda folder: _each(folder, "meta.json", lambda file: file.write_text("{")),
     "empty meta": lambda folder: _each(folder, "meta.json", lambda file: file.write_bytes(b"")),
     "other schema": lambda folder: _each(
-        folder, "meta.json", lambda file: file.write_text(file.read_text().replace('"pairs"', '"pears"'))
+        folder,
+        "meta.json",
+        lambda file: file.write_text(file.read_text().replace('"pairs"', '"pears"')),
     ),
     "bad managed": lambda folder: _each(folder, ".managed.json", lambda file: file.write_text("[")),
     "terms cut": lambda folder: _each(folder, "*.term", _halve),
@@ -268,7 +286,10 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "terms overwritten": lambda folder: _each(folder, "*.term", _overwrite),
     "store empty": lambda folder: _each(folder, "*.store", lambda file: replace_with(file, b"")),
     "folder gone": lambda folder: shutil.rmtree(folder / "index"),
-    "a file in its place": lambda folder: (shutil.rmtree(index_of(folder)), index_of(folder).touch()),
+    "a file in its place": lambda folder: (
+        shutil.rmtree(index_of(folder)),
+        index_of(folder).touch(),
+    ),
     "older version": lambda folder: index_of(folder).rename(folder / "index" / "v0"),
 }
 
@@ -331,11 +352,15 @@ def test_an_index_of_another_log_does_not_answer(folder: Path, tmp_path: Path) -
         assert len(other.index.search("different", k=100)) == 80
 
 
-def search_without_room(folder: Path, report: "multiprocessing.Queue[tuple[int, int, str]]") -> None:
+def search_without_room(
+    folder: Path, report: "multiprocessing.Queue[tuple[int, int, str]]"
+) -> None:
     with Store(folder) as store:
         store.index.catch_up()
         store.log.append_many(drafts(60, 5))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+        resource.setrlimit(
+            resource.RLIMIT_FSIZE, (100, resource.getrlimit(resource.RLIMIT_FSIZE)[1])
+        )
         hits = store.index.search("common", k=100)
         report.put((len(hits), hits.behind, hits.note))
         shutil.rmtree(folder / "index")

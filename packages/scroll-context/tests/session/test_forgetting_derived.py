@@ -1,6 +1,8 @@
-"""Erasing a fact that was copied everywhere: values that cells computed from it go, and unrelated events stay.
+"""Erasing a fact that was copied everywhere: values that cells computed from it go, and unrelated
+events stay.
 
-Every test greps all files of the store for the words of the fact and for the values that were computed from it.
+Every test greps all files of the store for the words of the fact and for the values that were
+computed from it.
 """
 
 import io
@@ -59,7 +61,9 @@ def erase(store: Store, event: Event, **options: Any) -> ErasureReport:
     return report
 
 
-def test_what_later_cells_print_of_computed_values_is_erased(store: Store, folder: Path, fact: Event) -> None:
+def test_what_later_cells_print_of_computed_values_is_erased(
+    store: Store, folder: Path, fact: Event
+) -> None:
     with Session.open(store, session_id="work", options=EVERYTHING) as session:
         cells(session, READ, "twice = owed * 2")
         printed = cells(session, "print(twice)", "more = [twice + 1]", "print('sum', sum(more))")
@@ -93,7 +97,9 @@ def test_variables_that_functions_aliases_and_globals_reach_are_followed(
     assert holding(folder, "Odile", "48731", "97463", "194926", "243657", "146194", "292389") == []
 
 
-def test_the_variables_that_requests_list_are_blanked(store: Store, folder: Path, fact: Event) -> None:
+def test_the_variables_that_requests_list_are_blanked(
+    store: Store, folder: Path, fact: Event
+) -> None:
     steps = [
         exec_cell("count = 31415\nprint('begun')"),
         exec_cell(READ + "\ndouble = owed * 2", headline="reading | a | b | c"),
@@ -103,7 +109,12 @@ def test_the_variables_that_requests_list_are_blanked(store: Store, folder: Path
     with Session.open(store, session_id="work", options=EVERYTHING) as session:
         Agent(session, ScriptedModel(steps, window=30_000)).run("What about the debt?")
     requests = list(store.log.iterate(session_id="work", kind=Kind.REQUEST))
-    assert ["97463.0" in str(one.metadata["digest"]) for one in requests] == [False, False, True, True]
+    assert ["97463.0" in str(one.metadata["digest"]) for one in requests] == [
+        False,
+        False,
+        True,
+        True,
+    ]
     report = erase(store, fact)
     assert report.why[Why.VARIABLES] == tuple(one.seq for one in requests[2:])
     assert holding(folder, "Odile", "48731", "97463") == []
@@ -130,12 +141,20 @@ def test_arguments_and_results_of_tool_calls_are_erased_from_the_moment_the_cell
         )
     calls = list(store.log.iterate(kind=Kind.TOOL_CALL))
     assert [call.content for call in calls] == [
-        '{"amount": 61234.0}', '{"amount": 97463.0}', '{"amount": 146194.5}', '{"amount": 62345.0}',
-    ]  # fmt: skip
+        '{"amount": 61234.0}',
+        '{"amount": 97463.0}',
+        '{"amount": 146194.5}',
+        '{"amount": 62345.0}',
+    ]
     report = erase(store, fact)
-    assert report.why[Why.CALLED] == (calls[1].seq, calls[2].seq) and len(report.why[Why.RETURNED]) == 2
+    assert (
+        report.why[Why.CALLED] == (calls[1].seq, calls[2].seq)
+        and len(report.why[Why.RETURNED]) == 2
+    )
     assert holding(folder, "Odile", "48731", "97463", "974.63", "146194", "1461.945") == []
-    left = [event.content for event in store.log.iterate(kind=Kind.TOOL_CALL) if not event.is_erased]
+    left = [
+        event.content for event in store.log.iterate(kind=Kind.TOOL_CALL) if not event.is_erased
+    ]
     assert left == ['{"amount": 61234.0}', '{"amount": 62345.0}']
 
 
@@ -164,15 +183,25 @@ def test_the_trail_leads_through_other_sessions_forks_and_resumed_kernels(
     assert store.log.get(stays.seq).content == "an apple a day 24601"
 
 
-def test_what_a_second_model_was_asked_and_answered_is_erased(store: Store, folder: Path, fact: Event) -> None:
+def test_what_a_second_model_was_asked_and_answered_is_erased(
+    store: Store, folder: Path, fact: Event
+) -> None:
     def answer(prompt: str, context: str) -> AskReply:
         return AskReply(f"{prompt} {float(context) + 7}" if context else "nothing")
 
     with Session.open(store, session_id="work", options=EVERYTHING, ask=answer) as session:
-        cells(session, READ, "said = ask('The amount is', str(owed * 2))", "print(said)", "print(ask('Well?'))")
+        cells(
+            session,
+            READ,
+            "said = ask('The amount is', str(owed * 2))",
+            "print(said)",
+            "print(ask('Well?'))",
+        )
     report = erase(store, fact)
     assert holding(folder, "Odile", "48731", "97463", "97470") == []
-    left = [event.content for event in store.log.iterate(kind=Kind.TOOL_RESULT) if not event.is_erased]
+    left = [
+        event.content for event in store.log.iterate(kind=Kind.TOOL_RESULT) if not event.is_erased
+    ]
     assert left == ["nothing"] and len(report.why[Why.CALLED]) == 1
 
 
@@ -192,13 +221,19 @@ def test_an_answer_that_repeats_a_computed_value_is_erased_and_its_index_line_to
     report = erase(store, fact)
     assert report.why[Why.VALUE]
     assert holding(folder, "Odile", "48731", "97463", "97,463") == []
-    kept = [event for event in store.log.iterate(session_id="work", role="user") if "Go on" in event.content]
+    kept = [
+        event
+        for event in store.log.iterate(session_id="work", role="user")
+        if "Go on" in event.content
+    ]
     assert len(kept) == 8
     with Session.resume(store, "work") as session:
         assert Agent(session, ScriptedModel(["fine"], window=3_000)).run("Well?").answer == "fine"
 
 
-def test_native_recall_tools_name_the_events_that_they_show(store: Store, folder: Path, fact: Event) -> None:
+def test_native_recall_tools_name_the_events_that_they_show(
+    store: Store, folder: Path, fact: Event
+) -> None:
     from scroll_context.messages import ToolCall
     from scroll_context.recall.memory import MemorySurface
     from scroll_context.recall.memory_tools import memory_tools
@@ -207,7 +242,9 @@ def test_native_recall_tools_name_the_events_that_they_show(store: Store, folder
         memory = MemorySurface(store, session.scope, "all", session)
         session.add_tools(memory_tools(memory, ("search", "grep", "sql_query")))
         shown = session.call_tool(ToolCall("c1", "ms_search", {"query": "patient"}))
-        counted = session.call_tool(ToolCall("c2", "ms_sql_query", {"sql": "SELECT count(*) AS n FROM hist.events"}))
+        counted = session.call_tool(
+            ToolCall("c2", "ms_sql_query", {"sql": "SELECT count(*) AS n FROM hist.events"})
+        )
         unrelated = session.call_tool(ToolCall("c3", "ms_grep", {"text": "weather"}))
     assert shown.metadata["seqs"] == [fact.seq] and counted.metadata["unknown"] is True
     report = erase(store, fact)
@@ -215,7 +252,9 @@ def test_native_recall_tools_name_the_events_that_they_show(store: Store, folder
     assert not store.log.get(unrelated.seq).is_erased and holding(folder, "Odile") == []
 
 
-def test_results_of_queries_that_name_no_events_are_told_apart(store: Store, folder: Path, fact: Event) -> None:
+def test_results_of_queries_that_name_no_events_are_told_apart(
+    store: Store, folder: Path, fact: Event
+) -> None:
     total = "n = ms.sql_query(\"SELECT sum(length(content)) * 1009 AS n FROM hist.events\")[0]['n']\nprint(n)"
     with Session.open(store, session_id="narrow") as session:  # it cannot read the fact
         narrow = cells(session, total)[0]
@@ -224,13 +263,20 @@ def test_results_of_queries_that_name_no_events_are_told_apart(store: Store, fol
     report = store.erase(seqs=[fact.seq], copies=True, dry_run=True)
     assert report.possible == (printed[0].seq,) and printed[0].seq not in report.copies
     report = erase(store, fact, possible=True)
-    assert {event.seq for event in printed} <= set(report.copies) and narrow.seq not in report.copies
+    assert {event.seq for event in printed} <= set(
+        report.copies
+    ) and narrow.seq not in report.copies
     assert store.log.get(printed[1].seq).is_erased and not store.log.get(narrow.seq).is_erased
 
 
-def test_a_cell_that_was_given_thousands_of_events_is_found_by_any_of_them(store: Store, folder: Path) -> None:
+def test_a_cell_that_was_given_thousands_of_events_is_found_by_any_of_them(
+    store: Store, folder: Path
+) -> None:
     with Session.open(store, session_id="origin") as session:
-        seqs = [session.say(f"Entry {number}: the guest of room {number} is at home.").seq for number in range(2_500)]
+        seqs = [
+            session.say(f"Entry {number}: the guest of room {number} is at home.").seq
+            for number in range(2_500)
+        ]
     with Session.open(store, session_id="work", options=EVERYTHING) as session:
         source = f"rows = ms.expand({seqs[0]}, {seqs[-1]})\nprint(len(rows) * 33331)"
         printed, other = cells(session, source, "print(2 + 2)")
@@ -248,7 +294,9 @@ def test_without_copies_they_are_named_and_stay(store: Store, fact: Event) -> No
     assert report.snapshots, "saved variables that were made from it go in any case"
 
 
-def test_the_trail_survives_a_move_into_another_store(store: Store, folder: Path, fact: Event, tmp_path: Path) -> None:
+def test_the_trail_survives_a_move_into_another_store(
+    store: Store, folder: Path, fact: Event, tmp_path: Path
+) -> None:
     with Session.open(store, session_id="work", options=EVERYTHING) as session:
         cells(session, "kept = 1", READ, "twice = owed * 2", "print(twice)")
     with Session.resume(store, "work", options=EVERYTHING) as session:
@@ -256,7 +304,9 @@ def test_the_trail_survives_a_move_into_another_store(store: Store, folder: Path
     out = io.BytesIO()
     export(store.log, out)
     with Store(tmp_path / "other", create=True) as other:
-        other.log.append_many([Draft(content=f"of another history: {number}") for number in range(50)])
+        other.log.append_many(
+            [Draft(content=f"of another history: {number}") for number in range(50)]
+        )
         import_file(other, io.BytesIO(out.getvalue()), trust=True)
         moved = next(event for event in other.log.iterate() if event.content == FACT)
         assert moved.seq != fact.seq

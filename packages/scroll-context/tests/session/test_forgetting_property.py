@@ -1,9 +1,11 @@
-"""Random histories of live sessions, with erasures and kills in between: nothing erased is left, nothing else changes.
+"""Random histories of live sessions, with erasures and kills in between: nothing erased is left,
+nothing else changes.
 
-Sessions talk, run cells, are closed, resumed and forked; words are erased, by this process or by another one that is
-killed somewhere in the midst; the store moves through an export into a new one. After every step the
-addresses stand, the log verifies, no erased word is in any file, and sessions that were open all along go on.
-`make fuzz FUZZ_ONLY=random_histories` tries further examples for as long as you want.
+Sessions talk, run cells, are closed, resumed and forked; words are erased, by this process or by
+another one that is killed somewhere in the midst; the store moves through an export into a new one.
+After every step the addresses stand, the log verifies, no erased word is in any file, and sessions
+that were open all along go on. `make fuzz FUZZ_ONLY=random_histories` tries further examples for as
+long as you want.
 """
 
 import contextlib
@@ -81,20 +83,31 @@ class World:
         name = self.names[name]
         if name not in self.live:
             begun = self.store.log.tail(1, session_id=name)
-            self.live[name] = (Session.resume if begun else Session.open)(self.store, session_id=name)
+            self.live[name] = (Session.resume if begun else Session.open)(
+                self.store, session_id=name
+            )
         return self.live[name]
 
     def turn(self, name: str, word: str, large: bool) -> None:
         self.gone.discard(word)
         text = f"a {word} was here " * (3_000 if large else 1)
-        assert Agent(self.session(name), ScriptedModel([f"I see {word}"], window=60_000)).run(text).answer
+        assert (
+            Agent(self.session(name), ScriptedModel([f"I see {word}"], window=60_000))
+            .run(text)
+            .answer
+        )
 
     def cell(self, name: str, word: str) -> None:
-        """A variable that holds the word, large enough to be a payload. The kernel is ended: it is out of reach."""
+        """A variable that holds the word, large enough to be a payload.
+
+        The kernel is ended: it is out of reach.
+        """
         self.gone.discard(word)
         session = self.session(name)
         steps = [exec_cell(f"v = 'a {word} was here ' * 500\nprint(v[:30])"), "done"]
-        assert Agent(session, ScriptedModel(steps, window=60_000)).run("remember it").answer == "done"
+        assert (
+            Agent(session, ScriptedModel(steps, window=60_000)).run("remember it").answer == "done"
+        )
         self.close(name)
 
     def fork(self, name: str) -> None:
@@ -147,7 +160,9 @@ class World:
             self.known[one.seq] = one.content
         self.store.index.catch_up()
         for file in filter(Path.is_file, self.folder.rglob("*")):
-            with contextlib.suppress(FileNotFoundError):  # the index merges its files away meanwhile
+            with contextlib.suppress(
+                FileNotFoundError
+            ):  # the index merges its files away meanwhile
                 held = file.read_bytes()
                 assert not [word for word in self.gone if word.encode() in held], file
         for session in self.live.values():
@@ -161,12 +176,17 @@ class World:
         self.check()
         self.store.close()
         with Store(self.folder) as again:
-            assert verify(again.log).ok and not [one for one in again.log.iterate() if one.session_id == ""]
+            assert verify(again.log).ok and not [
+                one for one in again.log.iterate() if one.session_id == ""
+            ]
             if self.gone and any(self.known[seq] == "[erased]" for seq in self.known):
                 assert list(again.log.iterate(session_id=STORE_SESSION, kind=Kind.ERASURE))
 
 
-@settings(max_examples=form(5, 16), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=form(5, 16),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 @given(st.lists(steps, min_size=3, max_size=9))
 def test_random_histories_keep_their_promises(history: list[tuple[Any, ...]]) -> None:
     with tempfile.TemporaryDirectory() as root:

@@ -1,8 +1,10 @@
-"""The view is a fold of one stream: at every request the view rebuilt from the log is the live one, byte for byte.
+"""The view is a fold of one stream: at every request the view rebuilt from the log is the live one,
+byte for byte.
 
-Hypothesis drives a real store and real journals through any interleaving of turns, cells, calls inside them, results
-that come late and from other threads, evictions, kills, resumes and forks. Cells are recorded as the session records
-them, without a kernel process, so that hundreds of histories can be tried; `test_turn.py` has the real kernel.
+Hypothesis drives a real store and real journals through any interleaving of turns, cells, calls
+inside them, results that come late and from other threads, evictions, kills, resumes and forks.
+Cells are recorded as the session records them, without a kernel process, so that hundreds of
+histories can be tried; `test_turn.py` has the real kernel.
 """
 
 import tempfile
@@ -33,7 +35,14 @@ class NativeContext(WindowedContext):
     actions = WindowedContext.actions.__class__(exec=False, ms=False, prompts=())
 
 
-KINDS_OF_TEXT = ("a", "word " * 30, "long " * 200, "漢字 " * 60, "line\nline\n" * 40, "in a payload\n" * 3_000)
+KINDS_OF_TEXT = (
+    "a",
+    "word " * 30,
+    "long " * 200,
+    "漢字 " * 60,
+    "line\nline\n" * 40,
+    "in a payload\n" * 3_000,
+)
 TEXTS = st.sampled_from(range(len(KINDS_OF_TEXT))).map(KINDS_OF_TEXT.__getitem__)
 
 
@@ -69,29 +78,50 @@ class Sessions(RuleBasedStateMachine):
     def notice(self, text: str) -> None:
         self.session.notice(text)
 
-    @rule(text=TEXTS, calls=st.integers(0, 3), tokens=st.sampled_from([0, 500, 2_000]), cut=st.booleans())
+    @rule(
+        text=TEXTS,
+        calls=st.integers(0, 3),
+        tokens=st.sampled_from([0, 500, 2_000]),
+        cut=st.booleans(),
+    )
     def reply(self, text: str, calls: int, tokens: int, cut: bool) -> None:
         self.names += 1
         made = tuple(ToolCall(f"c{self.names}-{n}", "look", {"n": n}) for n in range(calls))
         reason = "stopped" if cut else "stop"
-        self.session.replied(Reply(text=text, tool_calls=made, usage=Usage(input_tokens=tokens), finish_reason=reason))
+        self.session.replied(
+            Reply(
+                text=text, tool_calls=made, usage=Usage(input_tokens=tokens), finish_reason=reason
+            )
+        )
         self.open_calls = [(call.id, 0) for call in made]
 
     @precondition(lambda self: self.open_calls)
     @rule(text=TEXTS, late=st.booleans())
     def cell(self, text: str, late: bool) -> None:
         call_id, _ = self.open_calls.pop(0)
-        cell = self.session.record(Kind.CELL, role="assistant", name="exec", tool_call_id=call_id, content="x = 1")
+        cell = self.session.record(
+            Kind.CELL, role="assistant", name="exec", tool_call_id=call_id, content="x = 1"
+        )
         inside = {"inside_cell": cell.seq}
-        call = self._record(Kind.TOOL_CALL, role="assistant", name="look", content="{}", metadata=inside)
+        call = self._record(
+            Kind.TOOL_CALL, role="assistant", name="look", content="{}", metadata=inside
+        )
         if not late:
-            self._record(Kind.TOOL_RESULT, role="tool", content=text, reply_to=call.seq, metadata=inside)
+            self._record(
+                Kind.TOOL_RESULT, role="tool", content=text, reply_to=call.seq, metadata=inside
+            )
         else:
             self.late.append(cell.seq)
         self.session.record(
-            Kind.OBSERVATION, role="tool", name="exec", tool_call_id=call_id, reply_to=cell.seq, content=text,
-            tool_state="ok", metadata={"bound": ["x"]},
-        )  # fmt: skip
+            Kind.OBSERVATION,
+            role="tool",
+            name="exec",
+            tool_call_id=call_id,
+            reply_to=cell.seq,
+            content=text,
+            tool_state="ok",
+            metadata={"bound": ["x"]},
+        )
 
     @precondition(lambda self: self.late)
     @rule(text=TEXTS)
@@ -114,12 +144,16 @@ class Sessions(RuleBasedStateMachine):
         if overflowed and len(self.session.context.view) < 4:  # type: ignore[attr-defined]
             return
         try:
-            request = self.session.view("You work.", window=WINDOW, model_name="m", overflowed=overflowed)
+            request = self.session.view(
+                "You work.", window=WINDOW, model_name="m", overflowed=overflowed
+            )
         except Exception as error:
             if "nothing more can leave" not in str(error):
                 raise
             return
-        seq = self.store.log.tail(1, session_id=self.session.scope.session_id, kind=Kind.REQUEST)[0].seq
+        seq = self.store.log.tail(1, session_id=self.session.scope.session_id, kind=Kind.REQUEST)[
+            0
+        ].seq
         self.sent.append((self.session.scope.session_id, seq, canonical(request.messages)))
 
     @rule(killed=st.booleans())
@@ -171,10 +205,16 @@ def setup_module() -> None:
     NativeContext.name = "native-for-tests"
     for module in (context, explain):
         module.context_class = with_native  # type: ignore[attr-defined]
-    assert session.make_context("native-for-tests", lambda event, _: Excerpt(event.content)) is not None
+    assert (
+        session.make_context("native-for-tests", lambda event, _: Excerpt(event.content))
+        is not None
+    )
 
 
 TestSessions = Sessions.TestCase
 TestSessions.settings = settings(
-    max_examples=form(12, 40), stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=form(12, 40),
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
 )

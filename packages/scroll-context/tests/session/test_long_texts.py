@@ -1,4 +1,6 @@
-"""What the model is shown of a long text depends on the budget of the view, never on where the log keeps the text."""
+"""What the model is shown of a long text depends on the budget of the view, never on where the log
+keeps the text.
+"""
 
 from collections.abc import Callable
 
@@ -73,7 +75,9 @@ WAYS = [from_observation, from_say, from_result, from_reply, from_notice]
 
 @pytest.mark.parametrize("length", [32_000, 33_000, 200_000])
 @pytest.mark.parametrize("way", WAYS)
-def test_a_text_that_fits_is_shown_completely(opened: Opened, way: Callable[[Session, str], None], length: int) -> None:
+def test_a_text_that_fits_is_shown_completely(
+    opened: Opened, way: Callable[[Session, str], None], length: int
+) -> None:
     session = opened()
     text = long_text(length) + QUESTION
     way(session, text)
@@ -113,10 +117,14 @@ def test_what_was_shown_completely_stays_so_until_an_eviction(opened: Opened) ->
     for number in range(1, len(requests)):
         if not any(sent[number - 1] < plan < sent[number] for plan in plans):
             before, after = (requests[at].messages for at in (number - 1, number))
-            assert [message.text for message in after[: len(before)]] == [message.text for message in before]
+            assert [message.text for message in after[: len(before)]] == [
+                message.text for message in before
+            ]
         assert explain(session.store, sent[number]).verified
     newest = requests[-1].messages[-1].text
-    assert newest.startswith("part 10\n") and newest.endswith(LOG.strip() + "\n"), "unread, so shown"
+    assert newest.startswith("part 10\n") and newest.endswith(LOG.strip() + "\n"), (
+        "unread, so shown"
+    )
 
 
 def test_a_resumed_session_shows_the_same(store: Store, opened: Opened) -> None:
@@ -128,18 +136,27 @@ def test_a_resumed_session_shows_the_same(store: Store, opened: Opened) -> None:
     before = session.context.render("system", "")
     session.close()
     with Session.resume(store, "s") as again:
-        assert again.context.render("system", "").messages[: len(before.messages) - 1] == before.messages[:-1]
-        assert again.context.visible >= {event.seq for event in again.events() if event.payload is not None}
+        assert (
+            again.context.render("system", "").messages[: len(before.messages) - 1]
+            == before.messages[:-1]
+        )
+        assert again.context.visible >= {
+            event.seq for event in again.events() if event.payload is not None
+        }
 
 
 @pytest.mark.parametrize("length", [LONGEST_TEXT - 100, LONGEST_TEXT + 3_000_000])
-def test_a_view_holds_the_ends_of_a_text_that_no_window_can_take(opened: Opened, length: int) -> None:
+def test_a_view_holds_the_ends_of_a_text_that_no_window_can_take(
+    opened: Opened, length: int
+) -> None:
     session = opened()
     text = "The beginning.\n" + long_text(length) + "漢字" + QUESTION
     event = session.say(text)
     (passage,) = held(session)
     assert len(passage.text) + passage.left_out == len(text)
-    assert (len(passage.text) == len(text)) == (len(text) <= LONGEST_TEXT) and len(passage.text) <= LONGEST_TEXT
+    assert (len(passage.text) == len(text)) == (len(text) <= LONGEST_TEXT) and len(
+        passage.text
+    ) <= LONGEST_TEXT
     request = session.view("system", window=16_000)
     shown = request.messages[1].text
     assert shown.startswith("The beginning.") and shown.endswith("漢字" + QUESTION)
@@ -177,14 +194,19 @@ def test_a_session_is_resumed_when_a_payload_is_lost(store: Store, opened: Opene
         assert shown.startswith("The beginning.") and QUESTION not in shown
         assert f"clipped seq {event.seq} · not all of {event.payload.size:,} bytes" in shown
     explanation = explain(store, seq)
-    assert not explanation.verified and f"payload of seq {event.seq} is missing or damaged" in explanation.doubt
+    assert (
+        not explanation.verified
+        and f"payload of seq {event.seq} is missing or damaged" in explanation.doubt
+    )
 
 
 def test_texts_inside_cells_are_not_read_for_the_view(opened: Opened) -> None:
     session = opened()
     session.say("go")
     inside = {"inside_cell": 1}
-    result = session.record(Kind.TOOL_RESULT, role="tool", content=long_text(50_000), metadata=inside)
+    result = session.record(
+        Kind.TOOL_RESULT, role="tool", content=long_text(50_000), metadata=inside
+    )
     read: list[Event] = []
 
     def reading(event: Event, most: int) -> object:

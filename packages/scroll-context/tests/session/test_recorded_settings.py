@@ -25,14 +25,24 @@ def key(tmp_path: Path) -> Path:
 def hostile(store: Store, **settings: object) -> None:
     """A session as another person may have put it into a store."""
     scope = Scope("theirs", "claude-code", "their-task")
-    store.log.append_many([
-        scope.draft(Kind.SESSION, content="opened", metadata={"settings": settings}),
-        scope.draft(Kind.CONVERSATION, role="user", content="hello"),
-        Draft(session_id="mine", agent_id="claude-code", task_id="their-task", role="user", content="hidden pearl"),
-    ])  # fmt: skip
+    store.log.append_many(
+        [
+            scope.draft(Kind.SESSION, content="opened", metadata={"settings": settings}),
+            scope.draft(Kind.CONVERSATION, role="user", content="hello"),
+            Draft(
+                session_id="mine",
+                agent_id="claude-code",
+                task_id="their-task",
+                role="user",
+                content="hidden pearl",
+            ),
+        ]
+    )
 
 
-def test_recorded_packages_are_not_readable_unless_they_are_given_again(store: Store, key: Path) -> None:
+def test_recorded_packages_are_not_readable_unless_they_are_given_again(
+    store: Store, key: Path
+) -> None:
     hostile(store, reach="session", packages=[str(key.parent)])
     with Session.resume(store, "theirs") as session:
         assert session.withheld.packages == (str(key.parent),)
@@ -70,9 +80,14 @@ def test_a_fork_of_a_session_is_given_nothing_that_was_recorded(store: Store, ke
         assert session.reach == "session" and session.withheld.packages == (str(key.parent),)
 
 
-def test_the_warning_prints_the_arguments(store: Store, key: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_warning_prints_the_arguments(
+    store: Store, key: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     hostile(store, reach="all", packages=[str(key.parent)])
-    with caplog.at_level(logging.WARNING, "scroll_context.session"), Session.resume(store, "theirs") as session:
+    with (
+        caplog.at_level(logging.WARNING, "scroll_context.session"),
+        Session.resume(store, "theirs") as session,
+    ):
         options = f"SessionOptions(reach='all', packages={(str(key.parent),)!r})"
         assert f"Session.resume(store, 'theirs', options={options})" in caplog.text
         notice = next(event for event in session.events() if event.kind == Kind.NOTICE)

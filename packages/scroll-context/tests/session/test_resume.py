@@ -1,4 +1,6 @@
-"""What a resumed session tells the model: nothing after a clean close, and what was lost when something was."""
+"""What a resumed session tells the model: nothing after a clean close, and what was lost when
+something was.
+"""
 
 from itertools import pairwise
 
@@ -18,8 +20,12 @@ def events(store: Store, kind: str) -> list[Event]:
     return list(store.log.iterate(session_id="s", kind=kind))
 
 
-def test_a_service_that_opens_and_closes_for_each_request_tells_the_model_nothing(store: Store) -> None:
-    model = ScriptedModel([exec_cell("total = 40\nprint(total)"), "noted", exec_cell("print(total + 2)"), "42", "bye"])
+def test_a_service_that_opens_and_closes_for_each_request_tells_the_model_nothing(
+    store: Store,
+) -> None:
+    model = ScriptedModel(
+        [exec_cell("total = 40\nprint(total)"), "noted", exec_cell("print(total + 2)"), "42", "bye"]
+    )
     for prompt, answer in (("Keep 40.", "noted"), ("Add 2.", "42"), ("Thanks.", "bye")):
         with Session.open_or_resume(store, "s") as session:
             assert Agent(session, model).run(prompt).answer == answer
@@ -27,7 +33,9 @@ def test_a_service_that_opens_and_closes_for_each_request_tells_the_model_nothin
     assert "42" in model.requests[3].messages[-1].text, "the variables are back"
     for before, after in pairwise(model.requests):
         texts = [message.text for message in before.messages]
-        assert [message.text for message in after.messages][: len(texts)] == texts, "the prefix stays as it was"
+        assert [message.text for message in after.messages][: len(texts)] == texts, (
+            "the prefix stays as it was"
+        )
     assert len([event for event in events(store, Kind.SESSION) if event.content == "resumed"]) == 2
 
 
@@ -37,7 +45,9 @@ def test_a_fork_tells_the_model_nothing_while_nothing_is_lost(store: Store) -> N
         at = session.say("go on").seq
         before = session.context.render("system", "")
         with session.fork(at) as fork:
-            assert canonical(fork.context.render("system", "").messages) == canonical(before.messages)
+            assert canonical(fork.context.render("system", "").messages) == canonical(
+                before.messages
+            )
             assert fork.run("print(total)").content == "40"
 
 
@@ -59,7 +69,9 @@ def test_a_cell_that_was_cut_off_is_reported_with_what_is_back(store: Store) -> 
     with Session.open(store, session_id="s") as session:
         session.run("total = 40")
         session.environment.settle()
-        cell = session.record(Kind.CELL, role="assistant", name="exec", tool_call_id="c", content="total = 41")
+        cell = session.record(
+            Kind.CELL, role="assistant", name="exec", tool_call_id="c", content="total = 41"
+        )
     Session.resume(store, "s").close()
     (notice,) = notices(store)
     assert "What was saved is back:\n restored: `total`]" in notice
@@ -70,8 +82,12 @@ def test_a_cell_that_was_cut_off_is_reported_with_what_is_back(store: Store) -> 
 
 def test_variables_that_were_not_saved_are_reported_once(store: Store) -> None:
     with Session.open(store, session_id="s") as session:
-        cell = session.record(Kind.CELL, role="assistant", name="exec", tool_call_id="c", content="total = 41")
-        session.record(Kind.OBSERVATION, role="tool", reply_to=cell.seq, metadata={"bound": ["total"]})
+        cell = session.record(
+            Kind.CELL, role="assistant", name="exec", tool_call_id="c", content="total = 41"
+        )
+        session.record(
+            Kind.OBSERVATION, role="tool", reply_to=cell.seq, metadata={"bound": ["total"]}
+        )
     for _ in range(3):
         Session.resume(store, "s").close()
     (notice,) = notices(store)

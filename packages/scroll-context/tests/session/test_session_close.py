@@ -1,4 +1,6 @@
-"""Closing a session: it always gives back what the process holds, whatever the file system has become."""
+"""Closing a session: it always gives back what the process holds, whatever the file system has
+become.
+"""
 
 import shutil
 import subprocess
@@ -41,14 +43,25 @@ print("files left:", len(list((folder / "leases").iterdir())))
 
 needs_mounts = pytest.mark.skipif(
     shutil.which("unshare") is None
-    or subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "x", "/mnt"], capture_output=True).returncode != 0,
+    or subprocess.run(
+        ["unshare", "-rm", "mount", "-t", "tmpfs", "x", "/mnt"], capture_output=True
+    ).returncode
+    != 0,
     reason="needs mounts in a user namespace",
 )
 
 
 @needs_mounts
 def test_a_session_is_closed_on_a_file_system_that_became_read_only(tmp_path: Path) -> None:
-    command = ["unshare", "-rm", sys.executable, "-c", CLOSED_ON_READ_ONLY, tmp_path / "store", tmp_path / "aside"]
+    command = [
+        "unshare",
+        "-rm",
+        sys.executable,
+        "-c",
+        CLOSED_ON_READ_ONLY,
+        tmp_path / "store",
+        tmp_path / "aside",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()

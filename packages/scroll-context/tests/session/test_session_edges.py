@@ -1,4 +1,6 @@
-"""A session at its edges: options that do not fit, quotas that are reached, several threads and processes at once."""
+"""A session at its edges: options that do not fit, quotas that are reached, several threads and
+processes at once.
+"""
 
 import subprocess
 import sys
@@ -26,7 +28,10 @@ Opened = Callable[..., Session]
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: SessionOptions(budget=ViewBudget(low=0.9)), "low must be a number above 0, below high"),
+        (
+            lambda: SessionOptions(budget=ViewBudget(low=0.9)),
+            "low must be a number above 0, below high",
+        ),
         (lambda: SessionOptions(cell_timeout=-1), "more than 0, not -1"),
         (lambda: SessionOptions(cell_timeout=0), "more than 0, not 0"),
         (lambda: SessionOptions(reach="task"), "needs a task_id"),
@@ -38,7 +43,9 @@ def test_options_that_do_not_fit_are_refused_when_the_session_opens(
     with pytest.raises(BadInput, match=said):
         Session.open(store, session_id="s", options=make())
     assert store.log.last_seq() == 0
-    Session.open(store, session_id="s", task_id="trip", options=SessionOptions(reach="session")).close()  # it is free
+    Session.open(
+        store, session_id="s", task_id="trip", options=SessionOptions(reach="session")
+    ).close()  # it is free
 
 
 def test_a_session_that_may_save_no_more_goes_on_to_record(opened: Opened) -> None:
@@ -53,11 +60,15 @@ def test_a_session_that_may_save_no_more_goes_on_to_record(opened: Opened) -> No
 def test_a_save_that_finds_no_room_is_told_and_raises_nothing(opened: Opened) -> None:
     session = opened(options=SessionOptions(quota=Quota(events=10)))
     environment, journal = session.environment, session.journal
-    journal.append_many(journal.draft(Kind.NOTICE) for _ in range(2_010 - journal.used.events))  # quota and reserve
+    journal.append_many(
+        journal.draft(Kind.NOTICE) for _ in range(2_010 - journal.used.events)
+    )  # quota and reserve
     environment.kernel.execute("x = 1")
     environment._save()
     assert "its reserve included" in environment.save_trouble
-    assert environment.digest().startswith("(your variables could not be saved: session 's' has recorded")
+    assert environment.digest().startswith(
+        "(your variables could not be saved: session 's' has recorded"
+    )
 
 
 def test_a_tool_has_its_time_whatever_else_is_set_and_whenever_it_comes(opened: Opened) -> None:
@@ -82,15 +93,21 @@ def test_a_tool_has_its_time_whatever_else_is_set_and_whenever_it_comes(opened: 
 def test_cells_of_several_threads_run_one_after_the_other(opened: Opened) -> None:
     session = opened()
     with ThreadPoolExecutor(4) as pool:
-        results = list(pool.map(lambda n: session.run(f"ms.search('nothing {n}')\nprint({n})"), range(12)))
+        results = list(
+            pool.map(lambda n: session.run(f"ms.search('nothing {n}')\nprint({n})"), range(12))
+        )
     assert [result.content.splitlines()[0] for result in results] == [str(n) for n in range(12)]
     events = [event for event in session.events() if event.kind in (Kind.CELL, Kind.OBSERVATION)]
     assert [event.kind for event in events] == [Kind.CELL, Kind.OBSERVATION] * 12
-    assert all(shown.reply_to == cell.seq for cell, shown in zip(events[::2], events[1::2], strict=True))
+    assert all(
+        shown.reply_to == cell.seq for cell, shown in zip(events[::2], events[1::2], strict=True)
+    )
 
 
 def test_whoever_comes_second_waits_for_a_session_that_is_just_begun(store: Store) -> None:
-    beginning = Journal(store.log, Scope("both"))  # another process has the lease, and has recorded nothing yet
+    beginning = Journal(
+        store.log, Scope("both")
+    )  # another process has the lease, and has recorded nothing yet
     with pytest.raises(SessionBusy):
         Session.open_or_resume(store, "both")
 
@@ -132,7 +149,9 @@ def test_a_stream_ends_after_its_last_event_while_another_thread_tells(opened: O
 
 def test_text_after_brackets_is_streamed_before_the_reply_ends() -> None:
     pieces = _Pieces()
-    given = [pieces.add(piece) for piece in ("See ⟦1⟧", " below.\n", "More", " text\n⟦ a | b", " | c ⟧")]
+    given = [
+        pieces.add(piece) for piece in ("See ⟦1⟧", " below.\n", "More", " text\n⟦ a | b", " | c ⟧")
+    ]
     assert given == ["See ", "", "⟦1⟧ below.\nMore", " text\n", ""]
     assert pieces.rest() == ""
 
@@ -159,10 +178,16 @@ with Store(sys.argv[1], create=True) as store:
 
 
 def test_after_a_kill_the_model_reads_which_effects_the_cell_had_completed(folder: Path) -> None:
-    died = subprocess.run([sys.executable, "-c", KILLED_INSIDE_A_LOOP, str(folder)], check=False, timeout=60)
+    died = subprocess.run(
+        [sys.executable, "-c", KILLED_INSIDE_A_LOOP, str(folder)], check=False, timeout=60
+    )
     assert died.returncode == -9
     with Store(folder) as store, Session.resume(store, "work") as session:
-        calls = [event for event in session.events() if event.kind == Kind.TOOL_CALL and event.name == "pay"]
+        calls = [
+            event
+            for event in session.events()
+            if event.kind == Kind.TOOL_CALL and event.name == "pay"
+        ]
         text = session.view().messages[-1].text
     assert "completed 3 tool calls with effects" in text
     for call in calls[:3]:

@@ -1,4 +1,6 @@
-"""What a session records, restores and reads: its own work within its reach, and nothing that was imported."""
+"""What a session records, restores and reads: its own work within its reach, and nothing that was
+imported.
+"""
 
 from collections.abc import Callable
 
@@ -18,7 +20,9 @@ Opened = Callable[..., Session]
 
 
 def test_reach_is_recorded_and_restored(store: Store) -> None:
-    with Session.open(store, session_id="s", agent_id="me", options=SessionOptions(reach="session")):
+    with Session.open(
+        store, session_id="s", agent_id="me", options=SessionOptions(reach="session")
+    ):
         pass
     with Session.resume(store, "s") as again:
         assert again.reach == "session"
@@ -32,7 +36,9 @@ def test_two_users_of_one_store_do_not_read_each_other_by_default(store: Store) 
     with Session.open(store, session_id="one") as one, Session.open(store, session_id="two") as two:
         one.say("the safe opens with 4711")
         assert two.reach == "session"
-        assert two.run("print(len(ms.search('safe opens')), len(ms.outline()))").content.startswith("0 0")
+        assert two.run("print(len(ms.search('safe opens')), len(ms.outline()))").content.startswith(
+            "0 0"
+        )
     with Session.open(store, session_id="three", agent_id="me") as three:
         assert three.reach == "agent"
 
@@ -64,7 +70,9 @@ def test_what_was_imported_restores_forks_and_plans_nothing(store: Store, tmp_pa
     drafts = [
         scope.draft(Kind.FORK, metadata={**foreign, "session_id": "mine", "at_seq": last}),
         scope.draft(Kind.CONVERSATION, role="user", content="hello", metadata=foreign),
-        scope.draft(Kind.SESSION, content="opened", metadata={**foreign, "settings": {"reach": "all"}}),
+        scope.draft(
+            Kind.SESSION, content="opened", metadata={**foreign, "settings": {"reach": "all"}}
+        ),
         scope.draft(Kind.SNAPSHOT, content='{"cell":1,"python":"3.11"}', metadata=foreign),
         scope.draft(Kind.EVICTION, content="x", metadata={**foreign, "plan": {"nonsense": True}}),
     ]
@@ -81,7 +89,9 @@ def test_a_fork_stays_with_its_agent(store: Store) -> None:
     with Session.open(store, session_id="mine", agent_id="me") as mine:
         at = mine.say("private").seq
     store.log.append(
-        Scope("theirs", "other").draft(Kind.FORK, metadata={"session_id": "mine", "at_seq": at}, content="fork")
+        Scope("theirs", "other").draft(
+            Kind.FORK, metadata={"session_id": "mine", "at_seq": at}, content="fork"
+        )
     )
     assert [event.session_id for event in lineage(store, "theirs")] == ["theirs"]
 
@@ -102,13 +112,17 @@ def test_an_observer_that_raises_changes_no_turn(opened: Opened) -> None:
     session.subscribe(broken)
     model = ScriptedModel([exec_cell("print(pay(5))"), "done"])
     assert Agent(session, model).run("pay").answer == "done"
-    assert paid == [5] and model.requests[1].messages[-1].text.startswith("paid\n[1 call of tools, ")
+    assert paid == [5] and model.requests[1].messages[-1].text.startswith(
+        "paid\n[1 call of tools, "
+    )
 
 
 def test_a_reply_that_was_cut_off_is_no_answer(opened: Opened) -> None:
     cut = Reply(text="The answer is", finish_reason="length")
     session = opened()
-    assert Agent(session, ScriptedModel([cut, "It is 42."])).run("what is it?").answer == "It is 42."
+    assert (
+        Agent(session, ScriptedModel([cut, "It is 42."])).run("what is it?").answer == "It is 42."
+    )
     run = Agent(session, ScriptedModel([cut] * 3)).run("and now?")
     assert (run.state, run.answer) == ("cut", "The answer is")
 
@@ -141,8 +155,12 @@ def test_twelve_thousand_characters_shown_whole_are_not_called_clipped(opened: O
     assert shown.count("漢") == 12_000 and "clipped" not in shown
 
 
-def test_a_tool_that_outlives_its_cell_leaves_every_request_verifiable(store: Store, opened: Opened) -> None:
-    """Shown before the journal: 3 of 17 requests did not verify, since the live view had not seen the late result."""
+def test_a_tool_that_outlives_its_cell_leaves_every_request_verifiable(
+    store: Store, opened: Opened
+) -> None:
+    """Shown before the journal: 3 of 17 requests did not verify, since the live view had not seen
+    the late result.
+    """
     import threading
 
     release, ended = threading.Event(), threading.Event()
@@ -154,7 +172,9 @@ def test_a_tool_that_outlives_its_cell_leaves_every_request_verifiable(store: St
         return 1
 
     session = opened(tools=[slow])
-    session.subscribe(lambda e: ended.set() if e.kind == Kind.TOOL_RESULT and e.name == "slow" else None)
+    session.subscribe(
+        lambda e: ended.set() if e.kind == Kind.TOOL_RESULT and e.name == "slow" else None
+    )
     begin = "import threading\nt = threading.Thread(target=slow)\nt.start()\nprint('begun')"
     steps = [exec_cell(f"print('line {n} ' * 60)") for n in range(8)]
     more = [exec_cell(f"print('more {n} ' * 60)") for n in range(8)]

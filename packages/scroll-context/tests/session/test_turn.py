@@ -1,4 +1,6 @@
-"""The turn that others can drive: observe, view, replied, run, call_tool; and the lease around a session."""
+"""The turn that others can drive: observe, view, replied, run, call_tool; and the lease around a
+session.
+"""
 
 import asyncio
 import threading
@@ -42,7 +44,9 @@ class FrameworkText(str):
 # observing ----------------------------------------------------------------------------------------------
 
 
-def test_the_same_prompt_twice_is_two_events_and_the_same_history_again_is_none(store: Store, opened: Opened) -> None:
+def test_the_same_prompt_twice_is_two_events_and_the_same_history_again_is_none(
+    store: Store, opened: Opened
+) -> None:
     session = opened()
     history = [user("again")]
     assert session.observe(history) == 1
@@ -60,14 +64,20 @@ def test_the_same_prompt_twice_is_two_events_and_the_same_history_again_is_none(
 
 def test_a_trimmed_head_and_a_summary_at_the_head(opened: Opened) -> None:
     session = opened()
-    history = [message for n in range(6) for message in (user(f"question {n}"), assistant(f"answer {n}"))]
+    history = [
+        message for n in range(6) for message in (user(f"question {n}"), assistant(f"answer {n}"))
+    ]
     assert session.observe(history) == 12
     assert session.observe(history[8:]) == 0
-    assert session.observe([*history[8:], user("question 0")]) == 1, "an old question that is asked again"
+    assert session.observe([*history[8:], user("question 0")]) == 1, (
+        "an old question that is asked again"
+    )
     assert session.observe([user("a summary"), *history[10:], user("question 0"), user("new")]) == 2
 
 
-def test_what_the_host_dropped_from_the_end_is_no_reason_to_record_the_rest_again(opened: Opened) -> None:
+def test_what_the_host_dropped_from_the_end_is_no_reason_to_record_the_rest_again(
+    opened: Opened,
+) -> None:
     session = opened()
     session.observe([user("one")])
     session.replied(Reply(text="half a", finish_reason="stopped"))
@@ -102,7 +112,9 @@ def test_a_short_prompt_that_was_said_before_hides_no_longer_overlap(opened: Ope
     session = opened()
     history = [user("continue"), assistant("answer 1"), user("a question"), assistant("answer 2")]
     assert session.observe([*history, user("continue")]) == 5
-    assert session.observe([*history, user("another question")]) == 1, "the host dropped the last prompt"
+    assert session.observe([*history, user("another question")]) == 1, (
+        "the host dropped the last prompt"
+    )
     said = [event.content for event in session.events() if event.kind == Kind.CONVERSATION]
     assert said[-2:] == ["continue", "another question"]
     assert session.observe([user("continue"), user("another question"), user("continue")]) == 1
@@ -120,7 +132,9 @@ def test_the_longest_overlap_counts_and_not_the_first(opened: Opened) -> None:
 
 
 @pytest.mark.parametrize("length", [100, 40_000])
-def test_a_message_is_recorded_once_however_long_it_is(store: Store, opened: Opened, length: int) -> None:
+def test_a_message_is_recorded_once_however_long_it_is(
+    store: Store, opened: Opened, length: int
+) -> None:
     """Above 32 KiB the log keeps the text as a payload, and a preview in its row."""
     session = opened()
     log, answer = "line of a log " * (length // 14), "row of an answer " * (length // 17)
@@ -143,7 +157,9 @@ def test_a_reply_is_known_without_its_headline(opened: Opened) -> None:
     assert session.observe([user("go"), assistant("It is done."), user("thanks")]) == 1
 
 
-def test_a_message_is_recorded_once_when_secrets_and_odd_characters_were_replaced(opened: Opened) -> None:
+def test_a_message_is_recorded_once_when_secrets_and_odd_characters_were_replaced(
+    opened: Opened,
+) -> None:
     session = opened()
     session.journal.redact = Redactor()
     history = [user("the token is ghp_" + "a1B2c3D4e5" * 4), user("half a pair: \ud800")]
@@ -165,7 +181,9 @@ def test_a_turn_without_the_agent(store: Store, opened: Opened) -> None:
     session.say("work")
     request = session.view("You work.", window=8_000, model_name="host")
     assert [m.role for m in request.messages] == ["system", "user"]
-    session.replied(Reply(tool_calls=(ToolCall("a", "exec", {}), ToolCall("b", "double", {"number": 4}))))
+    session.replied(
+        Reply(tool_calls=(ToolCall("a", "exec", {}), ToolCall("b", "double", {"number": 4})))
+    )
     assert session.run("x = double(21)\nprint(x)", "a").content.startswith("42\n[1 call of tools, ")
     assert session.call_tool(ToolCall("b", "double", {"number": 4})).content == "8"
     shown = session.view("You work.", window=8_000, model_name="host").messages
@@ -268,11 +286,15 @@ def test_a_quota_refuses_cells_calls_and_messages(store: Store, opened: Opened) 
     assert "larger SessionOptions.quota" in session.run("for n in range(9):\n    count()").content
     assert len(calls) < 9
     refused = session.run("print('not run')", "c")
-    assert refused.tool_state == "refused" and "not run: this session has recorded" in refused.content
+    assert (
+        refused.tool_state == "refused" and "not run: this session has recorded" in refused.content
+    )
     assert session.call_tool(ToolCall("c", "count", {})).tool_state == "refused"
     made = len(calls)
     session.close()
-    with Session.resume(store, "s", tools=[count], options=SessionOptions(quota=Quota(events=1_000))) as larger:
+    with Session.resume(
+        store, "s", tools=[count], options=SessionOptions(quota=Quota(events=1_000))
+    ) as larger:
         assert larger.run("print(count())").content.splitlines()[0] == str(made + 1)
 
 
@@ -301,10 +323,17 @@ def test_cells_import_the_packages_that_a_session_is_given(store: Store, tmp_pat
         assert "No module named 'ourlib'" in session.run("import ourlib").content
 
 
-def test_an_import_with_calls_of_another_shape_can_be_compared_with_a_hosts_history(store: Store) -> None:
+def test_an_import_with_calls_of_another_shape_can_be_compared_with_a_hosts_history(
+    store: Store,
+) -> None:
     record = HostRecord(store.log.text)
     for calls in ([7], 7, [{"id": 1}]):
-        made = Draft(role="assistant", source_key=f"import:{calls}", content="hello", metadata={"tool_calls": calls})
+        made = Draft(
+            role="assistant",
+            source_key=f"import:{calls}",
+            content="hello",
+            metadata={"tool_calls": calls},
+        )
         record.add(store.log.get(store.append(made)))
     assert record.missing([Message(role="user", text="hello")]) == [0]
 
@@ -315,4 +344,6 @@ def test_ids_of_two_hosts_that_join_to_the_same_text_lose_no_message(tmp_path: P
             with Session.open(store, session_id=session_id) as session:
                 text = f"hello from {session_id}"
                 assert session.observe([Message(role="user", text=text)], [host_id]) == 1
-                assert [event.content for event in session.events() if event.role == "user"] == [text]
+                assert [event.content for event in session.events() if event.role == "user"] == [
+                    text
+                ]

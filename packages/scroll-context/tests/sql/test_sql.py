@@ -1,4 +1,6 @@
-"""Model-written SQL: what models use works, and no query gets past the grant, the guard or the limits."""
+"""Model-written SQL: what models use works, and no query gets past the grant, the guard or the
+limits.
+"""
 
 import sqlite3
 import threading
@@ -21,13 +23,27 @@ SECRET = "the other session's secret"
 def history(log: EventLog) -> EventLog:
     log.append_many(
         Draft(
-            session_id="mine", agent_id="me", task_id="trip", role="user" if n % 2 else "assistant",
-            content=f"[Session {n // 10} | 2024-01-{n // 10 + 1:02}] turn {n}", step_index=n // 10, msg_index=n,
-            metadata={"date": f"2024-01-{n // 10 + 1:02}"}, created_at=f"2024-01-{n // 10 + 1:02}T10:00:00",
+            session_id="mine",
+            agent_id="me",
+            task_id="trip",
+            role="user" if n % 2 else "assistant",
+            content=f"[Session {n // 10} | 2024-01-{n // 10 + 1:02}] turn {n}",
+            step_index=n // 10,
+            msg_index=n,
+            metadata={"date": f"2024-01-{n // 10 + 1:02}"},
+            created_at=f"2024-01-{n // 10 + 1:02}T10:00:00",
         )
         for n in range(40)
-    )  # fmt: skip
-    log.append(Draft(kind=Kind.REQUEST, session_id="mine", agent_id="me", task_id="trip", content="bookkeeping"))
+    )
+    log.append(
+        Draft(
+            kind=Kind.REQUEST,
+            session_id="mine",
+            agent_id="me",
+            task_id="trip",
+            content="bookkeeping",
+        )
+    )
     log.append(Draft(session_id="other's", agent_id="you", task_id="else", content=SECRET))
     return log
 
@@ -47,7 +63,8 @@ WORKS = {
     "SELECT [hist].[events].seq FROM hist /* here */ . events LIMIT 1": [{"seq": 1}],
     "SELECT json_extract(metadata, '$.date') AS d, count(*) AS n FROM hist.conversation_history "
     "WHERE json_extract(metadata, '$.date') BETWEEN '2024-01-02' AND '2024-01-03' GROUP BY d": [
-        {"d": "2024-01-02", "n": 10}, {"d": "2024-01-03", "n": 10},
+        {"d": "2024-01-02", "n": 10},
+        {"d": "2024-01-03", "n": 10},
     ],
     "SELECT metadata ->> '$.date' AS d FROM hist.events WHERE seq = 1": [{"d": "2024-01-01"}],
     "SELECT substr(content, 1, 8) AS c, upper(role) AS r FROM hist.events WHERE seq = 2": [
@@ -64,16 +81,27 @@ WORKS = {
         {"lo": 2}
     ],
     "SELECT seq, row_number() OVER (PARTITION BY role ORDER BY seq) AS n, lag(seq) OVER (ORDER BY seq) AS p "
-    "FROM hist.events WHERE seq IN (3, 4) ORDER BY seq": [{"seq": 3, "n": 1, "p": None}, {"seq": 4, "n": 1, "p": 3}],
-    "SELECT group_concat(seq, '+') AS g FROM (SELECT seq FROM hist.events ORDER BY seq LIMIT 3)": [{"g": "1+2+3"}],
-    "SELECT a.seq AS x FROM hist.events a JOIN hist.events b ON b.seq = a.seq + 1 WHERE a.seq = 7": [{"x": 7}],
+    "FROM hist.events WHERE seq IN (3, 4) ORDER BY seq": [
+        {"seq": 3, "n": 1, "p": None},
+        {"seq": 4, "n": 1, "p": 3},
+    ],
+    "SELECT group_concat(seq, '+') AS g FROM (SELECT seq FROM hist.events ORDER BY seq LIMIT 3)": [
+        {"g": "1+2+3"}
+    ],
+    "SELECT a.seq AS x FROM hist.events a JOIN hist.events b ON b.seq = a.seq + 1 WHERE a.seq = 7": [
+        {"x": 7}
+    ],
     "SELECT seq AS s FROM hist.events WHERE seq = 1 UNION SELECT 2": [{"s": 1}, {"s": 2}],
     "SELECT j.value AS v FROM json_each('[3,4]') AS j": [{"v": 3}, {"v": 4}],
-    "SELECT 'hist.events' AS s, \"seq\" FROM conversation_history LIMIT 1": [{"s": "hist.events", "seq": 1}],
+    "SELECT 'hist.events' AS s, \"seq\" FROM conversation_history LIMIT 1": [
+        {"s": "hist.events", "seq": 1}
+    ],
     "VALUES (1, 'a')": [{"column1": 1, "column2": "a"}],
-    "-- a comment first\nSELECT content LIKE '%turn 3' AS m FROM hist.events WHERE seq = 4": [{"m": 1}],
+    "-- a comment first\nSELECT content LIKE '%turn 3' AS m FROM hist.events WHERE seq = 4": [
+        {"m": 1}
+    ],
     "SELECT seq FROM hist.events WHERE seq = 1;": [{"seq": 1}],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("query", WORKS)
@@ -82,7 +110,11 @@ def test_what_models_write_works(sql: GuardedSql, query: str) -> None:
 
 
 def test_parameters_by_position_and_by_name(sql: GuardedSql) -> None:
-    assert sql.query("SELECT content FROM hist.conversation_history WHERE seq=?", (4,)).rows[0]["content"].endswith("3")
+    assert (
+        sql.query("SELECT content FROM hist.conversation_history WHERE seq=?", (4,))
+        .rows[0]["content"]
+        .endswith("3")
+    )
     assert sql.query("SELECT seq FROM hist.events WHERE seq = :s", {"s": 9}).rows == [{"seq": 9}]
 
 
@@ -211,7 +243,9 @@ def test_each_grant_has_its_window(history: EventLog, grant: Grant, rows: int) -
 def test_new_events_are_seen_and_the_log_is_not_pinned(sql: GuardedSql, history: EventLog) -> None:
     sql.query("SELECT seq FROM hist.events LIMIT 1")
     history.append(Draft(session_id="mine", content="new"))
-    assert sql.query("SELECT content FROM hist.events ORDER BY seq DESC LIMIT 1").rows == [{"content": "new"}]
+    assert sql.query("SELECT content FROM hist.events ORDER BY seq DESC LIMIT 1").rows == [
+        {"content": "new"}
+    ]
     raw = sqlite3.connect(history.path)
     busy, _, _ = raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     raw.close()
@@ -240,17 +274,29 @@ def test_rows_beyond_the_limit_are_announced_beside_the_rows(history: EventLog) 
 
 
 def test_size_and_time_are_limited(history: EventLog) -> None:
-    guarded = GuardedSql(history.path, limits=SqlLimits(seconds=0.2, result_bytes=100, value_bytes=10_000))
+    guarded = GuardedSql(
+        history.path, limits=SqlLimits(seconds=0.2, result_bytes=100, value_bytes=10_000)
+    )
     assert "bytes" in guarded.query("SELECT content FROM hist.events").note
     with pytest.raises(QueryLimit, match="longer than"):
-        guarded.query("WITH RECURSIVE t(x) AS (VALUES (1) UNION ALL SELECT x + 1 FROM t) SELECT max(x) FROM t")
+        guarded.query(
+            "WITH RECURSIVE t(x) AS (VALUES (1) UNION ALL SELECT x + 1 FROM t) SELECT max(x) FROM t"
+        )
     with pytest.raises(QueryLimit, match="longer than"):
-        guarded.query("SELECT count(*) FROM hist.events a, hist.events b, hist.events c, hist.events d, hist.events e")
-    with pytest.raises(QueryLimit, match="value"):
-        guarded.query("WITH RECURSIVE t(x) AS (VALUES ('aa') UNION ALL SELECT x || x FROM t) SELECT max(x) FROM t")
+        guarded.query(
+            "SELECT count(*) FROM hist.events a, hist.events b, hist.events c, hist.events d, hist.events e"
+        )
     with pytest.raises(QueryLimit, match="value"):
         guarded.query(
-            "SELECT replace(hex(replace(quote(quote('a')), '''', '" + "b" * 900 + "')), '6', '" + "c" * 900 + "')"
+            "WITH RECURSIVE t(x) AS (VALUES ('aa') UNION ALL SELECT x || x FROM t) SELECT max(x) FROM t"
+        )
+    with pytest.raises(QueryLimit, match="value"):
+        guarded.query(
+            "SELECT replace(hex(replace(quote(quote('a')), '''', '"
+            + "b" * 900
+            + "')), '6', '"
+            + "c" * 900
+            + "')"
         )
     started = time.process_time()
     with pytest.raises(QueryRefused):

@@ -1,4 +1,6 @@
-"""Guarded SQL under attack: foreign rows cannot be reached by any expression, and no query harms the host."""
+"""Guarded SQL under attack: foreign rows cannot be reached by any expression, and no query harms
+the host.
+"""
 
 import os
 import resource
@@ -24,7 +26,9 @@ QUICK = SqlLimits(seconds=1.0)
 
 @pytest.fixture
 def history(log: EventLog) -> EventLog:
-    """Five rows of one's own behind a foreign one; theirs can be paths of JSON, the foreign one cannot."""
+    """Five rows of one's own behind a foreign one; theirs can be paths of JSON, the foreign one
+    cannot.
+    """
     log.append(Draft(session_id="other", role="user", content=SECRET))
     log.append_many([Draft(session_id="mine", role="user", content=f".turn{n}") for n in range(5)])
     return log
@@ -52,8 +56,10 @@ def sql(history: EventLog) -> Iterator[GuardedSql]:
         "SELECT (SELECT json_extract('{}', '$' || b.content) FROM events b WHERE b.seq = a.seq - 1) FROM events a",
         "SELECT max(json_extract('{}', '$' || content)) FROM hist.events WHERE seq = 1",
     ],
-)  # fmt: skip
-def test_an_expression_of_the_query_never_runs_on_a_foreign_row(sql: GuardedSql, query: str) -> None:
+)
+def test_an_expression_of_the_query_never_runs_on_a_foreign_row(
+    sql: GuardedSql, query: str
+) -> None:
     try:
         said = f"{sql.query(query).rows}"
     except QueryRefused as refused:
@@ -99,7 +105,10 @@ def test_a_grant_of_every_row_is_read_in_place_until_a_foreign_row_appears(log: 
 
 def test_rows_that_are_erased_leave_the_copy_too(folder: Path) -> None:
     with Store(folder, create=True) as store:
-        seqs = [store.append(Draft(session_id="mine", content=text)) for text in ("keep this", "forget heron_4711")]
+        seqs = [
+            store.append(Draft(session_id="mine", content=text))
+            for text in ("keep this", "forget heron_4711")
+        ]
         store.append(Draft(session_id="other", content="foreign"))
         window = store.sql(Grant(session_id="mine"))
         asked = "SELECT group_concat(content, '|') AS c FROM hist.events"
@@ -112,11 +121,15 @@ def test_rows_that_are_erased_leave_the_copy_too(folder: Path) -> None:
 # the host ---------------------------------------------------------------------------------------------------
 
 DOUBLED = "WITH " + ", ".join(
-    f"t{n} AS (SELECT * FROM t{n - 1} UNION ALL SELECT * FROM t{n - 1})" if n else "t0 AS (SELECT 1 AS x)"
+    f"t{n} AS (SELECT * FROM t{n - 1} UNION ALL SELECT * FROM t{n - 1})"
+    if n
+    else "t0 AS (SELECT 1 AS x)"
     for n in range(23)
 )
-LARGE = "WITH t AS (SELECT replace(replace('aaaaaaaaaaaaaaaa', 'a', '{}'), 'b', '{}') AS x) ".format(
-    "b" * 1_000, "c" * 900
+LARGE = (
+    "WITH t AS (SELECT replace(replace('aaaaaaaaaaaaaaaa', 'a', '{}'), 'b', '{}') AS x) ".format(
+        "b" * 1_000, "c" * 900
+    )
 )
 HEAVY = {
     "doubling common table expressions": DOUBLED + " SELECT count(*) FROM t22",
@@ -130,7 +143,9 @@ HEAVY = {
 
 
 @pytest.mark.parametrize("attack", HEAVY)
-def test_heavy_queries_end_as_clear_errors_and_the_host_is_unharmed(sql: GuardedSql, attack: str) -> None:
+def test_heavy_queries_end_as_clear_errors_and_the_host_is_unharmed(
+    sql: GuardedSql, attack: str
+) -> None:
     sql.query("SELECT 1")
     before = resource.getrusage(resource.RUSAGE_SELF)
     started = time.monotonic()
@@ -189,7 +204,9 @@ def test_an_idle_worker_ends_and_the_next_query_gets_another(history: EventLog) 
     window.close()
 
 
-def test_the_worker_ends_with_the_window_and_holds_nothing_of_the_host(sql: GuardedSql, tmp_path: Path) -> None:
+def test_the_worker_ends_with_the_window_and_holds_nothing_of_the_host(
+    sql: GuardedSql, tmp_path: Path
+) -> None:
     secret = (tmp_path / "secret").open("w")
     sql.query("SELECT 1")
     assert sql._worker is not None
@@ -197,13 +214,17 @@ def test_the_worker_ends_with_the_window_and_holds_nothing_of_the_host(sql: Guar
     held = [file.readlink().name for file in Path(f"/proc/{process.pid}/fd").iterdir()]
     assert "secret" not in held
     limits = Path(f"/proc/{process.pid}/limits").read_text()
-    assert f"{SqlLimits().memory_bytes}" in limits.partition("Max address space")[2].partition("\n")[0]
+    assert (
+        f"{SqlLimits().memory_bytes}" in limits.partition("Max address space")[2].partition("\n")[0]
+    )
     sql.close()
     assert process.returncode is not None
     secret.close()
 
 
-def test_the_worker_does_not_have_the_environment_of_the_host(sql: GuardedSql, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_worker_does_not_have_the_environment_of_the_host(
+    sql: GuardedSql, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PGPASSWORD", SECRET)
     sql.query("SELECT 1")
     assert sql._worker is not None
@@ -291,7 +312,10 @@ def test_an_overlong_query_is_refused_before_it_is_read(sql: GuardedSql) -> None
         ("SELECT role, seq FROM hist.events GROUP BY role", None),
         ("SELECT a.seq FROM hist.events a JOIN hist.events b ON a.seq = b.seq", None),
         ("SELECT a.seq FROM hist.events a, hist.events b", None),
-        ("SELECT seq, (SELECT content FROM hist.events WHERE seq = 2) FROM hist.events WHERE seq = 1", None),
+        (
+            "SELECT seq, (SELECT content FROM hist.events WHERE seq = 2) FROM hist.events WHERE seq = 1",
+            None,
+        ),
         ("SELECT seq FROM hist.events WHERE seq IN events", None),
         ("WITH events AS (SELECT 4 AS seq) SELECT seq FROM events", None),
         ("SELECT seq, lag(content) OVER (ORDER BY seq) FROM hist.events", None),
@@ -308,4 +332,6 @@ def test_the_events_of_a_result_are_known_or_said_to_be_unknown(
         assert " IN events" in query  # a sub-select of many columns
         return
     assert result.seqs == seqs
-    assert "seq of the row" not in result.columns and all("seq of the row" not in row for row in result.rows)
+    assert "seq of the row" not in result.columns and all(
+        "seq of the row" not in row for row in result.rows
+    )

@@ -1,8 +1,8 @@
 """The SQL guard under random queries: what lies outside the grant has no effect on any answer.
 
-Two logs hold the same granted rows and differ in everything else: how many rows there are, whose they are and what
-they say. So a query that could count, compare, find or merely notice a hidden row would tell the two logs apart;
-none may, in its rows or in the text of its refusal.
+Two logs hold the same granted rows and differ in everything else: how many rows there are, whose
+they are and what they say. So a query that could count, compare, find or merely notice a hidden row
+would tell the two logs apart; none may, in its rows or in the text of its refusal.
 """
 
 import sqlite3
@@ -25,25 +25,87 @@ CANARIES = ("canary-yellow", "canary-green")
 
 # queries ------------------------------------------------------------------------------------------------
 
-ALLOWED = ("events", "conversation_history", "hist.events", "hist.conversation_history", "t", "json_each('[1, 2]')")
+ALLOWED = (
+    "events",
+    "conversation_history",
+    "hist.events",
+    "hist.conversation_history",
+    "t",
+    "json_each('[1, 2]')",
+)
 FORBIDDEN = (
-    "event", "log.event", "main.event", "temp.event", "hist.event", "log.events", "sqlite_master", "sqlite_schema",
-    "log.sqlite_master", "temp.sqlite_schema", "sqlite_temp_master", "sqlite_sequence", "log.sqlite_sequence",
-    "sqlite_stat1", "pragma_table_info('event')", "pragma_database_list", "dbstat", "sqlite_dbpage", "granted",
-)  # fmt: skip
-COLUMNS = ("seq", "content", "session_id", "kind", "metadata", "recorded_at", "source_key", "payload", "role") * 3 + (
-    "a.content", "b.seq", "chain", "rowid", "oid", "value", "x", "name", "sql", "event.content", "events.content",
-)  # fmt: skip
+    "event",
+    "log.event",
+    "main.event",
+    "temp.event",
+    "hist.event",
+    "log.events",
+    "sqlite_master",
+    "sqlite_schema",
+    "log.sqlite_master",
+    "temp.sqlite_schema",
+    "sqlite_temp_master",
+    "sqlite_sequence",
+    "log.sqlite_sequence",
+    "sqlite_stat1",
+    "pragma_table_info('event')",
+    "pragma_database_list",
+    "dbstat",
+    "sqlite_dbpage",
+    "granted",
+)
+COLUMNS = (
+    "seq",
+    "content",
+    "session_id",
+    "kind",
+    "metadata",
+    "recorded_at",
+    "source_key",
+    "payload",
+    "role",
+) * 3 + (
+    "a.content",
+    "b.seq",
+    "chain",
+    "rowid",
+    "oid",
+    "value",
+    "x",
+    "name",
+    "sql",
+    "event.content",
+    "events.content",
+)
 LITERALS = ("1", "0", "''", "'%canary%'", "'other'", "NULL", "'[1]'", "1e9", "x'00'")
 FUNCTIONS = (
-    "count", "max", "min", "sum", "total", "length", "upper", "hex", "quote", "typeof", "group_concat", "abs",
-    "json_group_array", "json_array", "json_quote", "likely", "load_extension", "randomblob", "sqlite_version",
-)  # fmt: skip
+    "count",
+    "max",
+    "min",
+    "sum",
+    "total",
+    "length",
+    "upper",
+    "hex",
+    "quote",
+    "typeof",
+    "group_concat",
+    "abs",
+    "json_group_array",
+    "json_array",
+    "json_quote",
+    "likely",
+    "load_extension",
+    "randomblob",
+    "sqlite_version",
+)
 NAMES = ("t", "events", "conversation_history", "event", "granted", "sqlite_master", "log")
 
 
 class Grammar:
-    """Writes a query from numbers: each picks one of several ways on; without more, it is the first and shortest."""
+    """Writes a query from numbers: each picks one of several ways on; without more, it is the first
+    and shortest.
+    """
 
     def __init__(self, numbers: list[int]) -> None:
         self._numbers = iter(numbers)
@@ -66,7 +128,9 @@ class Grammar:
         while "{e}" in wanted:
             wanted = wanted.replace("{e}", self.expression(), 1)
         where = f" WHERE {self.expression()}" if self.pick(["", "where"]) else ""
-        end = self.pick(["", "", " GROUP BY 1", " ORDER BY 1 DESC", " LIMIT 3", " LIMIT 1 OFFSET 2"])
+        end = self.pick(
+            ["", "", " GROUP BY 1", " ORDER BY 1 DESC", " LIMIT 3", " LIMIT 1 OFFSET 2"]
+        )
         return f"SELECT {wanted} FROM {self.tables()}{where}{end}"
 
     def tables(self) -> str:
@@ -96,7 +160,20 @@ class Grammar:
         return ".".join(parts)
 
     def expression(self) -> str:
-        match self.pick(["column", "column", "literal", "call", "pair", "case", "window", "query", "exists", "in"]):
+        match self.pick(
+            [
+                "column",
+                "column",
+                "literal",
+                "call",
+                "pair",
+                "case",
+                "window",
+                "query",
+                "exists",
+                "in",
+            ]
+        ):
             case "literal":
                 return self.pick(LITERALS)
             case "call":
@@ -118,7 +195,27 @@ class Grammar:
 
 
 queries = st.lists(st.integers(0, 209), max_size=60).map(lambda numbers: Grammar(numbers).query())
-JUNK = ["", " ", ";", "--", "/*", "*/", "'", '"', "`", "[", "(", ")", ",", ".", "hist.", "log.", "event", "\x00", "é"]
+JUNK = [
+    "",
+    " ",
+    ";",
+    "--",
+    "/*",
+    "*/",
+    "'",
+    '"',
+    "`",
+    "[",
+    "(",
+    ")",
+    ",",
+    ".",
+    "hist.",
+    "log.",
+    "event",
+    "\x00",
+    "é",
+]
 
 
 @st.composite
@@ -140,11 +237,15 @@ class Unguarded:
         self._database = sqlite3.connect(":memory:", isolation_level=None)
         self._database.execute("ATTACH DATABASE ? AS log", (str(path),))
         for view in ("events", "conversation_history"):
-            self._database.execute(f"CREATE TEMP VIEW {view} AS SELECT * FROM log.event WHERE session_id = 'mine'")
+            self._database.execute(
+                f"CREATE TEMP VIEW {view} AS SELECT * FROM log.event WHERE session_id = 'mine'"
+            )
 
     def query(self, sql: str) -> SqlResult:
         try:
-            return SqlResult((), [{"row": row} for row in self._database.execute(sql).fetchmany(50)])
+            return SqlResult(
+                (), [{"row": row} for row in self._database.execute(sql).fetchmany(50)]
+            )
         except (sqlite3.Error, sqlite3.Warning) as error:
             raise QueryRefused(str(error)) from None
 
@@ -158,14 +259,24 @@ Worlds = tuple[GuardedSql | Unguarded, GuardedSql | Unguarded]
 def _world(folder: Path, canary: str, hidden: int) -> Path:
     """Granted rows around a hidden one, and then as many hidden ones as wanted."""
     log = EventLog(folder, PayloadStore(folder / "payloads"), create=True)
-    mine = [Draft(session_id="mine", agent_id="me", role="user", content=f"turn {n}") for n in "abc"]
+    mine = [
+        Draft(session_id="mine", agent_id="me", role="user", content=f"turn {n}") for n in "abc"
+    ]
     theirs = Draft(
-        session_id=canary, agent_id=canary, task_id=canary, name=canary, content=canary, headline=canary,
-        metadata={canary: canary}, source_key=canary,
-    )  # fmt: skip
+        session_id=canary,
+        agent_id=canary,
+        task_id=canary,
+        name=canary,
+        content=canary,
+        headline=canary,
+        metadata={canary: canary},
+        source_key=canary,
+    )
     book = Draft(session_id="mine", kind=Kind.REQUEST, content="bookkeeping")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(log_module, "utc_now", lambda: "2024-05-06T07:08:09.000000+00:00")  # granted rows have times too
+        patch.setattr(
+            log_module, "utc_now", lambda: "2024-05-06T07:08:09.000000+00:00"
+        )  # granted rows have times too
         log.append_many([mine[0], theirs, *mine[1:], book])
         log.append_many(Draft(session_id=canary, content=f"{canary} {n}") for n in range(hidden))
     log.close()
@@ -174,7 +285,10 @@ def _world(folder: Path, canary: str, hidden: int) -> Path:
 
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    return [_world(tmp_path_factory.mktemp("world") / "s", canary, 3 + 4 * n) for n, canary in enumerate(CANARIES)]
+    return [
+        _world(tmp_path_factory.mktemp("world") / "s", canary, 3 + 4 * n)
+        for n, canary in enumerate(CANARIES)
+    ]
 
 
 def _opened(kind: type[GuardedSql] | type[Unguarded], logs: list[Path]) -> Worlds:
@@ -209,7 +323,8 @@ def tells_apart(worlds: Worlds, sql: str) -> bool:
     said = answers(worlds, sql)
     named = sql.replace("canary", "").lower()
     return said is not None and (
-        said[0] != said[1] or any(canary in text for canary in CANARIES for text in said if canary not in named)
+        said[0] != said[1]
+        or any(canary in text for canary in CANARIES for text in said if canary not in named)
     )
 
 
@@ -223,14 +338,22 @@ def tells_apart(worlds: Worlds, sql: str) -> bool:
 @example("SELECT a.seq FROM events AS a LEFT JOIN log.event AS b WHERE b.content LIKE '%canary%'")
 def test_no_query_tells_two_logs_apart(worlds: Worlds, sql: str) -> None:
     said = answers(worlds, sql)
-    event("ran out of time" if said is None else "refused" if said[0].startswith("refused") else "answered")
+    event(
+        "ran out of time"
+        if said is None
+        else "refused"
+        if said[0].startswith("refused")
+        else "answered"
+    )
     assert not tells_apart(worlds, sql)
 
 
 def test_the_queries_would_tell_them_apart_if_nobody_watched(logs: list[Path]) -> None:
     worlds = _opened(Unguarded, logs)
     assert tells_apart(worlds, "SELECT count(*) FROM log.event")
-    assert find(queries, lambda sql: tells_apart(worlds, sql), settings=settings(max_examples=2_000))
+    assert find(
+        queries, lambda sql: tells_apart(worlds, sql), settings=settings(max_examples=2_000)
+    )
     for one in worlds:
         one.close()
 

@@ -1,4 +1,6 @@
-"""An extract covers a stretch from its beginning to its end, within its room, in the words that were said."""
+"""An extract covers a stretch from its beginning to its end, within its room, in the words that
+were said.
+"""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +9,9 @@ from scroll_context.text.gist import SEQ, gist
 from scroll_context.text.words import stem
 
 THINGS = [
-    f"{a}{b}" for a in ("Bel", "Cor", "Dan", "Fel", "Gar", "Hol") for b in ("mont", "wick", "ford", "stead", "ham")
+    f"{a}{b}"
+    for a in ("Bel", "Cor", "Dan", "Fel", "Gar", "Hol")
+    for b in ("mont", "wick", "ford", "stead", "ham")
 ]
 
 
@@ -42,7 +46,9 @@ def test_repeats_are_folded_and_counted() -> None:
 
 
 def test_what_differs_in_a_number_is_not_folded() -> None:
-    extract = gist([(1, "My rent in Camden Road is 900 pounds."), (2, "My rent in Camden Road is 950 pounds.")])
+    extract = gist(
+        [(1, "My rent in Camden Road is 900 pounds."), (2, "My rent in Camden Road is 950 pounds.")]
+    )
     assert [one.seq for one in extract] == [1, 2]
 
 

@@ -20,7 +20,10 @@ from scroll_context.text.printable import printable
         ("line\r\noverwritten\x08\x7f\x9b", "line\noverwritten"),
         ("\ud800half", "half"),
         ("Grüße 東京 👩\u200d👧 نص", "Grüße 東京 👩\u200d👧 نص"),
-        ("می\u200cخواهم 👩\u200d❤\ufe0f\u200d👩 1\ufe0f\u20e3", "می\u200cخواهم 👩\u200d❤\ufe0f\u200d👩 1\ufe0f\u20e3"),
+        (
+            "می\u200cخواهم 👩\u200d❤\ufe0f\u200d👩 1\ufe0f\u20e3",
+            "می\u200cخواهم 👩\u200d❤\ufe0f\u200d👩 1\ufe0f\u20e3",
+        ),
         ("pay\u00ad\u034f\ufe01\ufe0f Bob\u3164\u115f\u1160\uffa0", "pay Bob"),
         ("a\ufe0f\ufe0e\ufe0f😀\ufe0e\ufe0f\ufe0f", "a😀"),
         ("x\U000e0100\U000e01ef\U000e0fff\u180b\u17b4", "x"),
@@ -34,7 +37,13 @@ def test_what_is_taken_out_and_what_stays(text: str, shown: str) -> None:
 FILLERS = "\u115f\u1160\u3164\uffa0"  # letters without a shape
 
 
-@given(st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "S", "Zs"], exclude_characters=FILLERS)))
+@given(
+    st.text(
+        st.characters(
+            codec="utf-8", categories=["L", "N", "P", "S", "Zs"], exclude_characters=FILLERS
+        )
+    )
+)
 def test_visible_text_is_not_touched(text: str) -> None:
     assert printable(text) == text
 

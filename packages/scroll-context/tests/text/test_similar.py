@@ -14,7 +14,12 @@ def fold(texts: list[str]) -> list[list[int]]:
 
 
 def test_case_punctuation_and_a_word_more_make_no_difference() -> None:
-    texts = [LONG, LONG.upper() + "!", "Something else altogether about cats and dogs", LONG + " today"]
+    texts = [
+        LONG,
+        LONG.upper() + "!",
+        "Something else altogether about cats and dogs",
+        LONG + " today",
+    ]
     assert fold(texts) == [[0, 1, 3], [2]]
 
 

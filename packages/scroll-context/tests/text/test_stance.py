@@ -1,4 +1,6 @@
-"""Standing instructions and preferences are told from everything else that people say with the same words."""
+"""Standing instructions and preferences are told from everything else that people say with the same
+words.
+"""
 
 import time
 
@@ -142,8 +144,13 @@ def test_reports_questions_quotations_logs_and_other_languages_are_neither(text:
 
 
 def test_code_is_no_instruction() -> None:
-    assert stance("What does this do?\n```\n# Always close the file.\nNever use eval.\n```\nThanks") == 0
-    assert stance("What does this do?\n```\n# cut off, Always close the file.\nNever use eval.") == 0
+    assert (
+        stance("What does this do?\n```\n# Always close the file.\nNever use eval.\n```\nThanks")
+        == 0
+    )
+    assert (
+        stance("What does this do?\n```\n# cut off, Always close the file.\nNever use eval.") == 0
+    )
 
 
 def test_an_instruction_among_other_sentences_is_found_with_its_words_alone() -> None:
@@ -173,23 +180,42 @@ def test_the_newest_of_two_that_conflict_stands_and_the_list_is_in_order() -> No
 
 def test_the_same_wish_for_two_things_is_two_instructions() -> None:
     turns = [
-        (n, f"Always mention the colour when I ask about {thing}.") for n, thing in enumerate(("hotels", "trains"))
+        (n, f"Always mention the colour when I ask about {thing}.")
+        for n, thing in enumerate(("hotels", "trains"))
     ]
     assert len(standing(turns)) == 2
 
 
 def test_a_long_sentence_is_shown_by_its_beginning() -> None:
     [(_, shown)] = standing([(1, "Always mention " + "the weather and " * 30 + "the news.")])
-    assert len(shown) <= 160 and shown.startswith("Always mention the weather") and shown.endswith("…")
+    assert (
+        len(shown) <= 160 and shown.startswith("Always mention the weather") and shown.endswith("…")
+    )
 
 
 @pytest.mark.parametrize(
     "text",
-    ["always " * 285, "and so, " * 250, "remember, " * 200, "when i ask, " * 160, "i really " * 220, "please " * 280,
-     "use " * 490 + "when", "for a " * 300, "always, " + "a" * 1_990, "my " * 660, "\n" * 1_990, "$" * 1_999,
-     "`" * 1_999,
-     "\\(" * 990, "a@" * 990, "/a" * 990, "e.g. " * 400, "> " * 990],
-)  # fmt: skip
+    [
+        "always " * 285,
+        "and so, " * 250,
+        "remember, " * 200,
+        "when i ask, " * 160,
+        "i really " * 220,
+        "please " * 280,
+        "use " * 490 + "when",
+        "for a " * 300,
+        "always, " + "a" * 1_990,
+        "my " * 660,
+        "\n" * 1_990,
+        "$" * 1_999,
+        "`" * 1_999,
+        "\\(" * 990,
+        "a@" * 990,
+        "/a" * 990,
+        "e.g. " * 400,
+        "> " * 990,
+    ],
+)
 def test_no_text_takes_long(text: str) -> None:
     began = time.process_time()
     stance("i never " + text)

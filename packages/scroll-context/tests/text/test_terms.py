@@ -4,7 +4,14 @@ import random
 
 import pytest
 
-from scroll_context.text.terms import TermTable, distinctive, log_likelihood, marked_words, opening, title
+from scroll_context.text.terms import (
+    TermTable,
+    distinctive,
+    log_likelihood,
+    marked_words,
+    opening,
+    title,
+)
 from scroll_context.text.words import stem
 from scroll_context.view.headline import merged_terms
 
@@ -15,8 +22,18 @@ OPENERS = (
     "Thanks! What is the best way to start with {} today?",
 )
 TOPICS = {
-    "heat": ["the heat equation", "the heat equation", "the boundary conditions", "thermal diffusivity"],
-    "wave": ["the wave equation", "the vibrating string", "the boundary conditions", "the wave equation"],
+    "heat": [
+        "the heat equation",
+        "the heat equation",
+        "the boundary conditions",
+        "thermal diffusivity",
+    ],
+    "wave": [
+        "the wave equation",
+        "the vibrating string",
+        "the boundary conditions",
+        "the wave equation",
+    ],
     "notes": ["the Cornell method", "my lecture notes", "the Cornell method", "digital flashcards"],
     "shop": ["the sourdough starter", "rye flour", "the sourdough starter", "oven temperature"],
 }
@@ -31,7 +48,9 @@ def test_terms_name_what_sets_a_session_apart_and_no_openers() -> None:
     assert "heat equation" in heat and "wave equation" in wave
     assert "Cornell method" in notes and "sourdough starter" in shop
     said = " ".join((*heat, *wave, *notes, *shop)).lower()
-    assert not {"trying", "understand", "cool", "explain", "help", "thanks", "way"} & set(said.split())
+    assert not {"trying", "understand", "cool", "explain", "help", "thanks", "way"} & set(
+        said.split()
+    )
 
 
 def test_counting_session_by_session_gives_what_counting_all_at_once_gives() -> None:
@@ -41,7 +60,9 @@ def test_counting_session_by_session_gives_what_counting_all_at_once_gives() -> 
         for turn in chat(topic):
             table.extend([turn])
         assert table.terms(number)  # asking in between changes nothing
-    assert [table.terms(n) for n in range(len(table))] == distinctive(chat(topic) for topic in TOPICS)
+    assert [table.terms(n) for n in range(len(table))] == distinctive(
+        chat(topic) for topic in TOPICS
+    )
 
 
 def test_the_only_session_is_told_by_its_most_frequent_terms() -> None:
@@ -61,8 +82,14 @@ def test_code_formulas_links_and_stop_words_make_no_terms() -> None:
 
 
 def test_terms_share_no_word_and_prefer_the_phrase_that_most_turns_hold() -> None:
-    sessions = [[f"We tune the gradient boosting model on set {n}, gradient by gradient boosting" for n in range(9)],
-                chat("heat"), chat("notes")]  # fmt: skip
+    sessions = [
+        [
+            f"We tune the gradient boosting model on set {n}, gradient by gradient boosting"
+            for n in range(9)
+        ],
+        chat("heat"),
+        chat("notes"),
+    ]
     terms = distinctive(sessions)[0]
     assert any("gradient boosting" in term for term in terms)
     stems = [stem(word) for term in terms for word in term.lower().split()]
@@ -71,15 +98,24 @@ def test_terms_share_no_word_and_prefer_the_phrase_that_most_turns_hold() -> Non
 
 def test_the_same_turns_always_give_the_same_terms() -> None:
     rng = random.Random(5)
-    vocabulary = [f"{a}{b}" for a in ("lum", "tar", "vok", "sen", "pri") for b in ("ando", "ekis", "ulat", "oren")]
+    vocabulary = [
+        f"{a}{b}"
+        for a in ("lum", "tar", "vok", "sen", "pri")
+        for b in ("ando", "ekis", "ulat", "oren")
+    ]
     sessions = [[" ".join(rng.choices(vocabulary, k=9)) for _ in range(12)] for _ in range(6)]
     assert distinctive(sessions) == distinctive(sessions)
 
 
 def test_chinese_and_japanese_sessions_get_terms() -> None:
-    chinese = distinctive([["请解释热传导方程", "热传导方程的边界条件是什么?"], chat("wave"), chat("shop")])[0]
+    chinese = distinctive(
+        [["请解释热传导方程", "热传导方程的边界条件是什么?"], chat("wave"), chat("shop")]
+    )[0]
     assert "热传" in chinese or "传导" in chinese
-    assert any("プログラミング" in term for term in distinctive([["プログラミングを学ぶ"] * 3, chat("wave")])[0])
+    assert any(
+        "プログラミング" in term
+        for term in distinctive([["プログラミングを学ぶ"] * 3, chat("wave")])[0]
+    )
 
 
 @pytest.mark.parametrize(("count", "turns", "others", "other_turns"), [(0, 5, 1, 9), (1, 5, 4, 9), (5, 5, 9, 9), (1, 1, 0, 0)])  # fmt: skip  # noqa: E501
@@ -94,7 +130,11 @@ def test_the_ratio_is_dunnings() -> None:
 
 
 def test_merging_keeps_what_several_share_and_something_of_each() -> None:
-    lists = [("heat equation", "diffusivity", "domain"), ("wave equation", "string", "Heat Equation"), ("notes",)]
+    lists = [
+        ("heat equation", "diffusivity", "domain"),
+        ("wave equation", "string", "Heat Equation"),
+        ("notes",),
+    ]
     merged = merged_terms(lists, 7)
     assert merged[0] in ("heat equation", "Heat Equation")
     assert "notes" in merged and "diffusivity" in merged
@@ -103,14 +143,22 @@ def test_merging_keeps_what_several_share_and_something_of_each() -> None:
 
 
 def test_a_title_begins_with_what_means_something() -> None:
-    assert title(["hi", "ok thanks", "I'm trying to understand how the heat equation works."]) == "heat equation works."
+    assert (
+        title(["hi", "ok thanks", "I'm trying to understand how the heat equation works."])
+        == "heat equation works."
+    )
     assert title(["I've never used a food thermometer."]) == "never used a food thermometer."
     assert title([]) == "" and len(title(["word " * 99])) <= 80
 
 
 def test_a_title_is_about_the_terms_where_there_are_some() -> None:
-    turns = ["Let me tell you about my cousin's birthday first.", "Can you plan a kitchen renovation with oak floors?"]
-    assert title(turns, ("kitchen renovation", "oak floors")).startswith("kitchen renovation with oak floors")
+    turns = [
+        "Let me tell you about my cousin's birthday first.",
+        "Can you plan a kitchen renovation with oak floors?",
+    ]
+    assert title(turns, ("kitchen renovation", "oak floors")).startswith(
+        "kitchen renovation with oak floors"
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,12 +169,17 @@ def test_a_title_is_about_the_terms_where_there_are_some() -> None:
             ["Hello! Could you please help me? The barrier of lane 3 jams at night."],
             "The barrier of lane 3 jams at night.",
         ),
-        (["```py\nx = 1\n```\nhttps://example.org/a\nWhy does the parser fail"], "Why does the parser fail"),
+        (
+            ["```py\nx = 1\n```\nhttps://example.org/a\nWhy does the parser fail"],
+            "Why does the parser fail",
+        ),
         (["<command-name>/clear</command-name>", "Count all lamps"], "Count all lamps"),
         (["ok", "yes"], "ok"),
         ([], ""),
         (["lamp " * 40 + "barrier"], "lamp lamp lamp lamp…"),
     ],
 )
-def test_an_opening_is_the_first_sentence_that_says_something(turns: list[str], expected: str) -> None:
+def test_an_opening_is_the_first_sentence_that_says_something(
+    turns: list[str], expected: str
+) -> None:
     assert opening(turns, 24 if expected.endswith("…") else 80) == expected

@@ -1,4 +1,6 @@
-"""A small real MCP server for the tests: `mcp_server.py stdio`, or `mcp_server.py http`, which prints its port."""
+"""A small real MCP server for the tests: `mcp_server.py stdio`, or `mcp_server.py http`, which
+prints its port.
+"""
 
 import os
 import socket
@@ -77,7 +79,9 @@ def page() -> Page:
 
 @server.tool(annotations=ToolAnnotations(idempotent_hint=True))
 def set_once(marker: str) -> str:
-    """Die at the first call, without having done anything; the \u202eserver\x1b[31m says that repeating is harmless."""
+    """Die at the first call, without having done anything; the \u202eserver\x1b[31m says that
+    repeating is harmless.
+    """
     return die_once(marker)
 
 
@@ -94,7 +98,9 @@ def blocks() -> CallToolResult:
             Image(data=b"GIF8" + bytes(2_000), format="gif").to_image_content(),
             EmbeddedResource(resource=TextResourceContents(uri="memo://1", text="a memo")),
             EmbeddedResource(
-                resource=BlobResourceContents(uri="memo://2", blob="JVBERi0=", mime_type="application/pdf")
+                resource=BlobResourceContents(
+                    uri="memo://2", blob="JVBERi0=", mime_type="application/pdf"
+                )
             ),
             ResourceLink(uri="memo://3", name="third"),
         ]
@@ -172,7 +178,9 @@ async def serve_http() -> None:
 
     listening = socket.create_server(("127.0.0.1", int(sys.argv[2]) if len(sys.argv) > 2 else 0))
     print(listening.getsockname()[1], flush=True)
-    config = uvicorn.Config(server.streamable_http_app(), log_level="error", timeout_graceful_shutdown=1)
+    config = uvicorn.Config(
+        server.streamable_http_app(), log_level="error", timeout_graceful_shutdown=1
+    )
     await uvicorn.Server(config).serve(sockets=[listening])
 
 

@@ -1,4 +1,6 @@
-"""Questions to a second model: recorded, answered from the log when asked again, within the budget of the session."""
+"""Questions to a second model: recorded, answered from the log when asked again, within the budget
+of the session.
+"""
 
 import threading
 from collections.abc import Callable
@@ -33,25 +35,45 @@ def one(ask: Ask, context: str) -> object:
 def test_the_answer_of_one_model_is_not_given_for_another(store: Store) -> None:
     first = Ask(model(lambda *_: AskReply("yes"), "small"), journal_of(store.log, SCOPE))
     assert one(first, "a") == "yes"
-    assert one(Ask(model(lambda *_: AskReply("no"), "large"), journal_of(store.log, SCOPE)), "a") == "no"
-    assert one(Ask(model(lambda *_: AskReply("other"), "small"), journal_of(store.log, SCOPE)), "a") == "yes", (
-        "from the log"
+    assert (
+        one(Ask(model(lambda *_: AskReply("no"), "large"), journal_of(store.log, SCOPE)), "a")
+        == "no"
     )
-    assert one(Ask(lambda *_: AskReply("who knows"), journal_of(store.log, SCOPE)), "a") == "who knows"
-    assert one(Ask(lambda *_: AskReply("not the same"), journal_of(store.log, SCOPE)), "a") == "not the same"
+    assert (
+        one(Ask(model(lambda *_: AskReply("other"), "small"), journal_of(store.log, SCOPE)), "a")
+        == "yes"
+    ), "from the log"
+    assert (
+        one(Ask(lambda *_: AskReply("who knows"), journal_of(store.log, SCOPE)), "a") == "who knows"
+    )
+    assert (
+        one(Ask(lambda *_: AskReply("not the same"), journal_of(store.log, SCOPE)), "a")
+        == "not the same"
+    )
     results = [event for event in store.log.iterate() if event.kind == Kind.TOOL_RESULT]
-    assert [(event.metadata["model"], event.content) for event in results[:2]] == [("small", "yes"), ("large", "no")]
+    assert [(event.metadata["model"], event.content) for event in results[:2]] == [
+        ("small", "yes"),
+        ("large", "no"),
+    ]
 
 
 @pytest.mark.parametrize("budget", [{"calls": 2}, {"tokens": 20}])
-def test_the_budget_is_that_of_the_session_not_of_the_process(store: Store, budget: dict[str, int]) -> None:
+def test_the_budget_is_that_of_the_session_not_of_the_process(
+    store: Store, budget: dict[str, int]
+) -> None:
     assert one(asking(store, **budget), "a") == "length 1"
     later = asking(store, **budget)
     assert one(later, "bb") == "length 2"
     assert one(later, "a") == "length 1", "an answer from the log costs nothing"
     with pytest.raises(LimitReached, match="2 calls, 20 tokens"):
         one(later, "ccc")
-    assert one(Ask(lambda *_: AskReply("other"), journal_of(store.log, Scope("another session"))), "ccc") == "other"
+    assert (
+        one(
+            Ask(lambda *_: AskReply("other"), journal_of(store.log, Scope("another session"))),
+            "ccc",
+        )
+        == "other"
+    )
 
 
 def test_a_search_finds_the_text_and_not_the_question_about_it(store: Store) -> None:
@@ -72,17 +94,27 @@ def test_events_are_told_as_they_are_recorded(store: Store) -> None:
     journal.subscribe(told.append)
     one(Ask(answer, journal), "a")
     call, result = told
-    assert (result.kind, result.reply_to, result.metadata["inside_cell"]) == (Kind.TOOL_RESULT, call.seq, 7)
+    assert (result.kind, result.reply_to, result.metadata["inside_cell"]) == (
+        Kind.TOOL_RESULT,
+        call.seq,
+        7,
+    )
 
 
-def test_a_question_that_got_no_answer_is_recorded_counted_and_can_be_asked_again(store: Store) -> None:
+def test_a_question_that_got_no_answer_is_recorded_counted_and_can_be_asked_again(
+    store: Store,
+) -> None:
     def broken(prompt: str, context: str) -> AskReply:
         raise ModelUnavailable("busy")
 
     with pytest.raises(ModelUnavailable, match="busy"):
         one(Ask(broken, journal_of(store.log, SCOPE)), "a")
     call, result = store.log.tail(2)
-    assert (result.reply_to, result.tool_state, result.content) == (call.seq, "error", "ModelUnavailable: busy")
+    assert (result.reply_to, result.tool_state, result.content) == (
+        call.seq,
+        "error",
+        "ModelUnavailable: busy",
+    )
     assert unfinished(store.log, SCOPE) == []
     assert one(asking(store, calls=2), "a") == "length 1"
     with pytest.raises(LimitReached, match="2 calls"):
@@ -106,7 +138,9 @@ def test_the_same_question_at_the_same_time_is_asked_once(store: Store) -> None:
 
     def answer(prompt: str, context: str) -> AskReply:
         asked.append(context)
-        if len(asked) == 2:  # both different questions are on their way, so the equal ones wait by now or come later
+        if (
+            len(asked) == 2
+        ):  # both different questions are on their way, so the equal ones wait by now or come later
             release.set()
         assert release.wait(60)
         return AskReply(context.upper())

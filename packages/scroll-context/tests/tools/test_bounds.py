@@ -34,7 +34,11 @@ def surface(store: Store) -> MemorySurface:
 
 
 def said(store: Store, content: str, **fields: Any) -> int:
-    return store.append(Draft(**{"role": "user", "session_id": "own", "agent_id": "me", "content": content} | fields))
+    return store.append(
+        Draft(
+            **{"role": "user", "session_id": "own", "agent_id": "me", "content": content} | fields
+        )
+    )
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -73,7 +77,9 @@ TOO_LONG: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
 def test_a_text_that_is_too_long_is_refused_at_the_border(store: Store, capability: str) -> None:
     said(store, "tea")
     args, kwargs = TOO_LONG[capability]
-    with pytest.raises(BadInput, match=f"the arguments of {capability} are too large.* 100,000 characters"):
+    with pytest.raises(
+        BadInput, match=f"the arguments of {capability} are too large.* 100,000 characters"
+    ):
         surface(store).call(capability, *args, **kwargs)
 
 
@@ -102,13 +108,20 @@ def test_the_tools_of_models_without_cells_have_the_same_border(store: Store) ->
             tool(LONG)
 
 
-@pytest.mark.parametrize("query", ["a" + " " * 99_000 + "b", "a " * 400, " OR ".join("ab" * 80), "NOT " * 200])
+@pytest.mark.parametrize(
+    "query", ["a" + " " * 99_000 + "b", "a " * 400, " OR ".join("ab" * 80), "NOT " * 200]
+)
 def test_a_query_takes_linear_time(store: Store, query: str) -> None:
     said(store, "a tale of b")
     memory = surface(store)
 
     def ask_all() -> None:
-        for capability, given in (("ms.timeline", {}), ("ms.outline", {}), ("ms.search", {}), ("ms.gist", {})):
+        for capability, given in (
+            ("ms.timeline", {}),
+            ("ms.outline", {}),
+            ("ms.search", {}),
+            ("ms.gist", {}),
+        ):
             try:
                 memory.call(capability, query=query, **given)
             except BadInput:
@@ -117,7 +130,9 @@ def test_a_query_takes_linear_time(store: Store, query: str) -> None:
     assert seconds(ask_all) < 5
 
 
-@pytest.mark.parametrize("piece", [".", "?", "\\(", "a.", "a.b@", "- ", "x-", "...)", "$", "`", "/a.", "漢", "~~~a"])
+@pytest.mark.parametrize(
+    "piece", [".", "?", "\\(", "a.", "a.b@", "- ", "x-", "...)", "$", "`", "/a.", "漢", "~~~a"]
+)
 def test_running_text_is_cut_in_linear_time(piece: str) -> None:
     text = f"x{piece * 200_000}b @ / [ ```"
     assert seconds(lambda: list(words.sentences(words.prose(words.body(text))))) < 20
@@ -126,11 +141,26 @@ def test_running_text_is_cut_in_linear_time(piece: str) -> None:
 def test_sentences_end_where_they_ended_before() -> None:
     text = 'One... two?! "Three." (Four.) v1.2.x stays... really?? yes!'
     assert list(words.sentences(text)) == [
-        "One...", "two?!", '"Three."', "(Four.)", "v1.2.x stays...", "really??", "yes!",
-    ]  # fmt: skip
+        "One...",
+        "two?!",
+        '"Three."',
+        "(Four.)",
+        "v1.2.x stays...",
+        "really??",
+        "yes!",
+    ]
     assert words.prose("Write to a.b+c@d-e.org, or see /usr/lib/x and \\(a+b\\).").split() == [
-        "Write", "to", ".", ",", "or", "see", ".", "and", ".", ".",
-    ]  # fmt: skip
+        "Write",
+        "to",
+        ".",
+        ",",
+        "or",
+        "see",
+        ".",
+        "and",
+        ".",
+        ".",
+    ]
 
 
 # stopping -----------------------------------------------------------------------------------------------
@@ -139,7 +169,9 @@ def test_sentences_end_where_they_ended_before() -> None:
 def heavy(store: Store, copies: int = 60) -> None:
     """Events whose bodies take long to read: all of them have one large text."""
     body = "the quick brown fox " * (8 * MEGABYTE // 20)
-    store.log.append_many([Draft(session_id="own", role="user", content=body) for _ in range(copies)])
+    store.log.append_many(
+        [Draft(session_id="own", role="user", content=body) for _ in range(copies)]
+    )
 
 
 def test_work_stops_in_the_log_in_bodies_and_in_queries(store: Store) -> None:
@@ -201,7 +233,9 @@ CALLS = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_the_work_of_many_threads_is_bounded_and_ends_with_the_cell(store: Store, call: str) -> None:
+def test_the_work_of_many_threads_is_bounded_and_ends_with_the_cell(
+    store: Store, call: str
+) -> None:
     heavy(store)
     memory = surface(store)
     cell = f"""
@@ -229,7 +263,9 @@ time.sleep(60)
         with Kernel(memory.answer, preludes=(handles_prelude(), memory_prelude())) as kernel:
             result = kernel.execute(cell, timeout=3)
             assert result.ended in ("timeout", "killed")
-            assert until(lambda: memory.places.taken == 0, within=1.5), "the host works for a cell that has ended"
+            assert until(lambda: memory.places.taken == 0, within=1.5), (
+                "the host works for a cell that has ended"
+            )
             grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
             assert kernel.execute("print(ms.expand(1)[0]['seq'])").ended == "ok"
     finally:
@@ -255,7 +291,10 @@ def test_an_extract_of_very_many_turns_reads_some_that_are_spread_evenly(
 
     monkeypatch.setattr(recall, "MOST_READ", 50)
     store.log.append_many(
-        [Draft(session_id="own", role="user", content=f"Planted {n} apple trees in field {n}.") for n in range(400)]
+        [
+            Draft(session_id="own", role="user", content=f"Planted {n} apple trees in field {n}.")
+            for n in range(400)
+        ]
     )
     answer = surface(store).call("ms.gist", chars=2_000)
     seqs = [row["seq"] for row in answer.value["rows"]]

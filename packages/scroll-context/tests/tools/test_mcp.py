@@ -1,4 +1,6 @@
-"""MCP servers as namespaces of tools, against a real server process over standard streams and over HTTP."""
+"""MCP servers as namespaces of tools, against a real server process over standard streams and over
+HTTP.
+"""
 
 import json
 import os
@@ -81,7 +83,9 @@ def test_a_server_becomes_a_namespace(mount: McpMount) -> None:
     assert mount.name == "Weather_more"
     names = [one.name for one in mount.tools]
     assert names == sorted(names)
-    assert {"Weather_more.forecast", "Weather_more.say_text", "Weather_more.say_text_2"} <= set(names)
+    assert {"Weather_more.forecast", "Weather_more.say_text", "Weather_more.say_text_2"} <= set(
+        names
+    )
     assert mount.namespace.add(1, b="2") == 3
 
 
@@ -116,9 +120,13 @@ def test_a_namespace_cannot_hide_a_tool(log: EventLog, mount: McpMount) -> None:
     def other() -> None: ...
 
     with pytest.raises(BadInput, match="is taken"):
-        Toolbox([*mount.tools, tool(other, name="Weather_more")], journal=journal_of(log, Scope("s")))
+        Toolbox(
+            [*mount.tools, tool(other, name="Weather_more")], journal=journal_of(log, Scope("s"))
+        )
     with pytest.raises(BadInput, match="is taken"):
-        Toolbox([tool(other, name="Weather_more"), *mount.tools], journal=journal_of(log, Scope("s")))
+        Toolbox(
+            [tool(other, name="Weather_more"), *mount.tools], journal=journal_of(log, Scope("s"))
+        )
 
 
 def test_the_environment_is_the_one_given(mount: McpMount, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,14 +162,18 @@ def test_the_extra_is_only_needed_to_mount() -> None:
 
 def test_a_server_that_never_answers_is_given_up_and_ended() -> None:
     mute = "import os, sys, time; print(os.getpid(), file=sys.stderr, flush=True); time.sleep(600)"
-    with pytest.raises(ToolFailed, match=r"cannot be reached: no answer in time It last wrote: (\d+)") as caught:
+    with pytest.raises(
+        ToolFailed, match=r"cannot be reached: no answer in time It last wrote: (\d+)"
+    ) as caught:
         mount_stdio(sys.executable, ["-c", mute], connect_timeout=1)
     with pytest.raises(ProcessLookupError):
         os.kill(int(str(caught.value).split()[-1]), 0)
 
 
 def test_an_address_where_nobody_listens_says_so() -> None:
-    with pytest.raises(ToolFailed, match=r"the MCP server at http://127\.0\.0\.1:9/mcp cannot be reached") as caught:
+    with pytest.raises(
+        ToolFailed, match=r"the MCP server at http://127\.0\.0\.1:9/mcp cannot be reached"
+    ) as caught:
         mount_http("http://user:secret@127.0.0.1:9/mcp?token=secret")
     assert "secret" not in str(caught.value)
 
@@ -176,7 +188,13 @@ def test_results_become_python_values(either: McpMount) -> None:
     assert space.say_text("words") == "words"
     assert space.say_text_2("words") == ["words", "and again"]
     see, gif, memo, pdf, link = space.blocks()
-    assert (see, gif[:4], memo, pdf, link["uri"]) == ("see", b"GIF8", "a memo", b"%PDF-", "memo://3")
+    assert (see, gif[:4], memo, pdf, link["uri"]) == (
+        "see",
+        b"GIF8",
+        "a memo",
+        b"%PDF-",
+        "memo://3",
+    )
 
 
 @pytest.mark.parametrize(
@@ -264,7 +282,9 @@ def test_calls_run_at_once(log: EventLog, either: McpMount) -> None:
     assert [outcome.value for outcome in outcomes] == [8] * 8
 
 
-def test_a_call_that_hangs_is_cancelled_and_the_server_goes_on(log: EventLog, either: McpMount) -> None:
+def test_a_call_that_hangs_is_cancelled_and_the_server_goes_on(
+    log: EventLog, either: McpMount
+) -> None:
     tools = box(log, either, default_timeout=1.0)
     with pytest.raises(ToolFailed, match="was cancelled"):
         tools.call(f"{either.name}.hang")

@@ -64,19 +64,42 @@ def test_required_arguments_come_first_and_odd_names_are_changed() -> None:
         "s.find(query: str, max_results: int = ..., class_: str = 'all', max_results_2: bool = ..., _2d: Any = ...)"
         " -> list[Any]"
     )
-    assert aliases == {"max-results": "max_results", "class": "class_", "max results": "max_results_2", "2d": "_2d"}
+    assert aliases == {
+        "max-results": "max_results",
+        "class": "class_",
+        "max results": "max_results_2",
+        "2d": "_2d",
+    }
 
 
 @pytest.mark.parametrize("junk", [None, 3, "text", [1], {"properties": 3}, {"x": {"y": 1}}])
 def test_a_schema_that_is_nonsense_gives_a_signature_all_the_same(junk: Any) -> None:
-    for key in ("properties", "required", "$defs", "enum", "anyOf", "type", "items", "$ref", "default"):
-        schema = {"properties": {"a": {key: junk}}, key: junk} | ({"type": "array"} if key == "items" else {})
+    for key in (
+        "properties",
+        "required",
+        "$defs",
+        "enum",
+        "anyOf",
+        "type",
+        "items",
+        "$ref",
+        "default",
+    ):
+        schema = {"properties": {"a": {key: junk}}, key: junk} | (
+            {"type": "array"} if key == "items" else {}
+        )
         assert signature_of(schema, schema) is not None
         assert isinstance(doc_of("x", schema), str)
 
 
 def test_descriptions_of_arguments_join_the_docstring() -> None:
-    schema = {"properties": {"a": {"description": "first\n  thing"}, "b": {}, "c": {"description": "last"}}}
+    schema = {
+        "properties": {
+            "a": {"description": "first\n  thing"},
+            "b": {},
+            "c": {"description": "last"},
+        }
+    }
     assert doc_of("Does it.\n\n    Well.", schema) == "Does it.\n\nWell.\na: first thing\nc: last"
     assert doc_of(None, {}) == ""
 

@@ -41,7 +41,9 @@ class Point(NamedTuple):
 
 
 @tool
-def search_flights(origin: str, day: dt.date, cabin: Cabin = Cabin.ECONOMY, most: int | None = None) -> list[Price]:
+def search_flights(
+    origin: str, day: dt.date, cabin: Cabin = Cabin.ECONOMY, most: int | None = None
+) -> list[Price]:
     """Flights on a day, cheapest first.
 
     Prices include taxes.
@@ -59,7 +61,9 @@ def converted(found: Tool[..., Any], *args: Any, **kwargs: Any) -> dict[str, Any
 def test_a_tool_is_still_the_function() -> None:
     assert isinstance(search_flights, Tool)
     assert search_flights.__name__ == "search_flights"
-    assert search_flights("VIE", dt.date(2026, 7, 3)) == [{"amount": 1.0, "currency": "VIE Friday economy"}]
+    assert search_flights("VIE", dt.date(2026, 7, 3)) == [
+        {"amount": 1.0, "currency": "VIE Friday economy"}
+    ]
 
 
 def test_options_are_given_in_either_form() -> None:
@@ -104,7 +108,9 @@ def test_the_stub_shows_signature_docstring_and_shapes() -> None:
 
 def test_shapes_mark_what_may_be_left_out() -> None:
     @tool
-    def book(passengers: list[Passenger], *, legs: dict[str, Leg], where: Point | None = None) -> None: ...
+    def book(
+        passengers: list[Passenger], *, legs: dict[str, Leg], where: Point | None = None
+    ) -> None: ...
 
     assert book.stub.split("\n") == [
         "# Passenger: {name: str, born: date, bags?: int}",
@@ -137,7 +143,10 @@ def test_a_docstring_cannot_end_the_stub_early() -> None:
 def test_the_schema_is_one_that_providers_take() -> None:
     @tool
     def book(
-        who: Passenger, seat: Annotated[str, "such as 12A"], class_: Literal["a", "b"] = "a", note: str | None = None
+        who: Passenger,
+        seat: Annotated[str, "such as 12A"],
+        class_: Literal["a", "b"] = "a",
+        note: str | None = None,
     ) -> None:
         """Book a seat."""
 
@@ -148,7 +157,10 @@ def test_the_schema_is_one_that_providers_take() -> None:
     assert spec.parameters["properties"]["who"] == {"$ref": "#/$defs/Passenger"}
     assert spec.parameters["properties"]["seat"] == {"type": "string", "description": "such as 12A"}
     assert spec.parameters["properties"]["class_"] == {"enum": ["a", "b"], "default": "a"}
-    assert spec.parameters["$defs"]["Passenger"]["properties"]["born"] == {"type": "string", "format": "date"}
+    assert spec.parameters["$defs"]["Passenger"]["properties"]["born"] == {
+        "type": "string",
+        "format": "date",
+    }
 
 
 # arguments ------------------------------------------------------------------------------------------------
@@ -157,19 +169,57 @@ def test_the_schema_is_one_that_providers_take() -> None:
 def test_json_values_become_what_the_annotations_say() -> None:
     @tool
     def take(
-        n: int, f: float, flag: bool, day: dt.date, at: dt.datetime, cabin: Cabin, who: Passenger, leg: Leg,
-        pair: tuple[int, int], tags: set[str], price: Price, where: Point, folder: Path, raw: bytes, any: Any,
-    ) -> None: ...  # fmt: skip
+        n: int,
+        f: float,
+        flag: bool,
+        day: dt.date,
+        at: dt.datetime,
+        cabin: Cabin,
+        who: Passenger,
+        leg: Leg,
+        pair: tuple[int, int],
+        tags: set[str],
+        price: Price,
+        where: Point,
+        folder: Path,
+        raw: bytes,
+        any: Any,
+    ) -> None: ...
 
     assert converted(
-        take, 3, 2, True, "2026-07-03", "2026-07-03T10:00:00", "business", {"name": "Ann", "born": "1990-01-02"},
-        {"origin": "VIE"}, [1, 2], ["x"], {"amount": 1, "currency": "EUR"}, [1.0, 2.0], "a/b", b"\0", {"k": [1]},
+        take,
+        3,
+        2,
+        True,
+        "2026-07-03",
+        "2026-07-03T10:00:00",
+        "business",
+        {"name": "Ann", "born": "1990-01-02"},
+        {"origin": "VIE"},
+        [1, 2],
+        ["x"],
+        {"amount": 1, "currency": "EUR"},
+        [1.0, 2.0],
+        "a/b",
+        b"\0",
+        {"k": [1]},
     ) == {
-        "n": 3, "f": 2.0, "flag": True, "day": dt.date(2026, 7, 3), "at": dt.datetime(2026, 7, 3, 10),
-        "cabin": Cabin.BUSINESS, "who": Passenger("Ann", dt.date(1990, 1, 2)), "leg": Leg("VIE"), "pair": (1, 2),
-        "tags": {"x"}, "price": {"amount": 1.0, "currency": "EUR"}, "where": Point(1.0, 2.0), "folder": Path("a/b"),
-        "raw": b"\0", "any": {"k": [1]},
-    }  # fmt: skip
+        "n": 3,
+        "f": 2.0,
+        "flag": True,
+        "day": dt.date(2026, 7, 3),
+        "at": dt.datetime(2026, 7, 3, 10),
+        "cabin": Cabin.BUSINESS,
+        "who": Passenger("Ann", dt.date(1990, 1, 2)),
+        "leg": Leg("VIE"),
+        "pair": (1, 2),
+        "tags": {"x"},
+        "price": {"amount": 1.0, "currency": "EUR"},
+        "where": Point(1.0, 2.0),
+        "folder": Path("a/b"),
+        "raw": b"\0",
+        "any": {"k": [1]},
+    }
 
 
 @pytest.mark.parametrize(
@@ -218,7 +268,11 @@ def test_pydantic_models_are_taken_and_described() -> None:
     ("args", "kwargs", "said"),
     [
         (("VIE", "tomorrow"), {}, "parameter 'day' must be date, not 'tomorrow'"),
-        (("VIE", "2026-07-03", "first"), {}, "parameter 'cabin' must be Literal['economy', 'business'], not 'first'"),
+        (
+            ("VIE", "2026-07-03", "first"),
+            {},
+            "parameter 'cabin' must be Literal['economy', 'business'], not 'first'",
+        ),
         (("VIE",), {}, "missing a required argument: 'day'"),
         (("VIE",), {"dy": "2026-07-03"}, "missing a required argument: 'day'"),
         (("VIE", "2026-07-03"), {"seats": 2}, "got an unexpected keyword argument 'seats'"),

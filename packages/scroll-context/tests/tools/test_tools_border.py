@@ -1,4 +1,6 @@
-"""Tools at the border: refused calls, observers that raise, names, descriptions, numbers and effects."""
+"""Tools at the border: refused calls, observers that raise, names, descriptions, numbers and
+effects.
+"""
 
 import json
 import logging
@@ -33,7 +35,11 @@ def test_a_refused_call_is_recorded_without_its_whole_arguments(log: EventLog) -
     box = toolbox(log, save, confirm=lambda _: False)
     box.call("save", ("short",))
     large = "x" * 2_000_000
-    for name, kwargs in (("no_such_tool", {"text": large}), ("n" * 500_000, {}), ("save", {"text": large, "more": 1})):
+    for name, kwargs in (
+        ("no_such_tool", {"text": large}),
+        ("n" * 500_000, {}),
+        ("save", {"text": large, "more": 1}),
+    ):
         with pytest.raises(ToolFailed) as caught:
             box.call(name, kwargs=kwargs)
         assert len(str(caught.value)) < 2_000
@@ -58,7 +64,9 @@ def test_small_arguments_of_a_refused_call_are_kept(log: EventLog) -> None:
 # 14 ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_observer_that_raises_changes_no_call(log: EventLog, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_observer_that_raises_changes_no_call(
+    log: EventLog, caplog: pytest.LogCaptureFixture
+) -> None:
     booked: list[str] = []
 
     @tool(effects=True)
@@ -81,7 +89,10 @@ def test_tracebacks_of_tools_are_logged(log: EventLog, caplog: pytest.LogCapture
     def divide(by: int) -> float:
         return 1 / by
 
-    with caplog.at_level(logging.INFO, "scroll_context.tools"), pytest.raises(ToolFailed, match="division by zero"):
+    with (
+        caplog.at_level(logging.INFO, "scroll_context.tools"),
+        pytest.raises(ToolFailed, match="division by zero"),
+    ):
         toolbox(log, divide).call("divide", (0,))
     (record,) = [record for record in caplog.records if record.name == "scroll_context.tools"]
     assert "divide" in record.getMessage()
@@ -92,7 +103,19 @@ def test_tracebacks_of_tools_are_logged(log: EventLog, caplog: pytest.LogCapture
 
 
 @pytest.mark.parametrize(
-    "name", ["two words", "x\x1b]52;c;AAAA\x07", "a\u202eb", "a.b.c", "class", "a.class", "", "print", "a-b", "a" * 64]
+    "name",
+    [
+        "two words",
+        "x\x1b]52;c;AAAA\x07",
+        "a\u202eb",
+        "a.b.c",
+        "class",
+        "a.class",
+        "",
+        "print",
+        "a-b",
+        "a" * 64,
+    ],
 )
 def test_names_that_are_no_identifiers_are_refused(name: str) -> None:
     @tool
@@ -110,7 +133,9 @@ def test_descriptions_hold_nothing_that_a_terminal_or_a_model_obeys_unseen() -> 
 
     hidden = "Reads \x1b[31mfiles\x1b[0m.\x1b]52;c;AAAA\x07\u202e gnp.exe \U000e0041\U000e0042\u200b\r\n\tMore."
     schema = {"properties": {"a": {"type": "integer", "description": "which\u2066 one\x07"}}}
-    made = Tool(good, good.start, name="server.read", doc=hidden, signature=good.signature, schema=schema)
+    made = Tool(
+        good, good.start, name="server.read", doc=hidden, signature=good.signature, schema=schema
+    )
     assert made.doc == "Reads files. gnp.exe \n\tMore."
     assert made.spec.parameters["properties"]["a"]["description"] == "which one"
     assert "\u2066" not in msgspec.json.encode(made.spec).decode()
@@ -121,12 +146,19 @@ def test_descriptions_hold_nothing_that_a_terminal_or_a_model_obeys_unseen() -> 
 
 def test_integers_stay_integers(log: EventLog) -> None:
     @tool
-    def kinds(one: float, many: list[float], table: dict[str, float | None], maybe: float | None = None) -> list[str]:
+    def kinds(
+        one: float, many: list[float], table: dict[str, float | None], maybe: float | None = None
+    ) -> list[str]:
         return [repr(value) for value in (one, many, table, maybe)]
 
     box = toolbox(log, kinds)
     arguments = {"one": 1, "many": [1, 2.0], "table": {"a": 3, "b": None}, "maybe": 4}
-    assert box.call("kinds", kwargs=arguments).value == ["1", "[1, 2.0]", "{'a': 3, 'b': None}", "4"]
+    assert box.call("kinds", kwargs=arguments).value == [
+        "1",
+        "[1, 2.0]",
+        "{'a': 3, 'b': None}",
+        "4",
+    ]
     result = box.call_native("kinds", {"one": 2.5, "many": [], "table": {}}, tool_call_id="x")
     assert json.loads(result.content) == ["2.5", "[]", "{}", "None"]
 
@@ -140,9 +172,11 @@ def test_only_what_has_effects_is_not_to_be_repeated(log: EventLog) -> None:
         return a
 
     box = toolbox(
-        log, tool(act, name="reads"), tool(act, name="sends", effects=True),
+        log,
+        tool(act, name="reads"),
+        tool(act, name="sends", effects=True),
         tool(act, name="sets", effects=True, idempotent=True),
-    )  # fmt: skip
+    )
     for limit in (10_000, 550, 540):
         told = {part.partition("(")[0]: part for part in box.describe(limit).split("def ")[1:]}
         assert "effects" not in told["reads"]

@@ -66,7 +66,12 @@ def test_a_call_from_a_cell_is_two_events(log: EventLog) -> None:
     assert (outcome.value, outcome.ref) == (5, None)
     assert (outcome.call_seq, outcome.result_seq) == (call.seq, result.seq)
     assert (call.name, call.role, call.content) == ("add", "assistant", '{"a": "2", "b": 3}')
-    assert (result.name, result.role, result.content, result.tool_state) == ("add", "tool", "5", "ok")
+    assert (result.name, result.role, result.content, result.tool_state) == (
+        "add",
+        "tool",
+        "5",
+        "ok",
+    )
     assert call.metadata == {"inside_cell": 41}
     assert (call.session_id, call.agent_id, call.task_id) == ("trip", "planner", "travel")
     assert call.tool_call_id
@@ -116,7 +121,11 @@ def test_a_native_call_returns_its_result_event_even_when_it_fails(log: EventLog
     box = toolbox(log, add, fail)
     assert box.call_native("add", {"a": 1}, tool_call_id="x").content == "2"
     result = box.call_native("fail", {"text": "no"}, tool_call_id="y")
-    assert (result.tool_state, result.content, result.tool_call_id) == ("error", "ValueError: no", "y")
+    assert (result.tool_state, result.content, result.tool_call_id) == (
+        "error",
+        "ValueError: no",
+        "y",
+    )
 
 
 # errors ---------------------------------------------------------------------------------------------------
@@ -159,7 +168,11 @@ def test_strange_exceptions_are_errors_like_others(log: EventLog) -> None:
     for name, kind in (("mute", "Mute"), ("cancel", "CancelledError")):
         with pytest.raises(ToolFailed) as caught:
             toolbox(log, mute, cancel).call(name)
-        assert (str(caught.value), caught.value.kind, pair(log)[1].tool_state) == (kind, kind, "error")
+        assert (str(caught.value), caught.value.kind, pair(log)[1].tool_state) == (
+            kind,
+            kind,
+            "error",
+        )
 
 
 def test_arguments_nested_beyond_reason_are_refused(log: EventLog) -> None:
@@ -177,7 +190,14 @@ def test_arguments_nested_beyond_reason_are_refused(log: EventLog) -> None:
         ("add", ("x",), {}, "TypeError", "parameter 'a' must be int, not 'x'", {"a": "x"}),
         ("add", (), {"c": 1}, "TypeError", "missing a required argument: 'a'", {"c": 1}),
         ("add", (1, 2, 3), {}, "TypeError", "too many positional arguments", {"*": [1, 2, 3]}),
-        ("sub", (1,), {"b": 2}, "NameError", "there is no tool 'sub'; the tools are: add, fail", {"*": [1], "b": 2}),
+        (
+            "sub",
+            (1,),
+            {"b": 2},
+            "NameError",
+            "there is no tool 'sub'; the tools are: add, fail",
+            {"*": [1], "b": 2},
+        ),
         ("add", (), {"a": {(1, 2): 3}}, "TypeError", "parameter 'a' must be int", None),
     ],
 )
@@ -188,7 +208,10 @@ def test_calls_that_cannot_start_are_recorded_too(
         toolbox(log, fail, add).call(name, args, kwargs)
     call, result = pair(log)
     assert said in str(caught.value)
-    assert (caught.value.kind, result.tool_state) == (kind, "error" if kind == "NameError" else "refused")
+    assert (caught.value.kind, result.tool_state) == (
+        kind,
+        "error" if kind == "NameError" else "refused",
+    )
     assert said in result.content
     assert sent is None or json.loads(call.content) == sent
 
@@ -239,7 +262,11 @@ def test_a_tool_that_never_answers_is_abandoned(log: EventLog, never: threading.
     with pytest.raises(ToolFailed, match="was abandoned; it may still be running") as caught:
         toolbox(log, hang).call("hang")
     _, result = pair(log)
-    assert (caught.value.kind, caught.value.state, result.tool_state) == ("TimeoutError", "timeout", "timeout")
+    assert (caught.value.kind, caught.value.state, result.tool_state) == (
+        "TimeoutError",
+        "timeout",
+        "timeout",
+    )
     assert "what it returns is not recorded" in result.content
     assert "check before you call it again" in result.content
     never.set()
@@ -265,7 +292,9 @@ def test_a_coroutine_that_never_answers_is_cancelled(log: EventLog) -> None:
     assert cancelled.wait(timeout=60)
 
 
-def test_the_callers_deadline_comes_before_the_tools_timeout(log: EventLog, never: threading.Event) -> None:
+def test_the_callers_deadline_comes_before_the_tools_timeout(
+    log: EventLog, never: threading.Event
+) -> None:
     @tool(timeout=600)
     def hang() -> None:
         never.wait()
@@ -410,7 +439,9 @@ def test_effects_are_confirmed_before_they_happen(log: EventLog, booked: list[st
     box = toolbox(log, booking(booked), add, confirm=confirm)
     assert box.call("book", ("OS 1",), {"seats": "2"}, cell_seq=3).value == "booked OS 1"
     box.call("add", (1,))
-    assert [(use.name, use.arguments, use.cell_seq) for use in asked] == [("book", {"flight": "OS 1", "seats": "2"}, 3)]
+    assert [(use.name, use.arguments, use.cell_seq) for use in asked] == [
+        ("book", {"flight": "OS 1", "seats": "2"}, 3)
+    ]
     assert log.get(1).metadata == {"inside_cell": 3, "effects": True}
 
 
@@ -418,7 +449,11 @@ def test_a_refusal_is_an_event_and_an_error(log: EventLog, booked: list[str]) ->
     with pytest.raises(ToolFailed, match="the user refused it") as caught:
         toolbox(log, booking(booked), confirm=lambda _: False).call("book", ("OS 1",))
     call, result = pair(log)
-    assert (caught.value.kind, result.tool_state, call.metadata) == ("PermissionError", "refused", {"effects": True})
+    assert (caught.value.kind, result.tool_state, call.metadata) == (
+        "PermissionError",
+        "refused",
+        {"effects": True},
+    )
     assert booked == []
 
 
@@ -446,7 +481,10 @@ def test_a_coroutine_that_allows_lets_the_tool_run(log: EventLog, booked: list[s
         await asyncio.sleep(0)
         return True
 
-    assert toolbox(log, booking(booked), confirm=confirm).call("book", ("OS 1",)).value == "booked OS 1"
+    assert (
+        toolbox(log, booking(booked), confirm=confirm).call("book", ("OS 1",)).value
+        == "booked OS 1"
+    )
 
 
 @pytest.mark.parametrize("answer", ["no", 1, None, [False], object()])
@@ -459,7 +497,9 @@ def test_only_true_is_consent(log: EventLog, booked: list[str], answer: object) 
     assert booked == []
 
 
-def test_a_coroutine_that_never_answers_ends_with_the_deadline(log: EventLog, booked: list[str]) -> None:
+def test_a_coroutine_that_never_answers_ends_with_the_deadline(
+    log: EventLog, booked: list[str]
+) -> None:
     async def confirm(use: ToolUse) -> bool:
         await asyncio.sleep(3600)
         return True
@@ -475,7 +515,9 @@ def test_a_confirm_that_cannot_be_called_is_refused_when_the_session_is_made(log
         toolbox(log, add, confirm=True)
 
 
-def test_the_call_limit_holds_while_several_threads_wait_for_consent(log: EventLog, booked: list[str]) -> None:
+def test_the_call_limit_holds_while_several_threads_wait_for_consent(
+    log: EventLog, booked: list[str]
+) -> None:
     @tool(effects=True, max_calls=1)
     def book_once(flight: str) -> str:
         booked.append(flight)
@@ -551,20 +593,30 @@ def test_a_crash_leaves_the_call_visible(folder: Path) -> None:
     log = EventLog(folder, PayloadStore(folder / "payloads"))
     log.append(Scope("other", "planner").draft(Kind.TOOL_RESULT, tool_call_id="same", reply_to=3))
     (call,) = unfinished(log, SCOPE)
-    assert (call.name, call.content, call.metadata["effects"]) == ("book", '{"flight": "fatal"}', True)
+    assert (call.name, call.content, call.metadata["effects"]) == (
+        "book",
+        '{"flight": "fatal"}',
+        True,
+    )
     assert unfinished(log, Scope("other", "planner")) == []
     assert unfinished(log, Scope("trip", "somebody else")) == []
 
     assert [event.seq for event in settle(journal_of(log, SCOPE))] == [call.seq]
     result = log.tail(1)[0]
-    assert (result.reply_to, result.tool_state, result.metadata) == (call.seq, "unknown", call.metadata)
+    assert (result.reply_to, result.tool_state, result.metadata) == (
+        call.seq,
+        "unknown",
+        call.metadata,
+    )
     assert "whether it took effect is not known" in result.content
     assert unfinished(log, SCOPE) == settle(journal_of(log, SCOPE)) == []
     log.close()
 
 
 def test_a_result_that_names_no_call_hides_no_unfinished_call(log: EventLog) -> None:
-    call = log.append(SCOPE.draft(Kind.TOOL_CALL, name="book", content="{}", metadata={"effects": True}))
+    call = log.append(
+        SCOPE.draft(Kind.TOOL_CALL, name="book", content="{}", metadata={"effects": True})
+    )
     log.append(SCOPE.draft(Kind.TOOL_RESULT, name="book", content="of another time", reply_to=None))
     assert [event.seq for event in unfinished(log, SCOPE)] == [call]
 
@@ -585,13 +637,19 @@ def test_the_description_is_sorted_and_stable(log: EventLog) -> None:
     assert toolbox(log).describe() == ""
 
 
-def test_the_user_is_announced_once_and_only_when_there_is_one(log: EventLog, booked: list[str]) -> None:
+def test_the_user_is_announced_once_and_only_when_there_is_one(
+    log: EventLog, booked: list[str]
+) -> None:
     def asked(text: str) -> int:
         return text.count("The user may be asked")
 
     book = booking(booked)
     assert asked(toolbox(log, book, add, confirm=lambda _: True).describe()) == 1
-    assert asked(toolbox(log, book, add).describe()) == asked(toolbox(log, add, confirm=lambda _: True).describe()) == 0
+    assert (
+        asked(toolbox(log, book, add).describe())
+        == asked(toolbox(log, add, confirm=lambda _: True).describe())
+        == 0
+    )
     for limit in (10_000, 450, 430):
         assert toolbox(log, book, add).describe(limit).count("has effects") == 1, limit
 
@@ -614,7 +672,9 @@ def test_the_description_gets_shorter_rather_than_longer_than_its_bound(log: Eve
     assert (bare.count("def some_"), bare.count("Do something")) == (100, 0)
     names = box.describe(limit=300)
     assert names.startswith("some_000, some_001") and names.endswith("…")
-    assert all(len(text) <= limit for text, limit in ((shorter, 24_000), (bare, 6_500), (names, 300)))
+    assert all(
+        len(text) <= limit for text, limit in ((shorter, 24_000), (bare, 6_500), (names, 300))
+    )
 
 
 def test_native_specs_are_sorted(log: EventLog) -> None:

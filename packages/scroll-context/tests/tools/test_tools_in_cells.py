@@ -59,7 +59,9 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     folder: Path = tmp_path_factory.mktemp("cells") / "store"
     with (
         Store(folder, create=True) as store,
-        Session.open(store, session_id="s", tools=[rows, table, prose, image, meet, alone]) as session,
+        Session.open(
+            store, session_id="s", tools=[rows, table, prose, image, meet, alone]
+        ) as session,
     ):
         yield session
 
@@ -130,4 +132,7 @@ def test_results_of_map_calls_are_restored_with_the_session(tmp_path: Path) -> N
         with Session.open(store, session_id="s", tools=[alone]) as session:
             cell(session, "kept = map_calls(alone, [1, 2])")
         with Session.resume(store, "s", tools=[alone]) as again:
-            assert cell(again, "print(kept, kept.errors)") == "[1, None] {1: 'ToolFailed: 2 is not liked'}"
+            assert (
+                cell(again, "print(kept, kept.errors)")
+                == "[1, None] {1: 'ToolFailed: 2 is not liked'}"
+            )

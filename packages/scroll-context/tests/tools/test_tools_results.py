@@ -71,7 +71,11 @@ def returned(log: EventLog, value: Any) -> tuple[ToolOutcome, Event]:
             {"name": "Sacher", "since": dt.date(1876, 1, 1), "tags": ["cake"]},
             '{"name": "Sacher", "since": "1876-01-01", "tags": ["cake"]}',
         ),
-        ([Grade.GOOD, Name("x"), decimal.Decimal("1.10"), Path("a/b")], ["good", "x", "1.10", "a/b"], None),
+        (
+            [Grade.GOOD, Name("x"), decimal.Decimal("1.10"), Path("a/b")],
+            ["good", "x", "1.10", "a/b"],
+            None,
+        ),
         (range(3), [0, 1, 2], "[0, 1, 2]"),
         (collections.deque([1]), [1], "[1]"),
         ({"a": 1}.items(), [("a", 1)], '[["a", 1]]'),
@@ -84,7 +88,9 @@ def returned(log: EventLog, value: Any) -> tuple[ToolOutcome, Event]:
         (bytearray(b"x"), b"x", None),
     ],
 )
-def test_common_results_arrive_and_are_recorded(log: EventLog, value: Any, arrives: Any, text: str | None) -> None:
+def test_common_results_arrive_and_are_recorded(
+    log: EventLog, value: Any, arrives: Any, text: str | None
+) -> None:
     outcome, event = returned(log, value)
     assert outcome.value == arrives
     assert type(outcome.value) is type(arrives)
@@ -103,7 +109,9 @@ def test_generators_are_read_to_their_end(log: EventLog) -> None:
 
 
 def test_models_arrays_and_frames(log: EventLog) -> None:
-    pydantic, numpy, pandas = (pytest.importorskip(name) for name in ("pydantic", "numpy", "pandas"))
+    pydantic, numpy, pandas = (
+        pytest.importorskip(name) for name in ("pydantic", "numpy", "pandas")
+    )
 
     class Room(pydantic.BaseModel):  # type: ignore[misc, name-defined]
         beds: int
@@ -112,8 +120,13 @@ def test_models_arrays_and_frames(log: EventLog) -> None:
     assert returned(log, [Room(beds=2, free=dt.date(2026, 7, 3))])[0].value == [
         {"beds": 2, "free": dt.date(2026, 7, 3)}
     ]
-    assert returned(log, {"m": numpy.array([[1, 2]]), "x": numpy.float64(0.5)})[0].value == {"m": [[1, 2]], "x": 0.5}
-    frame = pandas.DataFrame({"city": ["Wien", "Graz"], "n": [1, None], "day": pandas.Timestamp("2026-07-03")})
+    assert returned(log, {"m": numpy.array([[1, 2]]), "x": numpy.float64(0.5)})[0].value == {
+        "m": [[1, 2]],
+        "x": 0.5,
+    }
+    frame = pandas.DataFrame(
+        {"city": ["Wien", "Graz"], "n": [1, None], "day": pandas.Timestamp("2026-07-03")}
+    )
     rows = returned(log, frame)[0].value
     assert [row["city"] for row in rows] == ["Wien", "Graz"]
     assert [row["n"] for row in rows] == [1.0, None]
@@ -131,7 +144,9 @@ def test_models_arrays_and_frames(log: EventLog) -> None:
         ((lambda a: a.append(a) or a)([]), "recursion"),
     ],
 )
-def test_what_cannot_be_used_is_an_error_that_names_it(log: EventLog, value: Any, said: str) -> None:
+def test_what_cannot_be_used_is_an_error_that_names_it(
+    log: EventLog, value: Any, said: str
+) -> None:
     with pytest.raises(ToolFailed) as caught:
         returned(log, value)
     assert said in str(caught.value)
@@ -172,9 +187,16 @@ def test_bytes_among_other_values_are_events_of_their_own(log: EventLog) -> None
     said = json.loads(event.content)
     image, track = log.get(said["image"]["artifact"]), log.get(said["more"][0]["artifact"])
     assert said["image"] == {"artifact": image.seq, "media_type": "image/png", "size": len(PNG)}
-    assert (image.kind, image.reply_to, image.metadata) == ("artifact", outcome.call_seq, {"inside_cell": 1})
+    assert (image.kind, image.reply_to, image.metadata) == (
+        "artifact",
+        outcome.call_seq,
+        {"inside_cell": 1},
+    )
     assert track.payload is not None
-    assert (track.payload.media_type, log.payloads.read(track.payload.digest)) == ("audio/mpeg", sound.data)
+    assert (track.payload.media_type, log.payloads.read(track.payload.digest)) == (
+        "audio/mpeg",
+        sound.data,
+    )
     assert outcome.call_seq < image.seq < track.seq < outcome.result_seq
 
 
@@ -219,7 +241,9 @@ def test_what_is_too_large_to_cross_at_once_is_a_reference(
         assert handle.bytes() == value
 
 
-def test_large_media_beside_a_small_text_do_not_cross_either(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_media_beside_a_small_text_do_not_cross_either(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(toolbox, "CROSSING", 1 << 20)
     outcome, event = returned(log, {"image": bytes(2_000_000)})
     assert outcome.value is None
@@ -229,8 +253,12 @@ def test_large_media_beside_a_small_text_do_not_cross_either(log: EventLog, monk
     assert log.get(said["image"]["artifact"]).payload is not None
 
 
-@pytest.mark.parametrize("value", ["x" * 5_000, [b"x" * 3_000, b"y" * 3_000], b"z" * 5_000, ["x" * 5_000]])
-def test_a_huge_result_is_refused_and_said_so(log: EventLog, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "value", ["x" * 5_000, [b"x" * 3_000, b"y" * 3_000], b"z" * 5_000, ["x" * 5_000]]
+)
+def test_a_huge_result_is_refused_and_said_so(
+    log: EventLog, value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(toolbox, "MAX_RESULT", 4_096)
     with pytest.raises(ToolFailed, match="at most 4,096 are taken"):
         returned(log, value)
@@ -242,14 +270,20 @@ def test_large_arguments_are_kept_whole(log: EventLog) -> None:
     def write(text: str) -> int:
         return len(text)
 
-    outcome = Toolbox([write], journal=journal_of(log, Scope("s"))).call("write", ("word " * 100_000,))
+    outcome = Toolbox([write], journal=journal_of(log, Scope("s"))).call(
+        "write", ("word " * 100_000,)
+    )
     call = log.get(outcome.call_seq)
     assert call.payload is not None
     assert json.loads(log.text(call)) == {"text": "word " * 100_000}
 
 
-def test_a_result_that_cannot_be_kept_ends_its_call_all_the_same(log: EventLog, folder: Path) -> None:
-    (folder / "payloads").write_text("in the way")  # the log still takes lines; no payload can be stored
+def test_a_result_that_cannot_be_kept_ends_its_call_all_the_same(
+    log: EventLog, folder: Path
+) -> None:
+    (folder / "payloads").write_text(
+        "in the way"
+    )  # the log still takes lines; no payload can be stored
 
     def give() -> str:
         return "x" * 100_000

@@ -1,6 +1,8 @@
-"""Typing mistakes of a user, each of them a type error. `make types` checks this file; nothing runs it.
+"""Typing mistakes of a user, each of them a type error. `make types` checks this file; nothing runs
+it.
 
-Under `mypy --strict` an ignored error that does not occur is an error itself, so each comment here is a test.
+Under `mypy --strict` an ignored error that does not occur is an error itself, so each comment here
+is a test.
 """
 
 from scroll_context import Session, SessionOptions, Store

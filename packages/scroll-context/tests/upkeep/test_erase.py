@@ -1,4 +1,6 @@
-"""Erasing on purpose: the words leave every file, addresses and the chain stay, whatever happens meanwhile."""
+"""Erasing on purpose: the words leave every file, addresses and the chain stay, whatever happens
+meanwhile.
+"""
 
 import io
 import json
@@ -50,16 +52,23 @@ def fill(store: Store) -> int:
     store.log.append_many(Draft(content=f"before {n}", source_key=f"b{n}") for n in range(20))
     seq = store.append(
         Draft(
-            session_id="s", role="user", name="alice", headline=f"about {SECRET}", content=f"the code is {SECRET}",
-            metadata={"note": SECRET}, source_key=f"import:{SECRET}:0",
+            session_id="s",
+            role="user",
+            name="alice",
+            headline=f"about {SECRET}",
+            content=f"the code is {SECRET}",
+            metadata={"note": SECRET},
+            source_key=f"import:{SECRET}:0",
         )
-    )  # fmt: skip
+    )
     store.log.append_many(Draft(content=f"behind {n}") for n in range(20))
     store.index.catch_up()
     return seq
 
 
-def test_an_erased_event_is_gone_from_every_file_and_keeps_its_address(store: Store, folder: Path) -> None:
+def test_an_erased_event_is_gone_from_every_file_and_keeps_its_address(
+    store: Store, folder: Path
+) -> None:
     seq = fill(store)
     head, before = verify(store.log).head, store.log.get(seq)
     assert holding(folder, SECRET)
@@ -102,18 +111,26 @@ def test_the_guards_stand_again_and_a_tampered_leaf_is_found(store: Store, folde
             return [seq for seq, _ in verify(changed.log).bad]
 
     assert tampered(f"UPDATE event SET leaf = randomblob(32) WHERE seq = {seq}") == [seq]
-    assert tampered(f"UPDATE event SET leaf = CAST(leaf || x'00' AS BLOB) WHERE seq = {seq}") == [seq]
+    assert tampered(f"UPDATE event SET leaf = CAST(leaf || x'00' AS BLOB) WHERE seq = {seq}") == [
+        seq
+    ]
     assert tampered(f"UPDATE event SET content = 'planted' WHERE seq = {seq}") == [seq]
     by_hand = "content = '[erased]', metadata = '{\"erased\":true}', nonce = NULL, leaf = chain"
     assert tampered(f"UPDATE event SET {by_hand} WHERE seq = {seq - 1}")[0] == seq - 1
 
 
-def test_erasing_neither_hides_an_alteration_nor_passes_without_a_record(store: Store, folder: Path) -> None:
+def test_erasing_neither_hides_an_alteration_nor_passes_without_a_record(
+    store: Store, folder: Path
+) -> None:
     fill(store)
     store.close()
     database = sqlite3.connect(folder / "log.db", isolation_level=None)
-    guards = [sql for (sql,) in database.execute("SELECT sql FROM sqlite_master WHERE type = 'trigger'")]
-    database.executescript("DROP TRIGGER event_no_update; UPDATE event SET content = 'forged' WHERE seq = 5")
+    guards = [
+        sql for (sql,) in database.execute("SELECT sql FROM sqlite_master WHERE type = 'trigger'")
+    ]
+    database.executescript(
+        "DROP TRIGGER event_no_update; UPDATE event SET content = 'forged' WHERE seq = 5"
+    )
     row = database.execute("SELECT * FROM event WHERE seq = 7").fetchone()
     database.execute(  # as an erasure would do it, but by hand
         "UPDATE event SET content = ?, metadata = ?, leaf = ?, nonce = NULL WHERE seq = 7",
@@ -130,19 +147,43 @@ def test_erasing_neither_hides_an_alteration_nor_passes_without_a_record(store: 
 def test_copies_are_named_and_erased_when_asked(store: Store, folder: Path) -> None:
     seq = fill(store)
     cell = store.append(Draft(kind=Kind.CELL, content="print(ms.search('code'))"))
-    printed = store.append(Draft(kind=Kind.OBSERVATION, reply_to=cell, content=SECRET, metadata={"seqs": [seq]}))
+    printed = store.append(
+        Draft(kind=Kind.OBSERVATION, reply_to=cell, content=SECRET, metadata={"seqs": [seq]})
+    )
     question = store.append(
-        Draft(kind=Kind.TOOL_CALL, name="ask", content=json.dumps({"prompt": "?", "context": f"the code is {SECRET}"}))
+        Draft(
+            kind=Kind.TOOL_CALL,
+            name="ask",
+            content=json.dumps({"prompt": "?", "context": f"the code is {SECRET}"}),
+        )
     )
     answer = store.append(
-        Draft(kind=Kind.TOOL_RESULT, name="ask", reply_to=question, content="a bird", source_key="ask:1")
+        Draft(
+            kind=Kind.TOOL_RESULT,
+            name="ask",
+            reply_to=question,
+            content="a bird",
+            source_key="ask:1",
+        )
     )
-    long = store.append(Draft(role="assistant", content=f"You said:\nthe code is {SECRET}\n" + "padding " * 9_000))
+    long = store.append(
+        Draft(role="assistant", content=f"You said:\nthe code is {SECRET}\n" + "padding " * 9_000)
+    )
     word = store.append(Draft(role="assistant", content=f"I wrote {SECRET} down"))
     plain = store.append(Draft(content="nothing of the kind"))
     dry = store.erase(seqs=[seq], dry_run=True)
-    assert dry.copies == dry.remaining == (printed, question, answer, long) and dry.seq is None and dry.payloads == 0
-    assert store.erase(seqs=[seq], words=[SECRET], dry_run=True).copies == (printed, question, answer, long, word)
+    assert (
+        dry.copies == dry.remaining == (printed, question, answer, long)
+        and dry.seq is None
+        and dry.payloads == 0
+    )
+    assert store.erase(seqs=[seq], words=[SECRET], dry_run=True).copies == (
+        printed,
+        question,
+        answer,
+        long,
+        word,
+    )
     assert not store.log.get(seq).is_erased and has_words(folder)
     left = store.erase(seqs=[seq], words=[SECRET])
     assert left.remaining == (printed, question, answer, long, word) and has_words(folder)
@@ -159,7 +200,9 @@ def has_words(folder: Path) -> bool:
     return bool(holding(folder, SECRET))
 
 
-def test_an_import_with_nonsense_in_its_metadata_does_not_stop_an_erasure(store: Store, folder: Path) -> None:
+def test_an_import_with_nonsense_in_its_metadata_does_not_stop_an_erasure(
+    store: Store, folder: Path
+) -> None:
     seq = fill(store)
     nonsense = {
         "inside_cell": {},
@@ -170,15 +213,28 @@ def test_an_import_with_nonsense_in_its_metadata_does_not_stop_an_erasure(store:
         "at_seq": [],
     }
     for number, kind in enumerate((Kind.TOOL_RESULT, Kind.EVICTION, Kind.FORK, Kind.SNAPSHOT)):
-        store.append(Draft(kind=kind, content="[]", metadata=nonsense, source_key=f"import:{number}"))
+        store.append(
+            Draft(kind=kind, content="[]", metadata=nonsense, source_key=f"import:{number}")
+        )
     store.erase(seqs=[seq], words=[SECRET], copies=True)
     assert holding(folder, SECRET) == []
 
 
-def test_a_name_inside_the_id_and_state_of_an_imported_call_is_erased(store: Store, folder: Path) -> None:
-    named = {"tool_call_id": f"call-{SECRET}-1", "tool_state": f"state of {SECRET}", "name": SECRET, "role": SECRET}
-    asked = store.append(Draft(kind=Kind.TOOL_RESULT, content="done", source_key=f"import:{SECRET}:1", **named))
-    copy = store.append(Draft(kind=Kind.TOOL_CALL, content="{}", source_key="import:x:2", tool_call_id=SECRET))
+def test_a_name_inside_the_id_and_state_of_an_imported_call_is_erased(
+    store: Store, folder: Path
+) -> None:
+    named = {
+        "tool_call_id": f"call-{SECRET}-1",
+        "tool_state": f"state of {SECRET}",
+        "name": SECRET,
+        "role": SECRET,
+    }
+    asked = store.append(
+        Draft(kind=Kind.TOOL_RESULT, content="done", source_key=f"import:{SECRET}:1", **named)
+    )
+    copy = store.append(
+        Draft(kind=Kind.TOOL_CALL, content="{}", source_key="import:x:2", tool_call_id=SECRET)
+    )
     own = store.append(Draft(kind=Kind.TOOL_CALL, content="{}", tool_call_id="call_1"))
     report = store.erase(seqs=[asked], words=[SECRET], copies=True)
     assert report.copies == (copy,) and holding(folder, SECRET) == []
@@ -188,7 +244,9 @@ def test_a_name_inside_the_id_and_state_of_an_imported_call_is_erased(store: Sto
 def test_media_in_a_result_that_is_erased_go_with_it(store: Store) -> None:
     call = store.append(Draft(kind=Kind.TOOL_CALL, content="{}"))
     picture = store.payloads.put(b"picture " * 500, "image/png")
-    media = store.append(Draft(kind=Kind.ARTIFACT, reply_to=call, content="[image/png]", payload=picture))
+    media = store.append(
+        Draft(kind=Kind.ARTIFACT, reply_to=call, content="[image/png]", payload=picture)
+    )
     result = store.append(Draft(kind=Kind.TOOL_RESULT, reply_to=call, content='{"artifact": 2}'))
     assert store.erase(seqs=[result], copies=True).copies == (media,)
     assert not list(store.payloads.digests()) and not store.log.get(call).is_erased
@@ -208,11 +266,21 @@ def test_snapshots_of_the_session_and_of_its_forks_go_too(store: Store, folder: 
     seq = store.append(Draft(session_id="s", content=f"the code is {SECRET}"))
     blob = store.payloads.put(b"pickled " * 500, "application/octet-stream").digest
     saved: dict[str, Any] = {"name": "code", "group": 1, "digest": blob, "seqs": [seq]}
-    mine = store.append(Draft(session_id="s", kind=Kind.SNAPSHOT, content=json.dumps({"cell": 1, "saved": [saved]})))
-    store.append(Draft(session_id="f", kind=Kind.FORK, metadata={"session_id": "s", "at_seq": mine}))
-    forked = store.append(Draft(session_id="f", kind=Kind.SNAPSHOT, content='{"cell": 2, "saved": [{"name": "x"}]}'))
-    derived = store.append(Draft(session_id="d", kind=Kind.SNAPSHOT, content=json.dumps({"cell": 3, "saved": [saved]})))
-    other = store.append(Draft(session_id="o", kind=Kind.SNAPSHOT, content='{"cell": 4, "saved": [{"name": "y"}]}'))
+    mine = store.append(
+        Draft(session_id="s", kind=Kind.SNAPSHOT, content=json.dumps({"cell": 1, "saved": [saved]}))
+    )
+    store.append(
+        Draft(session_id="f", kind=Kind.FORK, metadata={"session_id": "s", "at_seq": mine})
+    )
+    forked = store.append(
+        Draft(session_id="f", kind=Kind.SNAPSHOT, content='{"cell": 2, "saved": [{"name": "x"}]}')
+    )
+    derived = store.append(
+        Draft(session_id="d", kind=Kind.SNAPSHOT, content=json.dumps({"cell": 3, "saved": [saved]}))
+    )
+    other = store.append(
+        Draft(session_id="o", kind=Kind.SNAPSHOT, content='{"cell": 4, "saved": [{"name": "y"}]}')
+    )
     report = store.erase(seqs=[seq])
     assert report.snapshots == (mine, forked, derived)
     assert report.variables == ("code", "x") and report.payloads == 1
@@ -220,7 +288,9 @@ def test_snapshots_of_the_session_and_of_its_forks_go_too(store: Store, folder: 
     assert verify(store.log).ok
 
 
-def test_what_was_erased_does_not_come_back_with_its_file(store: Store, tmp_path: Path, key_file: Path) -> None:
+def test_what_was_erased_does_not_come_back_with_its_file(
+    store: Store, tmp_path: Path, key_file: Path
+) -> None:
     path = tmp_path / "chat.jsonl"
     messages = [
         {"role": "user", "content": "hi"},
@@ -233,12 +303,26 @@ def test_what_was_erased_does_not_come_back_with_its_file(store: Store, tmp_path
     assert import_file(store, path).added == 0
     assert [event.content for event in store.log.iterate(session_id="chat")] == ["hi", ERASED, "ok"]
     assert not holding(store.folder, SECRET, "import:" + SECRET)
-    assert key_file.stat().st_mode & 0o777 == 0o600 and not holding(store.folder, key_file.read_text().strip())
+    assert key_file.stat().st_mode & 0o777 == 0o600 and not holding(
+        store.folder, key_file.read_text().strip()
+    )
 
 
 def test_selections(store: Store) -> None:
-    for agent, task, session, key in (("a", "t", "s1", "x:1"), ("a", "u", "s2", "x:2"), ("b", "t", "s2", "y:1")):
-        store.append(Draft(agent_id=agent, task_id=task, session_id=session, source_key=key, content=f"{agent}{task}"))
+    for agent, task, session, key in (
+        ("a", "t", "s1", "x:1"),
+        ("a", "u", "s2", "x:2"),
+        ("b", "t", "s2", "y:1"),
+    ):
+        store.append(
+            Draft(
+                agent_id=agent,
+                task_id=task,
+                session_id=session,
+                source_key=key,
+                content=f"{agent}{task}",
+            )
+        )
     dry = {"dry_run": True}
     assert store.erase(agent_id="a", **dry).asked == (1, 2)
     assert store.erase(task_id="t", agent_id="b", **dry).asked == (3,)
@@ -253,10 +337,14 @@ def test_selections(store: Store) -> None:
         store.erase(seqs=[1], reason="because of Bob")  # type: ignore[arg-type]
     assert store.erase(session_id="nobody").seq is None
     record = store.erase(seqs=[1]).seq
-    assert store.erase(seqs=[1, record or 0]).asked == ()  # neither what is erased nor the record of it
+    assert (
+        store.erase(seqs=[1, record or 0]).asked == ()
+    )  # neither what is erased nor the record of it
 
 
-def test_an_erased_log_is_copied_exported_salvaged_and_merged(store: Store, folder: Path, tmp_path: Path) -> None:
+def test_an_erased_log_is_copied_exported_salvaged_and_merged(
+    store: Store, folder: Path, tmp_path: Path
+) -> None:
     seq = fill(store)
     store.erase(seqs=[seq])
     events = list(store.log.iterate())
@@ -268,7 +356,10 @@ def test_an_erased_log_is_copied_exported_salvaged_and_merged(store: Store, fold
             import_file(copy, io.BytesIO(out.getvalue()), trust=trust)
             arrived = copy.log.get(seq)
             assert verify(copy.log).ok
-            foreign = (arrived.kind, arrived.metadata.get("kind")) == ("foreign", events[seq - 1].kind)
+            foreign = (arrived.kind, arrived.metadata.get("kind")) == (
+                "foreign",
+                events[seq - 1].kind,
+            )
             assert arrived.is_erased if trust else foreign
             assert not trust or list(copy.log.iterate()) == events
     store.close()
@@ -278,13 +369,18 @@ def test_an_erased_log_is_copied_exported_salvaged_and_merged(store: Store, fold
             assert list(copy.log.iterate(until=len(events))) == events and verify(copy.log).ok
 
 
-def test_a_planted_content_in_an_erased_row_of_an_export_is_refused(store: Store, tmp_path: Path) -> None:
+def test_a_planted_content_in_an_erased_row_of_an_export_is_refused(
+    store: Store, tmp_path: Path
+) -> None:
     store.append(Draft(content="x"))
     store.erase(seqs=[1])
     out = io.BytesIO()
     export(store.log, out)
     data = out.getvalue().replace(b'"[erased]"', b'"planted!"')
-    with Store(tmp_path / "other", create=True) as other, pytest.raises(BadInput, match="does not match its hash"):
+    with (
+        Store(tmp_path / "other", create=True) as other,
+        pytest.raises(BadInput, match="does not match its hash"),
+    ):
         import_file(other, io.BytesIO(data), trust=True)
 
 
@@ -344,14 +440,17 @@ def test_a_kill_at_any_moment_leaves_the_old_state_or_the_new_one(tmp_path: Path
         folder = tmp_path / str(number)
         with Store(folder, create=True) as store:
             seq = fill(store)
-            store.log.append_many(Draft(content=f"copy of the code is {SECRET} {n} " * 20) for n in range(300))
+            store.log.append_many(
+                Draft(content=f"copy of the code is {SECRET} {n} " * 20) for n in range(300)
+            )
             store.append(Draft(content=f"the code is {SECRET}\n" * 5_000))
             last = store.log.last_seq()
         delay = 0.2 * number / kills
         child = subprocess.Popen(
             [sys.executable, "-c", KILLED, str(folder), str(delay), str(seq), SECRET],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
         assert child.stdout is not None and child.stdin is not None
         child.stdout.readline()
         child.stdin.write(b"go\n")
@@ -361,7 +460,9 @@ def test_a_kill_at_any_moment_leaves_the_old_state_or_the_new_one(tmp_path: Path
         assert ended in (0, -signal.SIGKILL)
         with Store(folder) as store:
             assert verify(store.log).ok
-            assert [event.seq for event in store.log.iterate(until=last)] == list(range(1, last + 1))
+            assert [event.seq for event in store.log.iterate(until=last)] == list(
+                range(1, last + 1)
+            )
             is_new = store.log.get(seq).is_erased
             assert is_new == bool(store.log.newest_erasure())
             outcomes.add(is_new)
@@ -372,7 +473,9 @@ def test_a_kill_at_any_moment_leaves_the_old_state_or_the_new_one(tmp_path: Path
 
 
 class ErasedMeanwhile(PayloadFolder):
-    """A folder of payloads in which something happens between the storing of a body and the append of its event."""
+    """A folder of payloads in which something happens between the storing of a body and the append
+    of its event.
+    """
 
     then: Callable[[], None] | None = None
 
@@ -384,7 +487,9 @@ class ErasedMeanwhile(PayloadFolder):
 
 
 @pytest.mark.parametrize("way", ["log", "journal", "body", "once"])
-def test_a_body_that_is_stored_while_an_equal_one_is_erased_is_not_lost(store: Store, folder: Path, way: str) -> None:
+def test_a_body_that_is_stored_while_an_equal_one_is_erased_is_not_lost(
+    store: Store, folder: Path, way: str
+) -> None:
     text = f"the code is {SECRET}\n" * 5_000
     seq = store.append(Draft(session_id="old", content=text))
     with Store(folder) as other:
@@ -406,7 +511,9 @@ def test_a_body_that_is_stored_while_an_equal_one_is_erased_is_not_lost(store: S
         assert other.log.text(event) == text and verify(other.log).ok
 
 
-def test_a_large_body_that_is_imported_again_leaves_nothing_behind(store: Store, folder: Path) -> None:
+def test_a_large_body_that_is_imported_again_leaves_nothing_behind(
+    store: Store, folder: Path
+) -> None:
     draft = Draft(session_id="s", content=f"the code is {SECRET}\n" * 5_000, source_key="import:1")
     seq = store.append(draft)
     store.erase(seqs=[seq], copies=True)
@@ -414,7 +521,9 @@ def test_a_large_body_that_is_imported_again_leaves_nothing_behind(store: Store,
     journal = Journal(store.log, Scope("s"))
     event, is_new = journal.append_once("import:1", replace(draft, source_key=""))
     journal.close()
-    assert event.seq == seq and not is_new and holding(folder, SECRET) == [] and verify(store.log).ok
+    assert (
+        event.seq == seq and not is_new and holding(folder, SECRET) == [] and verify(store.log).ok
+    )
 
 
 def test_an_erasure_that_comes_while_another_is_cleaned_up_is_cleaned_up_too(
@@ -472,25 +581,36 @@ event = st.tuples(st.sampled_from("stu"), words, st.booleans())
 
 
 @settings(max_examples=form(6, 15))
-@given(st.lists(event, min_size=1, max_size=12), st.lists(words, min_size=1, max_size=2), st.booleans())
+@given(
+    st.lists(event, min_size=1, max_size=12), st.lists(words, min_size=1, max_size=2), st.booleans()
+)
 def test_no_erased_word_is_left_whatever_the_history(
-    tmp_path_factory: pytest.TempPathFactory, history: list[tuple[str, str, bool]], gone: list[str], reopen: bool
+    tmp_path_factory: pytest.TempPathFactory,
+    history: list[tuple[str, str, bool]],
+    gone: list[str],
+    reopen: bool,
 ) -> None:
     folder = tmp_path_factory.mktemp("erase") / "store"
     store = Store(folder, create=True)
     for session, word, is_long in history:
-        store.append(Draft(session_id=session, content=f"a {word} was here " * (3_000 if is_long else 1)))
+        store.append(
+            Draft(session_id=session, content=f"a {word} was here " * (3_000 if is_long else 1))
+        )
     store.index.catch_up()
     if reopen:
         store.close()
         store = Store(folder)
-    chosen = [event.seq for event in store.log.iterate() if any(word in event.content for word in gone)]
+    chosen = [
+        event.seq for event in store.log.iterate() if any(word in event.content for word in gone)
+    ]
     if chosen:
         report = store.erase(seqs=chosen[:1], words=gone, copies=True)
         assert report.unfinished == ""
         assert {*report.asked, *report.copies} == set(chosen)
     assert holding(folder, *gone) == []
-    assert [event.seq for event in store.log.iterate(until=len(history))] == list(range(1, len(history) + 1))
+    assert [event.seq for event in store.log.iterate(until=len(history))] == list(
+        range(1, len(history) + 1)
+    )
     assert verify(store.log).ok
     kept = {word for _, word, _ in history} - set(gone)
     assert all(holding(folder, word) for word in kept)

@@ -1,4 +1,6 @@
-"""Sessions after an erasure: they resume and go on, and nothing that is derived from the log brings the words back."""
+"""Sessions after an erasure: they resume and go on, and nothing that is derived from the log brings
+the words back.
+"""
 
 from pathlib import Path
 
@@ -22,7 +24,11 @@ def cell(session: Session, source: str) -> str:
 
 
 def held(folder: Path) -> list[str]:
-    return [str(file) for file in folder.rglob("*") if file.is_file() and SECRET.encode() in file.read_bytes()]
+    return [
+        str(file)
+        for file in folder.rglob("*")
+        if file.is_file() and SECRET.encode() in file.read_bytes()
+    ]
 
 
 def work(store: Store) -> None:
@@ -30,9 +36,13 @@ def work(store: Store) -> None:
     with Session.open(store, session_id="s") as session:
         steps = [
             exec_cell(
-                f"code = 'the code is {SECRET}'\nlarge = code * 500\nprint(code)", headline=f"{SECRET} | a | b | c"
+                f"code = 'the code is {SECRET}'\nlarge = code * 500\nprint(code)",
+                headline=f"{SECRET} | a | b | c",
             ),
-            *(exec_cell(f"n{n} = {n}\nprint('line ' * 150)", headline=f"work | {n} | next | ok") for n in range(10)),
+            *(
+                exec_cell(f"n{n} = {n}\nprint('line ' * 150)", headline=f"work | {n} | next | ok")
+                for n in range(10)
+            ),
             f"It is {SECRET}.",
         ]
         Agent(session, ScriptedModel(steps, window=3_000)).run(f"the code is {SECRET}")
@@ -40,10 +50,14 @@ def work(store: Store) -> None:
     store.index.catch_up()
 
 
-def test_a_session_resumes_and_goes_on_after_all_traces_of_a_secret_were_erased(store: Store, folder: Path) -> None:
+def test_a_session_resumes_and_goes_on_after_all_traces_of_a_secret_were_erased(
+    store: Store, folder: Path
+) -> None:
     work(store)
     told = next(
-        event for event in store.log.iterate(session_id="s") if event.role == "user" and SECRET in event.content
+        event
+        for event in store.log.iterate(session_id="s")
+        if event.role == "user" and SECRET in event.content
     )
     assert held(folder)
     report = store.erase(seqs=[told.seq], words=[SECRET], copies=True, reason="secret")
@@ -57,7 +71,9 @@ def test_a_session_resumes_and_goes_on_after_all_traces_of_a_secret_were_erased(
         assert cell(session, "print(len(ms.search('heron')))").startswith("0")
         rows = f"print(ms.sql('SELECT content FROM hist.events WHERE seq = {told.seq}').rows)"
         assert SECRET not in cell(session, rows)
-        run = Agent(session, ScriptedModel([exec_cell("x = 1\nprint(x)"), "still here"], window=3_000)).run("go on")
+        run = Agent(
+            session, ScriptedModel([exec_cell("x = 1\nprint(x)"), "still here"], window=3_000)
+        ).run("go on")
         assert run.answer == "still here"
     assert held(folder) == []
 
@@ -73,7 +89,9 @@ def test_a_whole_session_can_be_erased_and_still_be_opened(store: Store, folder:
     assert verify(store.log).ok
 
 
-def test_a_query_in_a_window_that_has_copied_rows_does_not_show_what_was_erased_since(store: Store) -> None:
+def test_a_query_in_a_window_that_has_copied_rows_does_not_show_what_was_erased_since(
+    store: Store,
+) -> None:
     work(store)
     with Session.open(store, session_id="other") as other:
         other.say("elsewhere")
@@ -93,14 +111,18 @@ def test_explain_says_what_erasure_has_taken_from_a_request(store: Store) -> Non
     told = next(event.seq for event in store.log.iterate(session_id="s") if SECRET in event.content)
     store.erase(seqs=[told])
     explained = explain(store, requests[1])
-    assert not explained.verified and f"seq {told}" in explained.doubt and "erased" in explained.doubt
+    assert (
+        not explained.verified and f"seq {told}" in explained.doubt and "erased" in explained.doubt
+    )
 
 
 def test_an_open_session_drops_erased_text_before_its_next_request(store: Store) -> None:
     with Session.open(store, session_id="s") as session:
         agent = Agent(session, ScriptedModel(["noted", "what was it?"], window=30_000))
         agent.run(f"the code is {SECRET}")
-        told = next(event.seq for event in store.log.iterate(session_id="s") if SECRET in event.content)
+        told = next(
+            event.seq for event in store.log.iterate(session_id="s") if SECRET in event.content
+        )
         with Store(store.folder) as another:
             another.erase(seqs=[told], words=[SECRET], copies=True)
         agent.run("and now?")
@@ -109,11 +131,17 @@ def test_an_open_session_drops_erased_text_before_its_next_request(store: Store)
 
 
 def test_the_index_keeps_no_words_of_an_erased_turn(store: Store, folder: Path) -> None:
-    """Standing instructions, titles and terms are parts of a text: they are found by the seq that they came from."""
+    """Standing instructions, titles and terms are parts of a text: they are found by the seq that
+    they came from.
+    """
     with Session.open(store, session_id="first") as session:
-        told = session.say(f"Hello. Always end with {SECRET}, please, when I ask for the code of the day.")
+        told = session.say(
+            f"Hello. Always end with {SECRET}, please, when I ask for the code of the day."
+        )
         for n in range(12):
-            Agent(session, ScriptedModel(["noted " * 150], window=2_500)).run(f"Go on with part {n}. " + "on " * 300)
+            Agent(session, ScriptedModel(["noted " * 150], window=2_500)).run(
+                f"Go on with part {n}. " + "on " * 300
+            )
     with Session.open(store, session_id="second", options=SessionOptions(reach="all")) as session:
         Agent(session, ScriptedModel(["noted"], window=8_000)).run("And now?")
     carrying = [event.kind for event in store.log.iterate() if SECRET in str(event.metadata)]
@@ -122,23 +150,32 @@ def test_the_index_keeps_no_words_of_an_erased_turn(store: Store, folder: Path) 
     assert len(report.copies) >= 2 and held(folder) == []
     for name in ("first", "second"):
         with Session.resume(store, name) as session:
-            assert Agent(session, ScriptedModel(["fine"], window=8_000)).run("Well?").answer == "fine"
+            assert (
+                Agent(session, ScriptedModel(["fine"], window=8_000)).run("Well?").answer == "fine"
+            )
     assert held(folder) == []
 
 
 def test_no_recall_call_returns_or_counts_erased_events(store: Store) -> None:
     with Session.open(store, session_id="first") as session:
-        told = [session.say(f"From now on always feed heron number {n}, never erased ones.").seq for n in range(4)]
+        told = [
+            session.say(f"From now on always feed heron number {n}, never erased ones.").seq
+            for n in range(4)
+        ]
         session.say("Nothing about birds.")
     store.erase(seqs=told)
     with Session.open(store, session_id="second", options=SessionOptions(reach="all")) as session:
-        assert cell(session, "print(len(ms.grep('erased')), ms.grep('erased').note)").startswith("0 ")
+        assert cell(session, "print(len(ms.grep('erased')), ms.grep('erased').note)").startswith(
+            "0 "
+        )
         assert cell(session, "print(ms.grep('.', regex=True, limit=1).note)").count("[erased]") == 0
         assert cell(session, "print(len(ms.grep('[erased]')))").startswith("0")
         assert cell(session, "print(len(ms.search('erased')))").startswith("0")
         assert cell(session, "print(len(ms.timeline('erased')))").startswith("0")
         assert cell(session, "print(len(ms.standing()))").startswith("0")
-        assert "[erased]" not in cell(session, "print(ms.turns(1), ms.outline(), ms.gist('erased'))")
+        assert "[erased]" not in cell(
+            session, "print(ms.turns(1), ms.outline(), ms.gist('erased'))"
+        )
         assert cell(session, "print(ms.outline()[0]['turns'])") == "1"
         counted = "SELECT count(*) AS n FROM hist.conversation_history WHERE session_id = 'first'"
         assert cell(session, f"print(ms.sql_query({counted!r})[0]['n'])") == "1"

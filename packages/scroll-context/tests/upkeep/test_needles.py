@@ -66,9 +66,12 @@ def test_what_people_say_every_day_is_not_looked_for(text: str) -> None:
 
 
 def test_values_are_numbers_and_ids_that_hardly_occur_by_chance() -> None:
-    assert values("it is 97,463.0, or 97463.0; id ab12-34567, room 12, in 2024, on 2024-07-01 at 10:30") == {
-        "97463.0", "ab12-34567",
-    }  # fmt: skip
+    assert values(
+        "it is 97,463.0, or 97463.0; id ab12-34567, room 12, in 2024, on 2024-07-01 at 10:30"
+    ) == {
+        "97463.0",
+        "ab12-34567",
+    }
 
 
 def test_only_new_values_of_a_short_output_are_looked_for() -> None:

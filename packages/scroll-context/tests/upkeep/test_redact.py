@@ -1,4 +1,6 @@
-"""Secrets: found whole, replaced before they are recorded, recognised when equal, and found in what is there."""
+"""Secrets: found whole, replaced before they are recorded, recognised when equal, and found in what
+is there.
+"""
 
 import json
 import time
@@ -20,18 +22,28 @@ AWS = "AKIA" + "IOSFODNN7EXAMPLE"
 GITHUB = "ghp_" + "abcdefghijklmnopqrstuvwxyz0123456789"
 OPENAI = "sk-proj-" + "Abcdefghijklmnopqrstuvwxyz0123456789T3BlbkFJ_x-y"
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
-BLOCK = "-----BEGIN RSA PRIVATE KEY-----\n" + "MIIEowIBAAKCAQEA0Z3VS5JJcds3xfn\n" * 20 + "-----END RSA PRIVATE KEY-----"
+BLOCK = (
+    "-----BEGIN RSA PRIVATE KEY-----\n"
+    + "MIIEowIBAAKCAQEA0Z3VS5JJcds3xfn\n" * 20
+    + "-----END RSA PRIVATE KEY-----"
+)
 SECRETS = {"aws": AWS, "github": GITHUB, "openai": OPENAI, "jwt": JWT, "block": BLOCK}
 
 pytestmark = pytest.mark.usefixtures("key_file")
 
 
 def held(folder: Path, word: str) -> list[str]:
-    return [str(file) for file in folder.rglob("*") if file.is_file() and word.encode() in file.read_bytes()]
+    return [
+        str(file)
+        for file in folder.rglob("*")
+        if file.is_file() and word.encode() in file.read_bytes()
+    ]
 
 
 @pytest.mark.parametrize("name", SECRETS)
-@pytest.mark.parametrize("around", ["{}", "the key is {}, keep it", "export KEY={}\nnext", '{{"key": "{}"}}', "<{}>"])
+@pytest.mark.parametrize(
+    "around", ["{}", "the key is {}, keep it", "export KEY={}\nnext", '{{"key": "{}"}}', "<{}>"]
+)
 def test_a_secret_is_found_whole_wherever_it_stands(name: str, around: str) -> None:
     value = SECRETS[name]
     for written in {value, json.dumps(value)[1:-1]}:
@@ -39,7 +51,10 @@ def test_a_secret_is_found_whole_wherever_it_stands(name: str, around: str) -> N
         (found,) = find_secrets(text)
         assert text[found.start : found.end] == written
         redacted = Redactor().text(text)
-        assert written not in redacted and redacted.replace(redacted[redacted.index("[") :], "") == text[: found.start]
+        assert (
+            written not in redacted
+            and redacted.replace(redacted[redacted.index("[") :], "") == text[: found.start]
+        )
         assert redacted.endswith(text[found.end :])
 
 
@@ -81,24 +96,45 @@ def test_a_journal_records_what_is_redacted_and_a_view_sees_the_same(store: Stor
     seen: list[str] = []
     journal.follow(lambda event: seen.append(event.content))
     event = journal.append(
-        journal.draft(Kind.CONVERSATION, content=f"it is {GITHUB}", metadata={"a": [{"b": GITHUB}], "n": 1})
+        journal.draft(
+            Kind.CONVERSATION, content=f"it is {GITHUB}", metadata={"a": [{"b": GITHUB}], "n": 1}
+        )
     )
-    journal.append(journal.draft(Kind.TOOL_RESULT, content="preview"), body=f"{BLOCK}\n" + "x" * 100_000)
+    journal.append(
+        journal.draft(Kind.TOOL_RESULT, content="preview"), body=f"{BLOCK}\n" + "x" * 100_000
+    )
     journal.append_many([journal.draft(Kind.CONVERSATION, headline=OPENAI)])
     journal.append_once("key", journal.draft(Kind.CONVERSATION, content=JWT))
     journal.close()
-    assert "[redacted" in event.content and event.metadata["n"] == 1 and event.metadata["redacted"] is True
+    assert (
+        "[redacted" in event.content
+        and event.metadata["n"] == 1
+        and event.metadata["redacted"] is True
+    )
     assert seen == [one.content for one in store.log.iterate()]
-    assert not any(held(store.folder, secret) for secret in (GITHUB, "MIIEowIBAAKCAQEA", OPENAI, JWT))
+    assert not any(
+        held(store.folder, secret) for secret in (GITHUB, "MIIEowIBAAKCAQEA", OPENAI, JWT)
+    )
 
 
 @pytest.mark.parametrize(
     "media_type",
-    ["application/json", "text/csv", "application/problem+json", "application/xml", "Text/Markdown; charset=utf-8",
-     "application/x-ndjson", "application/yaml", "application/octet-stream", ""],
-)  # fmt: skip
+    [
+        "application/json",
+        "text/csv",
+        "application/problem+json",
+        "application/xml",
+        "Text/Markdown; charset=utf-8",
+        "application/x-ndjson",
+        "application/yaml",
+        "application/octet-stream",
+        "",
+    ],
+)
 @pytest.mark.parametrize("as_bytes", [True, False])
-def test_the_body_of_every_textual_media_type_is_redacted(store: Store, media_type: str, as_bytes: bool) -> None:
+def test_the_body_of_every_textual_media_type_is_redacted(
+    store: Store, media_type: str, as_bytes: bool
+) -> None:
     journal = Journal(store.log, Scope("s"))
     journal.redact = Redactor()
     text = json.dumps({"rows": ["x" * 50_000, {"key": GITHUB}]})
@@ -127,8 +163,14 @@ def test_redaction_keeps_every_other_byte_of_a_body() -> None:
 def test_a_secret_that_stands_only_in_the_metadata_of_a_call_is_redacted(store: Store) -> None:
     journal = Journal(store.log, Scope("s"))
     journal.redact = Redactor()
-    call = {"id": "c1", "name": "fetch", "arguments": {"headers": [{"x-api-key": OPENAI}], GITHUB: "as a name"}}
-    event = journal.append(journal.draft(Kind.CONVERSATION, content="I look.", metadata={"tool_calls": [call]}))
+    call = {
+        "id": "c1",
+        "name": "fetch",
+        "arguments": {"headers": [{"x-api-key": OPENAI}], GITHUB: "as a name"},
+    }
+    event = journal.append(
+        journal.draft(Kind.CONVERSATION, content="I look.", metadata={"tool_calls": [call]})
+    )
     journal.close()
     assert event.metadata["redacted"] is True and event.metadata["tool_calls"][0]["id"] == "c1"
     assert not held(store.folder, OPENAI) and not held(store.folder, GITHUB)
@@ -152,7 +194,9 @@ def test_what_tools_return_and_are_called_with_is_redacted(store: Store) -> None
     assert "[redacted GitHub Token" in results[0] and "[redacted OpenAI key" in results[0]
 
 
-def test_an_import_is_redacted_when_asked_and_repeats_are_still_known(store: Store, tmp_path: Path) -> None:
+def test_an_import_is_redacted_when_asked_and_repeats_are_still_known(
+    store: Store, tmp_path: Path
+) -> None:
     path = tmp_path / "chat.jsonl"
     path.write_text(json.dumps({"role": "user", "content": f"my key: {AWS}", "extra": AWS}) + "\n")
     import_file(store, path, redact=True)
@@ -166,10 +210,17 @@ def test_a_scan_finds_what_was_recorded_and_an_erasure_removes_it(store: Store) 
     store.append(Draft(content=f"{BLOCK}\n" + "y" * 100_000, metadata={"token": GITHUB}))
     found = list(scan(store.log))
     assert [(one.seq, one.kind) for one in found] == [
-        (1, "AWS Access Key"), (3, "private key"), (3, "GitHub Token"),
-    ]  # fmt: skip
+        (1, "AWS Access Key"),
+        (3, "private key"),
+        (3, "GitHub Token"),
+    ]
     assert len({one.fingerprint for one in found}) == 3
-    store.erase(seqs=[one.seq for one in found], words=[one.value for one in found], reason="secret", copies=True)
+    store.erase(
+        seqs=[one.seq for one in found],
+        words=[one.value for one in found],
+        reason="secret",
+        copies=True,
+    )
     assert list(scan(store.log)) == [] and verify(store.log).ok
     assert not any(held(store.folder, secret) for secret in (AWS, GITHUB, "MIIEowIBAAKCAQEA"))
 
@@ -184,17 +235,31 @@ SAMPLES = {
     "Cloudant Credentials": [f"cloudant_password: '{HEX}'", f"https://ada:{HEX}@ada.cloudant.com"],
     "Discord Bot Token": [f"M{MIXED[:23]}.{MIXED[:6]}.{MIXED[:27]}"],
     "GitHub Token": [GITHUB],
-    "GitLab Token": [f"glpat-{MIXED[:20]}", f"GR1348941{MIXED[:20]}", f"glcbt-1f_{MIXED[:20]}", f"gloas-{MIXED[:64]}"],
+    "GitLab Token": [
+        f"glpat-{MIXED[:20]}",
+        f"GR1348941{MIXED[:20]}",
+        f"glcbt-1f_{MIXED[:20]}",
+        f"gloas-{MIXED[:64]}",
+    ],
     "IBM COS HMAC Credentials": [f"cos_hmac_secret_access_key={HEX[:48]}"],
     "IBM Cloud IAM Key": [f"ibm_cloud_api_key: {MIXED[:44]}"],
     "JSON Web Token": [JWT],
     "Mailchimp Access Key": [f"{HEX[:32]}-us12"],
-    "NPM tokens": [f"//registry.npmjs.org/:_authToken=npm_{MIXED[:36]}", f"//r.org/:_authToken={HEX[:36]}"],
+    "NPM tokens": [
+        f"//registry.npmjs.org/:_authToken=npm_{MIXED[:36]}",
+        f"//r.org/:_authToken={HEX[:36]}",
+    ],
     "OpenAI Token": [OPENAI.replace("_x-y", "a" * 20)],
     "PyPI Token": [f"pypi-AgEIcHlwaS5vcmc{MIXED[:80]}"],
     "SendGrid API Key": [f"SG.{MIXED[:22]}.{MIXED[:43]}"],
-    "Slack Token": ["xoxb-1234567890-0987654321-abcDEF", "https://hooks.slack.com/services/T01/B02/abcDEF123"],
-    "SoftLayer Credentials": [f"softlayer_api_key = {HEX}", f"https://api.softlayer.com/soap/v3/{HEX}"],
+    "Slack Token": [
+        "xoxb-1234567890-0987654321-abcDEF",
+        "https://hooks.slack.com/services/T01/B02/abcDEF123",
+    ],
+    "SoftLayer Credentials": [
+        f"softlayer_api_key = {HEX}",
+        f"https://api.softlayer.com/soap/v3/{HEX}",
+    ],
     "Square OAuth Secret": [f"sq0csp-{MIXED[:43]}"],
     "Stripe Access Key": [f"sk_live_{MIXED[:24]}"],
     "Telegram Bot Token": [f"123456789:{MIXED[:35]}"],
@@ -231,7 +296,11 @@ def test_every_kind_of_token_that_detect_secrets_knows_is_found() -> None:
         ('export MAPS_API_KEY="abcd1234efgh"', ".env line", "abcd1234efgh"),
         ("SMTP_PASS='it1s'", ".env line", "it1s"),
         (r'{"text": "a\nAKIAIOSFODNN7EXAMPLE"}', "AWS Access Key", AWS),
-        ("curl -H 'Authorization: Bearer abc123def456ghi789jkl'", "bearer token", "abc123def456ghi789jkl"),
+        (
+            "curl -H 'Authorization: Bearer abc123def456ghi789jkl'",
+            "bearer token",
+            "abc123def456ghi789jkl",
+        ),
         (f"HF={'hf_' + 'aB3' * 12}", "Hugging Face token", "hf_" + "aB3" * 12),
     ],
 )
@@ -244,9 +313,13 @@ def test_only_the_secret_itself_is_replaced(text: str, kind: str, value: str) ->
     assert redactor.text(redacted) == redacted
 
 
-def test_a_long_text_that_nearly_holds_many_secrets_takes_no_longer_than_its_length_allows() -> None:
+def test_a_long_text_that_nearly_holds_many_secrets_takes_no_longer_than_its_length_allows() -> (
+    None
+):
     for start in ("eyJ-", "sk-", "A_", "aws ", "://a:", "key key ", "?key=", "Bearer ", "SECRET="):
         text = start * (100_000 // len(start))
         began = time.process_time()
         find_secrets(f"{text} {AWS}")
-        assert time.process_time() - began < 10, start  # it takes half a second; quadratic work takes minutes
+        assert time.process_time() - began < 10, (
+            start
+        )  # it takes half a second; quadratic work takes minutes

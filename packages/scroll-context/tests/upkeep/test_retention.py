@@ -26,7 +26,10 @@ def store(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 def record(store: Store, days: int, *drafts: Draft) -> list[int]:
     past = (dt.datetime.now(dt.UTC) - dt.timedelta(days=days)).isoformat(timespec="microseconds")
-    return [row.seq for row in store.log.write([prepare(draft, past, store.payloads) for draft in drafts])]
+    return [
+        row.seq
+        for row in store.log.write([prepare(draft, past, store.payloads) for draft in drafts])
+    ]
 
 
 def runs(store: Store) -> list[Event]:
@@ -34,7 +37,9 @@ def runs(store: Store) -> list[Event]:
 
 
 def test_a_run_is_due_once_in_an_interval_by_rule(store: Store) -> None:
-    old = record(store, 40, Draft(content="old"), Draft(kind=Kind.TOOL_RESULT, content="an old result"))
+    old = record(
+        store, 40, Draft(content="old"), Draft(kind=Kind.TOOL_RESULT, content="an old result")
+    )
     new = record(store, 1, Draft(content="new"))
     results = Retention(store, MONTH, kinds=[Kind.TOOL_RESULT])
     report = results.run_if_due()
@@ -42,7 +47,9 @@ def test_a_run_is_due_once_in_an_interval_by_rule(store: Store) -> None:
     everything = Retention(store, MONTH)
     report = everything.run_if_due()  # another rule
     assert report is not None and report.asked == (old[0],)
-    assert everything.run_if_due() is None and Retention(store, MONTH).run_if_due() is None  # nor after a restart
+    assert (
+        everything.run_if_due() is None and Retention(store, MONTH).run_if_due() is None
+    )  # nor after a restart
     assert [event.metadata["rule"]["kinds"] for event in runs(store)] == [["tool_result"], []]
     assert not store.log.get(new[0]).is_erased and verify(store.log).ok
 
@@ -66,7 +73,9 @@ def test_it_runs_while_the_service_works_and_is_over_when_the_service_is(store: 
     assert not [thread for thread in threading.enumerate() if thread.name == "scroll-retention"]
 
 
-def test_a_run_that_fails_does_not_end_the_service(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_that_fails_does_not_end_the_service(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
     with pytest.raises(BadInput):
         Retention(store, dt.timedelta(0)).run_if_due()
     with Retention(store, dt.timedelta(0), every=dt.timedelta(milliseconds=1)) as service:

@@ -1,4 +1,6 @@
-"""Salvage: what is legible in a damaged log comes over with its address and hash, and the rest is declared."""
+"""Salvage: what is legible in a damaged log comes over with its address and hash, and the rest is
+declared.
+"""
 
 import contextlib
 import os
@@ -29,11 +31,16 @@ def reopen(folder: Path) -> EventLog:
 
 @pytest.fixture
 def full(log: EventLog, folder: Path) -> dict[int, str]:
-    """A closed log of several hundred pages, long rows (overflow pages) among them; its contents by seq."""
+    """A closed log of several hundred pages, long rows (overflow pages) among them; its contents by
+    seq.
+    """
     rng = random.Random(7)
     words = ["alpha", "beta", "gamma", "漢字", "émile"]
     log.append_many(
-        Draft(content=" ".join(rng.choices(words, k=rng.choice([3, 30, 300, 3_000]))), metadata={"n": n})
+        Draft(
+            content=" ".join(rng.choices(words, k=rng.choice([3, 30, 300, 3_000]))),
+            metadata={"n": n},
+        )
         for n in range(600)
     )
     contents = {event.seq: event.content for event in log.iterate()}
@@ -50,14 +57,18 @@ def damage(path: Path, pages: list[int]) -> None:
 
 def test_every_row_is_found_without_sqlite(full: dict[int, str], folder: Path) -> None:
     pages = PageFile(folder / "log.db")
-    found = {seq: pages.row(place) for n in range(1, pages.count + 1) for place, seq in pages.cells(n)}
+    found = {
+        seq: pages.row(place) for n in range(1, pages.count + 1) for place, seq in pages.cells(n)
+    }
     pages.close()
     expected = sqlite3.connect(folder / "log.db").execute("SELECT * FROM event").fetchall()
     assert [found[row[0]] for row in expected] == expected
     assert len(found) == 600
 
 
-def test_rows_still_in_the_write_ahead_log_are_found(log: EventLog, folder: Path, tmp_path: Path) -> None:
+def test_rows_still_in_the_write_ahead_log_are_found(
+    log: EventLog, folder: Path, tmp_path: Path
+) -> None:
     log.append_many(Draft(content=f"row {n}") for n in range(50))
     copy = tmp_path / "copy"
     copy.mkdir()
@@ -80,8 +91,12 @@ def test_a_sound_log_comes_over_whole(full: dict[int, str], folder: Path) -> Non
     log.close()
 
 
-def test_the_original_is_kept_with_its_write_ahead_log(log: EventLog, folder: Path, tmp_path: Path) -> None:
-    """Of a store that was copied while it was open, the newest rows are in the write-ahead log alone."""
+def test_the_original_is_kept_with_its_write_ahead_log(
+    log: EventLog, folder: Path, tmp_path: Path
+) -> None:
+    """Of a store that was copied while it was open, the newest rows are in the write-ahead log
+    alone.
+    """
     log.append_many(Draft(content=f"row {n}") for n in range(50))
     copy = tmp_path / "copy"
     copy.mkdir()
@@ -91,14 +106,21 @@ def test_the_original_is_kept_with_its_write_ahead_log(log: EventLog, folder: Pa
     assert b"row 49" in originals["log.db-wal"] and b"row 49" not in originals["log.db"]
     report = salvage(copy)
     assert report.recovered == 50
-    assert report.kept_as.with_name(report.kept_as.name + "-wal").read_bytes() == originals["log.db-wal"]
+    assert (
+        report.kept_as.with_name(report.kept_as.name + "-wal").read_bytes()
+        == originals["log.db-wal"]
+    )
     assert report.kept_as.read_bytes() == originals["log.db"]
 
 
 def test_a_broken_root_hides_nothing(full: dict[int, str], folder: Path) -> None:
     """SQLite refuses the file, yet every leaf is intact, so every row comes back."""
     path = folder / "log.db"
-    root = sqlite3.connect(path).execute("SELECT rootpage FROM sqlite_master WHERE name = 'event'").fetchone()[0]
+    root = (
+        sqlite3.connect(path)
+        .execute("SELECT rootpage FROM sqlite_master WHERE name = 'event'")
+        .fetchone()[0]
+    )
     damage(path, [1, root])
     with pytest.raises(ScrollError):
         reopen(folder)
@@ -128,7 +150,9 @@ def test_what_is_lost_is_reported_by_seq(full: dict[int, str], folder: Path, see
     verdict = verify(log)
     assert verdict.ok and {seq for seq, _ in verdict.known} >= {lo for lo, _ in report.lost}
     declared = log.tail(1)[0]
-    assert declared.kind == Kind.SALVAGE and [tuple(pair) for pair in declared.metadata["lost"]] == list(report.lost)
+    assert declared.kind == Kind.SALVAGE and [
+        tuple(pair) for pair in declared.metadata["lost"]
+    ] == list(report.lost)
     log.close()
 
 
@@ -151,8 +175,13 @@ def test_a_flipped_bit_in_a_row_is_kept_and_declared(log: EventLog, folder: Path
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_one_flipped_bit_is_named_and_hides_nothing_else(log: EventLog, folder: Path, seed: int) -> None:
-    drafts = [Draft(content="漢字 word " * (n % 3), source_key=f"k{n}", metadata={"n": n}) for n in range(60)]
+def test_one_flipped_bit_is_named_and_hides_nothing_else(
+    log: EventLog, folder: Path, seed: int
+) -> None:
+    drafts = [
+        Draft(content="漢字 word " * (n % 3), source_key=f"k{n}", metadata={"n": n})
+        for n in range(60)
+    ]
     log.append_many(drafts)
     sound = {event.seq: event for event in log.iterate()}
     log.close()
@@ -195,13 +224,19 @@ def test_text_that_is_no_utf8_any_more_is_read_found_and_kept(log: EventLog, fol
     assert (report.recovered, report.altered, report.lost) == (10, (5,), ())
 
 
-def test_a_payload_whose_name_is_damaged_costs_the_body_and_no_more(log: EventLog, folder: Path) -> None:
-    log.append_many([Draft(content="begins here " + "and goes on " * 5_000), Draft(content="another")])
+def test_a_payload_whose_name_is_damaged_costs_the_body_and_no_more(
+    log: EventLog, folder: Path
+) -> None:
+    log.append_many(
+        [Draft(content="begins here " + "and goes on " * 5_000), Draft(content="another")]
+    )
     payload = log.get(1).payload
     assert payload
     log.close()
     path = folder / "log.db"
-    path.write_bytes(path.read_bytes().replace(payload.digest.encode(), b"../" + payload.digest[3:].encode()))
+    path.write_bytes(
+        path.read_bytes().replace(payload.digest.encode(), b"../" + payload.digest[3:].encode())
+    )
     with Store(folder) as store:
         assert [seq for seq, _ in verify(store.log).bad] == [1, 1]
         assert [hit.seq for hit in store.index.search("begins")] == [1]
@@ -210,13 +245,19 @@ def test_a_payload_whose_name_is_damaged_costs_the_body_and_no_more(log: EventLo
             store.log.text(store.log.get(1))
 
 
-def test_a_column_whose_type_was_flipped_costs_its_row_and_no_more(log: EventLog, folder: Path) -> None:
+def test_a_column_whose_type_was_flipped_costs_its_row_and_no_more(
+    log: EventLog, folder: Path
+) -> None:
     log.append_many(Draft(content=f"number {n}") for n in range(10))
     log.close()
     path = folder / "log.db"
-    header = bytes([0, 27, 13, 13, 37])  # serial types: no seq, "default", two empty texts, "conversation"
+    header = bytes(
+        [0, 27, 13, 13, 37]
+    )  # serial types: no seq, "default", two empty texts, "conversation"
     first, second, rest = path.read_bytes().split(header, 2)
-    path.write_bytes(first + header + second + bytes([0, 27, 12, 13, 37]) + rest)  # 12: an empty blob
+    path.write_bytes(
+        first + header + second + bytes([0, 27, 12, 13, 37]) + rest
+    )  # 12: an empty blob
     bad = reopen(folder)
     (seq, what), *others = verify(bad).bad
     assert "altered" in what and not others
@@ -238,7 +279,10 @@ def test_a_row_with_any_column_of_any_type_is_an_event_that_can_be_indexed(
     event = event_from_row((*row[:column], value, *row[column + 1 :]))
     (document,) = tokenize.documents(event, 1, log.payloads)
     tokenize.mark(document, event.seq, event.chain)
-    assert all(isinstance(getattr(event, name), str) for name in ("session_id", "kind", "content", "created_at"))
+    assert all(
+        isinstance(getattr(event, name), str)
+        for name in ("session_id", "kind", "content", "created_at")
+    )
     assert event.payload is None or event.payload.size in (4, 7, 0)
 
 
@@ -247,7 +291,9 @@ def test_an_address_that_a_bad_bit_made_huge_is_one_gap(log: EventLog) -> None:
     raw = sqlite3.connect(log.path, isolation_level=None)
     raw.execute("UPDATE sqlite_sequence SET seq = 1 << 60")
     raw.close()
-    assert verify(log).bad == ((3, f"missing from the end of the log, with all up to seq {1 << 60}"),)
+    assert verify(log).bad == (
+        (3, f"missing from the end of the log, with all up to seq {1 << 60}"),
+    )
 
 
 def test_metadata_that_is_no_json_any_more_is_shown_as_it_is(log: EventLog, folder: Path) -> None:

@@ -22,8 +22,12 @@ def reopen(folder: Path) -> EventLog:
 
 @pytest.fixture
 def busy(log: EventLog) -> EventLog:
-    """A log with all that a copy must carry: payloads of text and bytes, replies, metadata, an empty body."""
-    log.append_many(Draft(content=f"message {n}", source_key=f"k{n}", metadata={"n": n}) for n in range(700))
+    """A log with all that a copy must carry: payloads of text and bytes, replies, metadata, an
+    empty body.
+    """
+    log.append_many(
+        Draft(content=f"message {n}", source_key=f"k{n}", metadata={"n": n}) for n in range(700)
+    )
     call = log.append(Draft(kind=Kind.TOOL_CALL, content="{}", created_at="2024-01-01"))
     log.append(Draft(kind=Kind.TOOL_RESULT, content="漢" * 900_000, reply_to=call))
     image = log.payloads.put(bytes(range(256)) * 5_000, "image/png")
@@ -100,7 +104,9 @@ def test_an_export_restores_exactly(busy: EventLog, tmp_path: Path) -> None:
     copy.close()
 
 
-def test_what_a_salvage_declared_as_altered_is_exported_and_restored(log: EventLog, tmp_path: Path) -> None:
+def test_what_a_salvage_declared_as_altered_is_exported_and_restored(
+    log: EventLog, tmp_path: Path
+) -> None:
     log.append_many(Draft(content=f"fox number {n}") for n in range(5))
     log.close()
     log.path.write_bytes(log.path.read_bytes().replace(b"fox number 2", b"Fox number 2"))
@@ -130,7 +136,9 @@ def test_an_export_merges_into_another_history_once(busy: EventLog, tmp_path: Pa
     other.close()
 
 
-def test_an_export_goes_exactly_into_a_log_that_is_empty_and_once(busy: EventLog, tmp_path: Path) -> None:
+def test_an_export_goes_exactly_into_a_log_that_is_empty_and_once(
+    busy: EventLog, tmp_path: Path
+) -> None:
     other = EventLog(tmp_path / "other", PayloadStore(tmp_path / "other" / "payloads"), create=True)
     told: list[int] = []
     other.on_append = lambda: told.append(other.last_seq())
@@ -204,9 +212,19 @@ def spoil(data: bytes, how: str) -> bytes:
 
 @pytest.mark.parametrize(
     "how",
-    ["cut", "half a line", "content", "payload", "missing payload", "huge number", "wrong type", "missing line",
-     "older version", "newer version"],
-)  # fmt: skip
+    [
+        "cut",
+        "half a line",
+        "content",
+        "payload",
+        "missing payload",
+        "huge number",
+        "wrong type",
+        "missing line",
+        "older version",
+        "newer version",
+    ],
+)
 def test_a_spoiled_export_restores_nothing(busy: EventLog, tmp_path: Path, how: str) -> None:
     data = spoil(exported(busy), how)
     with pytest.raises(BadInput):
@@ -218,16 +236,32 @@ def test_a_spoiled_export_restores_nothing(busy: EventLog, tmp_path: Path, how: 
     other.close()
 
 
-def test_an_export_with_nonsense_in_its_metadata_is_merged_as_it_is(log: EventLog, tmp_path: Path) -> None:
-    nonsense = {"plan": 7, "earlier": [1], "seqs": [None, []], "named_there": True, "inside_cell": "x", "at_seq": {}}
+def test_an_export_with_nonsense_in_its_metadata_is_merged_as_it_is(
+    log: EventLog, tmp_path: Path
+) -> None:
+    nonsense = {
+        "plan": 7,
+        "earlier": [1],
+        "seqs": [None, []],
+        "named_there": True,
+        "inside_cell": "x",
+        "at_seq": {},
+    }
     kinds = (Kind.CONVERSATION, Kind.EVICTION, Kind.SESSION, Kind.SNAPSHOT, Kind.FORK)
     odd = {"plan": {"evicted": [1], "standing": [1]}, "earlier": {"topics": [{}]}}
-    log.append_many(Draft(kind=kind, content="[]", metadata=one) for kind in kinds for one in (nonsense, odd))
+    log.append_many(
+        Draft(kind=kind, content="[]", metadata=one) for kind in kinds for one in (nonsense, odd)
+    )
     for trust in (False, True):
-        copy = EventLog(tmp_path / str(trust), PayloadStore(tmp_path / str(trust) / "payloads"), create=True)
+        copy = EventLog(
+            tmp_path / str(trust), PayloadStore(tmp_path / str(trust) / "payloads"), create=True
+        )
         copy.append(Draft(content="there already", session_id="mine"))
         report = merge_export(io.BytesIO(exported(log)), copy, trust=trust)
         merged_events = copy.get_many(report.seqs)
-        kept = [(event.metadata if trust else event.metadata["set_aside"])["plan"] for event in merged_events]
+        kept = [
+            (event.metadata if trust else event.metadata["set_aside"])["plan"]
+            for event in merged_events
+        ]
         assert kept == [7, odd["plan"]] * len(kinds) and verify(copy).ok
         copy.close()

@@ -1,4 +1,6 @@
-"""What verify says: the first bad seq, gaps by their ends, payloads by those who name them, and what was declared."""
+"""What verify says: the first bad seq, gaps by their ends, payloads by those who name them, and
+what was declared.
+"""
 
 import json
 import sqlite3
@@ -76,14 +78,21 @@ def test_payloads_are_checked_once_and_named_by_each_event_that_needs_them(log: 
     body = log.payloads.put(b"x" * 5_000, "application/octet-stream")
     pickle = log.payloads.put(b"y" * 5_000, "application/octet-stream")
     whole = log.payloads.put(b"z" * 5_000, "application/octet-stream")
-    saved = json.dumps({"cell": 1, "saved": [{"name": "a", "digest": pickle.digest}, {"name": "b", "digest": ""}]})
-    told = log.payloads.put(saved.encode(), "application/json")  # names the pickle, and is no snapshot
+    saved = json.dumps(
+        {"cell": 1, "saved": [{"name": "a", "digest": pickle.digest}, {"name": "b", "digest": ""}]}
+    )
+    told = log.payloads.put(
+        saved.encode(), "application/json"
+    )  # names the pickle, and is no snapshot
     log.append_many(
         [
-            Draft(payload=body), Draft(payload=whole), Draft(payload=body),
-            Draft(kind=Kind.SNAPSHOT, content=saved), Draft(kind=Kind.CONVERSATION, payload=told),
+            Draft(payload=body),
+            Draft(payload=whole),
+            Draft(payload=body),
+            Draft(kind=Kind.SNAPSHOT, content=saved),
+            Draft(kind=Kind.CONVERSATION, payload=told),
         ]
-    )  # fmt: skip
+    )
     assert verify(log).ok and verify(log).payloads == 4
     log.payloads.path(body.digest).write_bytes(b"x" * 4_999)
     log.payloads.path(pickle.digest).unlink()
@@ -97,13 +106,19 @@ def test_a_long_log_is_read_in_pages_and_progress_is_told(log: EventLog) -> None
     told: list[tuple[int, int]] = []
     verdict = verify(log, lambda done, total: told.append((done, total)))
     assert told == [(PAGE, 2 * PAGE + 3), (2 * PAGE, 2 * PAGE + 3), (2 * PAGE + 3, 2 * PAGE + 3)]
-    assert verdict.ok and verdict.events == 2 * PAGE + 3 and verdict.head == log.get(2 * PAGE + 3).chain.hex()
+    assert (
+        verdict.ok
+        and verdict.events == 2 * PAGE + 3
+        and verdict.head == log.get(2 * PAGE + 3).chain.hex()
+    )
 
 
 def test_an_erased_row_is_in_order_only_within_the_bounds_of_an_erasure(log: EventLog) -> None:
     log.append_many(Draft(content=f"{n}") for n in range(1, 11))
     database = sqlite3.connect(log.path, isolation_level=None)
-    guards = database.execute("SELECT sql FROM sqlite_master WHERE name = 'event_no_update'").fetchone()[0]
+    guards = database.execute(
+        "SELECT sql FROM sqlite_master WHERE name = 'event_no_update'"
+    ).fetchone()[0]
     database.execute("DROP TRIGGER event_no_update")
     for seq in range(2, 10):
         row = database.execute("SELECT * FROM event WHERE seq = ?", [seq]).fetchone()
@@ -114,9 +129,17 @@ def test_an_erased_row_is_in_order_only_within_the_bounds_of_an_erasure(log: Eve
     database.execute(guards)
     database.close()
     assert [seq for seq, _ in verify(log).bad] == list(range(2, 10))
-    log.append(Draft(kind=Kind.ERASURE, session_id=STORE_SESSION, metadata={"spans": [[3, 5], [7, 7]]}))
+    log.append(
+        Draft(kind=Kind.ERASURE, session_id=STORE_SESSION, metadata={"spans": [[3, 5], [7, 7]]})
+    )
     assert [seq for seq, _ in verify(log).bad] == [2, 6, 8, 9]
-    log.append(Draft(kind=Kind.ERASURE, session_id=STORE_SESSION, metadata={"spans": [[1, 2], [6, 6], [8, 20]]}))
+    log.append(
+        Draft(
+            kind=Kind.ERASURE,
+            session_id=STORE_SESSION,
+            metadata={"spans": [[1, 2], [6, 6], [8, 20]]},
+        )
+    )
     assert verify(log).ok
 
 
@@ -125,7 +148,9 @@ def test_an_altered_row_is_found_before_and_behind_every_record_about_the_log(st
     store.log.append_many(Draft(content=f"{n}") for n in range(1, 6))
     store.erase(seqs=[3])  # seq 6 records it
     store.append(Draft(content="7"))
-    store.append(Draft(kind=Kind.SALVAGE, session_id=STORE_SESSION, metadata={"lost": [], "altered": []}))
+    store.append(
+        Draft(kind=Kind.SALVAGE, session_id=STORE_SESSION, metadata={"lost": [], "altered": []})
+    )
     store.append(Draft(content="9"))
     assert verify(store.log).ok
     database = sqlite3.connect(store.log.path, isolation_level=None)

@@ -1,4 +1,6 @@
-"""Stubs and clips: recognisable, idempotent, smaller than what they replace, with the address of the whole."""
+"""Stubs and clips: recognisable, idempotent, smaller than what they replace, with the address of
+the whole.
+"""
 
 import msgspec
 import pytest
@@ -39,24 +41,35 @@ def test_a_clip_keeps_head_and_tail_and_only_shrinks(text: str, chars: int, agai
         return
     assert clip.form is Form.CLIPPED and clip.tokens < whole.tokens and len(clip.shown) < len(text)
     assert "clipped seq 123 " in clip.shown and "ms.expand(123)" in clip.shown
-    assert clip.shown.startswith(text[: chars * 2 // 3]) and clip.shown.endswith(text[len(text) - chars // 3 :])
+    assert clip.shown.startswith(text[: chars * 2 // 3]) and clip.shown.endswith(
+        text[len(text) - chars // 3 :]
+    )
     assert clip.clipped(chars) is clip
     assert clip.clipped(again).tokens <= clip.tokens
 
 
-@given(st.integers(0, 3 * HELD_CHARS), st.integers(40, 3 * HELD_CHARS), st.integers(40, 3 * HELD_CHARS))
+@given(
+    st.integers(0, 3 * HELD_CHARS), st.integers(40, 3 * HELD_CHARS), st.integers(40, 3 * HELD_CHARS)
+)
 def test_a_clip_of_a_clip_is_the_smaller_of_both(length: int, chars: int, again: int) -> None:
     """After a clip only the ends are held, and they are enough for every later one."""
     text = "".join(f"{n:07} " for n in range(length // 8 + 1))[:length]
     whole = passage(event(text))
     twice = whole.clipped(chars).clipped(again)
-    assert twice.shown == min(whole.clipped(chars), whole.clipped(again), whole, key=lambda form: form.tokens).shown
+    assert (
+        twice.shown
+        == min(
+            whole.clipped(chars), whole.clipped(again), whole, key=lambda form: form.tokens
+        ).shown
+    )
     assert len(twice.text) + twice.left_out == length
     if twice.form is Form.CLIPPED:
         assert len(twice.text) <= max(HELD_CHARS, len(twice.shown))
 
 
-@given(st.integers(1, 3 * HELD_CHARS), st.integers(300, HELD_CHARS), st.integers(40, 2 * HELD_CHARS))
+@given(
+    st.integers(1, 3 * HELD_CHARS), st.integers(300, HELD_CHARS), st.integers(40, 2 * HELD_CHARS)
+)
 def test_an_excerpt_is_clipped_like_the_whole_text(length: int, most: int, chars: int) -> None:
     text = "".join(f"{n:07} " for n in range(length // 8 + 1))[:length]
     pieces = [text[at : at + 5_000] for at in range(0, length, 5_000)]
@@ -71,7 +84,9 @@ def test_an_excerpt_is_clipped_like_the_whole_text(length: int, most: int, chars
 def test_a_preview_says_that_it_is_one() -> None:
     shown = passage(event("the first lines", payload=Payload("0" * 64, 200_000)))
     assert shown.form is Form.CLIPPED
-    assert shown.shown.startswith("the first lines\n[scroll: clipped seq 123 · not all of 200,000 bytes is shown")
+    assert shown.shown.startswith(
+        "the first lines\n[scroll: clipped seq 123 · not all of 200,000 bytes is shown"
+    )
 
 
 def reply(arguments: object, text: str = "") -> Event:
@@ -110,7 +125,9 @@ def test_arguments_that_are_not_json_are_kept_as_text(arguments: str) -> None:
     assert made.headline().state.startswith("write(")
 
 
-@pytest.mark.parametrize("metadata", [{"tool_calls": "x"}, {"tool_calls": [1, {}]}, {"thinking": "x"}])
+@pytest.mark.parametrize(
+    "metadata", [{"tool_calls": "x"}, {"tool_calls": [1, {}]}, {"thinking": "x"}]
+)
 def test_metadata_of_another_shape_does_no_harm(metadata: dict) -> None:
     made = step(event("hello", role="assistant", metadata=metadata), 0, "")
     assert made.reply.body.shown == "hello" and made.tokens > 0

@@ -33,7 +33,11 @@ def test_results_fold_first_then_steps_leave_then_users_words() -> None:
     scribe = Scribe(12_000)
     converse(scribe, 200, size=1500)
     kinds = [
-        (bool(plan.folded), any(_is_step(scribe, lo) for lo, _ in plan.evicted), _asked(scribe, plan.evicted))
+        (
+            bool(plan.folded),
+            any(_is_step(scribe, lo) for lo, _ in plan.evicted),
+            _asked(scribe, plan.evicted),
+        )
         for plan in scribe.plans
     ]
     assert kinds[0] == (True, False, False)
@@ -41,7 +45,9 @@ def test_results_fold_first_then_steps_leave_then_users_words() -> None:
     questions = [entry for entry in scribe.view.entries if isinstance(entry, UserTurn)]
     steps = [entry for entry in scribe.view.entries if isinstance(entry, Step)]
     assert len(questions) > len({step.turn for step in steps}), "questions outlive their answers"
-    assert {step.turn for step in steps} <= {question.seq for question in questions}, "no answer without its question"
+    assert {step.turn for step in steps} <= {question.seq for question in questions}, (
+        "no answer without its question"
+    )
 
 
 def _is_step(scribe: Scribe, seq: int) -> bool:
@@ -49,7 +55,9 @@ def _is_step(scribe: Scribe, seq: int) -> bool:
 
 
 def _asked(scribe: Scribe, evicted: tuple[tuple[int, int], ...]) -> bool:
-    return any(event.seq == lo and event.role == "user" for lo, _ in evicted for event in scribe.log)
+    return any(
+        event.seq == lo and event.role == "user" for lo, _ in evicted for event in scribe.log
+    )
 
 
 def test_one_batch_frees_room_for_many_steps() -> None:
@@ -98,7 +106,11 @@ def test_an_unread_result_is_shown_completely_if_it_fits() -> None:
     scribe.user("Work.")
     for n in range(5):
         scribe.ask()
-        scribe.cell(scribe.reply("", [(f"c{n}", "exec", {"code": "y = 1\n" * 400})]), f"c{n}", f"{n} " * 1_000)
+        scribe.cell(
+            scribe.reply("", [(f"c{n}", "exec", {"code": "y = 1\n" * 400})]),
+            f"c{n}",
+            f"{n} " * 1_000,
+        )
     scribe.ask()
     result = scribe.native(scribe.reply("", [("a", "read", {})]), "a", "read", "a word " * 5_500)
     assert scribe.ask().messages[-1].text == result.content
@@ -112,7 +124,11 @@ def test_a_long_request_gives_way_before_the_recent_steps_do() -> None:
         scribe.cell(scribe.reply("", [(f"c{n}", "exec", {"code": "x = 1\n" * 200})]), f"c{n}", "ok")
     scribe.ask()
     request = scribe.view.get(1)
-    assert isinstance(request, UserTurn) and request.body.form is Form.CLIPPED and request.tokens > 3_000
+    assert (
+        isinstance(request, UserTurn)
+        and request.body.form is Form.CLIPPED
+        and request.tokens > 3_000
+    )
     assert len(scribe.view) > 3
 
 
@@ -134,14 +150,19 @@ def test_an_unread_result_is_clipped_and_then_folds_once_read() -> None:
     scribe.ask()
     result = scribe.native(scribe.reply("", [("a", "read", {})]), "a", "read", "line\n" * 40_000)
     sent = scribe.ask()
-    assert sent.messages[-1].text.startswith("line\n") and f"clipped seq {result.seq} " in sent.messages[-1].text
+    assert (
+        sent.messages[-1].text.startswith("line\n")
+        and f"clipped seq {result.seq} " in sent.messages[-1].text
+    )
     scribe.ask()
     assert "clipped" in render(scribe.view).messages[-1].text, "that request failed: still unread"
     for n in range(2):
         scribe.native(scribe.reply("", [(f"b{n}", "read", {})]), f"b{n}", "read", "line\n" * 40_000)
         scribe.ask()
     entry = scribe.view.get(result.seq)
-    assert isinstance(entry, Step) and entry.results[0] and entry.results[0].body.form is Form.FOLDED
+    assert (
+        isinstance(entry, Step) and entry.results[0] and entry.results[0].body.form is Form.FOLDED
+    )
 
 
 def test_a_result_that_arrives_after_a_later_request_was_answered_stays_until_it_is_read() -> None:
@@ -152,7 +173,11 @@ def test_a_result_that_arrives_after_a_later_request_was_answered_stays_until_it
     call = scribe.write(Kind.TOOL_CALL, "{}", name="read", tool_call_id="slow", reply_to=asked.seq)
     for n in range(8):
         scribe.ask()
-        scribe.cell(scribe.reply("", [(f"c{n}", "exec", {"code": f"y = {n}\n" * 100})]), f"c{n}", f"{n} " * 50)
+        scribe.cell(
+            scribe.reply("", [(f"c{n}", "exec", {"code": f"y = {n}\n" * 100})]),
+            f"c{n}",
+            f"{n} " * 50,
+        )
     assert not scribe.plans and scribe.view.seen > call.seq
     answer = "the slow answer " * 20
     scribe.write(Kind.TOOL_RESULT, answer, name="read", reply_to=call.seq, tool_call_id="slow")
@@ -170,11 +195,19 @@ def test_a_huge_result_that_arrives_late_is_clipped_and_the_rest_of_the_view_sta
     call = scribe.write(Kind.TOOL_CALL, "{}", name="read", tool_call_id="slow", reply_to=asked.seq)
     for n in range(30):
         scribe.ask()
-        scribe.cell(scribe.reply("", [(f"c{n}", "exec", {"code": f"y = {n}\n" * 60})]), f"c{n}", f"{n} " * 50)
-    late = scribe.write(Kind.TOOL_RESULT, "line\n" * 40_000, name="read", reply_to=call.seq, tool_call_id="slow")
+        scribe.cell(
+            scribe.reply("", [(f"c{n}", "exec", {"code": f"y = {n}\n" * 60})]),
+            f"c{n}",
+            f"{n} " * 50,
+        )
+    late = scribe.write(
+        Kind.TOOL_RESULT, "line\n" * 40_000, name="read", reply_to=call.seq, tool_call_id="slow"
+    )
     plan = scribe.fit()
     assert plan and dict(plan.clipped)[late.seq] > 10_000 and not plan.over_budget
-    assert len(scribe.view) == 2 + scribe.budget.keep_steps, "the request, the late step and the newest ones"
+    assert len(scribe.view) == 2 + scribe.budget.keep_steps, (
+        "the request, the late step and the newest ones"
+    )
     middle = (scribe.budget.high + scribe.budget.low) / 2 * scribe.budget.window
     assert plan.after > middle, "the room that is left is used"
 
@@ -184,7 +217,9 @@ def test_a_huge_result_does_not_empty_the_rest_of_the_view() -> None:
     scribe.user("Read them.")
     for n in range(30):
         scribe.ask()
-        scribe.native(scribe.reply(f"part {n}", [("a", "read", {})]), "a", "read", "line\n" * 40_000)
+        scribe.native(
+            scribe.reply(f"part {n}", [("a", "read", {})]), "a", "read", "line\n" * 40_000
+        )
     scribe.ask()
     assert len(scribe.view) > 20 and not any(plan.over_budget for plan in scribe.plans)
 
@@ -223,12 +258,16 @@ def test_thinking_leaves_older_replies_at_an_eviction() -> None:
     for n in range(40):
         planned = len(scribe.plans)
         sent = scribe.ask()
-        thinking = [bool(message.thinking) for message in sent.messages if message.role == "assistant"]
+        thinking = [
+            bool(message.thinking) for message in sent.messages if message.role == "assistant"
+        ]
         if n:
             assert thinking[-1]
         if len(scribe.plans) > planned:
             assert thinking.count(True) == 1
-        reply = scribe.reply("", [(f"c{n}", "exec", {"code": "x"})], thinking=[{"thinking": "hm", "signature": "s"}])
+        reply = scribe.reply(
+            "", [(f"c{n}", "exec", {"code": "x"})], thinking=[{"thinking": "hm", "signature": "s"}]
+        )
         scribe.cell(reply, f"c{n}", "row\n" * 200)
     assert scribe.plans
 
@@ -236,11 +275,21 @@ def test_thinking_leaves_older_replies_at_an_eviction() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"window": 0}, {"window": True}, {"window": 3.5}, {"overhead": -1}, {"low": 0.9}, {"low": 0}, {"high": 1.2},
-        {"high": "0.8"}, {"high": 0}, {"keep_steps": 0}, {"index_share": -0.1}, {"index_share": 0.8},
+        {"window": 0},
+        {"window": True},
+        {"window": 3.5},
+        {"overhead": -1},
+        {"low": 0.9},
+        {"low": 0},
+        {"high": 1.2},
+        {"high": "0.8"},
+        {"high": 0},
+        {"keep_steps": 0},
+        {"index_share": -0.1},
+        {"index_share": 0.8},
         {"high": float("nan")},
     ],
-)  # fmt: skip
+)
 def test_a_budget_that_makes_no_sense_is_refused_with_what_is_wrong(wrong: dict) -> None:
     (name,) = wrong
     with pytest.raises(BadInput, match=rf"{name} must be .*, and is {wrong[name]!r}"):
@@ -263,9 +312,14 @@ def test_the_newest_steps_stay_whole(kept: int) -> None:
     scribe.user("Work.")
     for n in range(300):
         scribe.ask()
-        scribe.cell(scribe.reply("", [(f"c{n}", "exec", {"code": f"x = {n}"})]), f"c{n}", f"{n} " * 300)
+        scribe.cell(
+            scribe.reply("", [(f"c{n}", "exec", {"code": f"x = {n}"})]), f"c{n}", f"{n} " * 300
+        )
         steps = [entry for entry in scribe.view.entries if isinstance(entry, Step)]
-        whole = [all(one is None or one.body.form is Form.FULL for one in step.results) for step in steps[-kept - 1 :]]
+        whole = [
+            all(one is None or one.body.form is Form.FULL for one in step.results)
+            for step in steps[-kept - 1 :]
+        ]
         assert len(whole) == min(n, kept) + 1 and all(whole[1:])
     assert len(scribe.plans) > 3
 
@@ -276,11 +330,15 @@ def test_no_more_is_folded_than_frees_the_room() -> None:
     while not scribe.plans:
         scribe.ask()
         n = len(scribe.log)
-        scribe.cell(scribe.reply("", [(f"c{n}", "exec", {"code": "y = 2"})]), f"c{n}", f"{n} " * 400)
+        scribe.cell(
+            scribe.reply("", [(f"c{n}", "exec", {"code": "y = 2"})]), f"c{n}", f"{n} " * 400
+        )
     (plan,) = scribe.plans
     results = [entry for entry in scribe.view.entries if isinstance(entry, Step)]
     tail = scribe.budget.keep_steps + 1
-    assert plan.evicted == () and 3 < len(plan.folded) < len(results) - tail, "some older results are still whole"
+    assert plan.evicted == () and 3 < len(plan.folded) < len(results) - tail, (
+        "some older results are still whole"
+    )
     assert plan.after > scribe.budget.low * scribe.budget.window * 0.8
 
 
@@ -293,10 +351,17 @@ def test_a_long_past_message_is_clipped_only_when_folding_was_not_enough() -> No
     while not scribe.plans:
         scribe.ask()
         n = len(scribe.log)
-        scribe.cell(scribe.reply("", [(f"c{n}", "exec", {"code": "y = 2"})]), f"c{n}", f"{n} " * 400)
+        scribe.cell(
+            scribe.reply("", [(f"c{n}", "exec", {"code": "y = 2"})]), f"c{n}", f"{n} " * 400
+        )
     assert scribe.plans[0].folded and scribe.plans[0].clipped == ()
 
 
 def test_standing_instructions_have_a_small_share_of_the_window() -> None:
-    assert [standing_limit(window) for window in (5_000, 10_000, 30_000, 1_000_000)] == [100, 200, 600, 600]
+    assert [standing_limit(window) for window in (5_000, 10_000, 30_000, 1_000_000)] == [
+        100,
+        200,
+        600,
+        600,
+    ]
     assert standing_limit(10_000, 2.0) == 100, "tokens as the provider counts them"

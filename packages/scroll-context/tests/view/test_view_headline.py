@@ -37,10 +37,17 @@ def test_reads_the_last_line_of_a_reply(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "none", "⟦ a | b | c | d ⟧\nmore text", "⟦⟧", "⟦ | | | ⟧", "a | b | c",
-        "The meaning of a term is written ⟦term⟧", "The key is\n⟦word⟧", "of a choice it is ⟦e1 | e2⟧.",
+        "",
+        "none",
+        "⟦ a | b | c | d ⟧\nmore text",
+        "⟦⟧",
+        "⟦ | | | ⟧",
+        "a | b | c",
+        "The meaning of a term is written ⟦term⟧",
+        "The key is\n⟦word⟧",
+        "of a choice it is ⟦e1 | e2⟧.",
     ],
-)  # fmt: skip
+)
 def test_a_reply_without_one_has_none(text: str) -> None:
     assert parse_reply(text) is None
     assert without_headline(text) == text
@@ -51,7 +58,15 @@ def test_a_reply_without_one_has_none(text: str) -> None:
     [
         ("find flights | 212 in `flights` | filter economy | running", WHOLE),
         (["find flights", "212 in `flights`", "filter economy", "running"], WHOLE),
-        ({"task": "find flights", "state": "212 in `flights`", "next": "filter economy", "status": "running"}, WHOLE),
+        (
+            {
+                "task": "find flights",
+                "state": "212 in `flights`",
+                "next": "filter economy",
+                "status": "running",
+            },
+            WHOLE,
+        ),
         ("only a task", Headline("only a task")),
         ("a | b | c | d | e", Headline("a", "b / c", "d", "e")),
         ({"task": 7, "other": 1}, Headline("7")),
@@ -66,7 +81,10 @@ def test_reads_a_field_of_any_shape(value: object, expected: Headline | None) ->
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["task", "state", "next", "status", "x"]), inner),
+    lambda inner: (
+        st.lists(inner)
+        | st.dictionaries(st.sampled_from(["task", "state", "next", "status", "x"]), inner)
+    ),
     max_leaves=8,
 )
 
@@ -87,14 +105,21 @@ def test_the_full_form_reads_back(one: Headline) -> None:
 
 lines = st.lists(
     st.one_of(
-        st.text(max_size=20), st.sampled_from(["⟦", "⟧", "|", " | ", "⟦ a | b", "\n", "\r", "**", "`", "\u2028"])
+        st.text(max_size=20),
+        st.sampled_from(["⟦", "⟧", "|", " | ", "⟦ a | b", "\n", "\r", "**", "`", "\u2028"]),
     ),
     max_size=12,
 ).map("".join)
 
 
-@given(lines, headlines.filter(lambda one: one != Headline()), st.sampled_from(["", " ", "**", "`", "\n\n"]))
-def test_a_headline_under_any_reply_is_read_and_the_reply_is_kept(said: str, one: Headline, after: str) -> None:
+@given(
+    lines,
+    headlines.filter(lambda one: one != Headline()),
+    st.sampled_from(["", " ", "**", "`", "\n\n"]),
+)
+def test_a_headline_under_any_reply_is_read_and_the_reply_is_kept(
+    said: str, one: Headline, after: str
+) -> None:
     reply = f"{said}\n⟦ {one.full()} ⟧{after}"
     assert parse_reply(reply) == one
     assert without_headline(reply) == said.rstrip()
@@ -125,8 +150,16 @@ def test_merging_keeps_the_first_and_the_last() -> None:
 
 
 def test_a_made_headline_keeps_exact_names() -> None:
-    made = fallback("Total the invoices", ["exec(rows = fetch(7))"], ["rows_by_supplier", "total"], "", "NameError")
-    assert made == Headline("Total the invoices", "exec(rows = fetch(7)) → rows_by_supplier, total", "", "NameError")
+    made = fallback(
+        "Total the invoices",
+        ["exec(rows = fetch(7))"],
+        ["rows_by_supplier", "total"],
+        "",
+        "NameError",
+    )
+    assert made == Headline(
+        "Total the invoices", "exec(rows = fetch(7)) → rows_by_supplier, total", "", "NameError"
+    )
 
 
 @given(st.text(), st.integers(8, 80))

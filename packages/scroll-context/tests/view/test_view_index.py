@@ -16,18 +16,33 @@ from view_histories import blocks
 
 def line(seq: int, last: int | None = None) -> IndexLine:
     one = joined([line_for(Notice(Passage(seq, "", "", "", 0), 0))])
-    return IndexLine(((seq, last or seq),), 1, headline(f"task {seq // 40}", f"state {seq}"), one.text, one.tokens)
+    return IndexLine(
+        ((seq, last or seq),),
+        1,
+        headline(f"task {seq // 40}", f"state {seq}"),
+        one.text,
+        one.tokens,
+    )
 
 
 def filled(n: int, limit: int, batch: int = 1, width: int = 8) -> EvictionIndex:
     index = EvictionIndex(width=width)
     for start in range(0, n, batch):
-        index = index.extended([line(10 * i + 10, 10 * i + 17) for i in range(start, min(n, start + batch))], limit)
+        index = index.extended(
+            [line(10 * i + 10, 10 * i + 17) for i in range(start, min(n, start + batch))], limit
+        )
     return index
 
 
-@given(st.integers(0, 600), st.integers(1, 40), st.integers(3, 9), st.sampled_from([0, 400, 1000, 10**9]))
-def test_every_seq_stays_addressed_by_few_blocks(n: int, batch: int, width: int, limit: int) -> None:
+@given(
+    st.integers(0, 600),
+    st.integers(1, 40),
+    st.integers(3, 9),
+    st.sampled_from([0, 400, 1000, 10**9]),
+)
+def test_every_seq_stays_addressed_by_few_blocks(
+    n: int, batch: int, width: int, limit: int
+) -> None:
     index = filled(n, limit, batch, width)
     spans = [span for one in index.lines for span in one.spans]
     for i in range(n):
@@ -36,7 +51,10 @@ def test_every_seq_stays_addressed_by_few_blocks(n: int, batch: int, width: int,
         assert found is not None and found.text in index.render()
     assert sum(one.entries for one in index.lines) == n
     assert blocks(index) <= width * (2 + math.log(max(n, 1), width - 1))
-    assert all(len(tier) < width and all(len(block.lines) <= width for block in tier) for tier in index.tiers)
+    assert all(
+        len(tier) < width and all(len(block.lines) <= width for block in tier)
+        for tier in index.tiers
+    )
     assert spans == sorted(spans), "oldest first"
     assert len(list(index.lines)) >= min(n, 2), "never a single line"
     assert index.tokens <= limit or index.extended([], limit) == index, "could be rolled further"
@@ -49,16 +67,30 @@ entries = st.lists(
 )
 
 
-@given(entries, st.integers(1, 12), st.integers(3, 9), st.sampled_from([0, 300, 1500, 10**9]), st.randoms())
+@given(
+    entries,
+    st.integers(1, 12),
+    st.integers(3, 9),
+    st.sampled_from([0, 300, 1500, 10**9]),
+    st.randoms(),
+)
 def test_whatever_leaves_in_whatever_order_is_named_and_nothing_else(
-    drawn: list[tuple[int, int, str, str]], batch: int, width: int, limit: int, chance: random.Random
+    drawn: list[tuple[int, int, str, str]],
+    batch: int,
+    width: int,
+    limit: int,
+    chance: random.Random,
 ) -> None:
     """Requests leave long after the steps around them, so spans come with gaps and out of order."""
     lines, seq = [], 0
     for gap, length, task, state in drawn:
         seq += gap + 1
         one = headline(task, state)
-        lines.append(IndexLine(((seq, seq + length),), 1, one, f"- seq {seq}-{seq + length}: {one.full()}", 50))
+        lines.append(
+            IndexLine(
+                ((seq, seq + length),), 1, one, f"- seq {seq}-{seq + length}: {one.full()}", 50
+            )
+        )
         seq += length
     added = [line.spans[0] for line in lines]
     for _ in range(len(lines) // 8):
@@ -73,11 +105,15 @@ def test_whatever_leaves_in_whatever_order_is_named_and_nothing_else(
     assert sum(line.entries for line in index.lines) == len(added)
     starts, ends = {lo for lo, _ in added}, {hi for _, hi in added}
     for line in index.lines:
-        assert all(first in starts and last in ends for first, last in line.spans), "no seq outside is claimed"
+        assert all(first in starts and last in ends for first, last in line.spans), (
+            "no seq outside is claimed"
+        )
         assert len(line.spans) <= RUNS and list(line.spans) == sorted(line.spans)
         named = re.match(r"- seq ([\d, -]+)", line.text)
         runs = [run.split("-") for run in named[1].split(", ")]
-        assert tuple((int(run[0]), int(run[-1])) for run in runs) == line.spans, "the model reads what we know"
+        assert tuple((int(run[0]), int(run[-1])) for run in runs) == line.spans, (
+            "the model reads what we know"
+        )
         assert line.entries == 1 or len(line.text.partition(": ")[2]) <= LINE_CHARS
         assert len(line.text.splitlines()) == 1
     assert blocks(index) <= width * (2 + math.log(len(added), width - 1))

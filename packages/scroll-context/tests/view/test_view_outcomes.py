@@ -12,10 +12,14 @@ SENT = "mail the members | sent 240 mails | report | done"
 
 
 def evicted(*states: str | None, headline: str = SENT) -> tuple[str, str]:
-    """The index line and the marker of a turn whose one step made a call of each state; None is no result."""
+    """The index line and the marker of a turn whose one step made a call of each state; None is no
+    result.
+    """
     scribe = Scribe(10**6)
     request = scribe.user("Mail the members.")
-    reply = scribe.reply("", [(f"c{n}", "exec", {"source": "send_all()"}) for n in range(len(states))], headline)
+    reply = scribe.reply(
+        "", [(f"c{n}", "exec", {"source": "send_all()"}) for n in range(len(states))], headline
+    )
     for n, state in enumerate(states):
         if state is not None:
             scribe.cell(reply, f"c{n}", "printed", state=state)
@@ -69,7 +73,13 @@ def test_calls_that_failed_inside_a_cell_are_counted() -> None:
     cell = scribe.write(Kind.CELL, "code", tool_call_id="c", reply_to=reply.seq)
     for state in ("ok", "error", "refused", "ok"):
         call = scribe.write(Kind.TOOL_CALL, "{}", name="send", metadata={"inside_cell": cell.seq})
-        scribe.write(Kind.TOOL_RESULT, "", reply_to=call.seq, tool_state=state, metadata={"inside_cell": cell.seq})
+        scribe.write(
+            Kind.TOOL_RESULT,
+            "",
+            reply_to=call.seq,
+            tool_state=state,
+            metadata={"inside_cell": cell.seq},
+        )
     scribe.write(Kind.OBSERVATION, "sent", reply_to=cell.seq, tool_call_id="c", tool_state="ok")
     line = scribe.view.evict(reply.seq)
     assert line.text.endswith("| sent 240 mails | report | ok, 2 calls failed")
@@ -104,7 +114,9 @@ def test_a_merged_line_counts_what_did_not_succeed() -> None:
 def test_a_text_that_is_shown_whole_is_not_called_clipped() -> None:
     text = "東京の天気は" * 2_000
     scribe = Scribe(10**6)
-    event = scribe.write(Kind.CONVERSATION, text, role="user", payload=Payload("0" * 64, len(text.encode())))
+    event = scribe.write(
+        Kind.CONVERSATION, text, role="user", payload=Payload("0" * 64, len(text.encode()))
+    )
     entry = scribe.view.get(event.seq)
     assert entry is not None and entry.body.form is Form.FULL
     assert "clipped" not in render(scribe.view).messages[0].text
@@ -114,7 +126,9 @@ def test_a_text_that_is_shown_whole_is_not_called_clipped() -> None:
 def test_a_preview_and_a_label_stay_clipped() -> None:
     scribe = Scribe(10**6)
     preview = scribe.write(Kind.CONVERSATION, "東京", role="user", payload=Payload("0" * 64, 7))
-    image = scribe.write(Kind.CONVERSATION, "a cat", role="user", payload=Payload("0" * 64, 5, "image/png"))
+    image = scribe.write(
+        Kind.CONVERSATION, "a cat", role="user", payload=Payload("0" * 64, 5, "image/png")
+    )
     for event in (preview, image):
         entry = scribe.view.get(event.seq)
         assert entry is not None and entry.body.form is Form.CLIPPED

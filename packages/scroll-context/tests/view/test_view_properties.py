@@ -1,4 +1,6 @@
-"""What holds for every history: budget, pairs, reachability, the request, what is unread, and replay."""
+"""What holds for every history: budget, pairs, reachability, the request, what is unread, and
+replay.
+"""
 
 import math
 
@@ -38,7 +40,14 @@ operations = st.one_of(
     st.tuples(st.just("refused")),
     st.tuples(st.just("overflow")),
     *[
-        st.tuples(st.just("step"), texts, st.lists(calls, max_size=3), st.booleans(), st.booleans(), st.booleans())
+        st.tuples(
+            st.just("step"),
+            texts,
+            st.lists(calls, max_size=3),
+            st.booleans(),
+            st.booleans(),
+            st.booleans(),
+        )
         for _ in range(4)
     ],
 )
@@ -79,15 +88,27 @@ class Checked(Scribe):
         assert plan.over_budget == (total > plan.limit)
         if plan.over_budget:
             event("over budget")
-            waiting = {one.turn for one in self.view.entries if isinstance(one, Step) and one.last > self.read}
+            waiting = {
+                one.turn
+                for one in self.view.entries
+                if isinstance(one, Step) and one.last > self.read
+            }
             for entry in self.view.entries:
                 held = isinstance(entry, UserTurn) and entry.turn in {*waiting, self.view.turn}
                 assert held or entry.last > self.read, "something that was read could still leave"
-            assert self.view.index.extended([], 0) == self.view.index, "the index could still shrink"
+            assert self.view.index.extended([], 0) == self.view.index, (
+                "the index could still shrink"
+            )
             for entry in self.view.entries:
                 sizes = [one.tokens for one in passages(entry)]
-                sizes += [entry.reply.tokens // (1 + len(entry.reply.calls))] if isinstance(entry, Step) else []
-                assert all(size <= 2 * FLOOR_TOKENS for size in sizes), "a text could still be clipped"
+                sizes += (
+                    [entry.reply.tokens // (1 + len(entry.reply.calls))]
+                    if isinstance(entry, Step)
+                    else []
+                )
+                assert all(size <= 2 * FLOOR_TOKENS for size in sizes), (
+                    "a text could still be clipped"
+                )
 
     def check_unread(self) -> None:
         """Nothing that no answered request held was folded or evicted."""
@@ -99,12 +120,18 @@ class Checked(Scribe):
         for one in self.log:
             if one.seq > self.read and one.seq in self.shown:
                 entry = entries[one.seq]
-                assert all(text.form is not Form.FOLDED for text in passages(entry) if text.seq == one.seq)
+                assert all(
+                    text.form is not Form.FOLDED for text in passages(entry) if text.seq == one.seq
+                )
 
     def check_thinking(self) -> None:
-        """After an eviction only the newest reply of that moment, and later ones, may carry signed thinking."""
+        """After an eviction only the newest reply of that moment, and later ones, may carry signed
+        thinking.
+        """
         plans = [one.seq for one in self.log if one.kind == Kind.EVICTION]
-        replies = [one.seq for one in self.log if one.role == "assistant" and plans and one.seq < plans[-1]]
+        replies = [
+            one.seq for one in self.log if one.role == "assistant" and plans and one.seq < plans[-1]
+        ]
         for entry in self.view.entries:
             if isinstance(entry, Step) and entry.reply.thinking and replies:
                 assert entry.seq >= replies[-1]
@@ -182,10 +209,17 @@ def perform(scribe: Checked, history: list[tuple]) -> None:
                     )
                     for id, call in zip(ids, made, strict=True)
                 ]
-                blocks = [{"type": "thinking", "text": f"hm {n}", "signature": "s"}] if thinking else []
+                blocks = (
+                    [{"type": "thinking", "text": f"hm {n}", "signature": "s"}] if thinking else []
+                )
                 headline = f"task {n} | state | next | ok" if named else ""
                 reply = scribe.reply(
-                    text, requested, headline, thinking=blocks, cut=cut, usage={"input_tokens": sent.tokens}
+                    text,
+                    requested,
+                    headline,
+                    thinking=blocks,
+                    cut=cut,
+                    usage={"input_tokens": sent.tokens},
                 )
                 for id, call in zip(ids, made, strict=True):
                     if call["result"] is None:
@@ -196,7 +230,10 @@ def perform(scribe: Checked, history: list[tuple]) -> None:
                         scribe.native(reply, id, "fetch", call["result"], call["state"])
 
 
-@settings(max_examples=form(50, 150), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=form(50, 150),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 @given(
     st.lists(operations, min_size=1, max_size=25),
     st.integers(1, 8),
@@ -223,6 +260,10 @@ def test_any_history(
     assert render(WorkingView.replay(scribe.log, upto), SYSTEM, DIGEST).hash == digest
 
     left = departures(scribe.log, scribe.view)
-    assert len(left) == sum(len(plan.folded) + len(plan.clipped) + len(plan.evicted) for plan in scribe.plans)
+    assert len(left) == sum(
+        len(plan.folded) + len(plan.clipped) + len(plan.evicted) for plan in scribe.plans
+    )
     gone = ("index", "shown as a stub", "shown clipped")
-    assert all(one.now.startswith(gone) or one.how == "clipped" for one in left)  # a reply may lose thinking alone
+    assert all(
+        one.now.startswith(gone) or one.how == "clipped" for one in left
+    )  # a reply may lose thinking alone

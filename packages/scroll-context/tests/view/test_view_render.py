@@ -1,4 +1,6 @@
-"""Rendering: an order that caches, messages that every provider accepts, nothing of the frame in the history."""
+"""Rendering: an order that caches, messages that every provider accepts, nothing of the frame in
+the history.
+"""
 
 import pytest
 
@@ -32,7 +34,12 @@ def test_the_order_and_the_digest_last() -> None:
     step(one, 1)
     sent = render(one.view, "the rules", "rows: list[3]")
     assert roles(sent) == ["system", "user", "assistant", "tool"]
-    assert [message.text for message in sent.messages] == ["the rules", "Find flights.", "part 1", "rows"]
+    assert [message.text for message in sent.messages] == [
+        "the rules",
+        "Find flights.",
+        "part 1",
+        "rows",
+    ]
     assert [message.tail for message in sent.messages] == ["", "", "", "rows: list[3]"]
     call = sent.messages[2].tool_calls[0]
     assert (call.id, call.name, call.arguments) == ("c1", "exec", {"code": "print(rows)"})
@@ -50,7 +57,9 @@ def test_the_next_request_begins_with_this_one() -> None:
         assert after.messages[earlier].text == before.messages[earlier].text
         assert after.messages[earlier].tail == ""
         if n:
-            assert shared_prefix(before, after) > 1 - 450 / sum(len(message.text) for message in after.messages)
+            assert shared_prefix(before, after) > 1 - 450 / sum(
+                len(message.text) for message in after.messages
+            )
         before = after
 
 
@@ -79,14 +88,20 @@ def test_index_and_seam_stand_before_the_live_turns() -> None:
 def test_ids_are_unique_even_when_a_provider_repeats_them() -> None:
     one = scribe()
     for n in range(3):
-        reply = one.reply("", [("same", "read", {"n": n}), ("same", "read", {"n": -n}), ("", "read", {})])
+        reply = one.reply(
+            "", [("same", "read", {"n": n}), ("same", "read", {"n": -n}), ("", "read", {})]
+        )
         for part in range(3):
             one.native(reply, ("same", "same", "")[part], "read", f"result {n}.{part}")
     sent = render(one.view)
     ids = [call.id for message in sent.messages for call in message.tool_calls]
     assert len(set(ids)) == 9
-    answers = {message.tool_call_id: message.text for message in sent.messages if message.role == "tool"}
-    assert [answers[id] for id in ids] == [f"result {n}.{part}" for n in range(3) for part in range(3)]
+    answers = {
+        message.tool_call_id: message.text for message in sent.messages if message.role == "tool"
+    }
+    assert [answers[id] for id in ids] == [
+        f"result {n}.{part}" for n in range(3) for part in range(3)
+    ]
 
 
 def test_an_id_that_looks_like_ours_and_is_taken_is_changed_too() -> None:
@@ -103,7 +118,9 @@ def test_an_id_that_looks_like_ours_and_is_taken_is_changed_too() -> None:
 def test_results_that_come_out_of_order_find_their_calls() -> None:
     one = scribe()
     reply = one.reply("", [("same", "read", {}), ("same", "read", {})])
-    calls = [one.write(Kind.TOOL_CALL, "{}", tool_call_id="same", reply_to=reply.seq) for _ in range(2)]
+    calls = [
+        one.write(Kind.TOOL_CALL, "{}", tool_call_id="same", reply_to=reply.seq) for _ in range(2)
+    ]
     for n in (1, 0):
         one.write(Kind.TOOL_RESULT, f"result {n}", reply_to=calls[n].seq, tool_call_id="same")
     assert [message.text for message in render(one.view).messages[2:]] == ["result 0", "result 1"]
@@ -196,12 +213,19 @@ def test_the_estimate_is_near_the_text_that_is_sent() -> None:
     for n in range(30):
         step(one, n, "supplier owes 12.50 EUR\n" * 30)
     sent = render(one.view, "the rules " * 50, "rows: list[3]")
-    text = "".join(m.text + m.tail + "".join(str(call.arguments) for call in m.tool_calls) for m in sent.messages)
+    text = "".join(
+        m.text + m.tail + "".join(str(call.arguments) for call in m.tool_calls)
+        for m in sent.messages
+    )
     assert estimate(text) < sent.tokens < 1.2 * estimate(text)
 
 
 def test_the_hash_tells_any_two_requests_apart() -> None:
     one = scribe()
-    hashes = {render(one.view).hash, render(one.view, "rules").hash, render(one.view, "rules", "digest").hash}
+    hashes = {
+        render(one.view).hash,
+        render(one.view, "rules").hash,
+        render(one.view, "rules", "digest").hash,
+    }
     one.user("and hotels")
     assert len(hashes | {render(one.view).hash}) == 4

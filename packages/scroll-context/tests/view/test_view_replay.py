@@ -1,4 +1,6 @@
-"""A view rebuilt from its events is the live one, whatever order the events came in, after each of them."""
+"""A view rebuilt from its events is the live one, whatever order the events came in, after each of
+them.
+"""
 
 from typing import Any
 
@@ -19,7 +21,9 @@ KINDS = (
     "user user reply reply reply start start result result result inside inside notice ask ask ask refused fork other"
 ).split()
 operations = st.lists(
-    st.tuples(st.sampled_from(KINDS), st.integers(0, 99), st.integers(0, 99)), min_size=8, max_size=60
+    st.tuples(st.sampled_from(KINDS), st.integers(0, 99), st.integers(0, 99)),
+    min_size=8,
+    max_size=60,
 )
 
 
@@ -51,7 +55,9 @@ class Replayed(Scribe):
     def start(self, sessions: int) -> None:
         """Start from earlier sessions, whose seqs come before."""
         self._seq = 10 * sessions
-        topics = [Topic(((10 * n + 1, 10 * n + 9),), 9, terms=(f"term {n}",)) for n in range(sessions)]
+        topics = [
+            Topic(((10 * n + 1, 10 * n + 9),), 9, terms=(f"term {n}",)) for n in range(sessions)
+        ]
         standing = tuple(Standing(10 * n + 2, text(5 * n + 1)) for n in range(min(sessions, 5)))
         work = EarlierWork(outline(topics, self.budget.window // 20), standing)
         self.write(Kind.SESSION, work.summary(), metadata={"earlier": msgspec.to_builtins(work)})
@@ -77,31 +83,50 @@ def perform(scribe: Replayed, kind: str, a: int, b: int) -> None:
         case "user":
             scribe.user(text(a), continues=b % 3 == 0)
         case "reply":
-            calls = [(("same", f"c{a}-{n}")[b % 2], "exec", {"source": text(a + n)}) for n in range(a % 4)]
+            calls = [
+                (("same", f"c{a}-{n}")[b % 2], "exec", {"source": text(a + n)})
+                for n in range(a % 4)
+            ]
             headline = f"task {a} | sent {b} mails | next | done" if b % 3 else ""
             usage = {"input_tokens": 50 * a}
-            scribe.replies.append(scribe.reply(text(b), calls, headline, cut=b % 7 == 0, usage=usage))
+            scribe.replies.append(
+                scribe.reply(text(b), calls, headline, cut=b % 7 == 0, usage=usage)
+            )
         case "start" if scribe.replies:
             reply = scribe.replies[-1 if a % 3 else a % len(scribe.replies)]
             made = reply.metadata["tool_calls"]
             id = made[b % len(made)]["id"] if made else "stray"
             kind = Kind.CELL if b % 2 else Kind.TOOL_CALL
             scribe.started.append(scribe.write(kind, "code", tool_call_id=id, reply_to=reply.seq))
-        case "result" if scribe.started:  # of any call: answered already, evicted already, of a turn long past
+        case "result" if (
+            scribe.started
+        ):  # of any call: answered already, evicted already, of a turn long past
             call = scribe.started[-1 if a % 3 else a % len(scribe.started)]
             body = text(b)
-            payload = Payload("0" * 64, len(body.encode()) + (a % 2) * 10_000) if b % 4 == 0 else None
+            payload = (
+                Payload("0" * 64, len(body.encode()) + (a % 2) * 10_000) if b % 4 == 0 else None
+            )
             scribe.write(
-                Kind.OBSERVATION if call.kind == Kind.CELL else Kind.TOOL_RESULT, body, payload=payload,
-                reply_to=call.seq if a % 5 else None, tool_call_id=call.tool_call_id,
-                tool_state=STATES[b % len(STATES)], metadata={"bound": [f"x{a}"]},
-            )  # fmt: skip
-        case "inside" if scribe.started:  # also after the observation of the cell, and after its step has left
+                Kind.OBSERVATION if call.kind == Kind.CELL else Kind.TOOL_RESULT,
+                body,
+                payload=payload,
+                reply_to=call.seq if a % 5 else None,
+                tool_call_id=call.tool_call_id,
+                tool_state=STATES[b % len(STATES)],
+                metadata={"bound": [f"x{a}"]},
+            )
+        case "inside" if (
+            scribe.started
+        ):  # also after the observation of the cell, and after its step has left
             cell = scribe.started[a % len(scribe.started)]
             inside = {"inside_cell": cell.seq}
             call = scribe.write(Kind.TOOL_CALL, "{}", name="fetch", metadata=inside)
             scribe.write(
-                Kind.TOOL_RESULT, text(b), reply_to=call.seq, tool_state=STATES[b % len(STATES)], metadata=inside
+                Kind.TOOL_RESULT,
+                text(b),
+                reply_to=call.seq,
+                tool_state=STATES[b % len(STATES)],
+                metadata=inside,
             )
         case "notice":
             scribe.write(Kind.NOTICE, text(a))
@@ -113,7 +138,9 @@ def perform(scribe: Replayed, kind: str, a: int, b: int) -> None:
         case "fork" if scribe.log:
             scribe.fork(a * len(scribe.log) // 100)
         case "other":
-            scribe.write((Kind.SESSION, Kind.SNAPSHOT, Kind.FORK, "imported")[a % 4], text(b), role="user")
+            scribe.write(
+                (Kind.SESSION, Kind.SNAPSHOT, Kind.FORK, "imported")[a % 4], text(b), role="user"
+            )
 
 
 @settings(max_examples=form(80, 300), suppress_health_check=[HealthCheck.too_slow])

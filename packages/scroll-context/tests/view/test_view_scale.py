@@ -1,4 +1,6 @@
-"""Long sessions: always within budget, a prefix that is reused, a view whose size does not follow the history."""
+"""Long sessions: always within budget, a prefix that is reused, a view whose size does not follow
+the history.
+"""
 
 import pytest
 
@@ -10,7 +12,9 @@ from view_histories import DIGEST, SYSTEM, blocks, long_run
 @pytest.mark.parametrize(("window", "reuse"), [(32_000, 0.90), (128_000, 0.95)])
 def test_one_request_of_500_steps(window: int, reuse: float) -> None:
     run = long_run(window, 500, printed=1_000)
-    print(f"{window} tokens: {run.reuse:.1%} of input reused, {len(run.scribe.plans)} evictions, largest {run.largest}")
+    print(
+        f"{window} tokens: {run.reuse:.1%} of input reused, {len(run.scribe.plans)} evictions, largest {run.largest}"
+    )
     assert run.largest <= 0.8 * window
     assert not any(plan.over_budget for plan in run.scribe.plans)
     assert run.reuse >= reuse

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from scroll_context.view.tokens import Gauge, estimate
 
 gauges = st.builds(
-    lambda pairs: _taught(pairs), st.lists(st.tuples(st.integers(1, 10**6), st.integers(0, 10**7)), max_size=4)
+    lambda pairs: _taught(pairs),
+    st.lists(st.tuples(st.integers(1, 10**6), st.integers(0, 10**7)), max_size=4),
 )
 
 

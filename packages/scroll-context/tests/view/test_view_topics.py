@@ -1,4 +1,6 @@
-"""The index says what happened: earlier sessions by their topics, plain turns by their terms, and what stands."""
+"""The index says what happened: earlier sessions by their topics, plain turns by their terms, and
+what stands.
+"""
 
 from typing import Any
 
@@ -31,7 +33,9 @@ from view_histories import DIGEST, SYSTEM, Scribe
 def topic(n: int, **fields: Any) -> Topic:
     told: dict[str, Any] = {"first": f"2024-{n % 12 + 1:02}-01", "last": f"2024-{n % 12 + 1:02}-01"}
     terms = tuple(f"subject{n} part{k}x" for k in range(TERMS))
-    return Topic(**({"spans": ((10 * n + 1, 10 * n + 8),), "turns": 4, "terms": terms} | told | fields))
+    return Topic(
+        **({"spans": ((10 * n + 1, 10 * n + 8),), "turns": 4, "terms": terms} | told | fields)
+    )
 
 
 EARLIER = EarlierWork(
@@ -43,7 +47,9 @@ EARLIER = EarlierWork(
 
 def opened(earlier: EarlierWork = EARLIER, window: int = 10**6) -> Scribe:
     scribe = Scribe(window, gap=100)
-    scribe.write(Kind.SESSION, earlier.summary(), metadata={"earlier": msgspec.to_builtins(earlier)})
+    scribe.write(
+        Kind.SESSION, earlier.summary(), metadata={"earlier": msgspec.to_builtins(earlier)}
+    )
     scribe.user("Plan the trip.")
     return scribe
 
@@ -52,7 +58,10 @@ def test_a_session_starts_from_what_its_event_carries() -> None:
     scribe = opened()
     text = scribe.ask().messages[1].text
     standing, _, lines = text.partition(HEADER)
-    assert standing.splitlines()[1:3] == ["- seq 3: Always use metric units.", '- seq 14: "Never fly."']
+    assert standing.splitlines()[1:3] == [
+        "- seq 3: Always use metric units.",
+        '- seq 14: "Never fly."',
+    ]
     assert "2 older ones: ms.standing(topic)." in standing
     assert lines.splitlines()[1:3] == [
         "- seq 1-8 (2024-01-01): subject0 part0x, subject0 part1x, subject0 part2x, subject0 part3x, subject0 part4x",
@@ -99,7 +108,9 @@ def test_any_number_of_sessions_fits_with_every_address(n: int, limit: int) -> N
     assert all(lo in starts and hi in ends for lo, hi in spans), "no seq outside is claimed"
     if limit >= 1_000:
         assert len(kept) >= min(n, 10), "detail fades gradually"
-        assert [one.sessions for one in kept] == sorted((one.sessions for one in kept), reverse=True) or len(kept) == n
+        assert [one.sessions for one in kept] == sorted(
+            (one.sessions for one in kept), reverse=True
+        ) or len(kept) == n
 
 
 def test_sessions_without_end_leave_few_lines() -> None:
@@ -112,7 +123,10 @@ def test_joined_topics_share_their_terms_and_dates() -> None:
     first = outline(topics, 1_000)[0]
     assert first.terms[0] == "heat equation" and first.sessions > 1
     text = first.line().text
-    assert f"({first.sessions} sessions, {first.first} to {first.last})" in text and first.first < first.last
+    assert (
+        f"({first.sessions} sessions, {first.first} to {first.last})" in text
+        and first.first < first.last
+    )
 
 
 def test_topics_give_way_when_the_index_must_shrink() -> None:
@@ -131,7 +145,9 @@ def chatted(turns: int, window: int = 3_000) -> Scribe:
     scribe = Scribe(window)
     for n in range(turns):
         subject = subjects[n * len(subjects) // turns]
-        scribe.user(f"I'm trying to understand {subject}, chapter {n}. Ok cool, but how does {subject} behave?")
+        scribe.user(
+            f"I'm trying to understand {subject}, chapter {n}. Ok cool, but how does {subject} behave?"
+        )
         scribe.ask("")
         scribe.reply(f"Sure! Let me explain {subject} once more, chapter {n}. " * 6)
     scribe.ask("")
@@ -143,7 +159,9 @@ def test_lines_of_plain_turns_are_no_openers() -> None:
     assert scribe.plans and all(plan.about for plan in scribe.plans if plan.evicted)
     lines = list(scribe.view.index.lines)
     assert all(line.said.strip() for line in lines)
-    assert "I'm trying" not in scribe.view.index.render() and "Sure!" not in scribe.view.index.render()
+    assert (
+        "I'm trying" not in scribe.view.index.render() and "Sure!" not in scribe.view.index.render()
+    )
     coarse = [line for line in lines if line.entries > 1]
     for word in ("heat equation", "Naxos", "sourdough starters"):
         assert any(word in line.said for line in coarse), word
@@ -167,7 +185,9 @@ terms = st.lists(st.text(min_size=1, max_size=40), max_size=8).map(tuple)
 
 
 @given(st.lists(st.tuples(terms, st.booleans()), min_size=1, max_size=12), st.data())
-def test_lines_with_and_without_notes_join_within_bounds(drawn: list[tuple[tuple[str, ...], bool]], data: Any) -> None:
+def test_lines_with_and_without_notes_join_within_bounds(
+    drawn: list[tuple[tuple[str, ...], bool]], data: Any
+) -> None:
     lines = []
     for n, (said, noted) in enumerate(drawn):
         scribe = Scribe(10**6)
@@ -211,7 +231,10 @@ def test_the_newest_of_two_instructions_on_one_subject_stands() -> None:
 
 
 def test_instructions_are_bounded_and_the_rest_is_counted() -> None:
-    many = [Standing(n, f"Always mention the number {n} when I ask about arithmetic.") for n in range(200)]
+    many = [
+        Standing(n, f"Always mention the number {n} when I ask about arithmetic.")
+        for n in range(200)
+    ]
     kept, dropped = newest_standing(many, STANDING_TOKENS)
     assert kept[-1] is many[-1] and len(kept) + dropped == 200 and dropped > 100
     assert sum(estimate(one.text) + 1 for one in kept) <= STANDING_TOKENS

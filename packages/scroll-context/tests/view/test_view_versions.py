@@ -1,4 +1,6 @@
-"""Requests are rebuilt to the byte by the rules that made them: a change to the rules needs a new version."""
+"""Requests are rebuilt to the byte by the rules that made them: a change to the rules needs a new
+version.
+"""
 
 import msgspec
 import pytest
@@ -14,7 +16,9 @@ FROZEN = msgspec.json.decode((DATA / f"version{RENDERER_VERSION}.json").read_byt
 def test_every_frozen_request_has_its_hash(history: dict[str, list[dict[str, object]]]) -> None:
     view = WorkingView()
     requests = 0
-    for event in (msgspec.convert({"recorded_at": "", **fields}, Event) for fields in history["events"]):
+    for event in (
+        msgspec.convert({"recorded_at": "", **fields}, Event) for fields in history["events"]
+    ):
         if event.kind == Kind.REQUEST:
             requests += 1
             assert event.metadata["renderer"] == RENDERER_VERSION

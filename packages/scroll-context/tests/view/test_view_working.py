@@ -25,7 +25,9 @@ def test_calls_made_inside_a_cell_belong_to_its_step_and_are_not_shown() -> None
     assert (made.seq, made.last) == (reply.seq, printed.seq)
     assert [message.text for message in render(scribe.view).messages[2:]] == ["printed"]
     cell = next(event for event in scribe.log if event.kind == Kind.CELL)
-    late = scribe.write(Kind.TOOL_RESULT, "x", tool_call_id="in", metadata={"inside_cell": cell.seq})
+    late = scribe.write(
+        Kind.TOOL_RESULT, "x", tool_call_id="in", metadata={"inside_cell": cell.seq}
+    )
     assert only_step(scribe).last == late.seq
 
 
@@ -40,7 +42,9 @@ def test_only_an_answered_request_makes_its_contents_read() -> None:
     scribe.reply("answer")
     assert request.seq <= scribe.view.seen < queued.seq
     scribe.reply("another")
-    assert scribe.view.seen == scribe.log[-2].seq, "without a request on record, what came before was read"
+    assert scribe.view.seen == scribe.log[-2].seq, (
+        "without a request on record, what came before was read"
+    )
 
 
 def test_a_message_may_continue_the_running_turn() -> None:
@@ -86,7 +90,9 @@ def test_a_reply_belongs_to_the_turn_that_was_asked() -> None:
     assert turns == [first.seq, scribe.view.turn]
 
 
-@pytest.mark.parametrize("kind", [Kind.SESSION, Kind.SNAPSHOT, Kind.FORK, Kind.SALVAGE, "beam_chat_turn", "anything"])
+@pytest.mark.parametrize(
+    "kind", [Kind.SESSION, Kind.SNAPSHOT, Kind.FORK, Kind.SALVAGE, "beam_chat_turn", "anything"]
+)
 def test_other_kinds_leave_the_view_alone(kind: str) -> None:
     scribe = Scribe(ROOM)
     scribe.user("first")
@@ -127,7 +133,11 @@ def pressed() -> Scribe:
     scribe.user("Total the invoices.")
     for n in range(60):
         scribe.ask()
-        reply = scribe.reply(f"part {n}", [(f"c{n}", "exec", {"code": f"rows_{n} = 1"})], thinking=[{"signature": "s"}])
+        reply = scribe.reply(
+            f"part {n}",
+            [(f"c{n}", "exec", {"code": f"rows_{n} = 1"})],
+            thinking=[{"signature": "s"}],
+        )
         scribe.cell(reply, f"c{n}", "row\n" * 300)
     return scribe
 
@@ -156,7 +166,9 @@ def test_a_copy_is_a_view_of_its_own() -> None:
     before = render(scribe.view)
     twin = scribe.view.copy()
     twin.add(Event(seq=10**6, recorded_at="", role="user", content="elsewhere"))
-    twin.add_to_index([twin.evict(next(entry.seq for entry in twin.entries if isinstance(entry, Step)))], 1000)
+    twin.add_to_index(
+        [twin.evict(next(entry.seq for entry in twin.entries if isinstance(entry, Step)))], 1000
+    )
     assert render(scribe.view) == before != render(twin)
 
 

@@ -65,25 +65,35 @@ class EvalOptions(msgspec.Struct, frozen=True, kw_only=True):
     def limits(self) -> "Limits":
         from scroll_context.agent.agent import Limits
 
-        return Limits(steps=self.steps, tokens=self.tokens, seconds=self.seconds, dollars=self.dollars)
+        return Limits(
+            steps=self.steps, tokens=self.tokens, seconds=self.seconds, dollars=self.dollars
+        )
 
     @property
     def settings(self) -> "Settings":
         from scroll_context.models import Settings
 
-        thinking = {"on": True, "off": False}.get(self.thinking, self.thinking) if self.thinking else None
+        thinking = (
+            {"on": True, "off": False}.get(self.thinking, self.thinking) if self.thinking else None
+        )
         return Settings(temperature=self.temperature, thinking=thinking)
 
     def check(self, benchmark: str) -> None:
         from scroll_evals.contexts import CONTEXTS
 
         if not self.models:
-            raise BadInput("no model is named; give --model, for example anthropic:NAME, or set SCROLL_MODEL")
+            raise BadInput(
+                "no model is named; give --model, for example anthropic:NAME, or set SCROLL_MODEL"
+            )
         if benchmark != "loca" and not self.judge:
-            raise BadInput("no judge is named; give --judge, for example openai:NAME, or set SCROLL_JUDGE")
+            raise BadInput(
+                "no judge is named; give --judge, for example openai:NAME, or set SCROLL_JUDGE"
+            )
         for context in self.contexts:
             if context not in CONTEXTS:
-                raise BadInput(f"there is no context {context!r}; choose from {', '.join(CONTEXTS)}")
+                raise BadInput(
+                    f"there is no context {context!r}; choose from {', '.join(CONTEXTS)}"
+                )
 
     def connect_model(self, spec: str) -> "Model":
         return connected(spec, self.base_url, self.window)
@@ -100,78 +110,131 @@ def _what_is_run(jobs: int) -> dict[str, Option]:
     return {
         "model": AGENT_OPTIONS["model"],
         "judge": click.option(
-            "--judge", envvar="SCROLL_JUDGE", metavar="SPEC", default="",
+            "--judge",
+            envvar="SCROLL_JUDGE",
+            metavar="SPEC",
+            default="",
             help="The model that scores answers, at temperature 0.",
         ),
         "context": click.option(
-            "--context", multiple=True, metavar="NAME", show_default="scroll",
+            "--context",
+            multiple=True,
+            metavar="NAME",
+            show_default="scroll",
             help="A context to compare; repeatable.",
         ),
         "backbone": click.option(
-            "--backbone", multiple=True, metavar="SPEC", help="A further model to compare; repeatable."
+            "--backbone",
+            multiple=True,
+            metavar="SPEC",
+            help="A further model to compare; repeatable.",
         ),
         "limit": click.option(
-            "--limit", type=_POSITIVE, metavar="N", show_default="all", help="Only the first N tasks."
+            "--limit",
+            type=_POSITIVE,
+            metavar="N",
+            show_default="all",
+            help="Only the first N tasks.",
         ),
         "jobs": click.option(
-            "--jobs", type=click.IntRange(1, 256), metavar="N", default=jobs, show_default=True,
+            "--jobs",
+            type=click.IntRange(1, 256),
+            metavar="N",
+            default=jobs,
+            show_default=True,
             help="Tasks at work at once.",
         ),
         "out": click.option(
-            "--out", type=FILE, metavar="DIR", show_default="scroll-runs/BENCHMARK-SPLIT", help="Where runs go."
+            "--out",
+            type=FILE,
+            metavar="DIR",
+            show_default="scroll-runs/BENCHMARK-SPLIT",
+            help="Where runs go.",
         ),
         "compat": click.option(
-            "--compat", type=click.Choice(["official"]), show_default="no", help="Score as the reference code does."
+            "--compat",
+            type=click.Choice(["official"]),
+            show_default="no",
+            help="Score as the reference code does.",
         ),
-    }  # fmt: skip
+    }
 
 
 def _how_models_are_asked() -> dict[str, Option]:
     return {
         "base_url": AGENT_OPTIONS["base_url"],
         "judge_url": click.option(
-            "--judge-url", metavar="URL", show_default="that of its provider", help="The judge's server."
+            "--judge-url",
+            metavar="URL",
+            show_default="that of its provider",
+            help="The judge's server.",
         ),
         "window": AGENT_OPTIONS["window"],
         "thinking": click.option(
-            "--thinking", type=click.Choice(["on", "off", "low", "medium", "high"]), show_default="as it does",
+            "--thinking",
+            type=click.Choice(["on", "off", "low", "medium", "high"]),
+            show_default="as it does",
             help="How much to think.",
         ),
         "temperature": click.option(
-            "--temperature", type=click.FloatRange(0, 2), metavar="N", show_default="its provider's",
+            "--temperature",
+            type=click.FloatRange(0, 2),
+            metavar="N",
+            show_default="its provider's",
             help="Of the agent's model.",
         ),
-    }  # fmt: skip
+    }
 
 
 def _what_a_task_may_take(steps: int, seconds: float) -> dict[str, Option]:
     return {
         "steps": click.option(
-            "--steps", type=_POSITIVE, metavar="N", default=steps, show_default=True,
+            "--steps",
+            type=_POSITIVE,
+            metavar="N",
+            default=steps,
+            show_default=True,
             help="Replies that a task may take.",
         ),
         "tokens": click.option(
-            "--tokens", type=_POSITIVE, metavar="N", show_default="no limit", help="Tokens that a task may take."
+            "--tokens",
+            type=_POSITIVE,
+            metavar="N",
+            show_default="no limit",
+            help="Tokens that a task may take.",
         ),
         "seconds": click.option(
-            "--seconds", type=click.FloatRange(min=1), metavar="N", default=seconds, show_default=True,
+            "--seconds",
+            type=click.FloatRange(min=1),
+            metavar="N",
+            default=seconds,
+            show_default=True,
             help="Time that a task may take.",
         ),
         "dollars": click.option(
-            "--dollars", type=_AMOUNT, metavar="N", show_default="no limit", help="What a task may cost."
+            "--dollars",
+            type=_AMOUNT,
+            metavar="N",
+            show_default="no limit",
+            help="What a task may cost.",
         ),
-    }  # fmt: skip
+    }
 
 
 def options_of_a_run(
     *, without: tuple[str, ...] = (), jobs: int = 4, steps: int = 100, seconds: float = 3600.0
 ) -> Callable[[Function], Function]:
     """Give a command the options of a run, as one argument `options`."""
-    keep_stores = click.option("--keep-stores", is_flag=True, help="Keep the store of every task, for looking into it.")
+    keep_stores = click.option(
+        "--keep-stores", is_flag=True, help="Keep the store of every task, for looking into it."
+    )
     offered: dict[str, Option] = {
-        **_what_is_run(jobs), **_how_models_are_asked(), **_what_a_task_may_take(steps, seconds),
-        "keep_stores": keep_stores, "as_json": json_option,
-    }  # fmt: skip
+        **_what_is_run(jobs),
+        **_how_models_are_asked(),
+        **_what_a_task_may_take(steps, seconds),
+        "keep_stores": keep_stores,
+        "as_json": json_option,
+    }
     names = [name for name in offered if name not in without]
 
     def decorate(command: Function) -> Function:
@@ -187,7 +250,9 @@ def options_of_a_run(
     return decorate
 
 
-data_option = click.option("--data", type=FILE, metavar="DIR", required=True, help="The benchmark's own folder.")
+data_option = click.option(
+    "--data", type=FILE, metavar="DIR", required=True, help="The benchmark's own folder."
+)
 runs_argument = click.argument("runs", type=FILE, nargs=-1, required=True, metavar="RUN...")
 
 
@@ -213,7 +278,11 @@ def app() -> None:
 @app.command()
 @data_option
 @click.option(
-    "--split", metavar="128K|500K|1M|10M", default="128K", show_default=True, help="The length of the histories."
+    "--split",
+    metavar="128K|500K|1M|10M",
+    default="128K",
+    show_default=True,
+    help="The length of the histories.",
 )
 @options_of_a_run()
 def beam(data: Path, split: str, options: EvalOptions) -> None:
@@ -237,7 +306,13 @@ def beam(data: Path, split: str, options: EvalOptions) -> None:
 
 @app.command()
 @data_option
-@click.option("--split", metavar="oracle|s|m", default="s", show_default=True, help="How much history a question has.")
+@click.option(
+    "--split",
+    metavar="oracle|s|m",
+    default="s",
+    show_default=True,
+    help="How much history a question has.",
+)
 @options_of_a_run(without=("compat",))
 def longmemeval(data: Path, split: str, options: EvalOptions) -> None:
     """Run LongMemEval: questions of six types about many sessions.
@@ -256,22 +331,51 @@ def longmemeval(data: Path, split: str, options: EvalOptions) -> None:
 
 @app.command()
 @click.option(
-    "--checkout", type=FILE, metavar="DIR", required=True, help="A checkout of LOCA-bench, branch loca-sandbox."
+    "--checkout",
+    type=FILE,
+    metavar="DIR",
+    required=True,
+    help="A checkout of LOCA-bench, branch loca-sandbox.",
 )
-@click.option("--sizes", metavar="8k,…,256k", default="128k,256k", show_default=True, help="Sizes of the environment.")
-@click.option("--limit", type=_POSITIVE, metavar="N", show_default="all", help="Only the first N tasks of a size.")
 @click.option(
-    "--only", multiple=True, metavar="NAME", show_default="all", help="Only tasks of this family; repeatable."
+    "--sizes",
+    metavar="8k,…,256k",
+    default="128k,256k",
+    show_default=True,
+    help="Sizes of the environment.",
 )
 @click.option(
-    "--generation-seconds", type=click.FloatRange(min=1), metavar="N", default=1800.0, show_default=True,
+    "--limit",
+    type=_POSITIVE,
+    metavar="N",
+    show_default="all",
+    help="Only the first N tasks of a size.",
+)
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="NAME",
+    show_default="all",
+    help="Only tasks of this family; repeatable.",
+)
+@click.option(
+    "--generation-seconds",
+    type=click.FloatRange(min=1),
+    metavar="N",
+    default=1800.0,
+    show_default=True,
     help="Time that generating an environment may take.",
-)  # fmt: skip
+)
 @click.option(
-    "--server-python", type=FILE, metavar="FILE", show_default="one is made for it",
+    "--server-python",
+    type=FILE,
+    metavar="FILE",
+    show_default="one is made for it",
     help="A Python that can run its server.",
-)  # fmt: skip
-@options_of_a_run(without=("judge", "judge_url", "compat", "limit"), jobs=2, steps=300, seconds=7200.0)
+)
+@options_of_a_run(
+    without=("judge", "judge_url", "compat", "limit"), jobs=2, steps=300, seconds=7200.0
+)
 def loca(
     checkout: Path,
     sizes: str,
@@ -314,7 +418,13 @@ def loca(
 
 @app.command()
 @data_option
-@click.option("--split", multiple=True, metavar="NAME", show_default="all", help="Only this split; repeatable.")
+@click.option(
+    "--split",
+    multiple=True,
+    metavar="NAME",
+    show_default="all",
+    help="Only this split; repeatable.",
+)
 @json_option
 def retrieval(data: Path, split: tuple[str, ...], as_json: bool) -> None:
     """Measure how much evidence search finds, without a model.
@@ -354,7 +464,9 @@ def compare(before: Path, after: tuple[Path, ...], as_json: bool) -> None:
 @app.command()
 @click.argument("benchmark", type=click.Choice(["longmemeval"]))
 @click.argument("folder", type=FILE, metavar="DIR")
-@click.option("--seed", type=int, default=0, show_default=True, help="Another number makes another set.")
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Another number makes another set."
+)
 def generate(benchmark: str, folder: Path, seed: int) -> None:
     """Write a small made-up data set, for trying things out.
 
@@ -373,7 +485,13 @@ def generate(benchmark: str, folder: Path, seed: int) -> None:
 
 @app.command()
 @runs_argument
-@click.option("--figures", type=FILE, metavar="DIR", show_default="none", help="Draw figures here, as SVG and PNG.")
+@click.option(
+    "--figures",
+    type=FILE,
+    metavar="DIR",
+    show_default="none",
+    help="Draw figures here, as SVG and PNG.",
+)
 @json_option
 def report(runs: tuple[Path, ...], figures: Path | None, as_json: bool) -> None:
     """Print the paper's tables for runs, and draw its figures.
@@ -393,11 +511,17 @@ def report(runs: tuple[Path, ...], figures: Path | None, as_json: bool) -> None:
 
 @app.command("export-sft")
 @runs_argument
-@click.option("--out", type=FILE, metavar="FILE", required=True, help="A new file of JSON Lines; - is stdout.")
 @click.option(
-    "--threshold", type=click.FloatRange(0, 1), metavar="N", default=1.0, show_default=True,
+    "--out", type=FILE, metavar="FILE", required=True, help="A new file of JSON Lines; - is stdout."
+)
+@click.option(
+    "--threshold",
+    type=click.FloatRange(0, 1),
+    metavar="N",
+    default=1.0,
+    show_default=True,
     help="The least score of a trajectory.",
-)  # fmt: skip
+)
 @json_option
 def export_sft(runs: tuple[Path, ...], out: Path, threshold: float, as_json: bool) -> None:
     """Write successful trajectories as examples for fine-tuning.

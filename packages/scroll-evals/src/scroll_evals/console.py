@@ -1,4 +1,6 @@
-"""What the commands under `scroll eval` do: run suites with a display on stderr, and print what came of them."""
+"""What the commands under `scroll eval` do: run suites with a display on stderr, and print what
+came of them.
+"""
 
 import contextlib
 import sys
@@ -11,7 +13,15 @@ import click
 import msgspec
 
 from scroll_context.cli.main import INTERRUPTED
-from scroll_context.cli.output import live, new_file, note, print_document, print_table, progress, visible
+from scroll_context.cli.output import (
+    live,
+    new_file,
+    note,
+    print_document,
+    print_table,
+    progress,
+    visible,
+)
 from scroll_context.errors import BadInput
 from scroll_context.log.schema import utc_now
 from scroll_context.models import Model
@@ -32,7 +42,10 @@ QUIET_SECONDS = 15.0  # between two lines of progress where there is no terminal
 
 
 def evaluate(suite: Suite, options: EvalOptions, source: Path) -> None:
-    """One run for each model and context, one after another. `source` is where the benchmark's data is."""
+    """One run for each model and context, one after another.
+
+    `source` is where the benchmark's data is.
+    """
     options.check(suite.name)
     out = options.out or Path("scroll-runs") / f"{suite.name}-{suite.split}"
     judge = options.connect_judge()
@@ -45,7 +58,9 @@ def evaluate(suite: Suite, options: EvalOptions, source: Path) -> None:
             try:
                 with folder.locked():
                     summary, stopped = _run(suite, options, source, model, context, judge, folder)
-            except KeyboardInterrupt:  # the second one: trials at work are left as they are, which loses nothing
+            except (
+                KeyboardInterrupt
+            ):  # the second one: trials at work are left as they are, which loses nothing
                 note("not waiting any longer; the same command goes on from here")
                 raise
             done.append((folder, summary))
@@ -57,7 +72,13 @@ def evaluate(suite: Suite, options: EvalOptions, source: Path) -> None:
 
 
 def _run(
-    suite: Suite, options: EvalOptions, source: Path, model: Model, context: str, judge: Model | None, folder: RunFolder
+    suite: Suite,
+    options: EvalOptions,
+    source: Path,
+    model: Model,
+    context: str,
+    judge: Model | None,
+    folder: RunFolder,
 ) -> tuple[Summary, bool]:
     config = RunConfig(
         benchmark=suite.name,
@@ -76,8 +97,14 @@ def _run(
     setup = Setup(model=model, context=context, limits=options.limits, settings=options.settings)
     with display(f"{model.name} {context}") as shown:
         runner = Runner(
-            suite, setup, folder, judge, jobs=options.jobs, keep_stores=options.keep_stores, on_progress=shown
-        )  # fmt: skip
+            suite,
+            setup,
+            folder,
+            judge,
+            jobs=options.jobs,
+            keep_stores=options.keep_stores,
+            on_progress=shown,
+        )
         summary = runner.run(options.limit)
     return summary, runner.stopped
 
@@ -141,15 +168,23 @@ def compare_retrieval(before: Path, after: Sequence[Path], as_json: bool) -> Non
     for file, comparison in zip(after, comparisons, strict=True):
         click.secho(f"{before} → {file}", bold=True)
         rows = [
-            (name, measure, str(change.questions), _measured(change.before), _measured(change.after),
-             f"{change.after - change.before:+.3f} [{change.low:+.3f}, {change.high:+.3f}]")
+            (
+                name,
+                measure,
+                str(change.questions),
+                _measured(change.before),
+                _measured(change.after),
+                f"{change.after - change.before:+.3f} [{change.low:+.3f}, {change.high:+.3f}]",
+            )
             for name, changes in comparison.changes.items()
             for measure, change in changes.items()
-        ]  # fmt: skip
+        ]
         columns = ("ability", "measure", "questions", "before", "after", "change")
         print_table(columns, rows, numeric=columns[2:])
     if choice is not None:
-        click.secho(f"cross-validated by {choice.measure}: {choice.held_out:.3f} held out", bold=True)
+        click.secho(
+            f"cross-validated by {choice.measure}: {choice.held_out:.3f} held out", bold=True
+        )
         settings = zip((before, *after), choice.means, choice.chosen, strict=True)
         print_table(
             ("report", "mean", "chats that choose it"),
@@ -164,7 +199,9 @@ def _read_report(file: Path) -> "RetrievalReport":
     try:
         return msgspec.json.decode(file.read_bytes(), type=RetrievalReport)
     except msgspec.MsgspecError as error:
-        raise BadInput(f"{file} is no report of `scroll eval retrieval --json` ({error})") from error
+        raise BadInput(
+            f"{file} is no report of `scroll eval retrieval --json` ({error})"
+        ) from error
 
 
 def _print_faults(faults: Sequence[DataFault]) -> None:
@@ -179,7 +216,9 @@ def _measured(value: float) -> str:
 def print_report(paths: Sequence[Path], figures: Path | None, as_json: bool) -> None:
     runs = read_runs(paths)
     if as_json:
-        print_document([{"run": str(run.path), "config": run.config, "summary": run.summary} for run in runs])
+        print_document(
+            [{"run": str(run.path), "config": run.config, "summary": run.summary} for run in runs]
+        )
     else:
         _print_tables(runs)
     if figures is not None:
@@ -235,7 +274,9 @@ def score_again(paths: Sequence[Path], as_json: bool) -> None:
 
 @contextlib.contextmanager
 def display(label: str) -> Iterator[Callable[[RunProgress], None]]:
-    """Where a run stands, on stderr: one line that is kept up to date, or now and then a new one in a file."""
+    """Where a run stands, on stderr: one line that is kept up to date, or now and then a new one in
+    a file.
+    """
     if not sys.stderr.isatty():
         last = time.monotonic()
 
@@ -251,10 +292,18 @@ def display(label: str) -> Iterator[Callable[[RunProgress], None]]:
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bars
 
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[status]}"))
-    with live(Bars(*columns, console=Console(stderr=True, highlight=False, markup=False), transient=True)) as bars:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[status]}"),
+    )
+    with live(
+        Bars(*columns, console=Console(stderr=True, highlight=False, markup=False), transient=True)
+    ) as bars:
         task = bars.add_task(label, total=None, status="reading the data")
-        yield lambda now: bars.update(task, completed=now.done, total=now.total, status=progress_line(now))
+        yield lambda now: bars.update(
+            task, completed=now.done, total=now.total, status=progress_line(now)
+        )
 
 
 def progress_line(now: RunProgress) -> str:
@@ -275,4 +324,10 @@ def progress_line(now: RunProgress) -> str:
 
 
 def _short(count: int) -> str:
-    return f"{count / 1e6:.1f}M" if count >= 1e6 else f"{count / 1e3:.0f}k" if count >= 1e4 else f"{count:,}"
+    return (
+        f"{count / 1e6:.1f}M"
+        if count >= 1e6
+        else f"{count / 1e3:.0f}k"
+        if count >= 1e4
+        else f"{count:,}"
+    )

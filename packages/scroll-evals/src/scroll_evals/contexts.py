@@ -1,9 +1,10 @@
 """The contexts that Scroll is compared with: three ablations of it and four baselines.
 
-Each differs from Scroll's own context (scroll_context.session.context) in a few methods. Scroll's view writes its marks
-for a model that has `ms` and an index; under a context that recovers things in another way, or not at all, the rendered
-messages are reworded on their way out. The view, its plans and the log stay the same, and new words are never longer
-than the old, so what was within budget stays so.
+Each differs from Scroll's own context (scroll_context.session.context) in a few methods. Scroll's
+view writes its marks for a model that has `ms` and an index; under a context that recovers things
+in another way, or not at all, the rendered messages are reworded on their way out. The view, its
+plans and the log stay the same, and new words are never longer than the old, so what was within
+budget stays so.
 """
 
 import hashlib
@@ -39,7 +40,10 @@ _MOVED = re.compile(r"(\[scroll: \d+ steps? of work on this, seq [\d-]+, )moved 
 
 
 class ScrollNoReplContext(WindowedContext):
-    """An ablation: Scroll without its kernel. Tools and the memory are called natively, one call at a time."""
+    """An ablation: Scroll without its kernel.
+
+    Tools and the memory are called natively, one call at a time.
+    """
 
     name = "scroll-no-repl"
     actions = Actions(
@@ -54,7 +58,10 @@ class ScrollNoReplContext(WindowedContext):
 
 
 class ScrollNoIndexContext(WindowedContext):
-    """An ablation: Scroll without its index. What left the view is found by searching, or by the seq of a stub."""
+    """An ablation: Scroll without its index.
+
+    What left the view is found by searching, or by the seq of a stub.
+    """
 
     name = "scroll-no-index"
     actions = Actions(prompts=("system", "memory", "evidence", "tools", "ask"))
@@ -80,7 +87,9 @@ class WholeSteps(WorkingView):
 
 
 class ReactContext(WindowedContext):
-    """A baseline: tools are called natively, and when the window is full, the oldest steps are dropped for good."""
+    """A baseline: tools are called natively, and when the window is full, the oldest steps are
+    dropped for good.
+    """
 
     name = "react"
     actions = Actions(exec=False, ms=False, prompts=("scroll_evals:native",))
@@ -109,22 +118,29 @@ class CodeActContext(ReactContext):
 
 
 class RetrievalContext(ReactContext):
-    """A baseline: tools are called natively; the oldest steps leave the view, and one tool searches them by words."""
+    """A baseline: tools are called natively; the oldest steps leave the view, and one tool searches
+    them by words.
+    """
 
     name = "retrieval"
     actions = Actions(
-        exec=False, ms=False, memory_tools=("recall",), prompts=("scroll_evals:native", "scroll_evals:recall")
+        exec=False,
+        ms=False,
+        memory_tools=("recall",),
+        prompts=("scroll_evals:native", "scroll_evals:recall"),
     )
     gone = "moved out of view"
     recovery = "recall(query) searches it"
 
 
 class SummarizeContext(ReactContext):
-    """A baseline: tools are called natively; the oldest steps are replaced by a summary that the model writes.
+    """A baseline: tools are called natively; the oldest steps are replaced by a summary that the
+    model writes.
 
-    The summary is made when the view is above its high mark, of the summary before it and the steps that leave. It is
-    recorded with the plan, so a resumed session has the very same one. If the model gives none, the steps leave all
-    the same, and both the log and the next request say that they left without one.
+    The summary is made when the view is above its high mark, of the summary before it and the steps
+    that leave. It is recorded with the plan, so a resumed session has the very same one. If the
+    model gives none, the steps leave all the same, and both the log and the next request say that
+    they left without one.
     """
 
     name = "summarize"
@@ -143,18 +159,26 @@ class SummarizeContext(ReactContext):
 
     def room(self, budget: Budget) -> Budget:
         budget = super().room(budget)
-        return replace(budget, overhead=budget.overhead + max(self._limit(budget), estimate(self.preface())))
+        return replace(
+            budget, overhead=budget.overhead + max(self._limit(budget), estimate(self.preface()))
+        )
 
     def preface(self) -> str:
         parts = []
         if self.summary:
             parts = [f"{MARK}summary of earlier work; its exact text is gone]", self.summary]
         if self._unsummarized:
-            parts.append(f"{MARK}{self._unsummarized} steps and messages were dropped without a summary]")
+            parts.append(
+                f"{MARK}{self._unsummarized} steps and messages were dropped without a summary]"
+            )
         return "\n\n".join(parts)
 
-    def replacement(self, plan: EvictionPlan, budget: Budget, model: Model | None) -> tuple[str, dict[str, Any]]:
-        assert model is not None, "a session of this context is driven with a model that writes its summaries"
+    def replacement(
+        self, plan: EvictionPlan, budget: Budget, model: Model | None
+    ) -> tuple[str, dict[str, Any]]:
+        assert model is not None, (
+            "a session of this context is driven with a model that writes its summaries"
+        )
         leaving = [entry for lo, _ in plan.evicted if (entry := self.view.get(lo))]
         if not leaving:
             return "", {}
@@ -171,7 +195,10 @@ class SummarizeContext(ReactContext):
             return f"; no summary was made: {error}", {"unsummarized": len(leaving)}
         facts = {"usage": msgspec.to_builtins(reply.usage), "cost": reply.cost}
         if not reply.text.strip():
-            return "; no summary was made: the reply was empty", {"unsummarized": len(leaving), **facts}
+            return "; no summary was made: the reply was empty", {
+                "unsummarized": len(leaving),
+                **facts,
+            }
         return "; summarized", {"summary": _within(reply.text.strip(), limit), **facts}
 
     def _limit(self, budget: Budget) -> int:
@@ -179,7 +206,10 @@ class SummarizeContext(ReactContext):
 
 
 class ScrollLossyContext(SummarizeContext):
-    """An ablation: Scroll without its log. Cells in a kernel; what leaves the view is summarised, and then gone."""
+    """An ablation: Scroll without its log.
+
+    Cells in a kernel; what leaves the view is summarised, and then gone.
+    """
 
     name = "scroll-lossy"
     actions = _CELLS_ALONE
@@ -205,14 +235,18 @@ CONTEXTS: dict[str, type[WindowedContext]] = {
 
 
 def _reworded(rendered: Rendered, *, ms: str, moved: str = "moved to the index") -> Rendered:
-    """The request with `ms` before the names of memory functions; if empty, marks do not say how to recover."""
+    """The request with `ms` before the names of memory functions; if empty, marks do not say how to
+    recover.
+    """
     wire = msgspec.json.encode(rendered.messages).decode()
     wire = _RETURNS.sub(rf"\1 · {ms}\2]" if ms else r"\1]", wire)
     wire = _MOVED.sub(rf"\1{moved};", wire).replace(HEADER, HEADER.replace("ms.", ms))
     if ms != "ms.":
         wire = _STANDING.sub("", wire)
     messages = msgspec.json.decode(wire, type=tuple[Message, ...])
-    return replace(rendered, messages=messages, hash=hashlib.sha256(canonical(messages)).hexdigest())
+    return replace(
+        rendered, messages=messages, hash=hashlib.sha256(canonical(messages)).hexdigest()
+    )
 
 
 def _left(view: WorkingView, then: str) -> str:
@@ -224,11 +258,17 @@ def _left(view: WorkingView, then: str) -> str:
 
 
 def _transcript(summary: str, entries: list[Entry], room: int) -> str:
-    """What is to be summarised, its longest texts cut in the middle until all of it is within `room` tokens."""
+    """What is to be summarised, its longest texts cut in the middle until all of it is within
+    `room` tokens.
+    """
     pieces = [f"SUMMARY SO FAR: {summary}"] if summary else []
     pieces += [piece for entry in entries for piece in _pieces(entry)]
     most = max(map(len, pieces))
-    while (said := "\n\n".join(_cut(piece, most) for piece in pieces)) and estimate(said) > room and most > 80:
+    while (
+        (said := "\n\n".join(_cut(piece, most) for piece in pieces))
+        and estimate(said) > room
+        and most > 80
+    ):
         most = most * 3 // 4
     return said
 

@@ -1,7 +1,8 @@
-"""The paper's figures, from the folders of runs: bars per ability, and box plots of what a trial costs.
+"""The paper's figures, from the folders of runs: bars per ability, and box plots of what a trial
+costs.
 
-matplotlib draws them without a display, as SVG and PNG. Colour-blind readers can tell the colours apart, and the
-bars of Scroll's variants are hatched as well.
+matplotlib draws them without a display, as SVG and PNG. Colour-blind readers can tell the colours
+apart, and the bars of Scroll's variants are hatched as well.
 """
 
 from collections.abc import Sequence
@@ -15,9 +16,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = {
-    "scroll": "#0072B2", "scroll-no-index": "#009E73", "scroll-no-repl": "#E69F00", "scroll-lossy": "#56B4E9",
-    "codeact": "#D55E00", "retrieval": "#CC79A7", "summarize": "#F0E442", "react": "#999999",
-}  # fmt: skip
+    "scroll": "#0072B2",
+    "scroll-no-index": "#009E73",
+    "scroll-no-repl": "#E69F00",
+    "scroll-lossy": "#56B4E9",
+    "codeact": "#D55E00",
+    "retrieval": "#CC79A7",
+    "summarize": "#F0E442",
+    "react": "#999999",
+}
 HATCHES = {"scroll-lossy": "xx", "scroll-no-repl": "//", "scroll-no-index": ".."}
 INK = "#222222"
 MEAN = "#C0392B"
@@ -31,12 +38,22 @@ def draw(runs: Sequence[ReportedRun], folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     style: dict[Any, Any] = {
-        "font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "svg.fonttype": "none",
-        "svg.hashsalt": "scroll", "hatch.linewidth": 0.6, "axes.edgecolor": INK, "text.color": INK,
-    }  # fmt: skip
+        "font.size": 9,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "svg.fonttype": "none",
+        "svg.hashsalt": "scroll",
+        "hatch.linewidth": 0.6,
+        "axes.edgecolor": INK,
+        "text.color": INK,
+    }
     with rc_context(style):
         for name in dict.fromkeys(run.config.benchmark for run in runs):
-            of = [run for run in runs if run.config.benchmark == name and run.summary.scores.by_ability]
+            of = [
+                run
+                for run in runs
+                if run.config.benchmark == name and run.summary.scores.by_ability
+            ]
             if of:
                 figure = Figure(layout="constrained")
                 _bars(figure, name, of)
@@ -57,9 +74,19 @@ def _bars(figure: "Figure", benchmark: str, runs: Sequence[ReportedRun]) -> None
     axes = figure.subplots()
     for at, (run, label) in enumerate(zip(runs, labels(runs), strict=True)):
         scores = run.summary.scores
-        heights = [100 * scores.by_ability.get(name, 0.0) for name in names] + [100 * scores.overall]
+        heights = [100 * scores.by_ability.get(name, 0.0) for name in names] + [
+            100 * scores.overall
+        ]
         places = [group + (at - (len(runs) - 1) / 2) * width for group in range(len(groups))]
-        bars = axes.bar(places, heights, width * 0.92, label=label, edgecolor="white", linewidth=0.4, **_look(runs, at))
+        bars = axes.bar(
+            places,
+            heights,
+            width * 0.92,
+            label=label,
+            edgecolor="white",
+            linewidth=0.4,
+            **_look(runs, at),
+        )
         if len(runs) <= 2:
             axes.bar_label(bars, fmt="%.0f", fontsize=7, padding=1)
     axes.axvline(len(names) - 0.5, color="#BBBBBB", linewidth=0.8, linestyle=":")
@@ -69,29 +96,58 @@ def _bars(figure: "Figure", benchmark: str, runs: Sequence[ReportedRun]) -> None
     axes.set_ylim(0, 100)
     axes.set_ylabel("Score (%)")
     splits = " ".join(dict.fromkeys(run.config.split for run in runs))
-    axes.set_title(f"{TITLES.get(benchmark, benchmark)} {splits}", loc="left", fontweight="bold", pad=8)
+    axes.set_title(
+        f"{TITLES.get(benchmark, benchmark)} {splits}", loc="left", fontweight="bold", pad=8
+    )
     _grid(axes)
     if len(runs) > 1:
         figure.legend(loc="outside lower center", ncols=min(len(runs), 4), frameon=False)
 
 
 def _boxes(figure: "Figure", runs: Sequence[ReportedRun]) -> None:
-    """Three panels on log axes: boxes from quartile to quartile with the median, diamonds for means."""
-    panels = (("tokens_in", "Input tokens"), ("tokens_out", "Output tokens"), ("step_count", "Turns"))
+    """Three panels on log axes: boxes from quartile to quartile with the median, diamonds for
+    means.
+    """
+    panels = (
+        ("tokens_in", "Input tokens"),
+        ("tokens_out", "Output tokens"),
+        ("step_count", "Turns"),
+    )
     figure.set_size_inches(9.0, max(2.4, 1.3 + 0.42 * len(runs)))
     names = labels(runs)
     for axes, (measure, title) in zip(figure.subplots(1, 3, sharey=True), panels, strict=True):
         values = [[max(1, getattr(metrics, measure)) for metrics in run.metrics] for run in runs]
         drawn = axes.boxplot(
-            values, orientation="horizontal", widths=0.6, patch_artist=True, showmeans=True,
+            values,
+            orientation="horizontal",
+            widths=0.6,
+            patch_artist=True,
+            showmeans=True,
             medianprops={"color": INK, "linewidth": 1.6},
-            meanprops={"marker": "D", "markerfacecolor": MEAN, "markeredgecolor": "white", "markersize": 5},
-            flierprops={"marker": "o", "markersize": 2.5, "markerfacecolor": "#888888", "markeredgecolor": "none"},
-            whiskerprops={"color": INK, "linewidth": 0.8}, capprops={"color": INK, "linewidth": 0.8},
-        )  # fmt: skip
+            meanprops={
+                "marker": "D",
+                "markerfacecolor": MEAN,
+                "markeredgecolor": "white",
+                "markersize": 5,
+            },
+            flierprops={
+                "marker": "o",
+                "markersize": 2.5,
+                "markerfacecolor": "#888888",
+                "markeredgecolor": "none",
+            },
+            whiskerprops={"color": INK, "linewidth": 0.8},
+            capprops={"color": INK, "linewidth": 0.8},
+        )
         for at, box in enumerate(drawn["boxes"]):
             look = _look(runs, at)
-            box.set(facecolor=look["color"], alpha=0.75, edgecolor=INK, linewidth=0.8, hatch=look.get("hatch"))
+            box.set(
+                facecolor=look["color"],
+                alpha=0.75,
+                edgecolor=INK,
+                linewidth=0.8,
+                hatch=look.get("hatch"),
+            )
         axes.set_xscale("log")
         axes.set_title(title, loc="left", fontweight="bold")
         axes.set_yticks(range(1, len(runs) + 1), names)
@@ -107,7 +163,12 @@ def _ticks(axes: "Axes", values: Sequence[Sequence[int]]) -> None:
 
     low, high = min(map(min, values)) / 1.25, max(map(max, values)) * 1.25
     for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8)):
-        places = [step * 10**power for power in range(10) for step in steps if low <= step * 10**power <= high]
+        places = [
+            step * 10**power
+            for power in range(10)
+            for step in steps
+            if low <= step * 10**power <= high
+        ]
         if len(places) >= 3:
             break
     axes.set_xlim(low, high)
@@ -124,11 +185,15 @@ def _short(value: float) -> str:
 
 
 def _look(runs: Sequence[ReportedRun], at: int) -> dict[str, Any]:
-    """The colour of a run, and the hatching of Scroll's variants: by context, or in turn where models are compared."""
+    """The colour of a run, and the hatching of Scroll's variants: by context, or in turn where
+    models are compared.
+    """
     context = runs[at].config.context
     compared = len({run.config.model for run in runs}) > 1
     colours = list(COLOURS.values())
-    look: dict[str, Any] = {"color": colours[at % len(colours)] if compared else COLOURS.get(context, INK)}
+    look: dict[str, Any] = {
+        "color": colours[at % len(colours)] if compared else COLOURS.get(context, INK)
+    }
     if context in HATCHES:
         look["hatch"] = HATCHES[context]
     return look

@@ -1,13 +1,14 @@
 """Ingesting a history, and the view that every question about it starts from.
 
-The turns of a history are appended in order, exactly as they are, without any model. Each carries a source key, so
-ingesting again (after a crash, or by a second process) adds only what is missing.
+The turns of a history are appended in order, exactly as they are, without any model. Each carries a
+source key, so ingesting again (after a crash, or by a second process) adds only what is missing.
 
-A question starts a session over that history. A context with an index starts from an outline of the sessions before
-it, as any session of Scroll does. For the others, everything said in a session of the history leaves the view at its
-end, and the context decides what then stands for it: a summary where originals are given up, nothing for the baselines
-without memory. Outline and plans are recorded in a session of their own, so the view that questions start from is
-rebuilt from the log like any other, and is paid for once for all questions.
+A question starts a session over that history. A context with an index starts from an outline of the
+sessions before it, as any session of Scroll does. For the others, everything said in a session of
+the history leaves the view at its end, and the context decides what then stands for it: a summary
+where originals are given up, nothing for the baselines without memory. Outline and plans are
+recorded in a session of their own, so the view that questions start from is rebuilt from the log
+like any other, and is paid for once for all questions.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -42,8 +43,12 @@ class ProbeSession(Session):
     """A session that begins where the ingestion of its store's history ended."""
 
     @classmethod
-    def begin(cls, store: Store, options: SessionOptions, context: WindowedContext) -> "ProbeSession":
-        """The session of this store: a new one with this context, or, if there is one, that one where it stopped."""
+    def begin(
+        cls, store: Store, options: SessionOptions, context: WindowedContext
+    ) -> "ProbeSession":
+        """The session of this store: a new one with this context, or, if there is one, that one
+        where it stopped.
+        """
         if store.log.tail(1, session_id=PROBE):
             session = cls.resume(store, PROBE, options=options)
         else:
@@ -79,7 +84,9 @@ def clear_sessions(store: Store, name: str, model: Model) -> None:
             if not context.view.begun:
                 earlier = earlier_work(store.log, journal.scope.grant("task"), INGESTION, budget)
                 facts = {"earlier": msgspec.to_builtins(earlier)}
-                journal.append(journal.draft(Kind.SESSION, content=earlier.summary(), metadata=facts))
+                journal.append(
+                    journal.draft(Kind.SESSION, content=earlier.summary(), metadata=facts)
+                )
             return
         for number, spans in enumerate(_sessions(store)):
             if number >= plans:
@@ -89,7 +96,10 @@ def clear_sessions(store: Store, name: str, model: Model) -> None:
 
 
 def starting_context(store: Store, name: str) -> WindowedContext:
-    """The context that every question about a store's history starts from. Takes a second for a long history."""
+    """The context that every question about a store's history starts from.
+
+    Takes a second for a long history.
+    """
     context = CONTEXTS[name](store.log.excerpt)
     for event in inherited_events(store, context):
         context.add(event)
@@ -97,29 +107,45 @@ def starting_context(store: Store, name: str) -> WindowedContext:
 
 
 def copied_context(context: WindowedContext, read: ReadExcerpt) -> WindowedContext:
-    """The same context for another store, free to change: what it holds are values, and after an ingestion few."""
+    """The same context for another store, free to change: what it holds are values, and after an
+    ingestion few.
+    """
     twin = CONTEXTS[context.name](read)
     vars(twin).update(vars(context), view=context.view.copy(), _read=read)
     return twin
 
 
-def _clear(journal: Journal, context: WindowedContext, model: Model, budget: Budget, spans: Spans) -> None:
+def _clear(
+    journal: Journal, context: WindowedContext, model: Model, budget: Budget, spans: Spans
+) -> None:
     before = context.view.tokens
     leaving = sum(entry.tokens for lo, _ in spans if (entry := context.view.get(lo)))
     plan = EvictionPlan(
-        reason="the session ended", before=before, after=before - leaving, limit=budget.window, evicted=spans,
-        index_tokens=int(budget.window * budget.index_share), ratio=context.view.gauge.ratio,
-    )  # fmt: skip
+        reason="the session ended",
+        before=before,
+        after=before - leaving,
+        limit=budget.window,
+        evicted=spans,
+        index_tokens=int(budget.window * budget.index_share),
+        ratio=context.view.gauge.ratio,
+    )
     said, facts = context.replacement(plan, budget, model)
     if facts.get("unsummarized"):
-        # An agent at work must go on without its summary. Here nothing is lost by waiting, and every question would be.
-        raise ModelUnavailable(f"a session of the history could not be summarized{said}. Resume the run to try again.")
-    draft = journal.draft(Kind.EVICTION, content=plan.summary() + said, metadata=plan.metadata() | facts)
+        # An agent at work must go on without its summary. Here nothing is lost by waiting, and
+        # every question would be.
+        raise ModelUnavailable(
+            f"a session of the history could not be summarized{said}. Resume the run to try again."
+        )
+    draft = journal.draft(
+        Kind.EVICTION, content=plan.summary() + said, metadata=plan.metadata() | facts
+    )
     context.add(journal.append(draft))
 
 
 def inherited_events(store: Store, context: WindowedContext) -> Iterator[Event]:
-    """What a question's view is built from: the outline, or the turns of the history and the plans that cleared it."""
+    """What a question's view is built from: the outline, or the turns of the history and the plans
+    that cleared it.
+    """
     outlined = _has_index(context)
     for event in store.log.iterate(session_id=INGESTION) if outlined else store.log.iterate():
         if event.session_id == PROBE:
@@ -128,10 +154,14 @@ def inherited_events(store: Store, context: WindowedContext) -> Iterator[Event]:
 
 
 def inherited_by(store: Store, seq: int) -> Callable[[str], Iterable[Event]] | None:
-    """What the session of a seq began with, for `explain`: None for sessions that begin with nothing."""
+    """What the session of a seq began with, for `explain`: None for sessions that begin with
+    nothing.
+    """
     if store.log.get(seq).session_id != PROBE:
         return None
-    return lambda name: inherited_events(store, CONTEXTS[name](store.log.excerpt)) if name in CONTEXTS else ()
+    return lambda name: (
+        inherited_events(store, CONTEXTS[name](store.log.excerpt)) if name in CONTEXTS else ()
+    )
 
 
 def summary_costs(store: Store) -> list[dict[str, Any]]:

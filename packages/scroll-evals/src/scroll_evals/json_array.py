@@ -1,7 +1,7 @@
 """Reads a JSON array element by element, for files that are too long to be read whole.
 
-Each element comes with its place in the file, so that it can be read again by itself. Damage ends the reading with a
-`ValueError` that names the byte; what came before it has been given out.
+Each element comes with its place in the file, so that it can be read again by itself. Damage ends
+the reading with a `ValueError` that names the byte; what came before it has been given out.
 """
 
 import codecs
@@ -88,7 +88,9 @@ class _ArrayReader:
             except json.JSONDecodeError as error:
                 # broken off or broken: only reading on can tell
                 if self._ended or wanted > LONGEST:
-                    raise ValueError(f"the element at byte {self._byte:,} is not whole: {error.msg}") from error
+                    raise ValueError(
+                        f"the element at byte {self._byte:,} is not whole: {error.msg}"
+                    ) from error
                 wanted *= 2
                 continue
             start = self._byte

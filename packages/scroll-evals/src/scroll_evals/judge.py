@@ -1,14 +1,14 @@
 """Judging answers: prompts out, raw replies in, scores as values.
 
-BEAM: one call for each item of a question's rubric, each 0, 0.5 or 1, and for event ordering one more that matches the
-answer's items with the reference. LongMemEval: one call, yes or no, under one of five kinds of criteria. The judge is
-a function from a key and a prompt to a reply; keys are stable, so stored replies give the same scores again without a
-call. A reply that cannot be read is asked for once more and then has its own outcome; nothing here raises because of
-what a judge says.
+BEAM: one call for each item of a question's rubric, each 0, 0.5 or 1, and for event ordering one
+more that matches the answer's items with the reference. LongMemEval: one call, yes or no, under one
+of five kinds of criteria. The judge is a function from a key and a prompt to a reply; keys are
+stable, so stored replies give the same scores again without a call. A reply that cannot be read is
+asked for once more and then has its own outcome; nothing here raises because of what a judge says.
 
-`official` judges as BEAM's published code does: its prompt never holds the question, and of each score only the whole
-part counts (0.5 is 0), except in event ordering. Its alignment of single lines, which takes a call for each pair of a
-line and a reference item, is not reproduced.
+`official` judges as BEAM's published code does: its prompt never holds the question, and of each
+score only the whole part counts (0.5 is 0), except in event ordering. Its alignment of single
+lines, which takes a call for each pair of a line and a reference item, is not reproduced.
 """
 
 import json
@@ -28,11 +28,17 @@ from scroll_evals.tasks import Question, rubric
 GRADES = (0.0, 0.5, 1.0)
 AGAIN = "\n\nYour last reply could not be read. Reply in the form asked for, and with nothing else."
 
-_CRITERIA = {"temporal-reasoning": "temporal", "knowledge-update": "knowledge-update",
-             "single-session-preference": "preference"}  # fmt: skip
+_CRITERIA = {
+    "temporal-reasoning": "temporal",
+    "knowledge-update": "knowledge-update",
+    "single-session-preference": "preference",
+}
 _LABELS = {"preference": "DESCRIPTION", "abstention": "EXPLANATION"}
 _THINKING = re.compile(r"<think>.*?</think>", re.DOTALL)
-_SCORE = re.compile(r"\bscore\b\W{0,6}(?:(?:is|of)\b\W{0,4})?(\d*\.?\d+)(?:\s*/\s*1(?:\.0)?\b)?(?!\s*/|[\d.]*\d)", re.I)
+_SCORE = re.compile(
+    r"\bscore\b\W{0,6}(?:(?:is|of)\b\W{0,4})?(\d*\.?\d+)(?:\s*/\s*1(?:\.0)?\b)?(?!\s*/|[\d.]*\d)",
+    re.I,
+)
 _NUMBER = re.compile(r"[\s*`'\"]*(\d*\.?\d+)[\s*`'\".]*")
 _YES_NO = re.compile(r"\b(yes|no)\b", re.I)
 _LIST = re.compile(r"\[[\d\s,]*\]")
@@ -44,7 +50,8 @@ class JudgeCall(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     prompt_sha256: str
     reply: str
-    outcome: str = "judged"  # or "judge-unreadable", or "off-scale": a grade between two, taken as the lower one
+    # or "judge-unreadable", or "off-scale": a grade between two, taken as the lower one
+    outcome: str = "judged"
     score: float | None = None  # None where it could not be read or is no grade
     reason: str = ""
 
@@ -53,12 +60,16 @@ class JudgeVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one answer."""
 
     score: float = 0.0
-    outcome: str = "judged"  # "judge-unreadable" if a grade is missing (it counts as 0), "empty-answer"
+    outcome: str = (
+        "judged"  # "judge-unreadable" if a grade is missing (it counts as 0), "empty-answer"
+    )
     items: tuple[JudgeCall, ...] = ()  # every call, in order
     extra: dict[str, float] = {}  # of event ordering: tau_b, tau_norm, precision, recall, f1
 
 
-def judge(benchmark: str, question: Question, answer: str, ask: Ask, *, official: bool = False) -> JudgeVerdict:
+def judge(
+    benchmark: str, question: Question, answer: str, ask: Ask, *, official: bool = False
+) -> JudgeVerdict:
     """Judge an answer. An empty one is worth 0, without a call: silence is not abstention."""
     if benchmark not in ("beam", "longmemeval"):
         raise BadInput(f"there is no judge for {benchmark!r}; there are beam and longmemeval")
@@ -78,19 +89,31 @@ def beam_prompt(question: Question, item: str, answer: str, *, official: bool = 
 
 def longmemeval_prompt(question: Question, answer: str) -> str:
     """What the judge is asked about an answer, under the criteria for its kind of question."""
-    kind = "abstention" if question.metadata.get("abstention") else _CRITERIA.get(question.ability, "default")
+    kind = (
+        "abstention"
+        if question.metadata.get("abstention")
+        else _CRITERIA.get(question.ability, "default")
+    )
     asks = "Does the response recognise that the question cannot be answered?"
-    return _filled("longmemeval_judge", {
-        "criteria": criteria()[kind], "question": question.text, "label": _LABELS.get(kind, "CORRECT ANSWER"),
-        "reference": question.answer, "answer": answer,
-        "ask": asks if kind == "abstention" else "Is the response correct?",
-    })  # fmt: skip
+    return _filled(
+        "longmemeval_judge",
+        {
+            "criteria": criteria()[kind],
+            "question": question.text,
+            "label": _LABELS.get(kind, "CORRECT ANSWER"),
+            "reference": question.answer,
+            "answer": answer,
+            "ask": asks if kind == "abstention" else "Is the response correct?",
+        },
+    )
 
 
 def criteria() -> dict[str, str]:
     """The five kinds of criteria of LongMemEval."""
     sections = re.split(r"^## +(.+)$", rubric("longmemeval_criteria"), flags=re.M)[1:]
-    return {name.strip(): text.strip() for name, text in zip(sections[::2], sections[1::2], strict=True)}
+    return {
+        name.strip(): text.strip() for name, text in zip(sections[::2], sections[1::2], strict=True)
+    }
 
 
 def _judge_beam(question: Question, answer: str, ask: Ask, official: bool) -> JudgeVerdict:
@@ -103,7 +126,9 @@ def _judge_beam(question: Question, answer: str, ask: Ask, official: bool) -> Ju
     extra: dict[str, float] = {}
     if question.ability == "event_ordering":
         reference = "\n".join(f"{number}. {item}" for number, item in enumerate(question.rubric, 1))
-        prompt = _filled("beam_order", {"question": question.text, "reference": reference, "answer": answer})
+        prompt = _filled(
+            "beam_order", {"question": question.text, "reference": reference, "answer": answer}
+        )
         calls += _asked("order", prompt, ask, _read_order)
         if calls[-1].outcome == "judged":
             extra = compare_orders(len(question.rubric), _order_in(calls[-1].reply) or ())
@@ -222,7 +247,9 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
 
 
 def _filled(name: str, parts: dict[str, str]) -> str:
-    """A prompt with its <places> filled in one pass, so that nothing in an answer is taken for a place."""
+    """A prompt with its <places> filled in one pass, so that nothing in an answer is taken for a
+    place.
+    """
     return re.sub(r"<(\w+)>", lambda place: parts.get(place.group(1), place.group(0)), rubric(name))
 
 
@@ -246,10 +273,11 @@ def kendall_tau_b(one: Sequence[float], other: Sequence[float]) -> float | None:
 def compare_orders(items: int, order: Sequence[int]) -> dict[str, float]:
     """How an answer's order fares against the reference 1, 2, … `items`.
 
-    The two lists are first made one: reference items, then what the answer has beside them. Each item has its place in
-    each list as rank; all that a list lacks share one rank behind its end. That is what BEAM's own code does.
-    `order` has, for each thing in the answer, the number of its reference item, or 0 for something else. `tau_norm` is
-    tau-b moved to 0…1; both are left out where no order can be told.
+    The two lists are first made one: reference items, then what the answer has beside them. Each
+    item has its place in each list as rank; all that a list lacks share one rank behind its end.
+    That is what BEAM's own code does. `order` has, for each thing in the answer, the number of its
+    reference item, or 0 for something else. `tau_norm` is tau-b moved to 0…1; both are left out
+    where no order can be told.
     """
     names: list[int] = []  # extras get numbers of their own
     for place, number in enumerate(order):
@@ -259,7 +287,9 @@ def compare_orders(items: int, order: Sequence[int]) -> dict[str, float]:
     union = [*range(1, items + 1), *(name for name in names if name < 0)]
     last = len(union) + 1
     places = {name: place for place, name in enumerate(names, 1)}
-    tau = kendall_tau_b([name if name > 0 else last for name in union], [places.get(name, last) for name in union])
+    tau = kendall_tau_b(
+        [name if name > 0 else last for name in union], [places.get(name, last) for name in union]
+    )
     precision = len(matched) / len(names) if names else 0.0
     recall = len(matched) / items if items else 0.0
     f1 = 2 * precision * recall / (precision + recall) if matched else 0.0

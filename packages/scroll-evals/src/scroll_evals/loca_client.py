@@ -1,8 +1,9 @@
 """The five requests that LOCA-bench's sandbox server answers, and its answers as values.
 
-The client connects only to 127.0.0.1, and uses no proxy. If an answer does not arrive whole (no connection, no answer
-in time, a refusal, bytes that are not the expected JSON), it raises `ToolFailed` with the server's own words. It never
-sends a request twice, and it does not know what an answer means for a trial.
+The client connects only to 127.0.0.1, and uses no proxy. If an answer does not arrive whole (no
+connection, no answer in time, a refusal, bytes that are not the expected JSON), it raises
+`ToolFailed` with the server's own words. It never sends a request twice, and it does not know what
+an answer means for a trial.
 """
 
 import http.client
@@ -27,7 +28,9 @@ class Function(msgspec.Struct, frozen=True):
 
     name: str
     description: str | None = None
-    parameters: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "object", "properties": {}})
+    parameters: dict[str, Any] = msgspec.field(
+        default_factory=lambda: {"type": "object", "properties": {}}
+    )
 
 
 class Offered(msgspec.Struct, frozen=True):
@@ -37,7 +40,10 @@ class Offered(msgspec.Struct, frozen=True):
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """An environment that the server says it has set up. `observation` is the task's official text."""
+    """An environment that the server says it has set up.
+
+    `observation` is the task's official text.
+    """
 
     session_id: str
     observation: str
@@ -45,7 +51,10 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 class Executed(msgspec.Struct, frozen=True):
-    """What a tool said. `success` is a guess from its words: a result that mentions an error counts as none."""
+    """What a tool said.
+
+    `success` is a guess from its words: a result that mentions an error counts as none.
+    """
 
     content: str
     success: bool = True
@@ -69,7 +78,10 @@ class _Refusal(msgspec.Struct, frozen=True):
 
 
 class LocaClient:
-    """Speaks to one server. Requests may be made from several threads; each has a connection of its own."""
+    """Speaks to one server.
+
+    Requests may be made from several threads; each has a connection of its own.
+    """
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -82,23 +94,45 @@ class LocaClient:
             return False
 
     def init(
-        self, name: str, config: dict[str, Any], task_workspace: str, agent_workspace: str, seconds: float
+        self,
+        name: str,
+        config: dict[str, Any],
+        task_workspace: str,
+        agent_workspace: str,
+        seconds: float,
     ) -> Opened:
         """Set up an environment. An answer does not mean that its contents were generated."""
         body = {
-            "task_name": name, "config": config, "task_workspace": task_workspace, "agent_workspace": agent_workspace,
-        }  # fmt: skip
+            "task_name": name,
+            "config": config,
+            "task_workspace": task_workspace,
+            "agent_workspace": agent_workspace,
+        }
         return self._post("init", body, Opened, seconds)
 
-    def execute(self, session_id: str, tool: str, arguments: dict[str, Any], call_id: str) -> Executed:
-        body = {"session_id": session_id, "tool_name": tool, "arguments": arguments, "tool_call_id": call_id}
+    def execute(
+        self, session_id: str, tool: str, arguments: dict[str, Any], call_id: str
+    ) -> Executed:
+        body = {
+            "session_id": session_id,
+            "tool_name": tool,
+            "arguments": arguments,
+            "tool_call_id": call_id,
+        }
         return self._post("execute_tool", body, Executed, EXECUTE_SECONDS)
 
     def evaluate(self, session_id: str) -> Evaluation:
         """Have the environment verified as it is now. It cannot be used afterwards."""
-        found = self._post("evaluate", {"session_id": session_id, "action": "claim_done"}, Evaluation, EVALUATE_SECONDS)
+        found = self._post(
+            "evaluate",
+            {"session_id": session_id, "action": "claim_done"},
+            Evaluation,
+            EVALUATE_SECONDS,
+        )
         if not 0.0 <= found.reward <= 1.0:
-            raise ToolFailed(f"the sandbox server's evaluate gave a reward of {found.reward}, which is not from 0 to 1")
+            raise ToolFailed(
+                f"the sandbox server's evaluate gave a reward of {found.reward}, which is not from 0 to 1"
+            )
         return found
 
     def cleanup(self, session_id: str) -> None:
@@ -111,18 +145,26 @@ class LocaClient:
     def _post(self, endpoint: str, body: dict[str, Any], wanted: type[T], seconds: float) -> T:
         return self._request("POST", endpoint, msgspec.json.encode(body), wanted, seconds)
 
-    def _request(self, method: str, endpoint: str, body: bytes | None, wanted: type[T], seconds: float) -> T:
+    def _request(
+        self, method: str, endpoint: str, body: bytes | None, wanted: type[T], seconds: float
+    ) -> T:
         where = f"the sandbox server's {endpoint}"
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=seconds)
         try:
-            connection.request(method, f"/api/v1/{endpoint}", body, {"Content-Type": "application/json"})
+            connection.request(
+                method, f"/api/v1/{endpoint}", body, {"Content-Type": "application/json"}
+            )
             response = connection.getresponse()
             answer = response.read(MAX_ANSWER + 1)
         except TimeoutError:
-            raise ToolFailed(f"{where} gave no answer in {seconds:g} s", kind="TimeoutError", state="timeout") from None
+            raise ToolFailed(
+                f"{where} gave no answer in {seconds:g} s", kind="TimeoutError", state="timeout"
+            ) from None
         except (OSError, http.client.HTTPException) as error:
             reason = str(error) or type(error).__name__
-            raise ToolFailed(f"{where} cannot be reached: {reason}", kind="ConnectionError") from error
+            raise ToolFailed(
+                f"{where} cannot be reached: {reason}", kind="ConnectionError"
+            ) from error
         finally:
             connection.close()
         if len(answer) > MAX_ANSWER:
@@ -132,7 +174,9 @@ class LocaClient:
         try:
             return msgspec.json.decode(answer, type=wanted)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ToolFailed(f"{where} answered something else than expected ({error}): {_shown(answer)}") from error
+            raise ToolFailed(
+                f"{where} answered something else than expected ({error}): {_shown(answer)}"
+            ) from error
 
 
 def _detail(answer: bytes) -> str:

@@ -1,8 +1,10 @@
-"""The Python environment that LOCA-bench's server runs in: made once, in a cache folder, and used again.
+"""The Python environment that LOCA-bench's server runs in: made once, in a cache folder, and used
+again.
 
-The server needs versions of its libraries that clash with ours, two tool servers written for Node, and two that are
-installed as applications of their own. Each step that succeeded leaves a mark, so an interrupted installation goes on
-where it stopped. Another set of requirements or another Python makes another folder.
+The server needs versions of its libraries that clash with ours, two tool servers written for Node,
+and two that are installed as applications of their own. Each step that succeeded leaves a mark, so
+an interrupted installation goes on where it stopped. Another set of requirements or another Python
+makes another folder.
 """
 
 import contextlib
@@ -25,7 +27,10 @@ from scroll_context.errors import BadInput
 
 PINS = ("mcp<2", "fastmcp<3", "pandas<3")  # newer ones do not work with the server
 NODE_SERVERS = ("@modelcontextprotocol/server-filesystem", "@modelcontextprotocol/server-memory")
-APPLICATIONS = {"cli-mcp-server": ">=3.11", "pdf-tools-mcp": ">=3.12"}  # with the Python that each needs
+APPLICATIONS = {
+    "cli-mcp-server": ">=3.11",
+    "pdf-tools-mcp": ">=3.12",
+}  # with the Python that each needs
 LAST_LINES = 8  # of a step's output that an error repeats
 TOLD_EVERY = 15.0  # seconds between two remarks on a step that takes long
 
@@ -40,7 +45,10 @@ class ServerEnvironment(msgspec.Struct, frozen=True):
 
 
 class InstallStep(msgspec.Struct, frozen=True, kw_only=True):
-    """One command of an installation. Without one that is optional, only the tasks that need it cannot run."""
+    """One command of an installation.
+
+    Without one that is optional, only the tasks that need it cannot run.
+    """
 
     name: str
     says: str
@@ -56,14 +64,21 @@ def cache_folder() -> Path:
 
 
 def existing(python: Path) -> ServerEnvironment:
-    """An environment that the user made; the tool servers are looked for beside its Python and on the PATH."""
+    """An environment that the user made; the tool servers are looked for beside its Python and on
+    the PATH.
+    """
     if not python.is_file() or not os.access(python, os.X_OK):
-        raise BadInput(f"{python} is not an executable Python; name the one of the server's environment")
+        raise BadInput(
+            f"{python} is not an executable Python; name the one of the server's environment"
+        )
     return ServerEnvironment(python.absolute(), (python.absolute().parent,))
 
 
 def prepared(checkout: Path, tell: Tell, cache: Path | None = None) -> ServerEnvironment:
-    """The environment for a checkout, made if it is not there yet. Raises BadInput when it cannot be made."""
+    """The environment for a checkout, made if it is not there yet.
+
+    Raises BadInput when it cannot be made.
+    """
     requirements = (*requirements_of(checkout), *PINS)
     told = "\n".join([sys.version, *requirements, *NODE_SERVERS, *APPLICATIONS])
     folder = (cache or cache_folder()) / hashlib.sha256(told.encode()).hexdigest()[:12]
@@ -81,7 +96,9 @@ def requirements_of(checkout: Path) -> tuple[str, ...]:
         project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
         return msgspec.convert(project["dependencies"], tuple[str, ...])
     except OSError as error:
-        raise BadInput(f"cannot read {file}: {error.strerror}; is this a checkout of LOCA-bench?") from error
+        raise BadInput(
+            f"cannot read {file}: {error.strerror}; is this a checkout of LOCA-bench?"
+        ) from error
     except (ValueError, KeyError, TypeError) as error:
         raise BadInput(f"{file} does not list the server's requirements: {error}") from error
 
@@ -105,13 +122,31 @@ def steps(folder: Path, requirements: tuple[str, ...]) -> tuple[InstallStep, ...
         InstallStep(
             name="node",
             says="installing the tool servers for Node",
-            command=("npm", "install", "--no-fund", "--no-audit", "--prefix", str(folder / "node"), *NODE_SERVERS),
+            command=(
+                "npm",
+                "install",
+                "--no-fund",
+                "--no-audit",
+                "--prefix",
+                str(folder / "node"),
+                *NODE_SERVERS,
+            ),
         ),
         *(
             InstallStep(
                 name=name,
                 says=f"installing {name}",
-                command=(str(bins / "uv"), "tool", "install", "--force", "--python", python, "--with", PINS[0], name),
+                command=(
+                    str(bins / "uv"),
+                    "tool",
+                    "install",
+                    "--force",
+                    "--python",
+                    python,
+                    "--with",
+                    PINS[0],
+                    name,
+                ),
                 variables=places,
                 optional=True,
             )
@@ -135,7 +170,9 @@ def install(folder: Path, todo: tuple[InstallStep, ...], tell: Tell) -> None:
                 "name a Python that can run the server already."
             )
         if fault:
-            tell(f"LOCA server: {step.says} failed; tasks that need it will be reported as environment-failed. {fault}")
+            tell(
+                f"LOCA server: {step.says} failed; tasks that need it will be reported as environment-failed. {fault}"
+            )
         else:
             done.touch()
 
@@ -168,7 +205,9 @@ def _run(step: InstallStep, folder: Path, log: Path, tell: Tell) -> str:
     except BaseException:
         process.kill()
         raise
-    return f"status {process.returncode}. It last wrote:\n" + "\n".join(last) if process.wait() else ""
+    return (
+        f"status {process.returncode}. It last wrote:\n" + "\n".join(last) if process.wait() else ""
+    )
 
 
 def _keep(process: "subprocess.Popen[str]", log: Path, last: deque[str]) -> None:

@@ -1,9 +1,9 @@
 """A task's environment on a sandbox server: its instructions, its tools as ours, its verifier.
 
-The server answers `init` even when generating the environment failed, and leaves out the tools of a tool server that
-did not start. So an environment is used only when its own log says that it was generated, and when every tool server
-that the task names has tools. Calls go one at a time, as the server expects. The log is read from disk: server and
-evaluation share a machine.
+The server answers `init` even when generating the environment failed, and leaves out the tools of a
+tool server that did not start. So an environment is used only when its own log says that it was
+generated, and when every tool server that the task names has tools. Calls go one at a time, as the
+server expects. The log is read from disk: server and evaluation share a machine.
 """
 
 import contextlib
@@ -55,7 +55,9 @@ class Sandbox:
         self.instructions = opened.observation
         self.workspace = workspace
         self.functions = tuple(offered.function for offered in opened.tools)
-        self.on_fault: Callable[[ToolFailed], None] = lambda _: None  # told when a call gets no answer
+        self.on_fault: Callable[[ToolFailed], None] = lambda _: (
+            None
+        )  # told when a call gets no answer
 
     @classmethod
     def open(cls, client: LocaClient, config: LocaTask, folder: Path, seconds: float) -> "Sandbox":
@@ -84,7 +86,8 @@ class Sandbox:
         return self._client.evaluate(self._id)
 
     def tools(self, *, in_cells: bool) -> tuple[Tool[..., Any], ...]:
-        """The environment's tools. Cells get the values that texts spell; for native calls a text stays as it is.
+        """The environment's tools. Cells get the values that texts spell; for native calls a text
+        stays as it is.
 
         The tool that ends the task is not among them: a model calls it natively, as `finish`.
         """
@@ -101,7 +104,9 @@ class Sandbox:
         found = next(function for function in self.functions if CLAIM in function.name)
         return ToolSpec(_tool_name(found.name), found.description or found.name, found.parameters)
 
-    def _tool(self, name: str, function: Function, work: Callable[[dict[str, Any]], Any]) -> Tool[..., Any]:
+    def _tool(
+        self, name: str, function: Function, work: Callable[[dict[str, Any]], Any]
+    ) -> Tool[..., Any]:
         signature, aliases = signature_of(function.parameters, None)
         originals = {spelt: original for original, spelt in aliases.items()}
 
@@ -109,7 +114,11 @@ class Sandbox:
             return work(given(signature.bind(*args, **kwargs)))
 
         def given(arguments: inspect.BoundArguments) -> dict[str, Any]:
-            named = {originals.get(one, one): value for one, value in arguments.arguments.items() if value is not ...}
+            named = {
+                originals.get(one, one): value
+                for one, value in arguments.arguments.items()
+                if value is not ...
+            }
             found: dict[str, Any] = msgspec.to_builtins(named)
             return found
 
@@ -117,10 +126,16 @@ class Sandbox:
             return in_thread(lambda: plain(work(given(arguments))), name)
 
         return Tool(
-            called, launch, name=name, doc=doc_of(function.description, function.parameters), signature=signature,
-            schema=function.parameters, aliases=aliases, effects=True,
+            called,
+            launch,
+            name=name,
+            doc=doc_of(function.description, function.parameters),
+            signature=signature,
+            schema=function.parameters,
+            aliases=aliases,
+            effects=True,
             limits=ToolLimits(timeout=CALL_SECONDS, max_concurrent=1),
-        )  # fmt: skip
+        )
 
     def _caller(self, name: str, parsed: bool) -> Callable[[dict[str, Any]], Any]:
         def call(arguments: dict[str, Any]) -> Any:

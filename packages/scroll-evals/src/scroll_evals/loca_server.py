@@ -1,12 +1,14 @@
-"""One sandbox server of a LOCA-bench checkout: started on a free port of 127.0.0.1, watched, and always stopped.
+"""One sandbox server of a LOCA-bench checkout: started on a free port of 127.0.0.1, watched, and
+always stopped.
 
-Each trial has a server of its own, as in the benchmark, so that one that dies takes no other trial with it. It runs
-behind a supervisor (loca_supervisor.py), which ends it and all that it started when this process lets go of it or dies.
-It gets an environment with nothing of ours in it: no keys, and a home folder of its own. Once it answers, it is
-verified that it is this server that answers, and that it listens on 127.0.0.1 and nowhere else.
+Each trial has a server of its own, as in the benchmark, so that one that dies takes no other trial
+with it. It runs behind a supervisor (loca_supervisor.py), which ends it and all that it started
+when this process lets go of it or dies. It gets an environment with nothing of ours in it: no keys,
+and a home folder of its own. Once it answers, it is verified that it is this server that answers,
+and that it listens on 127.0.0.1 and nowhere else.
 
-This is not a sandbox by itself: what a task's tools execute runs with the rights of the user. Run LOCA-bench in a
-container or under an account that has nothing to lose.
+This is not a sandbox by itself: what a task's tools execute runs with the rights of the user. Run
+LOCA-bench in a container or under an account that has nothing to lose.
 """
 
 import os
@@ -30,7 +32,17 @@ POLL = 0.2
 DYING_SECONDS = 10.0  # between a server's last answer and its end, on a busy machine
 PORTS = 3  # tries, when somebody takes the port that was free a moment ago
 LOG_TAIL = 2_000  # bytes of the log that an error repeats
-_PASSED_ON = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL", "SSL_CERT_FILE")
+_PASSED_ON = (
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "TMPDIR",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "SSL_CERT_FILE",
+)
 _LISTENING = "0A"  # a state in /proc/net/tcp
 _LOOPBACK = "0100007F"
 
@@ -55,10 +67,11 @@ class LocaServer:
         healthy_seconds: float = HEALTHY_SECONDS,
         check: Callable[[], None] = lambda: None,
     ) -> "LocaServer":
-        """Start a server that may write to `folder` and appends what it says to `log`; wait until it answers.
+        """Start a server that may write to `folder` and appends what it says to `log`; wait until
+        it answers.
 
-        `ports` are tried in turn. `check` is called while waiting and may raise. Raises ToolFailed when there is no
-        server in the end, with its last words.
+        `ports` are tried in turn. `check` is called while waiting and may raise. Raises ToolFailed
+        when there is no server in the end, with its last words.
         """
         ports = ports or (free_port() for _ in range(PORTS))
         fault: ToolFailed | None = None
@@ -82,7 +95,10 @@ class LocaServer:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.stop()
 
@@ -91,7 +107,10 @@ class LocaServer:
         return self._supervisor.poll() is None
 
     def has_died(self) -> bool:
-        """Whether it ended by itself. One that does not answer may be about to, and is waited for."""
+        """Whether it ended by itself.
+
+        One that does not answer may be about to, and is waited for.
+        """
         try:
             self._supervisor.wait(0 if self.client.is_healthy() else DYING_SECONDS)
         except subprocess.TimeoutExpired:
@@ -120,17 +139,24 @@ class LocaServer:
             check()
             self._check_alive()
             if time.monotonic() > until:
-                raise ToolFailed(f"the sandbox server does not get healthy.{self.log_tail()}", state="timeout")
+                raise ToolFailed(
+                    f"the sandbox server does not get healthy.{self.log_tail()}", state="timeout"
+                )
             time.sleep(POLL)
 
     def _answers(self) -> bool:
-        """Whether it answers. While it does not listen itself, an answer on its port comes from another process."""
+        """Whether it answers.
+
+        While it does not listen itself, an answer on its port comes from another process.
+        """
         found = listening(self._supervisor.pid)
         if found is not None and found != {("127.0.0.1", self.client.port)}:
             if not found:
                 return False
             where = ", ".join(f"{address}:{port}" for address, port in sorted(found))
-            raise ToolFailed(f"the sandbox server listens on {where} instead of 127.0.0.1:{self.client.port} alone")
+            raise ToolFailed(
+                f"the sandbox server listens on {where} instead of 127.0.0.1:{self.client.port} alone"
+            )
         return self.client.is_healthy()
 
     def _check_alive(self) -> None:
@@ -147,7 +173,9 @@ def free_port() -> int:
 
 
 def listening(pid: int) -> set[tuple[str, int]] | None:
-    """The addresses that this process and those below it accept TCP connections on; None where there is no /proc."""
+    """The addresses that this process and those below it accept TCP connections on; None where
+    there is no /proc.
+    """
     tables = [table for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")) if table.exists()]
     if not tables:
         return None

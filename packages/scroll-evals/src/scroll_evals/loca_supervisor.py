@@ -1,9 +1,11 @@
-"""A process between the evaluation and a server that it started: however the evaluation ends, the server ends too.
+"""A process between the evaluation and a server that it started: however the evaluation ends, the
+server ends too.
 
-Run as a script: `python loca_supervisor.py COMMAND…`. It starts the command and waits for one of two things: the
-command ends, or standard input closes, which happens when the starter closes it and also when the starter is killed.
-Then it ends the command and everything that the command ever started, processes in sessions of their own included: on
-Linux orphans become its children. Elsewhere it ends the process group only. Standard library only, since it runs alone.
+Run as a script: `python loca_supervisor.py COMMAND…`. It starts the command and waits for one of
+two things: the command ends, or standard input closes, which happens when the starter closes it and
+also when the starter is killed. Then it ends the command and everything that the command ever
+started, processes in sessions of their own included: on Linux orphans become its children.
+Elsewhere it ends the process group only. Standard library only, since it runs alone.
 """
 
 import contextlib

@@ -1,8 +1,10 @@
-"""LongMemEval: reads questions and their haystacks in the official JSON schema, one history for each question.
+"""LongMemEval: reads questions and their haystacks in the official JSON schema, one history for
+each question.
 
-A file is one JSON array, gigabytes long for the largest split, so a history keeps only its place in the file. Sessions
-are ordered by their dates, as the benchmark means them to be. User turns have the kind `context_msg` and assistant
-turns `model_turn`. What cannot be read becomes a `DataFault`; nothing here raises on account of data.
+A file is one JSON array, gigabytes long for the largest split, so a history keeps only its place in
+the file. Sessions are ordered by their dates, as the benchmark means them to be. User turns have
+the kind `context_msg` and assistant turns `model_turn`. What cannot be read becomes a `DataFault`;
+nothing here raises on account of data.
 """
 
 import datetime as dt
@@ -19,16 +21,22 @@ from scroll_evals.tasks import DataFault, History, Question, rubric, turn_draft
 
 SPLITS = ("oracle", "s", "m")
 TYPES = (
-    "single-session-user", "single-session-assistant", "single-session-preference", "multi-session",
-    "temporal-reasoning", "knowledge-update",
-)  # fmt: skip
+    "single-session-user",
+    "single-session-assistant",
+    "single-session-preference",
+    "multi-session",
+    "temporal-reasoning",
+    "knowledge-update",
+)
 KINDS = {"user": "context_msg", "assistant": "model_turn"}
 
 _DATE = re.compile(r"(\d{4})/(\d{1,2})/(\d{1,2})(?:\s*\(\w+\))?(?:\s+(\d{1,2}):(\d{2}))?")
 
 
 class LongMemEval(msgspec.Struct, frozen=True):
-    """One split of LongMemEval, in a folder or in one file; what is wrong with it, `histories()` says."""
+    """One split of LongMemEval, in a folder or in one file; what is wrong with it, `histories()`
+    says.
+    """
 
     path: Path
     split: str
@@ -37,17 +45,25 @@ class LongMemEval(msgspec.Struct, frozen=True):
     def histories(self) -> Iterator[History | DataFault]:
         """Every question with its haystack, in the order of the file."""
         if self.split not in SPLITS:
-            yield DataFault(self.split, "unknown-split", f"LongMemEval has the splits {', '.join(SPLITS)}")
+            yield DataFault(
+                self.split, "unknown-split", f"LongMemEval has the splits {', '.join(SPLITS)}"
+            )
             return
         file = self._file()
         if file is None:
             outcome = "missing-file" if self.path.is_dir() else "missing-folder"
-            yield DataFault(str(self.path), outcome, f"there is no longmemeval_{self.split}.json or _cleaned.json here")
+            yield DataFault(
+                str(self.path),
+                outcome,
+                f"there is no longmemeval_{self.split}.json or _cleaned.json here",
+            )
             return
         try:
             yield from _histories(file)
         except (ValueError, OSError, RecursionError) as error:
-            yield DataFault(str(file), "bad-json", f"damaged or only half there, the rest is left out: {error}")
+            yield DataFault(
+                str(file), "bad-json", f"damaged or only half there, the rest is left out: {error}"
+            )
 
     def rubric_prompt(self) -> str:
         return rubric("longmemeval")
@@ -57,7 +73,9 @@ class LongMemEval(msgspec.Struct, frozen=True):
             return self.path
         names = [f"longmemeval_{self.split}_cleaned.json", f"longmemeval_{self.split}.json"]
         others = sorted(one.name for one in self.path.glob(f"longmemeval_{self.split}*.json"))
-        return next((file for name in (*names, *others) if (file := self.path / name).is_file()), None)
+        return next(
+            (file for name in (*names, *others) if (file := self.path / name).is_file()), None
+        )
 
 
 def _histories(file: Path) -> Iterator[History | DataFault]:
@@ -68,7 +86,9 @@ def _histories(file: Path) -> Iterator[History | DataFault]:
         if isinstance(found, str):
             yield DataFault(where, "bad-data", found)
         elif found.history_id in seen:
-            yield DataFault(where, "duplicate-id", f"{found.history_id} was there before; this one is left out")
+            yield DataFault(
+                where, "duplicate-id", f"{found.history_id} was there before; this one is left out"
+            )
         else:
             seen.add(found.history_id)
             yield from _shortcomings(found, where)
@@ -90,10 +110,16 @@ class Haystack(msgspec.Struct, frozen=True):
         for number, (moment, at) in enumerate(_ordered(instance), 1):
             for turn_at, said in enumerate(instance.haystack_sessions[at]):
                 yield turn_draft(
-                    "longmemeval", self.history_id, session=number, position=position, moment=moment, role=said.role,
-                    text=said.content, source_id=_source_id(instance, at, turn_at),
+                    "longmemeval",
+                    self.history_id,
+                    session=number,
+                    position=position,
+                    moment=moment,
+                    role=said.role,
+                    text=said.content,
+                    source_id=_source_id(instance, at, turn_at),
                     kind=KINDS.get(said.role, "context_msg"),
-                )  # fmt: skip
+                )
                 position += 1
 
     def questions(self) -> Iterable[Question]:
@@ -163,11 +189,15 @@ def _question(instance: _Instance, history_id: str) -> Question:
 def _shortcomings(found: Haystack, where: str) -> Iterator[DataFault]:
     if found.undated:
         yield DataFault(
-            where, "bad-date", f"{found.undated} sessions have no date like 2023/05/20 (Sat) 02:21; they go first"
+            where,
+            "bad-date",
+            f"{found.undated} sessions have no date like 2023/05/20 (Sat) 02:21; they go first",
         )
     sessions = found.question.metadata["answer_session_ids"]
     if sessions and not found.question.evidence:
-        yield DataFault(where, "missing-evidence", "no turn is marked has_answer, so recall cannot be measured")
+        yield DataFault(
+            where, "missing-evidence", "no turn is marked has_answer, so recall cannot be measured"
+        )
 
 
 def _ordered(instance: _Instance) -> list[tuple[str, int]]:
@@ -181,7 +211,10 @@ def _source_id(instance: _Instance, at: int, turn_at: int) -> str:
 
 
 def _moment(date: str) -> str:
-    """ISO form of a date such as "2023/05/20 (Sat) 02:21"; empty if it is none. Weekdays depend on no locale."""
+    """ISO form of a date such as "2023/05/20 (Sat) 02:21"; empty if it is none.
+
+    Weekdays depend on no locale.
+    """
     found = _DATE.fullmatch(date.strip())
     if found is None:
         return ""

@@ -1,12 +1,14 @@
-"""Memory benchmarks as suites: a history is ingested once, and each question about it is a trial on its own copy.
+"""Memory benchmarks as suites: a history is ingested once, and each question about it is a trial on
+its own copy.
 
-Each trial has its own copy because the agent's words are recorded too: in a shared store, the search of one question
-would find the answer to another. A trial's store outlives the process, so an interrupted trial goes on where it
-stopped.
+Each trial has its own copy because the agent's words are recorded too: in a shared store, the
+search of one question would find the answer to another. A trial's store outlives the process, so an
+interrupted trial goes on where it stopped.
 
-Scores: for BEAM, an ability is the mean of its questions, and the overall score is the mean of the abilities. For
-LongMemEval, the overall score is the share of questions answered correctly (micro); macro is the mean over the types of
-questions. Abstention questions count in their type, and once more by themselves. A question without a verdict counts 0.
+Scores: for BEAM, an ability is the mean of its questions, and the overall score is the mean of the
+abilities. For LongMemEval, the overall score is the share of questions answered correctly (micro);
+macro is the mean over the types of questions. Abstention questions count in their type, and once
+more by themselves. A question without a verdict counts 0.
 """
 
 import shutil
@@ -51,7 +53,14 @@ from scroll_evals.protocols import (
     TrialOutcome,
     slug,
 )
-from scroll_evals.replay import SUBMIT, DeadlineModel, given_answer, limits_left, metrics_and_steps, requests_seen
+from scroll_evals.replay import (
+    SUBMIT,
+    DeadlineModel,
+    given_answer,
+    limits_left,
+    metrics_and_steps,
+    requests_seen,
+)
 from scroll_evals.tasks import Benchmark, DataFault, History, Question
 from scroll_evals.trial_agent import TrialAgent
 
@@ -67,19 +76,27 @@ class MemoryScoring:
         self._official = official
 
     def judge(self, attempt: Attempt, ask: Ask) -> Judged:
-        verdict = judge.judge(self._name, _question(attempt), attempt.answer, ask, official=self._official)
+        verdict = judge.judge(
+            self._name, _question(attempt), attempt.answer, ask, official=self._official
+        )
         return Judged(verdict.score, msgspec.to_builtins(verdict))
 
     def scores(self, results: Sequence[Result]) -> Scores:
         pairs = [
-            (_question(one.attempt), msgspec.convert(one.judged.verdict, JudgeVerdict) if one.judged else None)
+            (
+                _question(one.attempt),
+                msgspec.convert(one.judged.verdict, JudgeVerdict) if one.judged else None,
+            )
             for one in results
         ]
         return summarize(self._name, pairs, official=self._official)
 
 
 def summarize(benchmark: str, results: Sequence[Scored], *, official: bool = False) -> Scores:
-    """The figures of a run. `official` adds to BEAM's what its published report calls the overall score."""
+    """The figures of a run.
+
+    `official` adds to BEAM's what its published report calls the overall score.
+    """
     if benchmark not in ("beam", "longmemeval"):
         raise BadInput(f"there is no scoring for {benchmark!r}; there are beam and longmemeval")
     scores: dict[str, list[float]] = {}
@@ -88,11 +105,17 @@ def summarize(benchmark: str, results: Sequence[Scored], *, official: bool = Fal
     by_ability = {ability: fmean(values) for ability, values in sorted(scores.items())}
     counts = {ability: len(values) for ability, values in sorted(scores.items())}
     macro = _mean(by_ability.values())
-    extra = {"unreadable": float(sum(bool(v and v.outcome == "judge-unreadable") for _, v in results))}
+    extra = {
+        "unreadable": float(sum(bool(v and v.outcome == "judge-unreadable") for _, v in results))
+    }
     if benchmark == "beam":
         extra |= _ordering(results)
-        if official and (norms := [_tau_norm(v) for q, v in results if q.ability == "event_ordering"]):
-            extra["overall_with_tau_norm"] = _mean((by_ability | {"event_ordering": _mean(norms)}).values())
+        if official and (
+            norms := [_tau_norm(v) for q, v in results if q.ability == "event_ordering"]
+        ):
+            extra["overall_with_tau_norm"] = _mean(
+                (by_ability | {"event_ordering": _mean(norms)}).values()
+            )
         return Scores(overall=macro, by_ability=by_ability, counts=counts, extra=extra)
     micro = _mean(value for values in scores.values() for value in values)
     extra |= {"micro": micro, "macro": macro}
@@ -103,7 +126,11 @@ def summarize(benchmark: str, results: Sequence[Scored], *, official: bool = Fal
 
 def _ordering(results: Sequence[Scored]) -> dict[str, float]:
     """Means of what was measured of event ordering, over the questions for which it could be."""
-    found = [verdict.extra for question, verdict in results if verdict and question.ability == "event_ordering"]
+    found = [
+        verdict.extra
+        for question, verdict in results
+        if verdict and question.ability == "event_ordering"
+    ]
     names = dict.fromkeys(name for extra in found for name in extra)
     return {name: _mean(extra[name] for extra in found if name in extra) for name in names}
 
@@ -135,7 +162,10 @@ class MemorySuite:
                 yield history
             else:
                 shared = self._shared[history.history_id]
-                yield from (MemoryTrial(history, question, rubric, shared) for question in history.questions())
+                yield from (
+                    MemoryTrial(history, question, rubric, shared)
+                    for question in history.questions()
+                )
 
     def preparation(self, group: str, work: Path) -> Metrics:
         folder = _history_folder(work, group)
@@ -165,7 +195,9 @@ class _Shared:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()  # held while it is prepared
-        self.context: tuple[Path, WindowedContext] | None = None  # what trials in this folder start from
+        self.context: tuple[Path, WindowedContext] | None = (
+            None  # what trials in this folder start from
+        )
 
 
 class MemoryTrial:
@@ -189,7 +221,9 @@ class MemoryTrial:
         options = SessionOptions(reach="task", context=setup.context)
         with (
             Store(own) as store,
-            closing(ProbeSession.begin(store, options, self._context(store, setup.context, work))) as session,
+            closing(
+                ProbeSession.begin(store, options, self._context(store, setup.context, work))
+            ) as session,
         ):
             try:
                 outcome, detail, answer = self._answered(session, setup, stop)
@@ -203,13 +237,19 @@ class MemoryTrial:
     def requests(self, work: Path) -> list[dict[str, Any]]:
         with Store(self._folder(work)) as store:
             events = list(lineage(store, PROBE))
-            names = [str(event.metadata["context"]) for event in events if "context" in event.metadata]
-            return requests_seen(store, events, self._context(store, names[0], work)) if names else []
+            names = [
+                str(event.metadata["context"]) for event in events if "context" in event.metadata
+            ]
+            return (
+                requests_seen(store, events, self._context(store, names[0], work)) if names else []
+            )
 
     def discard(self, work: Path) -> None:
         shutil.rmtree(self._folder(work), ignore_errors=True)
 
-    def _answered(self, session: ProbeSession, setup: Setup, stop: Stop) -> tuple[TrialOutcome, str, str]:
+    def _answered(
+        self, session: ProbeSession, setup: Setup, stop: Stop
+    ) -> tuple[TrialOutcome, str, str]:
         """Let the agent work until it ends; how it ended, with a detail, and its answer."""
         text = session.store.log.text
         events = list(session.own_events())
@@ -222,11 +262,15 @@ class MemoryTrial:
                 model,
                 limits=limits,
                 settings=setup.settings,
-                cell_tools=("recall_history_python",) if session.context.actions.ms else ("repl_exec",),
+                cell_tools=("recall_history_python",)
+                if session.context.actions.ms
+                else ("repl_exec",),
                 instructions=f"{self._rubric}\n\n{access(session.context.actions)}".strip(),
                 finish_tool=SUBMIT,
             )
-            asked = any(event.kind == Kind.CONVERSATION and event.role == "user" for event in events)
+            asked = any(
+                event.kind == Kind.CONVERSATION and event.role == "user" for event in events
+            )
             try:
                 with stop.reaching(agent):
                     run = agent.run(None if asked else self._prompt())
@@ -246,9 +290,14 @@ class MemoryTrial:
 
     def _attempt(self, outcome: TrialOutcome, detail: str, **fields: Any) -> Attempt:
         return Attempt(
-            task_id=self.task_id, ability=self.ability, outcome=outcome, detail=detail, prompt=self._prompt(),
-            task=msgspec.to_builtins(self._question), **fields,
-        )  # fmt: skip
+            task_id=self.task_id,
+            ability=self.ability,
+            outcome=outcome,
+            detail=detail,
+            prompt=self._prompt(),
+            task=msgspec.to_builtins(self._question),
+            **fields,
+        )
 
     def _prompt(self) -> str:
         asked_at = self._question.asked_at
@@ -273,7 +322,9 @@ class MemoryTrial:
         with self._shared.lock:
             stop.check()  # others may have waited here meanwhile
             if not (folder / _READY).exists():
-                with Store(folder, create=True) as store:  # what a killed process had ingested is not added twice
+                with Store(
+                    folder, create=True
+                ) as store:  # what a killed process had ingested is not added twice
                     ingest(self._history, store)
                     if not store.log.last_seq():
                         raise BadInput(f"the history {self.group} has no turns")
@@ -292,7 +343,9 @@ class MemoryTrial:
 
 
 def access(actions: Actions) -> str:
-    """One remark for a context that does not offer what the rubric speaks of; the rubric itself is always the same."""
+    """One remark for a context that does not offer what the rubric speaks of; the rubric itself is
+    always the same.
+    """
     if actions.ms:
         return ""
     if "search" in actions.memory_tools:

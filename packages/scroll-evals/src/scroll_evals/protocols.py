@@ -1,8 +1,9 @@
-"""The unit of an evaluation: a trial is one task given to one agent, and ends in an attempt with a named outcome.
+"""The unit of an evaluation: a trial is one task given to one agent, and ends in an attempt with a
+named outcome.
 
-A suite is a benchmark that is ready to run: it lists its trials and knows how they are scored. The runner knows nothing
-else of a benchmark, so memory benchmarks (a history and a question) and acting ones (an environment and a verifier) run
-the same way. This module holds values and protocols only.
+A suite is a benchmark that is ready to run: it lists its trials and knows how they are scored. The
+runner knows nothing else of a benchmark, so memory benchmarks (a history and a question) and acting
+ones (an environment and a verifier) run the same way. This module holds values and protocols only.
 """
 
 import contextlib
@@ -21,32 +22,49 @@ from scroll_context.models import Model, Settings
 from scroll_evals.tasks import DataFault
 
 Ask = Callable[[str, str], str]
-"""Asks the judge: a key that is unique and stable within the trial, and a prompt; returns the raw reply."""
+"""Asks the judge: a key that is unique and stable within the trial, and a prompt; returns the raw
+reply.
+"""
 
 
 class TrialOutcome(StrEnum):
     """How a trial ended."""
 
     ANSWERED = "answered"
-    UNSUBMITTED = "unsubmitted"  # the model ended with plain text, not with the finishing tool; the text is its answer
+    # the model ended with plain text, not with the finishing tool; the text is its answer
+    UNSUBMITTED = "unsubmitted"
     EMPTY_ANSWER = "empty-answer"
     NO_ANSWER = "no-answer"  # only empty replies
     LIMIT = "limit-reached"  # steps, tokens, time or money; the detail says which
-    OVERFLOW = "context-overflow"  # the provider calls the request too long, and nothing more can leave it
+    OVERFLOW = (
+        "context-overflow"  # the provider calls the request too long, and nothing more can leave it
+    )
     REFUSED = "model-refused"
     UNAVAILABLE = "model-unavailable"  # after all retries
     DATA = "data-fault"
-    ENVIRONMENT = "environment-failed"  # the benchmark's own server or environment; the detail says what
-    INTERNAL = "internal-error"  # a fault of ours or of the machine; the traceback is in the folder of the run
+    ENVIRONMENT = (
+        "environment-failed"  # the benchmark's own server or environment; the detail says what
+    )
+    # a fault of ours or of the machine; the traceback is in the folder of the run
+    INTERNAL = "internal-error"
 
 
 RETRIED = frozenset(
-    {TrialOutcome.REFUSED, TrialOutcome.UNAVAILABLE, TrialOutcome.DATA, TrialOutcome.ENVIRONMENT, TrialOutcome.INTERNAL}
+    {
+        TrialOutcome.REFUSED,
+        TrialOutcome.UNAVAILABLE,
+        TrialOutcome.DATA,
+        TrialOutcome.ENVIRONMENT,
+        TrialOutcome.INTERNAL,
+    }
 )
 """Not the last word: a resumed run tries these again."""
 
 UNSCORED = RETRIED - {TrialOutcome.REFUSED}
-"""Say nothing about the model: left out of scores and counted as unfinished. Other ends without an answer score 0."""
+"""Say nothing about the model: left out of scores and counted as unfinished.
+
+Other ends without an answer score 0.
+"""
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +77,10 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Metrics(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trial used. Tokens are the provider's count; time is that spent working, in however many processes."""
+    """What a trial used.
+
+    Tokens are the provider's count; time is that spent working, in however many processes.
+    """
 
     tokens_in: int = 0
     tokens_out: int = 0
@@ -93,7 +114,9 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """What a judge or a verifier made of an attempt, from 0 to 1; `verdict` is the benchmark's own form of it."""
+    """What a judge or a verifier made of an attempt, from 0 to 1; `verdict` is the benchmark's own
+    form of it.
+    """
 
     score: float
     verdict: dict[str, Any] = {}
@@ -107,10 +130,16 @@ class Result(msgspec.Struct, frozen=True):
 
     @property
     def counts(self) -> bool:
-        """Whether it belongs into the scores: judged, or ended by the model without anything to judge."""
+        """Whether it belongs into the scores: judged, or ended by the model without anything to
+        judge.
+        """
         if self.judged is not None:
             return True
-        return not self.attempt.has_answer and self.attempt.score is None and self.attempt.outcome not in UNSCORED
+        return (
+            not self.attempt.has_answer
+            and self.attempt.score is None
+            and self.attempt.outcome not in UNSCORED
+        )
 
 
 class Scores(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,24 +164,32 @@ class Trial(Protocol):
 
     @property
     def group(self) -> str:
-        """The trials of a group share one preparation, such as an ingested history, and run one after another."""
+        """The trials of a group share one preparation, such as an ingested history, and run one
+        after another.
+        """
 
     def run(self, setup: Setup, work: Path, stop: "Stop") -> Attempt:
-        """Carry out the task in a folder that survives a crash, and go on where an earlier process stopped.
+        """Carry out the task in a folder that survives a crash, and go on where an earlier process
+        stopped.
 
-        It returns an attempt for every behaviour of the model, and raises `Stopped` when the run is to stop. It may
-        raise faults of the model or the machine, to which the runner gives a name.
+        It returns an attempt for every behaviour of the model, and raises `Stopped` when the run is
+        to stop. It may raise faults of the model or the machine, to which the runner gives a name.
         """
 
     def requests(self, work: Path) -> list[dict[str, Any]]:
-        """The messages that the model saw at each step, after `run`; empty if the trial does not keep them."""
+        """The messages that the model saw at each step, after `run`; empty if the trial does not
+        keep them.
+        """
 
     def discard(self, work: Path) -> None:
         """Remove what `run` left in the folder."""
 
 
 class Scoring(Protocol):
-    """How attempts become numbers. It needs nothing but the attempts, so a run can be scored again without its data."""
+    """How attempts become numbers.
+
+    It needs nothing but the attempts, so a run can be scored again without its data.
+    """
 
     def judge(self, attempt: Attempt, ask: Ask) -> Judged:
         """Score an attempt that has an answer."""
@@ -180,7 +217,9 @@ class Suite(Protocol):
         """What it cost to prepare a group of trials; nothing when that was released."""
 
     def release(self, group: str, work: Path) -> None:
-        """Remove what was prepared for a group whose trials are all finished, or what a killed process left of it."""
+        """Remove what was prepared for a group whose trials are all finished, or what a killed
+        process left of it.
+        """
 
 
 class VerifierScoring:
@@ -192,7 +231,9 @@ class VerifierScoring:
     def scores(self, results: Sequence[Result]) -> Scores:
         found: dict[str, list[float]] = {}
         for result in results:
-            found.setdefault(result.attempt.ability, []).append(result.judged.score if result.judged else 0.0)
+            found.setdefault(result.attempt.ability, []).append(
+                result.judged.score if result.judged else 0.0
+            )
         means = {ability: sum(scores) / len(scores) for ability, scores in found.items()}
         return Scores(
             overall=sum(means.values()) / len(means) if means else 0.0,

@@ -1,4 +1,5 @@
-"""What the log tells of a trial: its numbers, its steps, its answer, and exactly what the model saw at each step.
+"""What the log tells of a trial: its numbers, its steps, its answer, and exactly what the model saw
+at each step.
 
 All of it is computed from events, so a trial that was continued by a second process counts as one.
 """
@@ -26,7 +27,9 @@ SUBMIT = ToolSpec(
     "Give your final answer to the question. This ends the task.",
     {
         "type": "object",
-        "properties": {"answer": {"type": "string", "description": "the answer, in natural language"}},
+        "properties": {
+            "answer": {"type": "string", "description": "the answer, in natural language"}
+        },
         "required": ["answer"],
     },
 )
@@ -34,20 +37,32 @@ SUBMIT = ToolSpec(
 ROWS = 100  # records that a cell was given, kept for export
 ROW_CHARS = 1_000  # of each
 
-_CUT_OFF = frozenset({"killed", "unknown"})  # states that a resuming process gives to what was under way
+_CUT_OFF = frozenset(
+    {"killed", "unknown"}
+)  # states that a resuming process gives to what was under way
 
 
-def metrics_and_steps(events: Sequence[Event], text: Callable[[Event], str]) -> tuple[Metrics, list[dict[str, Any]]]:
+def metrics_and_steps(
+    events: Sequence[Event], text: Callable[[Event], str]
+) -> tuple[Metrics, list[dict[str, Any]]]:
     """The numbers and the steps of a session."""
     found = trajectory(events, text)
-    usages = [event.metadata.get("usage", {}) for event in events if event.kind == Kind.EVICTION]  # of summaries
-    replies = [event for event in events if event.kind == Kind.CONVERSATION and event.role == "assistant"]
+    usages = [
+        event.metadata.get("usage", {}) for event in events if event.kind == Kind.EVICTION
+    ]  # of summaries
+    replies = [
+        event for event in events if event.kind == Kind.CONVERSATION and event.role == "assistant"
+    ]
     metrics = Metrics(
-        tokens_in=found["metrics"]["tokens_in"] + sum(usage.get("input_tokens", 0) for usage in usages),
-        tokens_out=found["metrics"]["tokens_out"] + sum(usage.get("output_tokens", 0) for usage in usages),
+        tokens_in=found["metrics"]["tokens_in"]
+        + sum(usage.get("input_tokens", 0) for usage in usages),
+        tokens_out=found["metrics"]["tokens_out"]
+        + sum(usage.get("output_tokens", 0) for usage in usages),
         wall_time_s=round(_working_seconds(events), 2),
         step_count=found["metrics"]["step_count"],
-        tokens_cached=sum(event.metadata.get("usage", {}).get("cache_read_tokens", 0) for event in replies),
+        tokens_cached=sum(
+            event.metadata.get("usage", {}).get("cache_read_tokens", 0) for event in replies
+        ),
         dollars=sum(event.metadata.get("cost") or 0.0 for event in events),
     )
     return metrics, found["steps"]
@@ -61,14 +76,18 @@ def limits_left(limits: Limits, used: Metrics) -> Limits:
 
     return Limits(
         steps=None if limits.steps is None else max(0, limits.steps - used.step_count),
-        tokens=None if limits.tokens is None else max(0, limits.tokens - used.tokens_in - used.tokens_out),
+        tokens=None
+        if limits.tokens is None
+        else max(0, limits.tokens - used.tokens_in - used.tokens_out),
         seconds=less(limits.seconds, used.wall_time_s),
         dollars=less(limits.dollars, used.dollars),
     )
 
 
 class DeadlineModel:
-    """A model that is asked for no longer than a task has time left; a reply that takes longer is given up."""
+    """A model that is asked for no longer than a task has time left; a reply that takes longer is
+    given up.
+    """
 
     def __init__(self, model: Model, seconds: float | None) -> None:
         self.name = model.name
@@ -89,14 +108,20 @@ class DeadlineModel:
         timeout: float | None = None,
     ) -> Reply:
         if self._end is not None:
-            timeout = min(self._end - time.monotonic(), float("inf") if timeout is None else timeout)
+            timeout = min(
+                self._end - time.monotonic(), float("inf") if timeout is None else timeout
+            )
             timeout = max(0.0, timeout)
         return self._model.reply(request, on_text=on_text, cancel=cancel, timeout=timeout)
 
 
-def given_answer(events: Iterable[Event], text: Callable[[Event], str]) -> tuple[TrialOutcome, str] | None:
+def given_answer(
+    events: Iterable[Event], text: Callable[[Event], str]
+) -> tuple[TrialOutcome, str] | None:
     """How the model ended, if its last reply did end the task."""
-    replies = [event for event in events if event.kind == Kind.CONVERSATION and event.role == "assistant"]
+    replies = [
+        event for event in events if event.kind == Kind.CONVERSATION and event.role == "assistant"
+    ]
     if not replies:
         return None
     last = replies[-1]
@@ -104,7 +129,9 @@ def given_answer(events: Iterable[Event], text: Callable[[Event], str]) -> tuple
     for call in calls:
         if call["name"] == SUBMIT.name:
             arguments = call.get("arguments", {})
-            answer = str(arguments.get("answer", "")) if isinstance(arguments, dict) else str(arguments)
+            answer = (
+                str(arguments.get("answer", "")) if isinstance(arguments, dict) else str(arguments)
+            )
             return (TrialOutcome.ANSWERED if answer.strip() else TrialOutcome.EMPTY_ANSWER), answer
     said = text(last)
     if calls or last.metadata.get("cut") or not said.strip():
@@ -116,13 +143,18 @@ def given_answer(events: Iterable[Event], text: Callable[[Event], str]) -> tuple
 def requests_seen(
     store: Store, events: Sequence[Event], context: WindowedContext | None = None
 ) -> list[dict[str, Any]]:
-    """What the model saw at each step, rebuilt from the log: the messages that differ from the step before.
+    """What the model saw at each step, rebuilt from the log: the messages that differ from the step
+    before.
 
-    Each record has `step_index`, `keep` (how many messages of the step before begin this request too) and `messages`
-    (those that follow them). Of a step with a cell, also how it ended (`state`), what it put into the view (`shown`),
-    and the records that it was given (`rows`, at most ROWS of `rows_total`). `context` is what the session began with.
+    Each record has `step_index`, `keep` (how many messages of the step before begin this request
+    too) and `messages` (those that follow them). Of a step with a cell, also how it ended
+    (`state`), what it put into the view (`shown`), and the records that it was given (`rows`, at
+    most ROWS of `rows_total`). `context` is what the session began with.
     """
-    name = next((str(event.metadata["context"]) for event in events if "context" in event.metadata), "scroll")
+    name = next(
+        (str(event.metadata["context"]) for event in events if "context" in event.metadata),
+        "scroll",
+    )
     context = context or make_context(name, store.log.excerpt)
     system = ""
     asked: tuple[Message, ...] = ()
@@ -142,7 +174,10 @@ def requests_seen(
             seqs = [seq for seq in event.metadata.get("seqs", ()) if isinstance(seq, int)]
             given = store.log.get_many(seqs[:ROWS])
             rows = found[-1].setdefault("rows", [])
-            rows += [{"seq": one.seq, "role": one.role, "content": one.content[:ROW_CHARS]} for one in given]
+            rows += [
+                {"seq": one.seq, "role": one.role, "content": one.content[:ROW_CHARS]}
+                for one in given
+            ]
             found[-1]["rows_total"] = found[-1].get("rows_total", 0) + len(seqs)
             found[-1] |= {"state": event.tool_state, "shown": event.content}
         context.add(event)

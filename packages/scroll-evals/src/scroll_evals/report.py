@@ -1,7 +1,9 @@
-"""The paper's tables, from the folders of runs: results per ability, contexts, backbones, cost, outcomes.
+"""The paper's tables, from the folders of runs: results per ability, contexts, backbones, cost,
+outcomes.
 
-A table is a value; printing is the business of the command line. Scores are percentages with one decimal, as in the
-paper. Every table says how many trials stand behind a number, so an unfinished run cannot pass for a finished one.
+A table is a value; printing is the business of the command line. Scores are percentages with one
+decimal, as in the paper. Every table says how many trials stand behind a number, so an unfinished
+run cannot pass for a finished one.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,20 +17,40 @@ from scroll_evals.summary import MEASURES, scoring_of, summarized
 
 ORDER = {
     "beam": (
-        "information_extraction", "multi_session_reasoning", "event_ordering", "temporal_reasoning", "knowledge_update",
-        "contradiction_resolution", "summarization", "preference_following", "instruction_following", "abstention",
+        "information_extraction",
+        "multi_session_reasoning",
+        "event_ordering",
+        "temporal_reasoning",
+        "knowledge_update",
+        "contradiction_resolution",
+        "summarization",
+        "preference_following",
+        "instruction_following",
+        "abstention",
     ),
     "longmemeval": (
-        "single-session-user", "single-session-assistant", "single-session-preference", "multi-session",
-        "temporal-reasoning", "knowledge-update", "abstention",
+        "single-session-user",
+        "single-session-assistant",
+        "single-session-preference",
+        "multi-session",
+        "temporal-reasoning",
+        "knowledge-update",
+        "abstention",
     ),
     "loca": ("8k", "16k", "32k", "64k", "96k", "128k", "256k"),
-}  # fmt: skip
+}
 """Abilities in the order of the paper's tables; others follow."""
 
 CONTEXTS = (
-    "react", "summarize", "retrieval", "codeact", "scroll-lossy", "scroll-no-repl", "scroll-no-index", "scroll",
-)  # fmt: skip
+    "react",
+    "summarize",
+    "retrieval",
+    "codeact",
+    "scroll-lossy",
+    "scroll-no-repl",
+    "scroll-no-index",
+    "scroll",
+)
 """Contexts in the order of the paper's tables and figures."""
 
 SPLITS = {"longmemeval": ("oracle", "s", "m"), "beam": ("128K", "500K", "1M", "10M"), "loca": ()}
@@ -84,11 +106,18 @@ def read_runs(paths: Sequence[Path]) -> list[ReportedRun]:
 
 def tables(runs: Sequence[ReportedRun]) -> list[Table]:
     """All tables that these runs have something for."""
-    found = [_by_ability(name, of) for name, of in _grouped(runs, lambda run: run.config.benchmark).items()]
-    contexts, models = ({getattr(run.config, field) for run in runs} for field in ("context", "model"))
+    found = [
+        _by_ability(name, of)
+        for name, of in _grouped(runs, lambda run: run.config.benchmark).items()
+    ]
+    contexts, models = (
+        {getattr(run.config, field) for run in runs} for field in ("context", "model")
+    )
     if len(contexts) > 1 or len(models) == 1:
         found += [
-            _overall(f"Contexts, {model}" if len(contexts) > 1 else f"Overall, {model}", of, "context")
+            _overall(
+                f"Contexts, {model}" if len(contexts) > 1 else f"Overall, {model}", of, "context"
+            )
             for model, of in _grouped(runs, lambda run: run.config.model).items()
         ]
     if len(models) > 1:
@@ -110,13 +139,19 @@ def labels(runs: Sequence[ReportedRun]) -> list[str]:
     }
     telling: list[str] = []
     for name, values in parts.items():
-        if name == "path" and len(set(zip(*(parts[one] for one in telling), strict=True))) == len(runs):
-            break  # what a run is tells it apart; where it lies is for runs that are otherwise alike
+        if name == "path" and len(set(zip(*(parts[one] for one in telling), strict=True))) == len(
+            runs
+        ):
+            # what a run is tells it apart; where it lies is for runs that are otherwise alike
+            break
         if len(set(values)) > 1:
             telling.append(name)
     if not telling:
         return [run.config.context for run in runs]
-    return [" · ".join(parts[name][at] for name in telling if parts[name][at]) for at in range(len(runs))]
+    return [
+        " · ".join(parts[name][at] for name in telling if parts[name][at])
+        for at in range(len(runs))
+    ]
 
 
 def abilities(benchmark: str, runs: Sequence[ReportedRun]) -> list[str]:
@@ -133,7 +168,11 @@ def percent(score: float | None) -> str:
 def titled(ability: str) -> str:
     """An ability as a person writes it."""
     said = ability.replace("_", " ").replace("-", " ")
-    return said.replace("multi session", "multi-session").replace("single session", "single-session").capitalize()
+    return (
+        said.replace("multi session", "multi-session")
+        .replace("single session", "single-session")
+        .capitalize()
+    )
 
 
 def _by_ability(benchmark: str, runs: Sequence[ReportedRun]) -> Table:
@@ -143,57 +182,97 @@ def _by_ability(benchmark: str, runs: Sequence[ReportedRun]) -> Table:
     ]
     rows.append(("Overall", *(percent(run.overall) for run in runs)))
     extras = dict.fromkeys(name for run in runs for name in run.extra if name != "unreadable")
-    rows += [(titled(name), *(_extra(name, run.extra.get(name)) for run in runs)) for name in extras]
+    rows += [
+        (titled(name), *(_extra(name, run.extra.get(name)) for run in runs)) for name in extras
+    ]
     rows.append(("Trials scored", *(_of(run) for run in runs)))
-    return Table(f"{TITLES.get(benchmark, benchmark)}, score (%)", ("Ability", *labels(runs)), tuple(rows))
+    return Table(
+        f"{TITLES.get(benchmark, benchmark)}, score (%)", ("Ability", *labels(runs)), tuple(rows)
+    )
 
 
 def _overall(title: str, runs: Sequence[ReportedRun], by: str) -> Table:
     """One row for each context or model, one column for each benchmark and split, or size of LOCA."""
     names = [getattr(run.config, by) for run in runs]
-    cells: dict[str, dict[str, float]] = {name: {} for name in sorted(names, key=lambda name: _rank(name, CONTEXTS))}
+    cells: dict[str, dict[str, float]] = {
+        name: {} for name in sorted(names, key=lambda name: _rank(name, CONTEXTS))
+    }
     columns: dict[str, None] = {}
     for name, run in zip(names, runs, strict=True):
         if run.config.benchmark == "loca":
-            found = {f"LOCA {size}": run.summary.scores.by_ability[size] for size in abilities("loca", [run])}
+            found = {
+                f"LOCA {size}": run.summary.scores.by_ability[size]
+                for size in abilities("loca", [run])
+            }
         else:
             columns[run.benchmark] = None
             found = {} if run.overall is None else {run.benchmark: run.overall}
         cells[name].update(found)
         columns.update(dict.fromkeys(found))
-    rows = [(name, *(percent(row.get(column)) for column in columns)) for name, row in cells.items()]
+    rows = [
+        (name, *(percent(row.get(column)) for column in columns)) for name, row in cells.items()
+    ]
     sizes = [column for column in columns if column.startswith("LOCA ")]
     if len(sizes) > 1:  # the drop from the smallest to the largest
         rows = [
-            (*line, f"{100 * (row[sizes[-1]] - row[sizes[0]]):+.1f}" if {sizes[0], sizes[-1]} <= set(row) else "–")
+            (
+                *line,
+                f"{100 * (row[sizes[-1]] - row[sizes[0]]):+.1f}"
+                if {sizes[0], sizes[-1]} <= set(row)
+                else "–",
+            )
             for line, row in zip(rows, cells.values(), strict=True)
         ]
-    return Table(f"{title} (%)", (by.capitalize(), *columns, *(("Δ LOCA",) if len(sizes) > 1 else ())), tuple(rows))
+    return Table(
+        f"{title} (%)",
+        (by.capitalize(), *columns, *(("Δ LOCA",) if len(sizes) > 1 else ())),
+        tuple(rows),
+    )
 
 
 def _cost(runs: Sequence[ReportedRun]) -> Table:
     columns = (
-        "Run", "Input tokens, median", "Output tokens, median", "Turns, median", "Seconds, median", "Input, all",
-        "Output, all", "Dollars, agent", "Dollars, judge",
-    )  # fmt: skip
+        "Run",
+        "Input tokens, median",
+        "Output tokens, median",
+        "Turns, median",
+        "Seconds, median",
+        "Input, all",
+        "Output, all",
+        "Dollars, agent",
+        "Dollars, judge",
+    )
     rows = []
     for label, run in zip(labels(runs), runs, strict=True):
         spent = run.summary
         tokens_in = spent.agent.tokens_in + spent.ingestion.tokens_in
         tokens_out = spent.agent.tokens_out + spent.ingestion.tokens_out
         medians = [_median(run, measure) for measure in MEASURES]
-        dollars = (_dollars(spent.agent.dollars + spent.ingestion.dollars), _dollars(spent.judging.dollars))
+        dollars = (
+            _dollars(spent.agent.dollars + spent.ingestion.dollars),
+            _dollars(spent.judging.dollars),
+        )
         rows.append((label, *medians, f"{tokens_in:,}", f"{tokens_out:,}", *dollars))
     return Table("Cost of a trial", columns, tuple(rows))
 
 
 def _outcomes(runs: Sequence[ReportedRun]) -> Table:
-    names = sorted({name for run in runs for name in (*run.summary.outcomes, *run.summary.faults)} - {"answered"})
+    names = sorted(
+        {name for run in runs for name in (*run.summary.outcomes, *run.summary.faults)}
+        - {"answered"}
+    )
     rows = [
-        (label, _of(run), str(run.summary.outcomes.get("answered", 0)),
-         *(str(max(run.summary.outcomes.get(name, 0), run.summary.faults.get(name, 0))) for name in names))
+        (
+            label,
+            _of(run),
+            str(run.summary.outcomes.get("answered", 0)),
+            *(
+                str(max(run.summary.outcomes.get(name, 0), run.summary.faults.get(name, 0)))
+                for name in names
+            ),
+        )
         for label, run in zip(labels(runs), runs, strict=True)
-    ]  # fmt: skip
+    ]
     return Table("Outcomes", ("Run", "Scored", "answered", *names), tuple(rows))
 
 
@@ -232,7 +311,9 @@ def _rank(name: str, order: Sequence[str]) -> int:
     return order.index(name) if name in order else len(order)
 
 
-def _grouped(runs: Sequence[ReportedRun], key: Callable[[ReportedRun], str]) -> dict[str, list[ReportedRun]]:
+def _grouped(
+    runs: Sequence[ReportedRun], key: Callable[[ReportedRun], str]
+) -> dict[str, list[ReportedRun]]:
     found: dict[str, list[ReportedRun]] = {}
     for run in runs:
         found.setdefault(key(run), []).append(run)

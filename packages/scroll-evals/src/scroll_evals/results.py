@@ -1,4 +1,5 @@
-"""The folder of a run: everything that is known of it, one file a trial, each written whole or not at all.
+"""The folder of a run: everything that is known of it, one file a trial, each written whole or not
+at all.
 
     config.json        what was run, with which versions, and when each process began
     trajectories/      an attempt a file: the paper's task_id, metrics and steps, with outcome and answer
@@ -10,8 +11,9 @@
     scores.json        the numbers, computed from the files above
     stores/            histories and trials at work, emptied as they finish; of LOCA, logs/ has each server's log
 
-A trial counts when its trajectory is there, and a judge's reply when it is in its file: both are on disk before
-anything is built on them, so a killed run goes on without repeating or paying for anything twice.
+A trial counts when its trajectory is there, and a judge's reply when it is in its file: both are on
+disk before anything is built on them, so a killed run goes on without repeating or paying for
+anything twice.
 """
 
 import contextlib
@@ -84,7 +86,9 @@ class JudgeReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
-    """What the judge said about a trial, and what it came to; `judged` is None while it is not finished."""
+    """What the judge said about a trial, and what it came to; `judged` is None while it is not
+    finished.
+    """
 
     task_id: str
     replies: tuple[JudgeReply, ...] = ()
@@ -116,7 +120,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     judge: str
     trials: int  # in this run
     scored: int
-    unfinished: int  # trials without a verdict, for reasons that are not the model's; a resumed run tries them again
+    # trials without a verdict, for reasons that are not the model's; a resumed run tries them again
+    unfinished: int
     scores: Scores
     outcomes: dict[str, int]
     faults: dict[str, int]  # by outcome; the whole of them is in faults.json
@@ -141,7 +146,9 @@ class RunFolder:
     def config(self) -> RunConfig:
         found = self._read(CONFIG, RunConfig)
         if found is None:
-            raise BadInput(f"{self.path} is not a run: it has no {CONFIG}. `scroll eval beam … --out DIR` makes one.")
+            raise BadInput(
+                f"{self.path} is not a run: it has no {CONFIG}. `scroll eval beam … --out DIR` makes one."
+            )
         return found
 
     def begin(self, config: RunConfig) -> RunConfig:
@@ -151,10 +158,14 @@ class RunFolder:
             different = known.same_run(config)
             if different:
                 said = ", ".join(f"{name}: {getattr(known, name)!r} there" for name in different)
-                raise BadInput(f"{self.path} holds another run ({said}). Nothing was changed; name another folder.")
+                raise BadInput(
+                    f"{self.path} holds another run ({said}). Nothing was changed; name another folder."
+                )
             config = msgspec.structs.replace(config, starts=(*known.starts, *config.starts))
         elif self.path.exists() and any(one.name != LOCK for one in self.path.iterdir()):
-            raise BadInput(f"{self.path} is not empty and not a run. Nothing was changed; name another folder.")
+            raise BadInput(
+                f"{self.path} is not empty and not a run. Nothing was changed; name another folder."
+            )
         self._write(CONFIG, config)
         return config
 
@@ -205,7 +216,9 @@ class RunFolder:
         return self._read(f"requests/{slug(task_id)}.json", list[dict[str, Any]]) or []
 
     def judgement(self, task_id: str) -> Judgement:
-        return self._read(f"judgements/{slug(task_id)}.json", Judgement) or Judgement(task_id=task_id)
+        return self._read(f"judgements/{slug(task_id)}.json", Judgement) or Judgement(
+            task_id=task_id
+        )
 
     def save_judgement(self, judgement: Judgement) -> None:
         self._write(f"judgements/{slug(judgement.task_id)}.json", judgement)
@@ -238,7 +251,9 @@ class RunFolder:
         self._replace(name, msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
 
     def _replace(self, name: str, data: bytes) -> None:
-        """Write a file so that a reader, or a process after a crash, finds the old one or the new one whole."""
+        """Write a file so that a reader, or a process after a crash, finds the old one or the new
+        one whole.
+        """
         target = self.path / name
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = target.with_name(f".{target.name}.partial")
@@ -269,7 +284,11 @@ def runs_below(paths: list[Path]) -> list[RunFolder]:
 
 def versions() -> dict[str, str]:
     """Scroll, Python, the system and the libraries that a result may depend on."""
-    found = {"scroll": __version__, "python": platform.python_version(), "system": platform.platform(terse=True)}
+    found = {
+        "scroll": __version__,
+        "python": platform.python_version(),
+        "system": platform.platform(terse=True),
+    }
     for library in LIBRARIES:
         try:
             found[library] = metadata.version(library)

@@ -1,15 +1,18 @@
-"""How much of the evidence search finds by the words of a question, without any model, and comparisons of that.
+"""How much of the evidence search finds by the words of a question, without any model, and
+comparisons of that.
 
-Recall@k is the part of a question's evidence turns among the first k hits within its history. Session coverage@k is the
-part of the evidence's sessions that have any turn among those hits; it matters most for questions about how something
-developed over time. Questions without evidence (abstention) are not counted. Many histories share one temporary log,
-which is replaced when it has grown large, and each question searches its own history. The weights of words therefore
-come from all of them. An agent under evaluation has a log with one history, where the same search finds as much: on 39
-chats of BEAM, recall@10 is 0.549 there and 0.550 here.
+Recall@k is the part of a question's evidence turns among the first k hits within its history.
+Session coverage@k is the part of the evidence's sessions that have any turn among those hits; it
+matters most for questions about how something developed over time. Questions without evidence
+(abstention) are not counted. Many histories share one temporary log, which is replaced when it has
+grown large, and each question searches its own history. The weights of words therefore come from
+all of them. An agent under evaluation has a log with one history, where the same search finds as
+much: on 39 chats of BEAM, recall@10 is 0.549 there and 0.550 here.
 
-A report keeps what each question found, so reports of two versions, or of several settings, can be compared question by
-question. Intervals come from a bootstrap over chats, since questions about one chat are not independent. Among several
-settings, the choice is cross-validated: for each chat, the setting that is best on all other chats.
+A report keeps what each question found, so reports of two versions, or of several settings, can be
+compared question by question. Intervals come from a bootstrap over chats, since questions about one
+chat are not independent. Among several settings, the choice is cross-validated: for each chat, the
+setting that is best on all other chats.
 """
 
 import random
@@ -67,16 +70,27 @@ class RetrievalReport(msgspec.Struct, frozen=True):
 
 
 def benchmarks_in(folder: Path, splits: Sequence[str] = ()) -> list[Benchmark]:
-    """The benchmarks in a folder: the splits named, or all that are there. What is missing says so when it is read."""
-    beams = [name for name, size in beam.SPLITS.items() if (folder / size).is_dir() or (folder / name).is_dir()]
+    """The benchmarks in a folder: the splits named, or all that are there.
+
+    What is missing says so when it is read.
+    """
+    beams = [
+        name
+        for name, size in beam.SPLITS.items()
+        if (folder / size).is_dir() or (folder / name).is_dir()
+    ]
     others = [name for name in longmemeval.SPLITS if any(folder.glob(f"longmemeval_{name}*.json"))]
     found: list[Benchmark] = []
     for split in splits or [*beams, *others] or list(beam.SPLITS)[:1]:
-        found.append(LongMemEval(folder, split) if split in longmemeval.SPLITS else Beam(folder, split))
+        found.append(
+            LongMemEval(folder, split) if split in longmemeval.SPLITS else Beam(folder, split)
+        )
     return found
 
 
-def measure(benchmarks: Iterable[Benchmark], *, progress: Progress | None = None) -> RetrievalReport:
+def measure(
+    benchmarks: Iterable[Benchmark], *, progress: Progress | None = None
+) -> RetrievalReport:
     """Ask every question of these benchmarks; all count together."""
     listed = [one for benchmark in benchmarks for one in benchmark.histories()]
     histories = [one for one in listed if not isinstance(one, DataFault)]
@@ -88,10 +102,14 @@ def measure(benchmarks: Iterable[Benchmark], *, progress: Progress | None = None
     return report_of(found, tuple(one for one in listed if isinstance(one, DataFault)))
 
 
-def report_of(questions: Sequence[SearchedQuestion], faults: tuple[DataFault, ...] = ()) -> RetrievalReport:
+def report_of(
+    questions: Sequence[SearchedQuestion], faults: tuple[DataFault, ...] = ()
+) -> RetrievalReport:
     """The means of what questions found."""
     abilities = sorted({one.ability for one in questions})
-    by_ability = {name: _figures([one for one in questions if one.ability == name]) for name in abilities}
+    by_ability = {
+        name: _figures([one for one in questions if one.ability == name]) for name in abilities
+    }
     return RetrievalReport(_figures(questions), by_ability, faults, tuple(questions))
 
 
@@ -99,7 +117,10 @@ def _searched(histories: Sequence[History]) -> Iterator[list[SearchedQuestion]]:
     """What the questions about each history find."""
     waiting = list(reversed(histories))
     while waiting:
-        with tempfile.TemporaryDirectory(prefix="scroll-retrieval-") as folder, Store(folder, create=True) as store:
+        with (
+            tempfile.TemporaryDirectory(prefix="scroll-retrieval-") as folder,
+            Store(folder, create=True) as store,
+        ):
             store.index.start()
             ingested: list[tuple[History, dict[str, str]]] = []
             while waiting and store.log.last_seq() < LARGE:
@@ -107,7 +128,11 @@ def _searched(histories: Sequence[History]) -> Iterator[list[SearchedQuestion]]:
                 waiting.pop()
             store.index.catch_up()
             for history, sessions in ingested:
-                yield [_search(store, question, sessions) for question in history.questions() if question.evidence]
+                yield [
+                    _search(store, question, sessions)
+                    for question in history.questions()
+                    if question.evidence
+                ]
 
 
 def _append(store: Store, history: History) -> dict[str, str]:
@@ -139,20 +164,30 @@ def _at_cuts(wanted: set[str], found: Sequence[str]) -> tuple[float, float, floa
 
 
 def _figures(found: Sequence[SearchedQuestion]) -> RetrievalFigures:
-    recall = [fmean(values) for values in zip(*(one.recall for one in found), strict=True)] or [0.0] * 3
-    coverage = [fmean(values) for values in zip(*(one.coverage for one in found), strict=True)] or [0.0] * 3
+    recall = [fmean(values) for values in zip(*(one.recall for one in found), strict=True)] or [
+        0.0
+    ] * 3
+    coverage = [fmean(values) for values in zip(*(one.coverage for one in found), strict=True)] or [
+        0.0
+    ] * 3
     return RetrievalFigures(
         questions=len(found),
-        recall_5=recall[0], recall_10=recall[1], recall_50=recall[2],
-        coverage_5=coverage[0], coverage_10=coverage[1], coverage_50=coverage[2],
-    )  # fmt: skip
+        recall_5=recall[0],
+        recall_10=recall[1],
+        recall_50=recall[2],
+        coverage_5=coverage[0],
+        coverage_10=coverage[1],
+        coverage_50=coverage[2],
+    )
 
 
 # comparing --------------------------------------------------------------------------------------------------
 
 
 class FigureChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure before and after, over the questions that both reports have; the interval holds 95 % of resamples."""
+    """A figure before and after, over the questions that both reports have; the interval holds 95 %
+    of resamples.
+    """
 
     questions: int
     before: float
@@ -188,21 +223,33 @@ def compare(before: RetrievalReport, after: RetrievalReport) -> Comparison:
     earlier = {one.task_id: one for one in before.questions}
     pairs = [(earlier[one.task_id], one) for one in after.questions if one.task_id in earlier]
     if not pairs:
-        raise BadInput("the reports have no question in common; make both with `scroll eval retrieval --json`")
+        raise BadInput(
+            "the reports have no question in common; make both with `scroll eval retrieval --json`"
+        )
     abilities = sorted({one.ability for _, one in pairs})
-    parts = {name: [pair for pair in pairs if pair[1].ability == name] for name in abilities} | {"overall": pairs}
+    parts = {name: [pair for pair in pairs if pair[1].ability == name] for name in abilities} | {
+        "overall": pairs
+    }
     return Comparison(
-        {name: {measure: _change(part, of) for measure, of in MEASURES.items()} for name, part in parts.items()}
+        {
+            name: {measure: _change(part, of) for measure, of in MEASURES.items()}
+            for name, part in parts.items()
+        }
     )
 
 
 def choose(reports: Sequence[RetrievalReport], measure: str = "recall@10") -> Choice:
     """Choose among settings, leaving out one chat at a time."""
     value = MEASURES[measure]
-    tables = [{one.task_id: (one.history_id, value(one)) for one in report.questions} for report in reports]
+    tables = [
+        {one.task_id: (one.history_id, value(one)) for one in report.questions}
+        for report in reports
+    ]
     shared = [task for task in tables[0] if all(task in table for table in tables)]
     if not shared:
-        raise BadInput("the reports have no question in common; make all with `scroll eval retrieval --json`")
+        raise BadInput(
+            "the reports have no question in common; make all with `scroll eval retrieval --json`"
+        )
     sums: dict[str, list[float]] = {}  # by chat, of each setting
     for task in shared:
         chat = sums.setdefault(tables[0][task][0], [0.0] * len(tables))
@@ -216,11 +263,14 @@ def choose(reports: Sequence[RetrievalReport], measure: str = "recall@10") -> Ch
         chosen[best] += 1
         held_out += chat[best]
     means = tuple(total / len(shared) for total in totals)
-    return Choice(measure=measure, means=means, chosen=tuple(chosen), held_out=held_out / len(shared))
+    return Choice(
+        measure=measure, means=means, chosen=tuple(chosen), held_out=held_out / len(shared)
+    )
 
 
 def _change(
-    pairs: Sequence[tuple[SearchedQuestion, SearchedQuestion]], value: Callable[[SearchedQuestion], float]
+    pairs: Sequence[tuple[SearchedQuestion, SearchedQuestion]],
+    value: Callable[[SearchedQuestion], float],
 ) -> FigureChange:
     chats: dict[str, list[float]] = {}
     for earlier, later in pairs:

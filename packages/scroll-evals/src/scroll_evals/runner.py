@@ -1,8 +1,10 @@
-"""Runs a suite: several trials at once, each judged as soon as it ends, every result on disk before it counts.
+"""Runs a suite: several trials at once, each judged as soon as it ends, every result on disk before
+it counts.
 
-Each trial ends with a named outcome, and a failed trial does not stop the others. A run can be stopped or killed at any
-point. Started again on the same folder, it goes on with unfinished trials, asks the judge only new questions, and
-repeats trials that failed for reasons outside the model. `with_retries` waits for a provider that is busy.
+Each trial ends with a named outcome, and a failed trial does not stop the others. A run can be
+stopped or killed at any point. Started again on the same folder, it goes on with unfinished trials,
+asks the judge only new questions, and repeats trials that failed for reasons outside the model.
+`with_retries` waits for a provider that is busy.
 """
 
 import threading
@@ -15,10 +17,26 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 import msgspec
 from msgspec.structs import replace
 
-from scroll_context.errors import BadInput, ModelCancelled, ModelError, ModelRefused, ModelUnavailable
+from scroll_context.errors import (
+    BadInput,
+    ModelCancelled,
+    ModelError,
+    ModelRefused,
+    ModelUnavailable,
+)
 from scroll_context.models import Model, with_retries
 from scroll_evals.judge_cache import StoredJudge
-from scroll_evals.protocols import Attempt, Judged, Result, Setup, Stop, Stopped, Suite, Trial, TrialOutcome
+from scroll_evals.protocols import (
+    Attempt,
+    Judged,
+    Result,
+    Setup,
+    Stop,
+    Stopped,
+    Suite,
+    Trial,
+    TrialOutcome,
+)
 from scroll_evals.results import RunFolder, Spending, Summary
 from scroll_evals.summary import summarized
 from scroll_evals.tasks import DataFault
@@ -85,7 +103,9 @@ class Runner:
         for future in futures:
             if not future.cancelled():
                 future.result()  # a fault of the runner itself is not hidden
-        summary, faults = summarized(self.folder, self.suite.scoring, total=len(trials), data_faults=self._faults)
+        summary, faults = summarized(
+            self.folder, self.suite.scoring, total=len(trials), data_faults=self._faults
+        )
         self.folder.save_summary(summary, faults)
         return summary
 
@@ -135,7 +155,9 @@ class Runner:
         try:
             if attempt is None or not attempt.is_final:
                 attempt = self._attempted(trial)
-            judged = self._judged(attempt) if attempt.has_answer or attempt.score is not None else None
+            judged = (
+                self._judged(attempt) if attempt.has_answer or attempt.score is not None else None
+            )
         except Stopped:
             return
         self._finished(trial, Result(attempt, judged))
@@ -174,14 +196,20 @@ class Runner:
             raise Stopped from None
         except ModelError as error:
             refused = isinstance(error, ModelRefused)
-            self._fault(DataFault(attempt.task_id, "judge-refused" if refused else "judge-unavailable", str(error)))
+            self._fault(
+                DataFault(
+                    attempt.task_id, "judge-refused" if refused else "judge-unavailable", str(error)
+                )
+            )
             return None
         except BadInput as error:
             self._fault(DataFault(attempt.task_id, "judge-missing", str(error)))
             return None
         finally:
             with self._lock:
-                self._spending.add(judge.spent.tokens_in, judge.spent.tokens_out, judge.spent.dollars)
+                self._spending.add(
+                    judge.spent.tokens_in, judge.spent.tokens_out, judge.spent.dollars
+                )
         judge.conclude(judged)
         return judged
 
@@ -215,7 +243,9 @@ class Runner:
             if isinstance(trial, DataFault):
                 self._faults.append(trial)
             elif trial.task_id in found:
-                self._faults.append(DataFault(trial.task_id, "duplicate-task", "the first of this name is taken"))
+                self._faults.append(
+                    DataFault(trial.task_id, "duplicate-task", "the first of this name is taken")
+                )
             else:
                 found[trial.task_id] = trial
             if limit is not None and len(found) >= limit:
@@ -235,7 +265,9 @@ class Runner:
         self._results[trial.task_id] = result
         self._spending.add(used.tokens_in, used.tokens_out, used.dollars, used.tokens_cached)
         for reply in judgement.replies:
-            self._spending.add(reply.usage.input_tokens, reply.usage.output_tokens, reply.cost or 0.0)
+            self._spending.add(
+                reply.usage.input_tokens, reply.usage.output_tokens, reply.cost or 0.0
+            )
         return True
 
 

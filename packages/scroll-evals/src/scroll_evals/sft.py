@@ -1,10 +1,12 @@
 """Successful trajectories as training examples, one decision each.
 
 * `retrieval`: what the model saw, and the cell that it wrote.
-* `injection`: a cell and the records that it was given, and what it printed of them into the context.
+* `injection`: a cell and the records that it was given, and what it printed of them into the
+  context.
 
-Contexts are exactly what was sent, rebuilt from the log when the trial ended. A decision is exported whole or not at
-all: cells that failed, and steps whose context was not kept, are left out and counted.
+Contexts are exactly what was sent, rebuilt from the log when the trial ended. A decision is
+exported whole or not at all: cells that failed, and steps whose context was not kept, are left out
+and counted.
 """
 
 from collections.abc import Iterator
@@ -42,7 +44,9 @@ class Exported(msgspec.Struct, kw_only=True):
 
 
 def examples(folder: RunFolder, threshold: float, exported: Exported) -> Iterator[Example]:
-    """The examples of a run, from trajectories with at least this score; `exported` is counted up on the way."""
+    """The examples of a run, from trajectories with at least this score; `exported` is counted up
+    on the way.
+    """
     config = folder.config()
     for attempt in folder.attempts():
         judged = folder.judgement(attempt.task_id).judged
@@ -71,9 +75,12 @@ def _of_attempt(
             exported.skipped_steps += 1
             continue
         same: dict[str, Any] = {
-            "task_id": attempt.task_id, "step_index": at, "ability": attempt.ability, "score": score,
+            "task_id": attempt.task_id,
+            "step_index": at,
+            "ability": attempt.ability,
+            "score": score,
             "model": config.model,
-        }  # fmt: skip
+        }
         exported.retrieval += 1
         yield Example(
             decision="retrieval",

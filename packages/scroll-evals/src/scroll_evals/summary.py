@@ -36,7 +36,11 @@ def results_of(folder: RunFolder) -> list[tuple[Result, Judgement]]:
 
 
 def summarized(
-    folder: RunFolder, scoring: Scoring, *, total: int | None = None, data_faults: Sequence[DataFault] = ()
+    folder: RunFolder,
+    scoring: Scoring,
+    *,
+    total: int | None = None,
+    data_faults: Sequence[DataFault] = (),
 ) -> tuple[Summary, list[DataFault]]:
     """The numbers of a run, and everything in it that did not go as it should."""
     config = folder.config()
@@ -64,7 +68,13 @@ def summarized(
         medians={
             measure: statistics.median(values)
             for measure in MEASURES
-            if (values := [getattr(result.attempt.metrics, measure) for result in results if result.attempt.is_final])
+            if (
+                values := [
+                    getattr(result.attempt.metrics, measure)
+                    for result in results
+                    if result.attempt.is_final
+                ]
+            )
         },
         agent=_spent([result.attempt.metrics for result in results]),
         judging=judging,
@@ -74,7 +84,10 @@ def summarized(
 
 
 def rescored(folder: RunFolder) -> tuple[Summary, list[DataFault]]:
-    """Judge a run again from what the judge said then. Makes no calls; writes verdicts and scores."""
+    """Judge a run again from what the judge said then.
+
+    Makes no calls; writes verdicts and scores.
+    """
     config = folder.config()
     scoring = scoring_of(config.benchmark, official=config.compat == "official")
     missing: list[DataFault] = []
@@ -93,7 +106,10 @@ def rescored(folder: RunFolder) -> tuple[Summary, list[DataFault]]:
     trials = {attempt.task_id for attempt in folder.attempts()}
     data_faults = [fault for fault in folder.faults() if fault.where not in trials]
     summary, faults = summarized(
-        folder, scoring, total=before.trials if before else None, data_faults=[*data_faults, *missing]
+        folder,
+        scoring,
+        total=before.trials if before else None,
+        data_faults=[*data_faults, *missing],
     )
     folder.save_summary(summary, faults)
     return summary, faults
@@ -103,9 +119,15 @@ def _trouble(result: Result) -> DataFault | None:
     """What is to be said of a trial that did not end with a judged answer."""
     attempt, judged = result.attempt, result.judged
     if attempt.outcome != TrialOutcome.ANSWERED:
-        return DataFault(attempt.task_id, str(attempt.outcome), attempt.detail or _MEANING.get(attempt.outcome, ""))
+        return DataFault(
+            attempt.task_id,
+            str(attempt.outcome),
+            attempt.detail or _MEANING.get(attempt.outcome, ""),
+        )
     if judged is not None and judged.verdict.get("outcome") not in (None, "judged"):
-        return DataFault(attempt.task_id, str(judged.verdict["outcome"]), "see its file in judgements/")
+        return DataFault(
+            attempt.task_id, str(judged.verdict["outcome"]), "see its file in judgements/"
+        )
     return None
 
 

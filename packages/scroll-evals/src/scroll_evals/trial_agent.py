@@ -1,6 +1,8 @@
-"""The agent of a trial: the tools have the names that the paper gave them, and a named tool ends the run.
+"""The agent of a trial: the tools have the names that the paper gave them, and a named tool ends
+the run.
 
-A product needs neither: its one tool for cells is `exec`, and `Agent(answer=...)` ends a run with a checked value.
+A product needs neither: its one tool for cells is `exec`, and `Agent(answer=...)` ends a run with a
+checked value.
 """
 
 from scroll_context.agent.agent import Agent, Limits
@@ -23,6 +25,8 @@ class TrialAgent(Agent[None]):
         settings: Settings | None = None,
         instructions: str = "",
     ) -> None:
-        super().__init__(session, model, limits=limits, settings=settings, instructions=instructions)
+        super().__init__(
+            session, model, limits=limits, settings=settings, instructions=instructions
+        )
         self._cell_tools = cell_tools
         self._finish_tool = finish_tool

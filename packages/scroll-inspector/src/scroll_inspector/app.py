@@ -1,7 +1,9 @@
-"""The site: its routes and pages. A page is a function of a request that reads the store and fills a template.
+"""The site: its routes and pages. A page is a function of a request that reads the store and fills
+a template.
 
-Pages are plain functions, which Starlette runs in threads. What they keep between requests is bounded: sums for each
-session (sessions.py), and the pasts of the few sessions that were looked at last.
+Pages are plain functions, which Starlette runs in threads. What they keep between requests is
+bounded: sums for each session (sessions.py), and the pasts of the few sessions that were looked at
+last.
 """
 
 import codecs
@@ -32,7 +34,15 @@ from scroll_context.store import Store
 from scroll_context.text.words import words_of
 from scroll_inspector import charts, markup, seen
 from scroll_inspector.charts import Namespaces, Pressure, chart
-from scroll_inspector.sessions import Catalogue, SessionSums, arguments_of, beginning, earlier, matching, steps_page
+from scroll_inspector.sessions import (
+    Catalogue,
+    SessionSums,
+    arguments_of,
+    beginning,
+    earlier,
+    matching,
+    steps_page,
+)
 
 SESSIONS = 50  # on one page
 HITS = 30
@@ -50,7 +60,14 @@ IMAGES = {
     b"GIF8": "image/gif",
 }
 LOOK_SECONDS = 0.5  # between two looks for new events
-KINDS = [Kind.CONVERSATION, Kind.CELL, Kind.OBSERVATION, Kind.TOOL_CALL, Kind.TOOL_RESULT, Kind.ARTIFACT]
+KINDS = [
+    Kind.CONVERSATION,
+    Kind.CELL,
+    Kind.OBSERVATION,
+    Kind.TOOL_CALL,
+    Kind.TOOL_RESULT,
+    Kind.ARTIFACT,
+]
 
 
 class Look:
@@ -146,16 +163,27 @@ class Inspector:
             yield found.past
 
     def is_image(self, event: Event) -> bool:
-        """Whether the payload of an event is a picture that a browser may show: never one that can hold a script."""
-        return event.payload is not None and event.payload.media_type.split(";")[0] in IMAGES.values()
+        """Whether the payload of an event is a picture that a browser may show: never one that can
+        hold a script.
+        """
+        return (
+            event.payload is not None and event.payload.media_type.split(";")[0] in IMAGES.values()
+        )
 
     # pages ----------------------------------------------------------------------------------------------
 
     def sessions(self, request: Request) -> Response:
         """The list of sessions."""
-        asked = {name: request.query_params.get(name, "") for name in ("q", "agent", "task", "from", "to", "state")}
+        asked = {
+            name: request.query_params.get(name, "")
+            for name in ("q", "agent", "task", "from", "to", "state")
+        }
         everything = self.catalogue.sessions()
-        found = list(matching(everything, asked["q"], asked["agent"], asked["task"], asked["from"], asked["to"]))
+        found = list(
+            matching(
+                everything, asked["q"], asked["agent"], asked["task"], asked["from"], asked["to"]
+            )
+        )
         if asked["state"]:
             found = [one for one in found if self.catalogue.state(one.session_id) == asked["state"]]
         number = max(1, _int(request.query_params.get("page"), 1))
@@ -184,16 +212,28 @@ class Inspector:
             lo, hi = _int(asked["lo"], 0), _int(asked["hi"], 0)
             try:
                 hits = self.store.index.search(
-                    asked["q"], k=HITS, grant=self.grant, session_id=asked["session"] or None,
-                    agent_id=asked["agent"] or None, task_id=asked["task"] or None, kind=asked["kind"] or None,
-                    role=asked["role"] or None, created_from=asked["from"] or None, created_to=asked["to"] or None,
+                    asked["q"],
+                    k=HITS,
+                    grant=self.grant,
+                    session_id=asked["session"] or None,
+                    agent_id=asked["agent"] or None,
+                    task_id=asked["task"] or None,
+                    kind=asked["kind"] or None,
+                    role=asked["role"] or None,
+                    created_from=asked["from"] or None,
+                    created_to=asked["to"] or None,
                     seq_range=(lo, hi or self.store.log.last_seq()) if lo or hi else None,
-                )  # fmt: skip
+                )
                 trouble = hits.note
             except IndexUnavailable as error:
                 trouble = str(error)
         return self.page(
-            "search.html", asked=asked, hits=hits, trouble=trouble, words=words_of(asked["q"]), kinds=KINDS
+            "search.html",
+            asked=asked,
+            hits=hits,
+            trouble=trouble,
+            words=words_of(asked["q"]),
+            kinds=KINDS,
         )
 
     def session(self, request: Request) -> Response:
@@ -227,8 +267,12 @@ class Inspector:
             if found is None:
                 return Response(status_code=204)
             after = found
-        shown = steps_page(self.store.log, sums.session_id, after=after, before=before, grant=self.grant)
-        return self.page("steps.html", sums=sums, page=shown, after=after, before=before, loose=arguments_of)
+        shown = steps_page(
+            self.store.log, sums.session_id, after=after, before=before, grant=self.grant
+        )
+        return self.page(
+            "steps.html", sums=sums, page=shown, after=after, before=before, loose=arguments_of
+        )
 
     def event(self, request: Request) -> Response:
         """One event, for ever at this address."""
@@ -238,11 +282,16 @@ class Inspector:
             [event.session_id, event.seq, event.seq + 2_000, event.seq],
         )
         seen_in = []
-        for session_id in [event.session_id, *self.catalogue.continued_by(event.session_id, event.seq)[:FORKS]]:
+        for session_id in [
+            event.session_id,
+            *self.catalogue.continued_by(event.session_id, event.seq)[:FORKS],
+        ]:
             with self.past(session_id) as past:
                 seen_in.append((session_id, seen.stretches(past, event)))
         metadata = self.store.log.get(event.seq, self.grant).metadata  # whatever its shape
-        return self.page("event.html", event=event, metadata=metadata, answers=answers, seen_in=seen_in)
+        return self.page(
+            "event.html", event=event, metadata=metadata, answers=answers, seen_in=seen_in
+        )
 
     def request(self, request: Request) -> Response:
         """What the model saw at a request."""
@@ -250,7 +299,9 @@ class Inspector:
         with self.past(event.session_id) as past:
             asked = past.request_at(event.seq)
             if asked is None:
-                raise HTTPException(404, f"No model had been asked in this session up to seq {event.seq}.")
+                raise HTTPException(
+                    404, f"No model had been asked in this session up to seq {event.seq}."
+                )
             if asked.seq != event.seq:
                 return RedirectResponse(f"/request/{asked.seq}", 302)
             found = seen.page(past, asked)
@@ -258,7 +309,9 @@ class Inspector:
             about = None
             if number := _int(request.query_params.get("about"), 0):
                 about = seen.why(past, asked, self.event_at(number))
-            plans = [(one.seq, seen.plan_of(one)) for one in past.evictions if one.seq < asked.seq][-MOST_PLANS:]
+            plans = [(one.seq, seen.plan_of(one)) for one in past.evictions if one.seq < asked.seq][
+                -MOST_PLANS:
+            ]
         return self.page(
             "request.html",
             sums=self.known(event.session_id),
@@ -299,7 +352,11 @@ class Inspector:
         names = {one.seq: one.name or one.role for one in self.store.log.get_many(seqs, self.grant)}
         graph = charts.variable_graph(found, names)
         return self.page(
-            "variables.html", request=asked, sums=self.known(asked.session_id), variables=found, graph=graph
+            "variables.html",
+            request=asked,
+            sums=self.known(asked.session_id),
+            variables=found,
+            graph=graph,
         )
 
     def pressure(self, request: Request) -> Response:
@@ -327,7 +384,9 @@ class Inspector:
         position = request.path_params["position"]
         if rendered is None or position >= len(rendered.messages):
             raise HTTPException(404, "There is no such message.")
-        text = json.dumps(msgspec.to_builtins(rendered.messages[position]), ensure_ascii=False, indent=2)
+        text = json.dumps(
+            msgspec.to_builtins(rendered.messages[position]), ensure_ascii=False, indent=2
+        )
         return self.page("text.html", event=event, text=text, next=None, start=1)
 
     def left(self, request: Request) -> Response:
@@ -348,7 +407,9 @@ class Inspector:
             session = first[0].session_id  # spans are written for one session
         found: list[Event] = []
         more = False
-        for event in self.store.log.iterate(after=lo - 1, until=hi, session_id=session, grant=self.grant):
+        for event in self.store.log.iterate(
+            after=lo - 1, until=hi, session_id=session, grant=self.grant
+        ):
             if more := len(found) >= SPAN:
                 break
             found.append(event)
@@ -367,21 +428,32 @@ class Inspector:
         is_last = not data or start + len(data) >= event.payload.size
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         text = decoder.decode(data, final=is_last)
-        following = None if is_last else start + len(data) - len(decoder.getstate()[0])  # at a whole character
+        following = (
+            None if is_last else start + len(data) - len(decoder.getstate()[0])
+        )  # at a whole character
         return self.page("text.html", event=event, text=text, next=following, start=start)
 
     def download(self, request: Request) -> Response:
         """The bytes of an event: its payload, or its text."""
         event = self.event_at(request.path_params["seq"])
-        endings = {"application/json": "json", "image/png": "png", "image/jpeg": "jpg", "image/gif": "gif"}
+        endings = {
+            "application/json": "json",
+            "image/png": "png",
+            "image/jpeg": "jpg",
+            "image/gif": "gif",
+        }
         media = event.payload.media_type.split(";")[0] if event.payload else "text/plain"
-        ending = endings.get(media, "txt" if event.payload is None or event.payload.is_text else "bin")
+        ending = endings.get(
+            media, "txt" if event.payload is None or event.payload.is_text else "bin"
+        )
         headers = {
             "content-disposition": f'attachment; filename="seq-{event.seq}.{ending}"',
             "content-security-policy": "sandbox",
         }
         if event.payload is None:
-            return Response(event.content.encode(), media_type="application/octet-stream", headers=headers)
+            return Response(
+                event.content.encode(), media_type="application/octet-stream", headers=headers
+            )
         pieces = self.store.payloads.chunks(event.payload.digest)
         first = next(pieces, b"")  # before the answer begins: it may be missing
         body = itertools.chain([first], pieces)
@@ -396,12 +468,18 @@ class Inspector:
         media = next((kind for magic, kind in IMAGES.items() if data.startswith(magic)), None)
         if media is None:
             raise HTTPException(404, "This payload is not the picture that it claims to be.")
-        return Response(data, media_type=media, headers={"content-security-policy": "default-src 'none'; sandbox"})
+        return Response(
+            data,
+            media_type=media,
+            headers={"content-security-policy": "default-src 'none'; sandbox"},
+        )
 
     # live -----------------------------------------------------------------------------------------------
 
     async def live(self, request: Request) -> Response:
-        """Tells an open page of a session, whenever there is something new, how far the session has come."""
+        """Tells an open page of a session, whenever there is something new, how far the session has
+        come.
+        """
         session_id = markup.name_of(request.path_params["session"])
         sums = await run_in_threadpool(self.known, session_id)
 

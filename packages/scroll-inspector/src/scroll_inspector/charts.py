@@ -1,7 +1,9 @@
-"""What the pages draw: the tokens of a request, the window over time, and where the variables come from.
+"""What the pages draw: the tokens of a request, the window over time, and where the variables come
+from.
 
-Charts are SVG, made here from numbers: a browser only draws them. Colours are classes of the style sheet. The pieces of
-a chart are plain text. What comes from a store enters them through `_text` alone, which escapes it.
+Charts are SVG, made here from numbers: a browser only draws them. Colours are classes of the style
+sheet. The pieces of a chart are plain text. What comes from a store enters them through `_text`
+alone, which escapes it.
 """
 
 import bisect
@@ -36,11 +38,15 @@ def _line(colour: str, x1: float, y1: float, x2: float, y2: float) -> str:
 
 
 def _label(x: float, y: float, said: str, anchor: str = "start") -> str:
-    return f'<text class="label" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{_text(said)}</text>'
+    return (
+        f'<text class="label" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{_text(said)}</text>'
+    )
 
 
 def token_bar(page: SeenPage) -> Markup:
-    """The tokens of a request by what they are for, against the window and its marks; below, the repeated prefix."""
+    """The tokens of a request by what they are for, against the window and its marks; below, the
+    repeated prefix.
+    """
     total = sum(part.tokens for part in page.parts)
     window = max(page.window, total, 1)
     scale = WIDTH / window
@@ -48,10 +54,14 @@ def token_bar(page: SeenPage) -> Markup:
     x = 0.0
     for part in page.parts:
         width = part.tokens * scale
-        pieces.append(_rect(f"t-{part.name}", x, 14, max(width, 0.5), 22, f"{part.label}: {part.tokens:,}"))
+        pieces.append(
+            _rect(f"t-{part.name}", x, 14, max(width, 0.5), 22, f"{part.label}: {part.tokens:,}")
+        )
         x += width
     if prefix := page.difference.prefix_tokens:
-        prefix += sum(part.tokens for part in page.parts if part.name == "tools")  # schemas are sent before messages
+        prefix += sum(
+            part.tokens for part in page.parts if part.name == "tools"
+        )  # schemas are sent before messages
         said = "the same as at the beginning of the request before"
         pieces.append(_rect("prefix", 0, 40, min(prefix * scale, WIDTH), 5, said))
     for share, name in ((page.high, "high mark"), (page.low, "low mark")):
@@ -86,7 +96,9 @@ class Asked(msgspec.Struct):
 
 
 class Column(msgspec.Struct, frozen=True):
-    """Some requests in a row; the numbers are those of the largest, the cost is what all had cost by then."""
+    """Some requests in a row; the numbers are those of the largest, the cost is what all had cost
+    by then.
+    """
 
     first: int
     last: int
@@ -132,7 +144,11 @@ class Pressure:
 
     def between(self, lo: int, hi: int) -> list[Asked]:
         first = bisect.bisect_left(self.requests, lo, key=lambda one: one.seq)
-        last = bisect.bisect_right(self.requests, hi, key=lambda one: one.seq) if hi else len(self.requests)
+        last = (
+            bisect.bisect_right(self.requests, hi, key=lambda one: one.seq)
+            if hi
+            else len(self.requests)
+        )
         return self.requests[first:last]
 
 
@@ -153,7 +169,11 @@ def chart(past: Past, pressure: Pressure, lo: int = 0, hi: int = 0) -> Chart:
     asked = pressure.between(lo, hi)
     newest = past.request_at(asked[-1].seq) if asked else None
     sizes = past.index_sizes(newest) if newest is not None else []
-    windows = [(one.seq, int(one.metadata.get("window", 0))) for one in past.setups if "tools" in one.metadata]
+    windows = [
+        (one.seq, int(one.metadata.get("window", 0)))
+        for one in past.setups
+        if "tools" in one.metadata
+    ]
     each = -(-len(asked) // COLUMNS) or 1
     spent = sum(one.dollars for one in pressure.between(0, asked[0].seq - 1)) if asked else 0.0
     columns = []
@@ -189,7 +209,9 @@ LEFT = 56
 
 
 def pressure_chart(chart: Chart, session_id: str, *, linked: bool = True) -> Markup:
-    """Tokens of each request against the window and its marks, with evictions; below, the index and the cost."""
+    """Tokens of each request against the window and its marks, with evictions; below, the index and
+    the cost.
+    """
     columns = chart.columns
     window = max((one.window for one in columns), default=0)
     top = max([window, 1, *(one.tokens for one in columns)]) * 1.04
@@ -204,16 +226,25 @@ def pressure_chart(chart: Chart, session_id: str, *, linked: bool = True) -> Mar
     pieces = _grid(top, base)
     for at, one in enumerate(columns):
         x = LEFT + at * wide
-        parts = [("used", base, TALL * one.tokens / top), ("cached", base, TALL * min(one.cached, one.tokens) / top)]
+        parts = [
+            ("used", base, TALL * one.tokens / top),
+            ("cached", base, TALL * min(one.cached, one.tokens) / top),
+        ]
         parts.append(("t-index", index_base, LOW * one.index / index_top))
         if cost_top:
             parts.append(("paid", cost_base, LOW * one.dollars / cost_top))
-        drawn = "".join(_rect(colour, x, bottom - tall, thick, tall) for colour, bottom, tall in parts)
+        drawn = "".join(
+            _rect(colour, x, bottom - tall, thick, tall) for colour, bottom, tall in parts
+        )
         if one.evictions:
             drawn += f'<path class="evicted" d="M{x + wide / 2:.1f} {base + 4} l5 9 h-10 z"/>'
         drawn += _rect("hit", x, TOP, wide, cost_base - TOP)
         summary = _summary(one)
-        where = f"/request/{one.first}" if one.count == 1 else f"{here}?from={one.first}&amp;to={one.last}"
+        where = (
+            f"/request/{one.first}"
+            if one.count == 1
+            else f"{here}?from={one.first}&amp;to={one.last}"
+        )
         tag = f'a href="{where}" tabindex="-1" aria-label="{summary}"' if linked else "g"
         pieces.append(f"<{tag}><title>{summary}</title>{drawn}</{tag[0]}>")
     for share, name in ((1.0, "window"), (chart.high, "high mark"), (chart.low, "low mark")):
@@ -241,8 +272,14 @@ def _grid(top: float, base: float) -> list[str]:
 def _summary(one: Column) -> str:
     several = f"{one.count} requests, {one.first} to {one.last}, the largest"
     which = f"request {one.first}" if one.count == 1 else several
-    cached = f", {100 * one.cached // one.tokens} % from the cache" if one.tokens and one.cached else ""
-    left = f", after {one.evictions} eviction{'' if one.evictions == 1 else 's'}" if one.evictions else ""
+    cached = (
+        f", {100 * one.cached // one.tokens} % from the cache" if one.tokens and one.cached else ""
+    )
+    left = (
+        f", after {one.evictions} eviction{'' if one.evictions == 1 else 's'}"
+        if one.evictions
+        else ""
+    )
     return f"{which}: {one.tokens:,} of {one.window:,} tokens{cached}{left}"
 
 
@@ -282,7 +319,9 @@ class ShownVariable(msgspec.Struct, frozen=True):
     size: int
     preview: str
     bound_by: int  # 0 where it is not known
-    cells: tuple[tuple[int, tuple[int, ...]], ...]  # those that had a part in it, each with the events it was given
+    cells: tuple[
+        tuple[int, tuple[int, ...]], ...
+    ]  # those that had a part in it, each with the events it was given
     trouble: str = ""
 
     @property
@@ -294,18 +333,23 @@ class ShownVariable(msgspec.Struct, frozen=True):
 class Namespaces:
     """The namespace of one session at any of its snapshots. Not for two threads.
 
-    Snapshots hold what changed; adding them up in order gives the namespace. Copies are kept along the way. Nothing is
-    ever unpickled: types and sizes come from the snapshots, values from the digest that the model was shown, and where
-    a variable comes from is what the host recorded when it gave events to a cell.
+    Snapshots hold what changed; adding them up in order gives the namespace. Copies are kept along
+    the way. Nothing is ever unpickled: types and sizes come from the snapshots, values from the
+    digest that the model was shown, and where a variable comes from is what the host recorded when
+    it gave events to a cell.
     """
 
     def __init__(self) -> None:
         self._cells: dict[int, int] = {}  # the kernel's number of a cell -> the seq of its event
-        self._sources: dict[int, tuple[int, ...]] = {}  # number of a cell -> the events that it was given
+        self._sources: dict[
+            int, tuple[int, ...]
+        ] = {}  # number of a cell -> the events that it was given
         self._kept: list[tuple[int, dict[str, SavedName]]] = [(0, {})]  # after so many snapshots
 
     def at(self, past: Past, request: Event) -> list[ShownVariable]:
-        """The variables that the cells before a request had left, the one that was bound last first."""
+        """The variables that the cells before a request had left, the one that was bound last
+        first.
+        """
         count = bisect.bisect_left([one.reply_to or 0 for one in past.snapshots], request.seq)
         at = bisect.bisect_right(self._kept, count, key=lambda one: one[0])
         done, kept = self._kept[at - 1]
@@ -316,9 +360,16 @@ class Namespaces:
             done += len(part)
             if done % EVERY == 0 and done > self._kept[-1][0]:
                 self._kept.append((done, dict(names)))
-        shown = {name: _ORIGIN.sub("", line) for name, line in _LINE.findall(str(request.metadata.get("digest", "")))}
+        shown = {
+            name: _ORIGIN.sub("", line)
+            for name, line in _LINE.findall(str(request.metadata.get("digest", "")))
+        }
         found = [self._variable(one, shown.get(one.name, "")) for one in names.values()]
-        found += [ShownVariable(name, "", 0, line, 0, ()) for name, line in shown.items() if name not in names]
+        found += [
+            ShownVariable(name, "", 0, line, 0, ())
+            for name, line in shown.items()
+            if name not in names
+        ]
         return sorted(found, key=lambda one: (-one.bound_by, one.name))
 
     def _add(self, past: Past, names: dict[str, SavedName], seqs: list[int]) -> None:
@@ -343,7 +394,9 @@ class Namespaces:
             for cell, seqs in given.items()
             if cell in self._cells
         )
-        trouble = one.reason.partition(":")[0] or ("may have changed since it was saved" if one.stale else "")
+        trouble = one.reason.partition(":")[0] or (
+            "may have changed since it was saved" if one.stale else ""
+        )
         bound = self._cells.get(one.cell, 0)
         return ShownVariable(one.name, one.type, one.size, preview, bound, tuple(cells), trouble)
 
@@ -353,26 +406,52 @@ MOST_NODES = 26
 
 
 def variable_graph(variables: list[ShownVariable], names: dict[int, str]) -> Markup:
-    """Events, the cells that were given them, and the variables that these cells bound, from left to right."""
-    shown = sorted([one for one in variables if one.cells][:MOST_NODES], key=lambda one: one.bound_by)
+    """Events, the cells that were given them, and the variables that these cells bound, from left
+    to right.
+    """
+    shown = sorted(
+        [one for one in variables if one.cells][:MOST_NODES], key=lambda one: one.bound_by
+    )
     if not shown:
         return Markup("")
     cells = sorted({cell for one in shown for cell, _ in one.cells})[-MOST_NODES:]
-    given = {(seq, cell) for one in shown for cell, seqs in one.cells for seq in seqs if cell in cells}
+    given = {
+        (seq, cell) for one in shown for cell, seqs in one.cells for seq in seqs if cell in cells
+    }
     seqs = sorted({seq for seq, _ in given})[-MOST_NODES:]
     height = max(len(seqs), len(cells), len(shown)) * ROW + 30
     place: dict[str, float] = {}
-    for column in ([f"e{seq}" for seq in seqs], [f"c{cell}" for cell in cells], [f"v{one.name}" for one in shown]):
+    for column in (
+        [f"e{seq}" for seq in seqs],
+        [f"c{cell}" for cell in cells],
+        [f"v{one.name}" for one in shown],
+    ):
         gap = (height - 30) / max(len(column), 1)
         place.update((key, 24 + gap * (i + 0.5)) for i, key in enumerate(column))
     edges = [(300, f"e{seq}", 490, f"c{cell}") for seq, cell in sorted(given) if seq in seqs]
-    edges += [(590, f"c{cell}", 720, f"v{one.name}") for one in shown for cell, _ in one.cells if cell in cells]
+    edges += [
+        (590, f"c{cell}", 720, f"v{one.name}")
+        for one in shown
+        for cell, _ in one.cells
+        if cell in cells
+    ]
     pieces = [_edge(x1, place[start], x2, place[end], start, end) for x1, start, x2, end in edges]
-    nodes = [(10, f"e{seq}", 290, f"/event/{seq}", f"{seq} {names.get(seq, '')}", "t-result") for seq in seqs]
+    nodes = [
+        (10, f"e{seq}", 290, f"/event/{seq}", f"{seq} {names.get(seq, '')}", "t-result")
+        for seq in seqs
+    ]
     nodes += [(490, f"c{cell}", 100, f"/event/{cell}", f"cell {cell}", "t-reply") for cell in cells]
-    nodes += [(720, f"v{one.name}", 270, "", f"{one.name}: {one.type}".rstrip(": "), "t-digest") for one in shown]
-    pieces += [_node(x, place[key], width, where, said, colour, key) for x, key, width, where, said, colour in nodes]
-    pieces += [_label(x, 12, word) for x, word in ((10, "events"), (490, "cells"), (720, "variables"))]
+    nodes += [
+        (720, f"v{one.name}", 270, "", f"{one.name}: {one.type}".rstrip(": "), "t-digest")
+        for one in shown
+    ]
+    pieces += [
+        _node(x, place[key], width, where, said, colour, key)
+        for x, key, width, where, said, colour in nodes
+    ]
+    pieces += [
+        _label(x, 12, word) for x, word in ((10, "events"), (490, "cells"), (720, "variables"))
+    ]
     return Markup(
         f'<svg class="graph" viewBox="0 0 {WIDTH} {height}" role="group" '
         f'aria-label="Which events and cells the variables come from">{"".join(pieces)}</svg>'

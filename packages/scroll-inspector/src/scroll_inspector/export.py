@@ -1,7 +1,8 @@
 """One session as one page that needs no server: to keep, or to send to a colleague.
 
-The page has everything in it: styles, pictures, texts up to a limit, the chart, and for each request what changed in
-what the model saw. It has no script, and its policy forbids it to load anything.
+The page has everything in it: styles, pictures, texts up to a limit, the chart, and for each
+request what changed in what the model saw. It has no script, and its policy forbids it to load
+anything.
 """
 
 import base64
@@ -41,7 +42,9 @@ def export(inspector: Inspector, session_id: str) -> Iterator[str]:
             exported=True,
             text_of=lambda event: _text(inspector, event),
             picture_of=lambda event: _picture(inspector, event),
-            request_page=lambda request: seen.page(look.past, request) if request.seq in told else None,
+            request_page=lambda request: (
+                seen.page(look.past, request) if request.seq in told else None
+            ),
         )
         yield from templates.get_template("export.html").generate(
             sums=sums,
@@ -69,7 +72,11 @@ def _text(inspector: Inspector, event: Event) -> str:
         except (PayloadMissing, PayloadDamaged) as error:
             text = f"{text}\n[{error}]"
     size = event.payload.size if event.payload else len(text)
-    return text if len(text) <= TEXT else f"{text[:TEXT]}\n[the beginning of {size:,}; the store has all of it]"
+    return (
+        text
+        if len(text) <= TEXT
+        else f"{text[:TEXT]}\n[the beginning of {size:,}; the store has all of it]"
+    )
 
 
 def _picture(inspector: Inspector, event: Event) -> str:

@@ -1,7 +1,8 @@
 """Foreign text as HTML: escaped, with hidden characters made visible, and with what helps a reader.
 
-`environment` gives the templates. Whatever a template prints passes `visible` and is escaped, unless it is `Markup`
-that a function of this module made. Highlighted code and Markdown are kept for the next load of the page.
+`environment` gives the templates. Whatever a template prints passes `visible` and is escaped,
+unless it is `Markup` that a function of this module made. Highlighted code and Markdown are kept
+for the next load of the page.
 """
 
 import json
@@ -24,11 +25,16 @@ OPEN_ITEMS = 6  # a list or object of at most this many items is shown open
 
 
 def environment(exported: bool = False) -> Environment:
-    """Templates in which every value is foreign text. In an exported page links lead to places of that page."""
+    """Templates in which every value is foreign text.
+
+    In an exported page links lead to places of that page.
+    """
     made = Environment(
         loader=PackageLoader("scroll_inspector"),
         autoescape=True,
-        finalize=lambda value: value if isinstance(value, Markup) or not isinstance(value, str) else visible(value),
+        finalize=lambda value: (
+            value if isinstance(value, Markup) or not isinstance(value, str) else visible(value)
+        ),
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -43,7 +49,9 @@ def environment(exported: bool = False) -> Environment:
         addresses=partial(addresses, exported=exported),
         sent=sent,
         tree=tree,
-        value_tree=lambda value: tree(json.dumps(value, ensure_ascii=False)) or escape(visible(json.dumps(value))),
+        value_tree=lambda value: (
+            tree(json.dumps(value, ensure_ascii=False)) or escape(visible(json.dumps(value)))
+        ),
         marked=marked,
         dollars=lambda value: f"${value:,.4f}" if value < 1 else f"${value:,.2f}",
     )
@@ -58,7 +66,10 @@ def forget() -> None:
 
 
 def address_of(name: str) -> str:
-    """A name as the last part of an address. Browsers resolve `.` and `..` there, so these get a `~` before them."""
+    """A name as the last part of an address.
+
+    Browsers resolve `.` and `..` there, so these get a `~` before them.
+    """
     return quote(f"~{name}" if re.fullmatch(r"~*\.\.?", name) else name, safe="")
 
 
@@ -71,7 +82,9 @@ def size(count: int) -> str:
     """Bytes for a person."""
     for unit in ("bytes", "kB", "MB"):
         if count < 1000:
-            return f"{count:,.0f} {unit}" if unit == "bytes" or count >= 10 else f"{count:.1f} {unit}"
+            return (
+                f"{count:,.0f} {unit}" if unit == "bytes" or count >= 10 else f"{count:.1f} {unit}"
+            )
         count /= 1000  # type: ignore[assignment]
     return f"{count:,.1f} GB"
 
@@ -84,7 +97,13 @@ def seconds(value: float | None) -> str:
     """A duration for a person."""
     if value is None:
         return ""
-    return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s" if value < 100 else f"{value:,.0f} s"
+    return (
+        f"{value * 1000:.0f} ms"
+        if value < 1
+        else f"{value:.1f} s"
+        if value < 100
+        else f"{value:,.0f} s"
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -106,11 +125,15 @@ def markdown(text: str) -> Markup:
     """Markdown. HTML in it is text, and nothing in it is loaded."""
     from markdown_it import MarkdownIt
 
-    parser = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable("table").disable("image")
+    parser = (
+        MarkdownIt("commonmark", {"html": False, "breaks": True}).enable("table").disable("image")
+    )
     return Markup(parser.render(visible(text)))
 
 
-_ADDRESS = re.compile(r"\bseq (\d{1,15})(?:-(\d{1,15}))?((?:, \d{1,15}(?:-\d{1,15})?)*)|\bms\.expand\((\d{1,15})\)")
+_ADDRESS = re.compile(
+    r"\bseq (\d{1,15})(?:-(\d{1,15}))?((?:, \d{1,15}(?:-\d{1,15})?)*)|\bms\.expand\((\d{1,15})\)"
+)
 _RUN = re.compile(r"(\d{1,15})(?:-(\d{1,15}))?")
 
 
@@ -121,15 +144,25 @@ def addresses(text: str, exported: bool = False) -> Markup:
         lo, hi = match[1], match[2]
         if exported:
             return f'<a href="#seq-{lo}">{match[0]}</a>'
-        return f'<a href="/events/{lo}-{hi}">{match[0]}</a>' if hi else f'<a href="/event/{lo}">{lo}</a>'
+        return (
+            f'<a href="/events/{lo}-{hi}">{match[0]}</a>'
+            if hi
+            else f'<a href="/event/{lo}">{lo}</a>'
+        )
 
     return Markup(_ADDRESS.sub(lambda match: _RUN.sub(run, match[0]), str(escape(visible(text)))))
 
 
 def sent(text: str, most: int) -> Markup:
-    """A text as the model got it: the seqs in what the harness wrote are links. A very long one is shown in part."""
+    """A text as the model got it: the seqs in what the harness wrote are links.
+
+    A very long one is shown in part.
+    """
     shown = text if len(text) <= most else text[: most * 2 // 3]
-    lines = [addresses(line) if line.startswith(HARNESS) else escape(visible(line)) for line in shown.split("\n")]
+    lines = [
+        addresses(line) if line.startswith(HARNESS) else escape(visible(line))
+        for line in shown.split("\n")
+    ]
     if len(text) > most:
         rest = f"… {len(text) - len(shown):,} more characters; As JSON shows all"
         lines.append(Markup('<span class="faint">{}</span>').format(rest))
@@ -176,7 +209,9 @@ def _branch(value: Any, nodes: Iterator[int], depth: int) -> Iterator[Markup]:
     brackets = "{}" if isinstance(value, dict) else "[]"
     opened = " open" if len(pairs) <= OPEN_ITEMS and depth < 2 else ""
     count = f"{len(pairs):,} {'item' if len(pairs) == 1 else 'items'}"
-    yield Markup("<details{}><summary>{} <small>{}</small></summary><ul>").format(opened, brackets, count)
+    yield Markup("<details{}><summary>{} <small>{}</small></summary><ul>").format(
+        opened, brackets, count
+    )
     for key, one in pairs:
         yield Markup("<li><span class=json-key>{}</span> ").format(visible(str(key)))
         yield from _branch(one, nodes, depth + 1)

@@ -1,8 +1,10 @@
-"""What the model saw: a request message by message, what is different from the request before it, and why.
+"""What the model saw: a request message by message, what is different from the request before it,
+and why.
 
-Everything here is made of two replayed views (session/explain.py), so it is what was sent and not a guess. A message
-is cut into pieces, one for each event that it shows; a piece is known by its event, and so can be found again in the
-request before. What is in one of the two only has entered or left, and the eviction plans between them say why.
+Everything here is made of two replayed views (session/explain.py), so it is what was sent and not a
+guess. A message is cut into pieces, one for each event that it shows; a piece is known by its
+event, and so can be found again in the request before. What is in one of the two only has entered
+or left, and the eviction plans between them say why.
 """
 
 import bisect
@@ -35,7 +37,9 @@ class SentPiece(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, int]:
-        """What it is found by in the request before; there is one system prompt, whichever event it comes from."""
+        """What it is found by in the request before; there is one system prompt, whichever event it
+        comes from.
+        """
         return self.kind, 0 if self.kind == "system" else self.seq
 
 
@@ -47,7 +51,9 @@ class Sent(msgspec.Struct, frozen=True):
     pieces: tuple[SentPiece, ...]
     tokens: int
     in_prefix: bool  # the same, like all before it, in the request before
-    addresses: tuple[int, ...] = ()  # of the calls: the seqs of their cells, 0 where that is not known
+    addresses: tuple[
+        int, ...
+    ] = ()  # of the calls: the seqs of their cells, 0 where that is not known
     tail: tuple[tuple[str, bool], ...] = ()  # the lines of the digest, and whether each is new
 
     @property
@@ -134,7 +140,9 @@ def page(past: Past, request: Event) -> SeenPage:
 
 
 def marks(past: Past, seq: int) -> tuple[float, float]:
-    """The shares of the window above which something leaves, and down to which, as they were set at a seq."""
+    """The shares of the window above which something leaves, and down to which, as they were set at
+    a seq.
+    """
     for event in reversed(past.setups):
         settings = event.metadata.get("settings")
         budget = settings.get("budget") if isinstance(settings, dict) and event.seq < seq else None
@@ -164,8 +172,9 @@ def _plan(_: int, plan: bytes) -> EvictionPlan:
 def _pieces(seen: Seen) -> list[tuple[tuple[SentPiece, ...], tuple[int, ...]]]:
     """For each message of a request: the pieces that it is made of, and the addresses of its calls.
 
-    The order is that of view/working.py: system prompt, index, entries; user messages that follow each other are one.
-    A message that is not the sum of its pieces is one piece, without an address.
+    The order is that of view/working.py: system prompt, index, entries; user messages that follow
+    each other are one. A message that is not the sum of its pieces is one piece, without an
+    address.
     """
     context, rendered = seen.context, seen.rendered
     assert context is not None
@@ -192,10 +201,17 @@ def _pieces(seen: Seen) -> list[tuple[tuple[SentPiece, ...], tuple[int, ...]]]:
             if (roles[-1] if roles else "system") in ("system", "assistant"):
                 begin("user", SentPiece("harness", 0, ""))
             first, *others = entry.messages
-            begin("assistant", SentPiece("reply", entry.seq, first.text, FORMS[entry.reply.form]), entry.addresses)
+            begin(
+                "assistant",
+                SentPiece("reply", entry.seq, first.text, FORMS[entry.reply.form]),
+                entry.addresses,
+            )
             for result, message in zip(entry.results, others, strict=True):
                 form = FORMS[result.body.form] if result else ""
-                begin("tool", SentPiece("result", result.body.seq if result else 0, message.text, form))
+                begin(
+                    "tool",
+                    SentPiece("result", result.body.seq if result else 0, message.text, form),
+                )
             continue
         kind = "user" if isinstance(entry, UserTurn) else "notice"
         piece = SentPiece(kind, entry.seq, entry.messages[0].text, FORMS[entry.body.form])
@@ -234,13 +250,29 @@ def _compared(past: Past, before: Seen | None, seen: Seen) -> tuple[tuple[Sent, 
     old_digest = old[-1].tail.split("\n") if old and old[-1].tail else []
     sent: list[Sent] = []
     repeated = _same_beginning(old, seen.rendered.messages)
-    for i, (message, (pieces, addresses)) in enumerate(zip(seen.rendered.messages, _pieces(seen), strict=True)):
-        changed = tuple(_with_change(one, message, known, before is None, old_index) for one in pieces)
-        tail = tuple((line, line not in old_digest) for line in message.tail.split("\n")) if message.tail else ()
-        tokens = estimate(canonical(message).decode()) if message.tool_calls else estimate(message.text)
-        sent.append(Sent(i, message, changed, tokens + MESSAGE_TOKENS, i < repeated, addresses, tail))
+    for i, (message, (pieces, addresses)) in enumerate(
+        zip(seen.rendered.messages, _pieces(seen), strict=True)
+    ):
+        changed = tuple(
+            _with_change(one, message, known, before is None, old_index) for one in pieces
+        )
+        tail = (
+            tuple((line, line not in old_digest) for line in message.tail.split("\n"))
+            if message.tail
+            else ()
+        )
+        tokens = (
+            estimate(canonical(message).decode()) if message.tool_calls else estimate(message.text)
+        )
+        sent.append(
+            Sent(i, message, changed, tokens + MESSAGE_TOKENS, i < repeated, addresses, tail)
+        )
     plans = _plans_between(past, before.request.seq if before else 0, seen.request.seq)
-    left = tuple(_left(before, seen, plans)) if before is not None and before.context is not None else ()
+    left = (
+        tuple(_left(before, seen, plans))
+        if before is not None and before.context is not None
+        else ()
+    )
     index = next((one for message in sent for one in message.pieces if one.kind == "index"), None)
     new_digest = {line for line, _ in sent[-1].tail} if sent else set()
     difference = Difference(
@@ -248,7 +280,9 @@ def _compared(past: Past, before: Seen | None, seen: Seen) -> tuple[tuple[Sent, 
         plans=plans,
         entered=tuple(one for message in sent for one in message.pieces if one.change == "entered"),
         left=left,
-        index_gone=tuple(sorted(old_index - set(index.text.split("\n")), key=_address)) if index else (),
+        index_gone=tuple(sorted(old_index - set(index.text.split("\n")), key=_address))
+        if index
+        else (),
         index_new=sum(new for _, new in index.lines) if index and before is not None else 0,
         digest_gone=tuple(line for line in old_digest if line not in new_digest),
         prefix_tokens=sum(one.tokens for one in sent if one.in_prefix),
@@ -259,16 +293,26 @@ def _compared(past: Past, before: Seen | None, seen: Seen) -> tuple[tuple[Sent, 
 def _same_beginning(old: tuple[Message, ...], new: tuple[Message, ...]) -> int:
     """How many messages of a request are, from its beginning on, those of the request before."""
     pairs = enumerate(zip(old, new, strict=False))
-    return next((i for i, (one, other) in pairs if _bare(one) != _bare(other)), min(len(old), len(new)))
+    return next(
+        (i for i, (one, other) in pairs if _bare(one) != _bare(other)), min(len(old), len(new))
+    )
 
 
 def _address(line: str) -> tuple[int, str]:
-    number = line.removeprefix("- seq ").partition("-")[0].partition(",")[0].partition(":")[0].partition(" ")[0]
+    number = (
+        line.removeprefix("- seq ")
+        .partition("-")[0]
+        .partition(",")[0]
+        .partition(":")[0]
+        .partition(" ")[0]
+    )
     return (int(number) if number.isdecimal() else 0, line)
 
 
 def _part_of(message: Message, piece: SentPiece) -> bytes:
-    """What of a message must be the same for a piece to be the same: of a reply also its calls and thinking."""
+    """What of a message must be the same for a piece to be the same: of a reply also its calls and
+    thinking.
+    """
     return _bare(message) if piece.kind == "reply" else piece.text.encode("utf-8", "surrogatepass")
 
 
@@ -281,7 +325,10 @@ def _with_change(
 ) -> SentPiece:
     lines: tuple[tuple[str, bool], ...] = ()
     if piece.kind == "index":
-        lines = tuple((line, not first and bool(line) and line not in index) for line in piece.text.split("\n"))
+        lines = tuple(
+            (line, not first and bool(line) and line not in index)
+            for line in piece.text.split("\n")
+        )
     old = known.get(piece.key)
     if old is None:
         change = "kept" if first and piece.kind == "system" else "entered"
@@ -328,7 +375,9 @@ def _parts(seen: Seen, messages: tuple[Sent, ...]) -> tuple[TokenShare, ...]:
     """The tokens of a request by what they are for, in the order in which they are sent."""
     if seen.rendered is None:
         return ()
-    sums = dict.fromkeys(("system", "tools", "index", "user", "reply", "result", "notice", "digest"), 0)
+    sums = dict.fromkeys(
+        ("system", "tools", "index", "user", "reply", "result", "notice", "digest"), 0
+    )
     for message in messages:
         for one in message.pieces:
             name = "notice" if one.kind == "harness" else one.kind
@@ -336,7 +385,13 @@ def _parts(seen: Seen, messages: tuple[Sent, ...]) -> tuple[TokenShare, ...]:
         if message.tail:
             sums["digest"] += estimate(message.message.tail) + MESSAGE_TOKENS
     sums["tools"] = max(0, int(seen.request.metadata.get("tokens", 0)) - seen.rendered.tokens)
-    labels = {"system": "system prompt", "tools": "tool schemas", "index": "index", "user": "user", "reply": "replies"}
+    labels = {
+        "system": "system prompt",
+        "tools": "tool schemas",
+        "index": "index",
+        "user": "user",
+        "reply": "replies",
+    }
     labels |= {"result": "results", "notice": "notices", "digest": "variables"}
     return tuple(TokenShare(name, labels[name], tokens) for name, tokens in sums.items() if tokens)
 
@@ -356,7 +411,9 @@ class Stretch(msgspec.Struct, frozen=True):
 
 
 def stretches(past: Past, event: Event) -> list[Stretch]:
-    """In which requests of its own a session could see an event, and how, from the first request after it on."""
+    """In which requests of its own a session could see an event, and how, from the first request
+    after it on.
+    """
     if event.kind in BOOKKEEPING or "inside_cell" in event.metadata:
         return []
     requests = [one for one in past.requests if one.session_id == past.session_id]
@@ -364,7 +421,9 @@ def stretches(past: Past, event: Event) -> list[Stretch]:
     begin = bisect.bisect_right(numbers, event.seq)
     if begin == len(numbers):
         return []
-    changes: dict[int, tuple[int | None, str]] = {begin: (None, "")}  # the request at which a form may begin, and why
+    changes: dict[int, tuple[int | None, str]] = {
+        begin: (None, "")
+    }  # the request at which a form may begin, and why
     for seq, plan in plans_about(past, event.seq):
         at = bisect.bisect_right(numbers, seq)
         if at < len(numbers):
@@ -387,7 +446,9 @@ def stretches(past: Past, event: Event) -> list[Stretch]:
 def plans_about(past: Past, seq: int) -> list[tuple[int, EvictionPlan]]:
     """The eviction plans that name an event, oldest first."""
     found = []
-    for event in past.evictions[bisect.bisect_right(past.evictions, seq, key=lambda one: one.seq) :]:
+    for event in past.evictions[
+        bisect.bisect_right(past.evictions, seq, key=lambda one: one.seq) :
+    ]:
         plan = plan_of(event)
         if (
             seq in plan.folded
@@ -399,7 +460,9 @@ def plans_about(past: Past, seq: int) -> list[tuple[int, EvictionPlan]]:
 
 
 def why(past: Past, request: Event, event: Event) -> dict[str, Any]:
-    """Whether a request showed an event and, if not, why not: a sentence, and the plans that had a part in it."""
+    """Whether a request showed an event and, if not, why not: a sentence, and the plans that had a
+    part in it.
+    """
     _, context = past.context(request)
     answer: dict[str, Any] = {"event": event.seq, "plans": [], "cell": None, "now": ""}
     if context is None:
@@ -410,7 +473,10 @@ def why(past: Past, request: Event, event: Event) -> dict[str, Any]:
     if event.kind in BOOKKEEPING:
         return answer | {"said": "It is bookkeeping, which is never shown as a message."}
     plans = [(seq, plan) for seq, plan in plans_about(past, event.seq) if seq < request.seq]
-    answer |= {"plans": plans, "now": where.removeprefix("index: ") if where.startswith("index: ") else ""}
+    answer |= {
+        "plans": plans,
+        "now": where.removeprefix("index: ") if where.startswith("index: ") else "",
+    }
     if cell := event.metadata.get("inside_cell"):
         said_so = "It was called inside a cell. The model sees what the cell prints, not what its calls return."
         return answer | {"said": said_so, "cell": cell}
@@ -419,7 +485,11 @@ def why(past: Past, request: Event, event: Event) -> dict[str, Any]:
     if where.startswith("shown"):
         return answer | {"said": f"It was {where}."}
     if event.session_id != request.session_id:
-        return answer | {"said": "It belongs to another session, and no line of the index named it."}
+        return answer | {
+            "said": "It belongs to another session, and no line of the index named it."
+        }
     if event.kind == Kind.ARTIFACT:
-        return answer | {"said": "Bytes are never shown; the result that they belong to names their seq."}
+        return answer | {
+            "said": "Bytes are never shown; the result that they belong to names their seq."
+        }
     return answer | {"said": "It was not part of the view."}

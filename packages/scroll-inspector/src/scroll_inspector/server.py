@@ -1,8 +1,9 @@
 """Serving the site, and its guard: who may see it, and what a browser may do with a page.
 
-The token stands in the address that `scroll serve` prints. The first request with it gets a cookie and is sent on to
-the same address without it, so that the token stays out of the history, of bookmarks and of what is sent to others.
-A page of another site cannot read anything here: its requests name another host, or come without the cookie.
+The token stands in the address that `scroll serve` prints. The first request with it gets a cookie
+and is sent on to the same address without it, so that the token stays out of the history, of
+bookmarks and of what is sent to others. A page of another site cannot read anything here: its
+requests name another host, or come without the cookie.
 """
 
 import hashlib
@@ -47,8 +48,11 @@ class Guard:
     def __init__(self, app: ASGIApp, *, token: str, hosts: Iterable[str], cookie: str) -> None:
         self._app = app
         self._token = token
-        # Browsers keep cookies in files, and send them to every port of a host: the token itself is not for them.
-        self._cookie_value = hmac.new(token.encode(), b"cookie of the inspector", hashlib.sha256).hexdigest()
+        # Browsers keep cookies in files, and send them to every port of a host: the token itself is
+        # not for them.
+        self._cookie_value = hmac.new(
+            token.encode(), b"cookie of the inspector", hashlib.sha256
+        ).hexdigest()
         self._hosts = frozenset(host.lower() for host in hosts)
         self._cookie = cookie
 
@@ -88,7 +92,9 @@ class Guard:
             cookies.load(headers.get("cookie", ""))
         except CookieError:
             return PlainTextResponse(WRONG_TOKEN, 401)
-        if self._cookie not in cookies or not _is_same(cookies[self._cookie].value, self._cookie_value):
+        if self._cookie not in cookies or not _is_same(
+            cookies[self._cookie].value, self._cookie_value
+        ):
             return PlainTextResponse(WRONG_TOKEN, 401)
         return None
 
@@ -100,7 +106,9 @@ def _is_same(text: str, secret: str) -> bool:
 # serving ------------------------------------------------------------------------------------------------
 
 
-def application(inspector: Inspector, *, token: str, hosts: list[str], cookie: str = "scroll") -> Starlette:
+def application(
+    inspector: Inspector, *, token: str, hosts: list[str], cookie: str = "scroll"
+) -> Starlette:
     """The site behind its guard."""
 
     def refused(_: Request, error: Exception) -> Response:
@@ -114,7 +122,11 @@ def application(inspector: Inspector, *, token: str, hosts: list[str], cookie: s
         return inspector.page("error.html", status, status_code=status, said=said)
 
     guard = Middleware(Guard, token=token, hosts=hosts, cookie=cookie)
-    handlers: Any = {HTTPException: refused, ScrollError: refused, OverflowError: refused}  # a seq of forty digits
+    handlers: Any = {
+        HTTPException: refused,
+        ScrollError: refused,
+        OverflowError: refused,
+    }  # a seq of forty digits
     return Starlette(routes=inspector.routes(), middleware=[guard], exception_handlers=handlers)
 
 
@@ -126,7 +138,10 @@ def hosts_of(host: str, port: int, names: tuple[str, ...] = ()) -> list[str]:
 
 
 def server(inspector: Inspector, token: str, hosts: list[str], port: int) -> uvicorn.Server:
-    """A server of the site. The name of its cookie has the port in it, since browsers do not tell ports apart."""
+    """A server of the site.
+
+    The name of its cookie has the port in it, since browsers do not tell ports apart.
+    """
     app = application(inspector, token=token, hosts=hosts, cookie=f"scroll-{port}")
     config = configuration(app, timeout_graceful_shutdown=3, server_header=False, lifespan="off")
     return _Server(config, inspector)

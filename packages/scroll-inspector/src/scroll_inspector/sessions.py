@@ -1,11 +1,13 @@
 """Every session of a store in a few numbers, and one session step by step.
 
-The numbers are sums over the log. Looking at them again reads only the events that were recorded since the last look,
-so the list of sessions costs the same at any size. After an erasure the sums are made anew.
+The numbers are sums over the log. Looking at them again reads only the events that were recorded
+since the last look, so the list of sessions costs the same at any size. After an erasure the sums
+are made anew.
 
-The steps of a session come in pages: runs of events that begin where something new begins, at a request to the model or
-a message of the user. So a reply stands on one page with its cells, their calls and their results. Pages are found by
-seq, at any place of a session, and cost the same wherever that is.
+The steps of a session come in pages: runs of events that begin where something new begins, at a
+request to the model or a message of the user. So a reply stands on one page with its cells, their
+calls and their results. Pages are found by seq, at any place of a session, and cost the same
+wherever that is.
 """
 
 import threading
@@ -57,7 +59,9 @@ class Catalogue:
         self._grant = grant
         self._lock = threading.Lock()
         self._sessions: dict[str, SessionSums] = {}
-        self._forks: dict[str, list[tuple[str, int]]] = {}  # by the session that is continued: which does, from where
+        self._forks: dict[
+            str, list[tuple[str, int]]
+        ] = {}  # by the session that is continued: which does, from where
         self._upto = 0
         self._erasure = 0
 
@@ -85,7 +89,12 @@ class Catalogue:
             counted = f"(kind = '{Kind.EVICTION}' OR (kind = '{Kind.CONVERSATION}' AND role = 'assistant'))"
             usage = ", ".join(
                 f"total(CASE WHEN {counted} THEN {number_at(name)} END)"
-                for name in ("usage.input_tokens", "usage.output_tokens", "usage.cache_read_tokens", "cost")
+                for name in (
+                    "usage.input_tokens",
+                    "usage.output_tokens",
+                    "usage.cache_read_tokens",
+                    "cost",
+                )
             )
             rows = log.query(
                 f"""SELECT s.*, a.agent_id, a.task_id, a.created_at, b.created_at FROM (
@@ -94,7 +103,19 @@ class Catalogue:
                 JOIN event a ON a.seq = s.lo JOIN event b ON b.seq = s.hi""",
                 between,
             )
-            for session_id, lo, hi, events, requests, evictions, read, written, cached, cost, *ends in rows:
+            for (
+                session_id,
+                lo,
+                hi,
+                events,
+                requests,
+                evictions,
+                read,
+                written,
+                cached,
+                cost,
+                *ends,
+            ) in rows:
                 if session_id == STORE_SESSION:
                     continue
                 one = self._sessions.setdefault(session_id, SessionSums(session_id))
@@ -127,12 +148,18 @@ class Catalogue:
             self._upto = until
 
     def continued_by(self, session_id: str, seq: int) -> list[str]:
-        """The sessions that began with the event at `seq` of this session in their past, forks of forks included."""
+        """The sessions that began with the event at `seq` of this session in their past, forks of
+        forks included.
+        """
         self._catch_up()
         found: list[str] = []
         waiting = [session_id]
         while waiting:
-            ones = [fork for fork, at in self._forks.get(waiting.pop(0), ()) if at >= seq and fork not in found]
+            ones = [
+                fork
+                for fork, at in self._forks.get(waiting.pop(0), ())
+                if at >= seq and fork not in found
+            ]
             found += ones
             waiting += ones
         return found
@@ -141,7 +168,14 @@ class Catalogue:
         """How a session stands: whether a process has it open and, if none has, how it ended."""
         if self._store.log.holder(session_id) is not None:
             return "running"
-        kinds = [Kind.REQUEST, Kind.CONVERSATION, Kind.CELL, Kind.TOOL_CALL, Kind.TOOL_RESULT, Kind.OBSERVATION]
+        kinds = [
+            Kind.REQUEST,
+            Kind.CONVERSATION,
+            Kind.CELL,
+            Kind.TOOL_CALL,
+            Kind.TOOL_RESULT,
+            Kind.OBSERVATION,
+        ]
         newest = self._store.log.tail(1, session_id=session_id, kind=kinds)
         if not newest:
             return "empty"
@@ -149,11 +183,17 @@ class Catalogue:
         if last.source_key.startswith(IMPORTED) or last.is_foreign:
             return "imported"
         if last.kind == Kind.REQUEST:
-            return "unanswered"  # the provider failed, or the process ended while the model was at work
+            # the provider failed, or the process ended while the model was at work
+            return "unanswered"
         if last.kind in (Kind.CELL, Kind.TOOL_CALL):
-            return "crashed"  # nothing followed: the process ended while the cell or the tool was at work
+            # nothing followed: the process ended while the cell or the tool was at work
+            return "crashed"
         if last.kind == Kind.CONVERSATION and last.role == "assistant":
-            return "stopped" if last.metadata.get("tool_calls") or last.metadata.get("cut") else "answered"
+            return (
+                "stopped"
+                if last.metadata.get("tool_calls") or last.metadata.get("cut")
+                else "answered"
+            )
         return "stopped"
 
 
@@ -206,11 +246,20 @@ class Call(msgspec.Struct):
 
     @property
     def failed(self) -> bool:
-        return self.result is not None and self.result.tool_state not in ("", "ok", "done", "success", "completed")
+        return self.result is not None and self.result.tool_state not in (
+            "",
+            "ok",
+            "done",
+            "success",
+            "completed",
+        )
 
 
 class Item(msgspec.Struct):
-    """One entry of a session's page. `kind` is that of its event, or `step` for a reply with its calls."""
+    """One entry of a session's page.
+
+    `kind` is that of its event, or `step` for a reply with its calls.
+    """
 
     kind: str
     event: Event
@@ -234,15 +283,24 @@ class StepsPage(msgspec.Struct, frozen=True):
 
 
 def steps_page(
-    log: EventLog, session_id: str, *, after: int = 0, before: int | None = None, grant: Grant = EVERYTHING
+    log: EventLog,
+    session_id: str,
+    *,
+    after: int = 0,
+    before: int | None = None,
+    grant: Grant = EVERYTHING,
 ) -> StepsPage:
-    """The page that follows the event at `after`; it ends before the event at `before`, where that is given."""
+    """The page that follows the event at `after`; it ends before the event at `before`, where that
+    is given.
+    """
     events: list[Event] = []
     more = False
     limit = LONGEST * 4 if before is not None else LONGEST
     until = None if before is None else before - 1
     for event in log.iterate(after=after, until=until, session_id=session_id, grant=grant):
-        begins = event.kind == Kind.REQUEST or (event.kind == Kind.CONVERSATION and event.role == "user")
+        begins = event.kind == Kind.REQUEST or (
+            event.kind == Kind.CONVERSATION and event.role == "user"
+        )
         if len(events) >= limit or (before is None and len(events) >= PAGE and begins):
             more = True
             break
@@ -261,9 +319,12 @@ def beginning(log: EventLog, session_id: str, seq: int) -> int:
 
 
 def earlier(log: EventLog, session_id: str, before: int) -> int | None:
-    """The seq after which the page begins that ends before the event at `before`; None where nothing is before."""
+    """The seq after which the page begins that ends before the event at `before`; None where
+    nothing is before.
+    """
     rows = log.query(
-        "SELECT seq FROM event WHERE session_id = ? AND seq < ? ORDER BY seq DESC LIMIT ?", [session_id, before, PAGE]
+        "SELECT seq FROM event WHERE session_id = ? AND seq < ? ORDER BY seq DESC LIMIT ?",
+        [session_id, before, PAGE],
     )
     return beginning(log, session_id, int(rows[-1][0])) if rows else None
 
@@ -289,13 +350,21 @@ def items_of(events: Iterable[Event]) -> list[Item]:
                 continue
             case Kind.CELL | Kind.TOOL_CALL:
                 call = Call(event, None, [], [])
-                home = calls[inside].calls if inside in calls else step.calls if step and not inside else None
+                home = (
+                    calls[inside].calls
+                    if inside in calls
+                    else step.calls
+                    if step and not inside
+                    else None
+                )
                 if home is not None:
                     home.append(call)
                     calls[event.seq] = call
                     continue
             case Kind.OBSERVATION | Kind.TOOL_RESULT | Kind.ARTIFACT:
-                answered = calls.get(event.reply_to or 0) or (_by_id(step, event) if not inside else None)
+                answered = calls.get(event.reply_to or 0) or (
+                    _by_id(step, event) if not inside else None
+                )
                 if answered is not None:
                     if event.kind == Kind.ARTIFACT:
                         answered.artifacts.append(event)
@@ -303,7 +372,9 @@ def items_of(events: Iterable[Event]) -> list[Item]:
                         answered.result = event
                     continue
                 if step is not None and not inside and event.kind == Kind.TOOL_RESULT:
-                    step.calls.append(Call(event, event, [], []))  # a result whose call is part of the reply alone
+                    step.calls.append(
+                        Call(event, event, [], [])
+                    )  # a result whose call is part of the reply alone
                     continue
             case Kind.SNAPSHOT:
                 if step is not None and event.reply_to in calls:
@@ -321,7 +392,9 @@ def _by_id(step: Item | None, event: Event) -> Call | None:
 
 
 def arguments_of(item: Item) -> list[dict[str, Any]]:
-    """The calls of a reply that nothing in the log carries out, so that they are shown from the reply itself."""
+    """The calls of a reply that nothing in the log carries out, so that they are shown from the
+    reply itself.
+    """
     carried = {call.event.tool_call_id for call in item.calls}
     made = item.event.metadata.get("tool_calls")
     return (

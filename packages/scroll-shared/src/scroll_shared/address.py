@@ -1,10 +1,11 @@
-"""The address of a shared store: `postgresql://user@host/database?store=NAME`, a URL of libpq with parameters of ours.
+"""The address of a shared store: `postgresql://user@host/database?store=NAME`, a URL of libpq with
+parameters of ours.
 
-These are `store` (its name), `payloads` (a folder that all hosts mount, or the URL of an object store; when it is
-missing, what `scroll admin init` recorded), `replica` (the folder of the local copy), `lease` and `timeout` (seconds).
-Everything else goes to libpq. Connections are encrypted and the server's name is checked (`sslmode=verify-full`),
-unless the URL says otherwise; a mode that falls back to plaintext in silence is refused. The text of an address never
-has the password in it.
+These are `store` (its name), `payloads` (a folder that all hosts mount, or the URL of an object
+store; when it is missing, what `scroll admin init` recorded), `replica` (the folder of the local
+copy), `lease` and `timeout` (seconds). Everything else goes to libpq. Connections are encrypted and
+the server's name is checked (`sslmode=verify-full`), unless the URL says otherwise; a mode that
+falls back to plaintext in silence is refused. The text of an address never has the password in it.
 """
 
 import hashlib
@@ -127,5 +128,7 @@ def _seconds(parameters: dict[str, str], name: str, default: float, most: float 
     except ValueError:
         value = -1.0
     if not 0.5 <= value <= most:
-        raise BadInput(f"{name} is a number of seconds from 0.5 to {most:g}, not {parameters[name]!r:.40}")
+        raise BadInput(
+            f"{name} is a number of seconds from 0.5 to {most:g}, not {parameters[name]!r:.40}"
+        )
     return value

@@ -1,12 +1,13 @@
-"""What the owner of a database does: make the schema and its stores, bring the schema up to date, admit members.
+"""What the owner of a database does: make the schema and its stores, bring the schema up to date,
+admit members.
 
-The schema `scroll` is made by numbered steps, each applied once and in a transaction of its own. The first step makes
-everything; what a release has applied is never edited, later steps change it. Numbers never go back: a schema older
-than the first step is refused.
+The schema `scroll` is made by numbered steps, each applied once and in a transaction of its own.
+The first step makes everything; what a release has applied is never edited, later steps change it.
+Numbers never go back: a schema older than the first step is refused.
 
-A member is a role of the server, a login or a group, that may read one store and perhaps append to it or erase in it.
-Rights on tables and functions are the same for all stores; row security and the functions
-themselves decide which store a role may touch.
+A member is a role of the server, a login or a group, that may read one store and perhaps append to
+it or erase in it. Rights on tables and functions are the same for all stores; row security and the
+functions themselves decide which store a role may touch.
 """
 
 import re
@@ -19,13 +20,18 @@ from scroll_context.errors import BadInput, StoreError, StoreUnreachable
 from scroll_shared.address import Address
 from scroll_shared.server import Server, driver, require_version
 
-# Two owners may migrate at once. Any login may take an advisory lock; only the owner of the table can
-# take this one, beside which members can read.
+# Two owners may migrate at once. Any login may take an advisory lock; only the owner of the table
+# can take this one, beside which members can read.
 _LOCK = "LOCK TABLE scroll.migration IN SHARE ROW EXCLUSIVE MODE"
 _LOCK_TIMEOUT = "SET LOCAL lock_timeout = '10s'"
-_SAFE_COLUMNS = "store_id, uid, name, format, payloads, max_bytes, created"  # of `store`: all but the secret
-_TABLES = tuple(f"scroll.{name}" for name in ("head", "event", "tombstone", "replica", "migration", "snapshot"))
-_FUNCTIONS = {  # which member may call what; each checks besides that the role belongs to that store
+_SAFE_COLUMNS = (
+    "store_id, uid, name, format, payloads, max_bytes, created"  # of `store`: all but the secret
+)
+_TABLES = tuple(
+    f"scroll.{name}" for name in ("head", "event", "tombstone", "replica", "migration", "snapshot")
+)
+# which member may call what; each checks besides that the role belongs to that store
+_FUNCTIONS = {
     "READ": ("readable", "report", "barrier", "holder", "rights"),
     "APPEND": ("append", "record", "settle", "claim", "renew", "release"),
     "ERASE": ("erase", "bury", "adopt", "add_snapshot", "drop_snapshots"),
@@ -43,7 +49,9 @@ class Migration(msgspec.Struct, frozen=True):
 def migrations() -> list[Migration]:
     """Every step that this Scroll knows, in order."""
     found = []
-    for file in sorted((resources.files(__package__) / "migrations").iterdir(), key=lambda one: one.name):
+    for file in sorted(
+        (resources.files(__package__) / "migrations").iterdir(), key=lambda one: one.name
+    ):
         if match := re.fullmatch(r"(\d{4})_(\w+)\.sql", file.name):
             found.append(Migration(int(match[1]), match[2], file.read_text()))
     return found
@@ -79,20 +87,28 @@ def migrate(address: Address, steps: list[Migration] | None = None) -> list[int]
                     require_version(version, steps[0].number, version, address)
                 run("SET LOCAL search_path = scroll, pg_temp")
                 run(step.script)
-                run("INSERT INTO scroll.migration (number, name) VALUES (%s, %s)", [step.number, step.name])
+                run(
+                    "INSERT INTO scroll.migration (number, name) VALUES (%s, %s)",
+                    [step.number, step.name],
+                )
                 run("REVOKE ALL ON SCHEMA scroll FROM PUBLIC")
                 run("REVOKE ALL ON ALL TABLES IN SCHEMA scroll FROM PUBLIC")
                 run("REVOKE ALL ON ALL ROUTINES IN SCHEMA scroll FROM PUBLIC")
             applied.append(step.number)
         if applied:
-            roles = server.call("SELECT role, bool_or(can_append), bool_or(can_erase) FROM scroll.member GROUP BY role")
+            roles = server.call(
+                "SELECT role, bool_or(can_append), bool_or(can_erase) FROM scroll.member GROUP BY role"
+            )
             for role, can_append, can_erase in roles:
                 _give_rights(server, role, can_append, can_erase)
     return applied
 
 
 def _make_ledger(server: Server) -> None:
-    """Make the table of applied steps. Of two that do it at once, Postgres fails one; its next attempt is fine."""
+    """Make the table of applied steps.
+
+    Of two that do it at once, Postgres fails one; its next attempt is fine.
+    """
     for attempt in range(5):
         try:
             with server.transaction() as run:
@@ -110,7 +126,10 @@ def _make_ledger(server: Server) -> None:
 
 
 def init(address: Address, *, max_bytes: int | None = None) -> bool:
-    """Make the schema if need be, and the store; the login that does it is its first member. False if it exists."""
+    """Make the schema if need be, and the store; the login that does it is its first member.
+
+    False if it exists.
+    """
     if not address.payloads:
         raise BadInput(
             "say where the payloads of this store go: add &payloads=s3://bucket/prefix, or a folder that every host "
@@ -130,10 +149,14 @@ def init(address: Address, *, max_bytes: int | None = None) -> bool:
 
 
 def grant(address: Address, role: str, *, can_append: bool = True, can_erase: bool = False) -> None:
-    """Let a role read the store, and perhaps append to it or erase in it; what it could before is replaced."""
+    """Let a role read the store, and perhaps append to it or erase in it; what it could before is
+    replaced.
+    """
     with Server(address, "scroll admin") as server:
         if not server.call("SELECT 1 FROM pg_roles WHERE rolname = %s", [role]):
-            raise BadInput(f"the server has no role {role!r:.80}; CREATE ROLE makes one. Nothing was changed.")
+            raise BadInput(
+                f"the server has no role {role!r:.80}; CREATE ROLE makes one. Nothing was changed."
+            )
         found = server.call(
             """INSERT INTO scroll.member (store_id, role, can_append, can_erase)
             SELECT store_id, %s, %s, %s FROM scroll.store WHERE name = %s
@@ -142,12 +165,17 @@ def grant(address: Address, role: str, *, can_append: bool = True, can_erase: bo
             [role, can_append, can_erase, address.store],
         )
         if not found:
-            raise BadInput(f"there is no store {address.store!r:.80} there; `scroll admin init URL` makes one")
+            raise BadInput(
+                f"there is no store {address.store!r:.80} there; `scroll admin init URL` makes one"
+            )
         _give_rights(server, role, can_append, can_erase)
 
 
 def revoke(address: Address, role: str) -> bool:
-    """Take a role out of the store; False when it was no member. Its copies on hosts stay where they are."""
+    """Take a role out of the store; False when it was no member.
+
+    Its copies on hosts stay where they are.
+    """
     with Server(address, "scroll admin") as server:
         return bool(
             server.call(

@@ -1,10 +1,13 @@
-"""Garbage collection: objects that no event names leave the object store, while hosts go on writing.
+"""Garbage collection: objects that no event names leave the object store, while hosts go on
+writing.
 
-An object without an event is what a killed process put, or what an erasure left. To list the objects, compare and
-delete loses payloads: between the comparison and the deletion a host may record an event that names one. So the digest
-first gets a tombstone, under the lock that every append takes and after a last look at the newest events. From then on
-an append that names it is refused unless the body was put again under a new name (see objects.py). Only then is the
-object deleted. A collector that dies in between leaves an object which its tombstone marks for the next one.
+An object without an event is what a killed process put, or what an erasure left. To list the
+objects, compare and delete loses payloads: between the comparison and the deletion a host may
+record an event that names one. So the digest first gets a tombstone, under the lock that every
+append takes and after a last look at the newest events. From then on an append that names it is
+refused unless the body was put again under a new name (see objects.py). Only then is the object
+deleted. A collector that dies in between leaves an object which its tombstone marks for the next
+one.
 """
 
 from collections import defaultdict
@@ -38,7 +41,9 @@ def collect(
     only: Collection[str] | None = None,
     dry_run: bool = False,
 ) -> CollectionReport:
-    """Delete the objects that no event names and that are older than `grace` seconds; of `only`, if it is given."""
+    """Delete the objects that no event names and that are older than `grace` seconds; of `only`, if
+    it is given.
+    """
     seq, named = _named(server, store_id)
     buried: dict[str, int] = dict(
         server.call("SELECT digest, gen FROM scroll.tombstone WHERE store_id = %s", [store_id])
@@ -55,7 +60,11 @@ def collect(
             doomed.append(stored)
         elif digest not in named:
             unnamed[digest].append(stored)
-    old = {digest: found for digest, found in unnamed.items() if min(stored.age for stored in found) >= grace}
+    old = {
+        digest: found
+        for digest, found in unnamed.items()
+        if min(stored.age for stored in found) >= grace
+    }
     if dry_run:
         doomed += (stored for found in old.values() for stored in found)
         return CollectionReport(objects, len(doomed), sum(stored.size for stored in doomed))
@@ -73,9 +82,14 @@ def collect_at(url: str, *, grace: float = GRACE, dry_run: bool = False) -> Coll
     """Collect the garbage of the store at an address."""
     address = parse(url)
     with Server(address, "scroll collect") as server:
-        rows = server.call("SELECT store_id, uid::text, payloads FROM scroll.store WHERE name = %s", [address.store])
+        rows = server.call(
+            "SELECT store_id, uid::text, payloads FROM scroll.store WHERE name = %s",
+            [address.store],
+        )
         if not rows:
-            raise NotAStore(f"there is no store {address.store!r:.80} at {address}, or this login is no member of it")
+            raise NotAStore(
+                f"there is no store {address.store!r:.80} at {address}, or this login is no member of it"
+            )
         ((store_id, uid, payloads),) = rows
         place = ObjectPlace(Bucket(address.payloads or payloads, uid), address.folder / "payloads")
         return collect(server, store_id, place, grace=grace, dry_run=dry_run)

@@ -1,7 +1,9 @@
-"""Whether a shared store is set up well: the server, the connection, this login, the object store, the replicas.
+"""Whether a shared store is set up well: the server, the connection, this login, the object store,
+the replicas.
 
-Nothing is opened and no replica is made. The object store is tried with one small object, which is removed again. What
-is only unwise, such as a login that is a superuser, is said but does not fail the examination.
+Nothing is opened and no replica is made. The object store is tried with one small object, which is
+removed again. What is only unwise, such as a login that is a superuser, is said but does not fail
+the examination.
 """
 
 import os
@@ -21,7 +23,10 @@ from scroll_shared.server import Server
 from scroll_shared.snapshots import snapshots
 
 OLDEST_SERVER = 150_000  # Postgres 15: the oldest that the tests run on
-_SAFE = {"fsync": "on", "full_page_writes": "on"}  # settings without which an acknowledged event can be lost
+_SAFE = {
+    "fsync": "on",
+    "full_page_writes": "on",
+}  # settings without which an acknowledged event can be lost
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -72,14 +77,24 @@ def _findings(server: Server, address: Address) -> Iterator[Check]:
         [address.store],
     )
     if not rows:
-        raise NotAStore(f"there is no store {address.store!r:.80} there, or {user} is no member of it")
+        raise NotAStore(
+            f"there is no store {address.store!r:.80} there, or {user} is no member of it"
+        )
     ((store_id, uid, payloads, last, size, limit),) = rows
     quota = f" of {limit:,}" if limit is not None else ""
     is_full = limit is not None and size >= limit
-    yield Check("store", not is_full, f"{last:,} events, {size:,}{quota} bytes{', full' if is_full else ''}")
-    ((can_append, can_erase),) = server.call("SELECT can_append, can_erase FROM scroll.rights(%s)", [store_id])
+    yield Check(
+        "store", not is_full, f"{last:,} events, {size:,}{quota} bytes{', full' if is_full else ''}"
+    )
+    ((can_append, can_erase),) = server.call(
+        "SELECT can_append, can_erase FROM scroll.rights(%s)", [store_id]
+    )
     may = ["read", *(["append"] if can_append else []), *(["erase"] if can_erase else [])]
-    unwise = "; a superuser: give hosts a role of their own with `scroll admin grant`" if is_superuser else ""
+    unwise = (
+        "; a superuser: give hosts a role of their own with `scroll admin grant`"
+        if is_superuser
+        else ""
+    )
     yield Check("role", True, f"{user} may {', '.join(may)}{unwise}")
     yield _payloads(address.payloads or payloads, uid)
     yield from _copies(server, store_id, last)
@@ -90,18 +105,34 @@ def _transport(server: Server, address: Address) -> Check:
     ssl, version, cipher = rows[0] if rows else (False, None, None)
     if not ssl:
         return Check("connection", True, "plaintext, as the address asks for (sslmode=disable)")
-    checked = "checked against its certificate" if "sslmode=verify-full" in address.conninfo else "not checked"
+    checked = (
+        "checked against its certificate"
+        if "sslmode=verify-full" in address.conninfo
+        else "not checked"
+    )
     return Check("connection", True, f"{version}, {cipher}; the server's name is {checked}")
 
 
 def _durability(server: Server) -> Check:
     names = [*_SAFE, "synchronous_commit", "synchronous_standby_names"]
-    settings: dict[str, str] = dict(server.call("SELECT name, setting FROM pg_settings WHERE name = ANY(%s)", [names]))
-    unsafe = [f"{name} is {settings.get(name)}" for name, wanted in _SAFE.items() if settings.get(name) != wanted]
+    settings: dict[str, str] = dict(
+        server.call("SELECT name, setting FROM pg_settings WHERE name = ANY(%s)", [names])
+    )
+    unsafe = [
+        f"{name} is {settings.get(name)}"
+        for name, wanted in _SAFE.items()
+        if settings.get(name) != wanted
+    ]
     if unsafe:
-        return Check("durability", False, f"{', '.join(unsafe)}: a crash can lose acknowledged events")
+        return Check(
+            "durability", False, f"{', '.join(unsafe)}: a crash can lose acknowledged events"
+        )
     standby = settings.get("synchronous_standby_names")
-    text = f"synchronous standby: {standby}" if standby else "no synchronous standby: what is safe is on one disk"
+    text = (
+        f"synchronous standby: {standby}"
+        if standby
+        else "no synchronous standby: what is safe is on one disk"
+    )
     return Check("durability", True, text)
 
 
@@ -109,7 +140,9 @@ def _payloads(place: str, uid: str) -> Check:
     if place.partition("://")[0] not in SCHEMES:
         folder = Path(place).expanduser()
         is_fine = folder.is_dir() and os.access(folder, os.W_OK)
-        return Check("payloads", is_fine, f"folder {folder}{'' if is_fine else ' cannot be written'}")
+        return Check(
+            "payloads", is_fine, f"folder {folder}{'' if is_fine else ' cannot be written'}"
+        )
     key = f"doctor/{uuid.uuid4().hex}"
     try:
         bucket = Bucket(place, uid)
@@ -122,7 +155,11 @@ def _payloads(place: str, uid: str) -> Check:
     except ScrollError as error:
         return Check("payloads", False, str(error))
     if not is_safe or read != b"probe":
-        return Check("payloads", False, f"{place} overwrites objects that were to be created only; use another service")
+        return Check(
+            "payloads",
+            False,
+            f"{place} overwrites objects that were to be created only; use another service",
+        )
     return Check("payloads", True, f"{place}; put in {1000 * taken:.0f} ms, never overwritten")
 
 
@@ -143,9 +180,7 @@ def _copies(server: Server, store_id: int, last: int) -> Iterator[Check]:
     listed = snapshots(server, store_id)
     if listed:
         newest = listed[0]
-        text = (
-            f"the newest has {newest.seq:,} events, {newest.bytes:,} bytes; a new host reads {last - newest.seq:,} more"
-        )
+        text = f"the newest has {newest.seq:,} events, {newest.bytes:,} bytes; a new host reads {last - newest.seq:,} more"
     else:
         text = "none; `scroll admin snapshot URL` makes one, from which new hosts start"
     yield Check("snapshot", True, text)

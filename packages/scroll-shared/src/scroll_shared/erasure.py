@@ -1,13 +1,15 @@
 """Erasing in a shared store: on the server first, then in the copy of every host.
 
-The server replaces the rows and appends the event that records it, in one transaction; that needs a role which may
-erase. Every host meets this event when it follows the log. The transaction that writes it to the copy also notes that
-the rows are still to be replaced there, so a host that is killed in between goes on with it. Then the copy is cleaned
-as a local store is: search index, free pages, write-ahead log, cached payloads. What the blank row holds is decided
-here, from the row of the copy: the server only says which events are erased. A host reports what it has carried out,
-and the one that erases is told which hosts have not yet.
+The server replaces the rows and appends the event that records it, in one transaction; that needs a
+role which may erase. Every host meets this event when it follows the log. The transaction that
+writes it to the copy also notes that the rows are still to be replaced there, so a host that is
+killed in between goes on with it. Then the copy is cleaned as a local store is: search index, free
+pages, write-ahead log, cached payloads. What the blank row holds is decided here, from the row of
+the copy: the server only says which events are erased. A host reports what it has carried out, and
+the one that erases is told which hosts have not yet.
 
-Out of reach: backups of the server, its write-ahead log, its dead rows until it vacuums; hosts that never come back.
+Out of reach: backups of the server, its write-ahead log, its dead rows until it vacuums; hosts that
+never come back.
 """
 
 import sqlite3
@@ -20,7 +22,14 @@ from scroll_context.log.log import PAGE, EventLog
 from scroll_context.log.rows import prepare
 from scroll_context.log.schema import utc_now
 from scroll_context.text.printable import printable
-from scroll_context.upkeep.erase import PURGE, REPLACE, add_chores, blanked, erasure_draft, rewriting
+from scroll_context.upkeep.erase import (
+    PURGE,
+    REPLACE,
+    add_chores,
+    blanked,
+    erasure_draft,
+    rewriting,
+)
 from scroll_context.upkeep.integrity import Spans, spans_in
 from scroll_shared.collect import collect
 from scroll_shared.objects import SharedPayloads
@@ -38,7 +47,9 @@ _ERASED = """SELECT e.seq FROM unnest(%s, %s) AS s(low, high)
 def erase_on_server(
     log: "SharedLog", seqs: list[int], payloads: list[str], facts: Mapping[str, Any]
 ) -> tuple[int, str]:
-    """Erase events and payloads for all hosts; the seq that records it, and what is not done yet, in words."""
+    """Erase events and payloads for all hosts; the seq that records it, and what is not done yet,
+    in words.
+    """
     rows: list[tuple[Any, ...]] = []
     for at in range(0, len(seqs), PAGE):
         part = seqs[at : at + PAGE]
@@ -63,12 +74,17 @@ def erase_on_server(
     else:
         for digest in payloads:
             log.payloads.remove(digest)
-    left = [f"the copy on {host} has not confirmed it yet" for host in unconfirmed(log.server, store_id, seq)]
+    left = [
+        f"the copy on {host} has not confirmed it yet"
+        for host in unconfirmed(log.server, store_id, seq)
+    ]
     return seq, "; ".join([*left, *_vacuum(log.server)])
 
 
 def unconfirmed(server: Server, store_id: int, seq: int) -> list[str]:
-    """The hosts that were seen in the last 30 days and have not carried out the erasure at this seq."""
+    """The hosts that were seen in the last 30 days and have not carried out the erasure at this
+    seq.
+    """
     rows = server.call(
         """SELECT host, replica::text FROM scroll.replica WHERE store_id = %s AND purged < %s
         AND seen > now() - interval '30 days' ORDER BY host""",
@@ -78,18 +94,30 @@ def unconfirmed(server: Server, store_id: int, seq: int) -> list[str]:
 
 
 def _vacuum(server: Server) -> list[str]:
-    """Let the server give up the rows as they were. It warns, and does nothing, when this login does not own them."""
-    before = "SELECT coalesce(sum(vacuum_count), 0) FROM pg_stat_all_tables WHERE schemaname = 'scroll'"
+    """Let the server give up the rows as they were.
+
+    It warns, and does nothing, when this login does not own them.
+    """
+    before = (
+        "SELECT coalesce(sum(vacuum_count), 0) FROM pg_stat_all_tables WHERE schemaname = 'scroll'"
+    )
     ((count,),) = server.call(before)
     server.call("VACUUM scroll.event", timeout=60 * server.address.timeout)
     if server.call(before)[0][0] > count:
         return []
-    return ["the server keeps the old rows until it vacuums by itself; its owner can VACUUM scroll.event"]
+    return [
+        "the server keeps the old rows until it vacuums by itself; its owner can VACUUM scroll.event"
+    ]
 
 
 def purge(log: "SharedLog", server: Server) -> bool:
-    """Replace the rows in the copy of this host that the server has erased; whether there were any to replace."""
-    pending = [name for (name,) in EventLog.query(log, f"SELECT name FROM chore WHERE name LIKE '{PURGE}%'")]
+    """Replace the rows in the copy of this host that the server has erased; whether there were any
+    to replace.
+    """
+    pending = [
+        name
+        for (name,) in EventLog.query(log, f"SELECT name FROM chore WHERE name LIKE '{PURGE}%'")
+    ]
     if not pending:
         return False
     gone: set[str] = set()
@@ -107,7 +135,8 @@ def purge(log: "SharedLog", server: Server) -> bool:
 
 
 def _pieces(spans: object, until: int) -> Iterator[tuple[Numbers, Numbers]]:
-    """The spans of an erasure as lower and upper ends, cut so that one question is about a bounded number of seqs.
+    """The spans of an erasure as lower and upper ends, cut so that one question is about a bounded
+    number of seqs.
 
     Only events before the erasure can be meant, whatever the spans say.
     """
@@ -131,7 +160,9 @@ def _blank(log: EventLog, database: sqlite3.Connection, seqs: Sequence[int]) -> 
     for at in range(0, len(seqs), PAGE):
         part = seqs[at : at + PAGE]
         marks = ", ".join("?" * len(part))
-        rows = database.execute(f"SELECT * FROM event WHERE seq IN ({marks}) AND nonce IS NOT NULL", part).fetchall()
+        rows = database.execute(
+            f"SELECT * FROM event WHERE seq IN ({marks}) AND nonce IS NOT NULL", part
+        ).fetchall()
         for row in rows:
             gone.update(log.payloads.named_by(row[4], row[7], row[8]))
             leaf = row[23] or leaf_of(row[22], row[1:21])

@@ -1,15 +1,18 @@
-"""Keeps the copy of this host close to the server: one thread in each process, one process of a host at work.
+"""Keeps the copy of this host close to the server: one thread in each process, one process of a
+host at work.
 
-A file lock elects the process. It listens for the server's notifications, reads what is new a page at a time, and
-applies the page. Nothing is believed that a crash of the server could take back: an append of this process that was
-acknowledged is on the server's disk with all that is before it, and for later rows the thread asks for a barrier. The
-server notifies at most every 20 ms, so after a page there are more looks, at growing intervals. Between two looks the
-thread rests, unless somebody waits for rows, so that a busy store is read in few large pages. Processes that were not
-elected read by themselves only when rows of their own do not arrive. When the server is away the thread tries again,
-and says so in `trouble`.
+A file lock elects the process. It listens for the server's notifications, reads what is new a page
+at a time, and applies the page. Nothing is believed that a crash of the server could take back: an
+append of this process that was acknowledged is on the server's disk with all that is before it, and
+for later rows the thread asks for a barrier. The server notifies at most every 20 ms, so after a
+page there are more looks, at growing intervals. Between two looks the thread rests, unless somebody
+waits for rows, so that a busy store is read in few large pages. Processes that were not elected
+read by themselves only when rows of their own do not arrive. When the server is away the thread
+tries again, and says so in `trouble`.
 
-A row that does not continue the chain means another history, and quarantines the copy. A row that continues it and
-cannot be read is only somebody's bad row: it becomes a placeholder (received.py), with a warning.
+A row that does not continue the chain means another history, and quarantines the copy. A row that
+continues it and cannot be read is only somebody's bad row: it becomes a placeholder (received.py),
+with a warning.
 """
 
 import contextlib
@@ -52,7 +55,9 @@ class Follower:
 
     def __init__(self, server: Server, facts: StoreFacts, replica: Replica) -> None:
         self.trouble = ""  # why the server cannot be followed; empty while all is well
-        self.purge: Callable[[], bool] = lambda: False  # carries out in the copy what the server has erased
+        self.purge: Callable[[], bool] = lambda: (
+            False
+        )  # carries out in the copy what the server has erased
         self.purged: Callable[[], int] = lambda: 0  # the newest erasure that is carried out here
         self.seen = 0  # the newest seq that the server is known to have
         self.server = server
@@ -64,7 +69,9 @@ class Follower:
         self._bell.setblocking(False)
         self._ringer.setblocking(False)
         self._listening = -1  # the connection that listens
-        self._pause = _IDLE  # between the last look and the next, if there is no reason for an earlier one
+        self._pause = (
+            _IDLE  # between the last look and the next, if there is no reason for an earlier one
+        )
         self._rested = 0.0  # the moment until which the thread rests,
         self._next_look = 0.0  # and the moment of the next look
         self._is_idle = False  # the thread waits for a reason to look
@@ -103,7 +110,10 @@ class Follower:
         self._ringer.close()
 
     def catch_up(self, timeout: float, upto: int = _NEWEST) -> bool:
-        """Read what the server has now; False when time ran out first. Raises when the server does not answer."""
+        """Read what the server has now; False when time ran out first.
+
+        Raises when the server does not answer.
+        """
         deadline = time.monotonic() + timeout
         if not self._pulling.acquire(timeout=timeout):
             return False
@@ -161,7 +171,9 @@ class Follower:
     # the thread -----------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        lock = os.open(self._replica.folder / "follow.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = os.open(
+            self._replica.folder / "follow.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
         try:
             elected = False
             while not self._stopped.is_set():
@@ -179,14 +191,20 @@ class Follower:
 
     def _look(self, elected: bool) -> float:
         """Read what is new; how long to wait afterwards."""
-        before, durable, notified = self._replica.head()[0], self._replica.durable, self.server.notified
+        before, durable, notified = (
+            self._replica.head()[0],
+            self._replica.durable,
+            self.server.notified,
+        )
         if not elected:
             self._replica.forget_own(before)
             if not self._replica.has_own:
                 return _ELECTION
         try:
             if elected and self._listening != self.server.connected:
-                self.server.once("LISTEN scroll", deadline=time.monotonic() + self.server.address.timeout)
+                self.server.once(
+                    "LISTEN scroll", deadline=time.monotonic() + self.server.address.timeout
+                )
                 self._listening = self.server.connected
             self.catch_up(self.server.address.timeout, durable if durable > before else _NEWEST)
             if elected and time.monotonic() - self._reported > _REPORT:
@@ -198,28 +216,42 @@ class Follower:
             if not self._stopped.is_set():
                 self._note(error)
             return _IDLE / 4
-        if self._replica.head()[0] > before or self.server.notified > notified:  # perhaps of rows behind the page
+        if (
+            self._replica.head()[0] > before or self.server.notified > notified
+        ):  # perhaps of rows behind the page
             return _ONE_MORE_LOOK
         return min(_IDLE, 4 * self._pause) if elected else _ELECTION
 
     def _note(self, error: ScrollError) -> None:
         if str(error) != self.trouble:
             level = logging.INFO if isinstance(error, StoreUnreachable) else logging.WARNING
-            _logger.log(level, "the copy in %s cannot follow its server: %s", self._replica.folder, error)
+            _logger.log(
+                level, "the copy in %s cannot follow its server: %s", self._replica.folder, error
+            )
         self.trouble = str(error)
 
     def report(self) -> None:
         """Tell the server how far this copy is."""
         facts = self._facts
         applied = self._replica.head()[0]
-        values = [facts.store_id, facts.secret.encode(), socket.gethostname(), applied, self.purged()]
+        values = [
+            facts.store_id,
+            facts.secret.encode(),
+            socket.gethostname(),
+            applied,
+            self.purged(),
+        ]
         self.server.once(
-            "SELECT scroll.report(%s, %b, %s, %s, %s)", values, deadline=time.monotonic() + self.server.address.timeout
+            "SELECT scroll.report(%s, %b, %s, %s, %s)",
+            values,
+            deadline=time.monotonic() + self.server.address.timeout,
         )
         self._reported = time.monotonic()
 
     def _wait(self, elected: bool) -> None:
-        """Rest, then wait for a reason to look: the bell, something that the server sends, or the time."""
+        """Rest, then wait for a reason to look: the bell, something that the server sends, or the
+        time.
+        """
         self._sleep(self._rested - time.monotonic(), [self._bell])
         if not (self._is_urgent or self._is_wanted):
             handle = self.server.fileno() if elected else None

@@ -1,12 +1,13 @@
 """Leases of sessions in a shared store: at most one journal of all hosts writes a session.
 
-A lease is a row on the server with an epoch that every claim increments, judged by the server's clock alone. The holder
-sends its epoch with each append, and the server refuses rows of an older one: a holder that was cut off, suspended or
-believed dead cannot write any more once another has the session. One thread renews all leases of this process three
-times in each lease's length. A holder that dies without a word loses its session when the lease has run out.
+A lease is a row on the server with an epoch that every claim increments, judged by the server's
+clock alone. The holder sends its epoch with each append, and the server refuses rows of an older
+one: a holder that was cut off, suspended or believed dead cannot write any more once another has
+the session. One thread renews all leases of this process three times in each lease's length. A
+holder that dies without a word loses its session when the lease has run out.
 
-The server binds a lease to the login and to a secret of the holder, which it never shows: members learn who has a
-session, but cannot renew, release or claim it in the holder's name.
+The server binds a lease to the login and to a secret of the holder, which it never shows: members
+learn who has a session, but cannot renew, release or claim it in the holder's name.
 """
 
 import contextlib
@@ -62,10 +63,15 @@ class Leases:
         self._thread: threading.Thread | None = None
 
     def take(self, session_id: str, since: str, wait: float) -> SharedLease:
-        """Claim a session, waiting up to `wait` seconds. Raises SessionBusy, which names the holder."""
+        """Claim a session, waiting up to `wait` seconds.
+
+        Raises SessionBusy, which names the holder.
+        """
         holder = Holder(session_id, os.getpid(), socket.gethostname(), since)
         owner = msgspec.json.encode(holder).decode()
-        secret = secrets.token_bytes(32)  # by which the server knows a claim again whose answer was lost
+        secret = secrets.token_bytes(
+            32
+        )  # by which the server knows a claim again whose answer was lost
         deadline = time.monotonic() + wait
         while True:
             epoch, other, head = self._server.call(
@@ -81,10 +87,14 @@ class Leases:
         with self._lock:
             self._held[session_id] = lease
             if self._thread is None:
-                self._thread = threading.Thread(target=self._renew, name="scroll-leases", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._renew, name="scroll-leases", daemon=True
+                )
                 self._thread.start()
         try:
-            self._reach(head)  # what the last holder has recorded must be known before this one goes on
+            self._reach(
+                head
+            )  # what the last holder has recorded must be known before this one goes on
         except BaseException:
             self.release(lease)
             raise
@@ -93,7 +103,9 @@ class Leases:
     def holder(self, session_id: str) -> Holder | None:
         """Who has a session open now; None when it is free, or when the server does not answer."""
         with contextlib.suppress(ScrollError):
-            ((owner,),) = self._server.call("SELECT scroll.holder(%s, %b)", [self._store_id, session_id.encode()])
+            ((owner,),) = self._server.call(
+                "SELECT scroll.holder(%s, %b)", [self._store_id, session_id.encode()]
+            )
             if owner is not None:
                 return _holder(session_id, owner)
         return None
@@ -126,7 +138,8 @@ class Leases:
                     timeout=length / 3,
                 )
             except ScrollError:
-                continue  # the next renewal may still be in time; an append that is too late is refused
+                # the next renewal may still be in time; an append that is too late is refused
+                continue
             for (session_id,) in lost:
                 held[bytes(session_id).decode()].lost = True
 
@@ -144,4 +157,6 @@ def _holder(session_id: str, owner: str) -> Holder:
         holder = msgspec.json.decode(owner, type=Holder)
     except msgspec.MsgspecError:
         return Holder(session_id, 0, "an unknown host", "an unknown time")
-    return Holder(session_id, holder.process, printable(holder.host)[:100], printable(holder.since)[:40])
+    return Holder(
+        session_id, holder.process, printable(holder.host)[:100], printable(holder.since)[:40]
+    )

@@ -1,9 +1,9 @@
 """The event log of a shared store: appends go to the server, reads come from the copy on this host.
 
-Everything that reads the log works as on a local store, the copy being the same kind of file. What differs: an append
-needs the server and raises StoreUnreachable without it, while reads go on; what other hosts have appended arrives a
-little later; what this process has appended can be read at once. `applied_seq` is the end of the copy, below which
-nothing is missing.
+Everything that reads the log works as on a local store, the copy being the same kind of file. What
+differs: an append needs the server and raises StoreUnreachable without it, while reads go on; what
+other hosts have appended arrives a little later; what this process has appended can be read at
+once. `applied_seq` is the end of the copy, below which nothing is missing.
 """
 
 import secrets
@@ -52,7 +52,9 @@ class SharedLog(EventLog):
         self.replica.on_applied = self._applied
 
     def start(self, *, fresh: bool) -> None:
-        """Follow the server from now on; with `fresh`, first read what it has, as far as that is possible in time."""
+        """Follow the server from now on; with `fresh`, first read what it has, as far as that is
+        possible in time.
+        """
         if fresh:
             self.refresh()
         self._at_start = self.applied_seq()
@@ -64,12 +66,17 @@ class SharedLog(EventLog):
         except StoreUnreachable as error:
             self.follower.trouble = str(error)
 
-    def write(self, rows: list[Row], epochs: Mapping[str, int | None] | None = None) -> list[Written]:
-        self.server.check_process()  # before any lock, which a thread of the other process may have held at the fork
+    def write(
+        self, rows: list[Row], epochs: Mapping[str, int | None] | None = None
+    ) -> list[Written]:
+        # before any lock, which a thread of the other process may have held at the fork
+        self.server.check_process()
         return super().write(rows, epochs)
 
     def query(self, sql: str, values: Values = ()) -> list[tuple[Any, ...]]:
-        return self.replica.query(sql, values) if self.replica.has_own else super().query(sql, values)
+        return (
+            self.replica.query(sql, values) if self.replica.has_own else super().query(sql, values)
+        )
 
     def last_seq(self) -> int:
         return max(self.replica.newest_own(), self.applied_seq())
@@ -102,7 +109,9 @@ class SharedLog(EventLog):
             self._own_writer.settle(time.monotonic() + self.address.timeout)
 
     def _fetch(self, seq: int) -> None:
-        """Have the follower look; for an event of another host, which no memory holds, wait until it is here."""
+        """Have the follower look; for an event of another host, which no memory holds, wait until
+        it is here.
+        """
         if seq:
             self.refresh()
         else:
@@ -153,7 +162,9 @@ def open_shared(address: Address, *, create: bool = False) -> SharedLog:
         server.close()
     payloads = open_payloads(address, facts)
     store_id = facts.store_id
-    facts = make_replica(address.folder, facts, lambda: begin_from_snapshot(address, store_id, payloads))
+    facts = make_replica(
+        address.folder, facts, lambda: begin_from_snapshot(address, store_id, payloads)
+    )
     log = SharedLog(address, facts, payloads)
     log.follower.trouble = away
     try:
@@ -166,7 +177,9 @@ def open_shared(address: Address, *, create: bool = False) -> SharedLog:
 
 def _find(server: Server, address: Address) -> StoreFacts | None:
     admin.require_current(server)
-    found = server.call("SELECT uid::text, store_id, payloads FROM scroll.store WHERE name = %s", [address.store])
+    found = server.call(
+        "SELECT uid::text, store_id, payloads FROM scroll.store WHERE name = %s", [address.store]
+    )
     if not found:
         return None
     uid, store_id, payloads = found[0]
@@ -174,7 +187,9 @@ def _find(server: Server, address: Address) -> StoreFacts | None:
 
 
 def open_payloads(address: Address, facts: StoreFacts) -> PayloadStore:
-    """The payloads of a shared store: a folder that all hosts mount, or an object store with a cache on this host."""
+    """The payloads of a shared store: a folder that all hosts mount, or an object store with a
+    cache on this host.
+    """
     place = address.payloads or facts.payloads
     if place.partition("://")[0] in SCHEMES:
         return SharedPayloads(ObjectPlace(Bucket(place, facts.uid), address.folder / "payloads"))

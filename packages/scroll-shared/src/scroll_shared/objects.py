@@ -1,15 +1,18 @@
-"""Payloads of a shared store: immutable objects in an object store, with a bounded cache on each host.
+"""Payloads of a shared store: immutable objects in an object store, with a bounded cache on each
+host.
 
 The object store is the truth. A body is written to the local folder first and then put under
-`stores/<uid>/payloads/ab/<sha256>` unless that object exists; when `put` returns, the object store has acknowledged it.
-A read takes the local file or fetches the object into it, and is verified as in every payload store: a damaged local
-file is replaced, a damaged object is refused. Files that were not used for longest make room for others.
+`stores/<uid>/payloads/ab/<sha256>` unless that object exists; when `put` returns, the object store
+has acknowledged it. A read takes the local file or fetches the object into it, and is verified as
+in every payload store: a damaged local file is replaced, a damaged object is refused. Files that
+were not used for longest make room for others.
 
-Garbage collection (collect.py) may delete an object between a host's put and its append. So the server counts
-deletions, and an object that is put again has the count of that moment, its *generation*, in its name
-(`ab/<sha256>/<generation>`): a name is never used twice, and a deletion that arrives late hits nothing that is in use.
-`append` sends the generation with which a body was put, and is refused when the body was deleted since; `put_again`
-then uploads it once more. This module stores opaque bytes and knows nothing of events.
+Garbage collection (collect.py) may delete an object between a host's put and its append. So the
+server counts deletions, and an object that is put again has the count of that moment, its
+*generation*, in its name (`ab/<sha256>/<generation>`): a name is never used twice, and a deletion
+that arrives late hits nothing that is in use. `append` sends the generation with which a body was
+put, and is refused when the body was deleted since; `put_again` then uploads it once more. This
+module stores opaque bytes and knows nothing of events.
 """
 
 import contextlib
@@ -27,16 +30,24 @@ try:
     from obstore import exceptions as faults
     from obstore.store import from_url
 except ImportError as error:
-    raise BadInput("a shared store needs the extra `shared`: python -m pip install 'scroll-context[shared]'") from error
+    raise BadInput(
+        "a shared store needs the extra `shared`: python -m pip install 'scroll-context[shared]'"
+    ) from error
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, RetryConfig
 
 CACHE_BYTES = 4 << 30  # how large the local folder of payloads may get
-SCHEMES = ("s3", "gs", "az")  # obstore's local folder does not sync to disk, so it is not one of them
+SCHEMES = (
+    "s3",
+    "gs",
+    "az",
+)  # obstore's local folder does not sync to disk, so it is not one of them
 
 _ABSENT = (FileNotFoundError, faults.NotFoundError)  # obstore raises the one or the other
-_SINGLE = 16 << 20  # bytes; larger objects go up in parts, which cannot be create-only but carry the same bytes
+_SINGLE = (
+    16 << 20
+)  # bytes; larger objects go up in parts, which cannot be create-only but carry the same bytes
 _PATIENCE: "ClientConfig" = {"connect_timeout": "5s", "read_timeout": "30s", "timeout": "3600s"}
 _RETRY: "RetryConfig" = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
 
@@ -59,7 +70,9 @@ class Bucket:
     def __init__(self, url: str, uid: str) -> None:
         scheme = url.partition("://")[0]
         if scheme not in SCHEMES:
-            raise BadInput(f"payloads={url!r:.80}: the address of an object store begins with s3://, gs:// or az://")
+            raise BadInput(
+                f"payloads={url!r:.80}: the address of an object store begins with s3://, gs:// or az://"
+            )
         self.url = url
         self._prefix = f"stores/{uid}/"
         options = _PATIENCE.copy()
@@ -143,7 +156,10 @@ class Bucket:
 
 
 class ObjectPlace:
-    """A place for payloads: objects in a bucket, and a folder that holds some of them. The folder may be deleted."""
+    """A place for payloads: objects in a bucket, and a folder that holds some of them.
+
+    The folder may be deleted.
+    """
 
     def __init__(self, bucket: Bucket, folder: Path, cache_bytes: int = CACHE_BYTES) -> None:
         self.bucket = bucket
@@ -167,7 +183,9 @@ class ObjectPlace:
         return size
 
     def sync(self, name: str) -> None:
-        """Make sure that the object store has what lies here: another process may have died before its upload."""
+        """Make sure that the object store has what lies here: another process may have died before
+        its upload.
+        """
         if name not in self._known:
             key, file = key_of(name, self.generations.get(name, 0)), self.cache.path(name)
             if not self.bucket.create(key, file) and self.bucket.size(key) != file.stat().st_size:
@@ -221,7 +239,9 @@ class ObjectPlace:
         self.sync(name)
 
     def _make_room(self, name: str, size: int) -> None:
-        """Remove the files that were used longest ago, down to four fifths of the bound, but not this one."""
+        """Remove the files that were used longest ago, down to four fifths of the bound, but not
+        this one.
+        """
         if self._cached is not None and self._cached + size <= self.cache_bytes:
             self._cached += size
             return
@@ -279,7 +299,9 @@ class SharedPayloads(PayloadStore):
         return sizes
 
     def _is_intact(self, digest: str) -> bool:
-        """Whether the body lies here: what is only in the object store need not be fetched to be put."""
+        """Whether the body lies here: what is only in the object store need not be fetched to be
+        put.
+        """
         return self.place.cache.path(digest).exists() and super()._is_intact(digest)
 
 

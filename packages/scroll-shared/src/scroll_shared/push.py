@@ -1,9 +1,12 @@
-"""From a folder to a shared store and back: every seq, every hash and every payload stay as they are.
+"""From a folder to a shared store and back: every seq, every hash and every payload stay as they
+are.
 
-`push` fills a store on the server to which no host has appended yet. The folder must verify. A push that was cut off
-resumes where it stopped. What is appended to the folder afterwards is not carried over until it is pushed again.
+`push` fills a store on the server to which no host has appended yet. The folder must verify. A push
+that was cut off resumes where it stopped. What is appended to the folder afterwards is not carried
+over until it is pushed again.
 
-`pull` makes a folder of a shared store as it is now: a store of its own, that verifies and can be written to.
+`pull` makes a folder of a shared store as it is now: a store of its own, that verifies and can be
+written to.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,8 +32,20 @@ from scroll_shared.server import Bytes, Server, Texts
 _ROWS = 1_000  # events of one call,
 _BYTES = 8 << 20  # or so many bytes
 
-_ADOPT = "SELECT o_last, o_generation FROM scroll.adopt(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
-_COLUMNS = (Bytes, Bytes, Bytes, Bytes, Texts, Bytes, Bytes, Bytes, Bytes)  # of a page, from sessions to chain values
+_ADOPT = (
+    "SELECT o_last, o_generation FROM scroll.adopt(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+)
+_COLUMNS = (
+    Bytes,
+    Bytes,
+    Bytes,
+    Bytes,
+    Texts,
+    Bytes,
+    Bytes,
+    Bytes,
+    Bytes,
+)  # of a page, from sessions to chain values
 
 
 class PushReport(msgspec.Struct, frozen=True):
@@ -55,9 +70,12 @@ def push(folder: Path, address: Address, progress: Progress | None = None) -> Pu
             )
         shared = open_shared(address, create=True)
         try:
-            pushed, named = _push(log, shared.server, shared.facts.store_id, shared.payloads, progress)
+            pushed, named = _push(
+                log, shared.server, shared.facts.store_id, shared.payloads, progress
+            )
             ((last, head),) = shared.server.call(
-                "SELECT last_seq, chain FROM scroll.head WHERE store_id = %s", [shared.facts.store_id]
+                "SELECT last_seq, chain FROM scroll.head WHERE store_id = %s",
+                [shared.facts.store_id],
             )
         finally:
             shared.close()
@@ -98,7 +116,9 @@ def _push(
 
 def _common(log: EventLog, server: Server, store_id: int) -> int:
     """The seq from which on to push: 0, or where an earlier push stopped."""
-    ((seq, chain),) = server.call("SELECT last_seq, chain FROM scroll.head WHERE store_id = %s", [store_id])
+    ((seq, chain),) = server.call(
+        "SELECT last_seq, chain FROM scroll.head WHERE store_id = %s", [store_id]
+    )
     here = log.query("SELECT chain FROM event WHERE seq = ?", [seq])
     if seq and (not here or here[0][0] != chain):
         raise BadInput(
@@ -109,7 +129,9 @@ def _common(log: EventLog, server: Server, store_id: int) -> int:
 
 
 def _page(log: EventLog, after: int, until: int) -> list[tuple[Any, ...]]:
-    rows = log.query("SELECT * FROM event WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?", [after, until, _ROWS])
+    rows = log.query(
+        "SELECT * FROM event WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?", [after, until, _ROWS]
+    )
     size, page = 0, []
     for row in rows:
         page.append(row)
@@ -120,15 +142,24 @@ def _page(log: EventLog, after: int, until: int) -> list[tuple[Any, ...]]:
 
 
 def _adopt(
-    server: Server, store_id: int, payloads: PayloadStore, page: Sequence[tuple[Any, ...]], digests: list[list[str]]
+    server: Server,
+    store_id: int,
+    payloads: PayloadStore,
+    page: Sequence[tuple[Any, ...]],
+    digests: list[list[str]],
 ) -> None:
     values = columns(
         (
-            *(str(one).encode() for one in row[1:4]), _source(row), ",".join(named) or None, row[22],
-            body_of(row[1:21]), row[23], row[21],
+            *(str(one).encode() for one in row[1:4]),
+            _source(row),
+            ",".join(named) or None,
+            row[22],
+            body_of(row[1:21]),
+            row[23],
+            row[21],
         )
         for row, named in zip(page, digests, strict=True)
-    )  # fmt: skip
+    )
     packed = [kind(column) for kind, column in zip(_COLUMNS, values, strict=True)]
     shared = payloads if isinstance(payloads, SharedPayloads) else None
     named = list(dict.fromkeys(_flat(digests)))
@@ -142,9 +173,16 @@ def _adopt(
 
 
 def _source(row: tuple[Any, ...]) -> bytes | None:
-    """The source key of a row. That of an erased row is a hash of this machine, which no other could compare."""
+    """The source key of a row.
+
+    That of an erased row is a hash of this machine, which no other could compare.
+    """
     key = row[20]
-    return None if key is None or (row[23] is not None and key.startswith(ERASED_KEY)) else key.encode()
+    return (
+        None
+        if key is None or (row[23] is not None and key.startswith(ERASED_KEY))
+        else key.encode()
+    )
 
 
 def _flat(lists: Iterable[Iterable[str]]) -> Iterable[str]:

@@ -1,9 +1,10 @@
 """Rows as the server sends them, turned into rows of this host's copy.
 
-The chain proves that a row is the one that was appended, not that it is an event: a member of the store may append any
-bytes. A row that cannot be read becomes a placeholder. It keeps its address, its session and its place in the chain,
-shows `[unreadable]` and has no effect, so that one bad row never stops a host. An erased row, which its hash does not
-cover any more, is stored blank whatever the server has in its place.
+The chain proves that a row is the one that was appended, not that it is an event: a member of the
+store may append any bytes. A row that cannot be read becomes a placeholder. It keeps its address,
+its session and its place in the chain, shows `[unreadable]` and has no effect, so that one bad row
+never stops a host. An erased row, which its hash does not cover any more, is stored blank whatever
+the server has in its place.
 """
 
 import datetime as dt
@@ -30,19 +31,44 @@ TableRow = tuple[Any, ...]
 _Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | None
 _Text = str | None
 _Columns = tuple[
-    str, str, str, str, str, str, str, _Text, _Number, _Text,
-    str, str, str, _Number, _Number, _Number, str, str, str, _Text,
-]  # fmt: skip
+    str,
+    str,
+    str,
+    str,
+    str,
+    str,
+    str,
+    _Text,
+    _Number,
+    _Text,
+    str,
+    str,
+    str,
+    _Number,
+    _Number,
+    _Number,
+    str,
+    str,
+    str,
+    _Text,
+]
 _decode = msgspec.msgpack.Decoder(_Columns).decode
 _decode_metadata = msgspec.json.Decoder(dict[str, Any]).decode
-_RESERVED = ("erased", "unreadable")  # keys of metadata with which only this module and an erasure mark events
+_RESERVED = (
+    "erased",
+    "unreadable",
+)  # keys of metadata with which only this module and an erasure mark events
 
 
 def table_row(sent: Sequence[Any]) -> TableRow:
     """The row of the copy for a row of the server: as it is, blank, or a placeholder."""
     seq, session_id, agent_id, task_id, nonce, body, leaf, chain = sent
     columns = readable_columns(body)
-    if columns is not None and [name.encode() for name in columns[:3]] != [session_id, agent_id, task_id]:
+    if columns is not None and [name.encode() for name in columns[:3]] != [
+        session_id,
+        agent_id,
+        task_id,
+    ]:
         columns = None
     if leaf is None and columns is not None and columns[16] != ERASED_METADATA:
         return (seq, *columns, chain, nonce, None)
@@ -63,7 +89,9 @@ def as_unreadable(row: TableRow) -> TableRow:
 
 
 def readable_columns(body: bytes) -> Sequence[Any] | None:
-    """The columns of a body; None when these are not exactly the bytes that Scroll writes for an event."""
+    """The columns of a body; None when these are not exactly the bytes that Scroll writes for an
+    event.
+    """
     try:
         columns: Sequence[Any] = _decode(body)
         dt.datetime.fromisoformat(columns[17])
@@ -78,7 +106,27 @@ def readable_columns(body: bytes) -> Sequence[Any] | None:
 
 
 def _placeholder(names: Sequence[str], content: str, metadata: str) -> tuple[str | None, ...]:
-    """Columns without anything of the row's own but its names. Its times are those of its arrival here."""
+    """Columns without anything of the row's own but its names.
+
+    Its times are those of its arrival here.
+    """
     now = utc_now()
-    empty = ("", "", content, None, None, None, "", "", "", None, None, None, metadata, now, now, None)
+    empty = (
+        "",
+        "",
+        content,
+        None,
+        None,
+        None,
+        "",
+        "",
+        "",
+        None,
+        None,
+        None,
+        metadata,
+        now,
+        now,
+        None,
+    )
     return (*names, str(Kind.FOREIGN), *empty)

@@ -1,11 +1,14 @@
-"""The copy of a shared log on this host: a SQLite file as a local store has it, with the same seqs and the same chain.
+"""The copy of a shared log on this host: a SQLite file as a local store has it, with the same seqs
+and the same chain.
 
-Rows arrive in the order of their seqs, from the follower or from this host's own appends, and each must continue the
-chain; a row that does not is never written. Any process of the host may apply rows: SQLite's write lock orders them.
-The file can be made anew from the server, so a commit here need not survive a loss of power, only leave a sound file.
+Rows arrive in the order of their seqs, from the follower or from this host's own appends, and each
+must continue the chain; a row that does not is never written. Any process of the host may apply
+rows: SQLite's write lock orders them. The file can be made anew from the server, so a commit here
+need not survive a loss of power, only leave a sound file.
 
-Rows that this process has appended, and that the file lacks because other hosts' rows before them have not arrived, are
-kept in memory. Queries see them beside the rows of the file: what an append returned can be read at once.
+Rows that this process has appended, and that the file lacks because other hosts' rows before them
+have not arrived, are kept in memory. Queries see them beside the rows of the file: what an append
+returned can be read at once.
 """
 
 import contextlib
@@ -62,10 +65,14 @@ def read_facts(folder: Path) -> StoreFacts | None:
         ) from error
 
 
-def make_replica(folder: Path, facts: StoreFacts, fill: Callable[[], object] = lambda: None) -> StoreFacts:
-    """Make a folder the copy of a store, or find that it is; a copy of another store is left as it is, and refused.
+def make_replica(
+    folder: Path, facts: StoreFacts, fill: Callable[[], object] = lambda: None
+) -> StoreFacts:
+    """Make a folder the copy of a store, or find that it is; a copy of another store is left as it
+    is, and refused.
 
-    `fill` may put a log there that others have made. Otherwise it begins empty, and the follower reads all rows.
+    `fill` may put a log there that others have made. Otherwise it begins empty, and the follower
+    reads all rows.
     """
     found = read_facts(folder)
     if found is None and not schema.is_vacant(folder):
@@ -114,7 +121,10 @@ class Replica:
             return head_of(self._database, self.path)
 
     def apply(self, rows: Sequence[TableRow]) -> None:
-        """Append rows behind the newest one. Rows that the file has are skipped; a broken chain writes nothing."""
+        """Append rows behind the newest one.
+
+        Rows that the file has are skipped; a broken chain writes nothing.
+        """
         with self._lock, schema.Translated(self.path):
             database = self._database
             database.execute("BEGIN IMMEDIATE")
@@ -122,12 +132,18 @@ class Replica:
                 seq, chain = head_of(database, self.path)
                 new = [row for row in rows if row[0] > seq]
                 for at, before in breaks(new, seq, chain):
-                    raise self.quarantined(f"seq {at} from the server does not continue seq {before} here")
+                    raise self.quarantined(
+                        f"seq {at} from the server does not continue seq {before} here"
+                    )
                 seq = new[-1][0] if new else seq
                 self._insert(new)
                 database.executemany(
                     "INSERT OR REPLACE INTO chore VALUES (?, '')",
-                    [(f"{PURGE}{row[0]}",) for row in new if row[4] == Kind.ERASURE and row[1] == STORE_SESSION],
+                    [
+                        (f"{PURGE}{row[0]}",)
+                        for row in new
+                        if row[4] == Kind.ERASURE and row[1] == STORE_SESSION
+                    ],
                 )
                 database.execute("COMMIT")
             except BaseException:
@@ -137,7 +153,9 @@ class Replica:
         self.forget_own(seq)
 
     def _insert(self, rows: Sequence[TableRow]) -> None:
-        """Insert rows; one that the table refuses, such as a second one with a source key, becomes a placeholder."""
+        """Insert rows; one that the table refuses, such as a second one with a source key, becomes
+        a placeholder.
+        """
         database = self._database
         try:
             database.executemany(INSERT, rows)
@@ -179,7 +197,9 @@ class Replica:
         return max(list(self._own), default=0)
 
     def wait_for(self, seq: int, timeout: float) -> bool:
-        """Wait until the file has everything up to `seq`; another process may be the one that applies it."""
+        """Wait until the file has everything up to `seq`; another process may be the one that
+        applies it.
+        """
         deadline = time.monotonic() + timeout
         while (newest := self.head()[0]) < seq:
             left = deadline - time.monotonic()
@@ -196,15 +216,21 @@ class Replica:
             if self._overlay is None:
                 self._overlay = schema.connect(self.path, writable=False)
                 marks = ", ".join(schema.ALL_COLUMNS)
-                self._overlay.execute(f"CREATE TEMP TABLE own ({marks.replace('seq,', 'seq INTEGER PRIMARY KEY,', 1)})")
+                self._overlay.execute(
+                    f"CREATE TEMP TABLE own ({marks.replace('seq,', 'seq INTEGER PRIMARY KEY,', 1)})"
+                )
                 self._overlay.execute(
                     "CREATE TEMP VIEW event AS SELECT * FROM main.event UNION ALL SELECT * FROM temp.own"
                 )
             database = self._overlay
-            own = sorted(self._own.copy().items())  # before the snapshot: what is forgotten meanwhile is in the file
+            own = sorted(
+                self._own.copy().items()
+            )  # before the snapshot: what is forgotten meanwhile is in the file
             database.execute("BEGIN")
             try:
-                applied = database.execute("SELECT ifnull(max(seq), 0) FROM main.event").fetchone()[0]
+                applied = database.execute("SELECT ifnull(max(seq), 0) FROM main.event").fetchone()[
+                    0
+                ]
                 database.execute("DELETE FROM temp.own")
                 lacking = [row for seq, row in own if seq > applied]
                 database.executemany(INSERT.replace("INTO event", "INTO temp.own"), lacking)
@@ -244,7 +270,10 @@ class Replica:
 
 def _write(path: Path, content: bytes) -> None:
     """Write a small file; the first of several writers wins."""
-    with contextlib.suppress(FileExistsError), complete_file(path, prefix=schema.UNFINISHED) as file:
+    with (
+        contextlib.suppress(FileExistsError),
+        complete_file(path, prefix=schema.UNFINISHED) as file,
+    ):
         file.write(content)
 
 

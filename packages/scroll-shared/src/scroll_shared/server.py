@@ -1,9 +1,11 @@
-"""A connection to the Postgres server: opened when it is needed, given up when it fails, a deadline on every call.
+"""A connection to the Postgres server: opened when it is needed, given up when it fails, a deadline
+on every call.
 
-A call that gets no answer in time raises StoreUnreachable, and so does one to a server that is away, starting,
-stopping, full of connections or no longer the primary; until its deadline it is repeated. So every statement that goes
-through here can be repeated without harm: it only reads, or carries a number by which the server knows it again. What
-the server itself refuses is raised at once. No text of an error has a password in it.
+A call that gets no answer in time raises StoreUnreachable, and so does one to a server that is
+away, starting, stopping, full of connections or no longer the primary; until its deadline it is
+repeated. So every statement that goes through here can be repeated without harm: it only reads, or
+carries a number by which the server knows it again. What the server itself refuses is raised at
+once. No text of an error has a password in it.
 """
 
 import contextlib
@@ -37,7 +39,12 @@ T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
 
 _AWAY = ("08", "57P", "57014", "53300", "25006")  # states of a server that may answer the next time
-_LOGIN_REFUSED = ("authentication failed", "no password supplied", "does not exist", "no pg_hba.conf entry")
+_LOGIN_REFUSED = (
+    "authentication failed",
+    "no password supplied",
+    "does not exist",
+    "no pg_hba.conf entry",
+)
 _UNSAFE = ("certificate", "does not support SSL", "does not match host name")
 _FIRST_PAUSE = 0.02  # seconds between two attempts; doubled each time
 _LONGEST_PAUSE = 0.5
@@ -68,7 +75,9 @@ class Server:
         self._interrupted = False
         self.notified = 0  # times; the driver keeps what no handler takes, for ever
 
-    def call(self, statement: str, values: Sequence[Any] = (), *, timeout: float | None = None) -> Rows:
+    def call(
+        self, statement: str, values: Sequence[Any] = (), *, timeout: float | None = None
+    ) -> Rows:
         """Run one statement, again and again until the deadline as long as the server is away."""
         deadline = time.monotonic() + (self.address.timeout if timeout is None else timeout)
         pause = _FIRST_PAUSE
@@ -82,7 +91,10 @@ class Server:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def once(self, statement: str, values: Sequence[Any] = (), *, deadline: float) -> Rows:
-        """Run one statement, in binary. A connection that failed is closed, and the next call opens another."""
+        """Run one statement, in binary.
+
+        A connection that failed is closed, and the next call opens another.
+        """
         self.check_process()
         if not self._lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
             raise self.unreachable("other calls wait for it too")
@@ -91,13 +103,17 @@ class Server:
             was_connected = False
             connection = self._open()
             was_connected = True
-            cursor = connection.cursor(binary=bool(values))  # a script of several statements has no values
+            cursor = connection.cursor(
+                binary=bool(values)
+            )  # a script of several statements has no values
             cursor.execute(statement.encode(), values or None)
             return cursor.fetchall() if cursor.description else []
         except driver().Error as error:
             if self._connection is not None and (self._connection.closed or _is_away(error)):
                 self.drop()
-            raise self._explain(error, was_connected) from None  # the original may quote the connection string
+            raise self._explain(
+                error, was_connected
+            ) from None  # the original may quote the connection string
         except BaseException:  # in the middle of an answer
             self.drop()
             raise
@@ -106,7 +122,9 @@ class Server:
             self._lock.release()
 
     def check_process(self) -> None:
-        """Refuse a process that was forked after this was made: two processes cannot use one connection."""
+        """Refuse a process that was forked after this was made: two processes cannot use one
+        connection.
+        """
         if os.getpid() != self._process:
             raise StoreError(
                 f"{self.address} was opened by process {self._process}, from which this one was forked. A connection "
@@ -132,7 +150,9 @@ class Server:
             raise self.unreachable("it is being closed here")
         if self._connection is None:
             connection = self._connect()
-            connection.remaining = lambda: -1.0 if self._interrupted else self._deadline - time.monotonic()
+            connection.remaining = lambda: (
+                -1.0 if self._interrupted else self._deadline - time.monotonic()
+            )
             connection.add_notify_handler(self._count)
             for kind, dumper in _array_dumpers():
                 connection.adapters.register_dumper(kind, dumper)
@@ -141,7 +161,9 @@ class Server:
         return self._connection
 
     def _connect(self) -> Any:
-        """A new connection, in time: a thread makes it, since libpq and the resolver of names keep no deadline."""
+        """A new connection, in time: a thread makes it, since libpq and the resolver of names keep
+        no deadline.
+        """
         made: Future[Any] = Future()
 
         def connect() -> None:
@@ -149,7 +171,9 @@ class Server:
                 connection = _connection_class().connect(
                     self.address.conninfo,
                     autocommit=True,
-                    connect_timeout=max(2, math.ceil(min(self._deadline - time.monotonic(), 60))),  # libpq's least
+                    connect_timeout=max(
+                        2, math.ceil(min(self._deadline - time.monotonic(), 60))
+                    ),  # libpq's least
                     application_name=self._purpose,
                     tcp_user_timeout=round(1000 * self.address.timeout),
                 )
@@ -199,7 +223,9 @@ class Server:
         self.close()
 
     def close(self) -> None:
-        if os.getpid() == self._process:  # a connection that was there before a fork is still used by the other process
+        if (
+            os.getpid() == self._process
+        ):  # a connection that was there before a fork is still used by the other process
             with self._lock:
                 self.drop()
 
@@ -214,7 +240,9 @@ class Server:
         state = error.sqlstate or ""
         match state:
             case "SC001":
-                return StoreReadOnly(f"{text}. Ask its owner for `scroll admin grant`. Nothing was written.")
+                return StoreReadOnly(
+                    f"{text}. Ask its owner for `scroll admin grant`. Nothing was written."
+                )
             case "SC003":
                 return StoreFull(f"{text}: this append was refused, all earlier ones are safe.")
             case "SC004":
@@ -230,14 +258,18 @@ class Server:
                     "again; if it lasts, the server's owner finds the login in pg_stat_activity and can end it."
                 )
             case "42501":
-                return StoreReadOnly(f"the server refuses that: {text}. Ask its owner for `scroll admin grant`.")
+                return StoreReadOnly(
+                    f"the server refuses that: {text}. Ask its owner for `scroll admin grant`."
+                )
             case "3F000" | "42P01" | "42883":
                 return NotAStore(
                     f"there is no shared store at {self.address}: `scroll admin init URL` makes one ({text})"
                 )
             case "28P01" | "28000" | "3D000":
                 return StoreReadOnly(f"the server of {self.address} refuses the login: {text}")
-        if not state and not was_connected:  # what is wrong with an attempt to connect is only told in words
+        if (
+            not state and not was_connected
+        ):  # what is wrong with an attempt to connect is only told in words
             if any(phrase in text for phrase in _LOGIN_REFUSED):
                 return StoreReadOnly(f"the server of {self.address} refuses the login: {text}")
             if any(phrase in text for phrase in _UNSAFE):
@@ -247,7 +279,9 @@ class Server:
                 )
         if _is_away(error):
             return self.unreachable(text)
-        return StoreError(f"the server of {self.address} failed: {text} ({state}). Nothing was written.")
+        return StoreError(
+            f"the server of {self.address} failed: {text} ({state}). Nothing was written."
+        )
 
 
 def _is_away(error: "psycopg.Error") -> bool:
@@ -258,7 +292,10 @@ def _is_away(error: "psycopg.Error") -> bool:
 
 
 def require_version(schema: int, oldest: int, newest: int, address: Address) -> None:
-    """Refuse a server whose schema this Scroll does not speak. `oldest` is what it can bring up to date."""
+    """Refuse a server whose schema this Scroll does not speak.
+
+    `oldest` is what it can bring up to date.
+    """
     if schema > newest:
         raise StoreTooNew(
             f"the server of {address} has schema {schema}; this Scroll knows {newest}. Nothing was "
@@ -286,13 +323,18 @@ def _connection_class() -> Any:
         remaining: Any = None
 
         def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
-            return super().wait(_limited(gen, self.remaining) if self.remaining else gen, *args, **kwargs)
+            return super().wait(
+                _limited(gen, self.remaining) if self.remaining else gen, *args, **kwargs
+            )
 
     return Connection
 
 
 def _limited(gen: Generator[Any, Any, T], remaining: Any) -> Generator[Any, Any, T]:
-    """The same generator, ended by an error when no time remains. The driver resumes it ten times a second."""
+    """The same generator, ended by an error when no time remains.
+
+    The driver resumes it ten times a second.
+    """
     try:
         wanted = next(gen)
         while True:
@@ -327,7 +369,10 @@ class Numbers(list[int | None]):
 
 @cache
 def _array_dumpers() -> tuple[tuple[type, Any], ...]:
-    """The driver's own dumper of arrays, told the type. The driver is imported only when it is used."""
+    """The driver's own dumper of arrays, told the type.
+
+    The driver is imported only when it is used.
+    """
     from psycopg.types.array import ListBinaryDumper
 
     types = driver().adapters.types

@@ -1,16 +1,20 @@
-"""Snapshots: the rows and the search index of a host's replica, in the object store, from which new hosts start.
+"""Snapshots: the rows and the search index of a host's replica, in the object store, from which new
+hosts start.
 
-To read a million events from the server and to index them takes minutes; to fetch a snapshot takes seconds. A snapshot
-is one object that is never changed: a compressed sequence of frames, each a row or a piece of an index file. Only a
-role that may erase can have the server list one, with its digest and the chain value of its last event.
+To read a million events from the server and to index them takes minutes; to fetch a snapshot takes
+seconds. A snapshot is one object that is never changed: a compressed sequence of frames, each a row
+or a piece of an index file. Only a role that may erase can have the server list one, with its
+digest and the chain value of its last event.
 
-A new host believes as little as possible. It writes the rows into a log of its own, and each must continue the chain up
-to the value that the server has now; a row that its hash does not cover, because it was erased or cannot be read, is
-fetched from the server. No file that others made is opened as a database. The index has the digest for a witness, and
-can only change which events a search finds, never what they say. After the fetch the follower goes on from the
-snapshot's last event and checks each link, as after any pause.
+A new host believes as little as possible. It writes the rows into a log of its own, and each must
+continue the chain up to the value that the server has now; a row that its hash does not cover,
+because it was erased or cannot be read, is fetched from the server. No file that others made is
+opened as a database. The index has the digest for a witness, and can only change which events a
+search finds, never what they say. After the fetch the follower goes on from the snapshot's last
+event and checks each link, as after any pause.
 
-The newest two are kept. What was erased is still in older snapshots: those from before the newest erasure are deleted.
+The newest two are kept. What was erased is still in older snapshots: those from before the newest
+erasure are deleted.
 """
 
 import contextlib
@@ -59,7 +63,10 @@ _INDEX_BYTES = 64 << 20  # an index may have so many bytes, and four times those
 
 
 class _Row(msgspec.Struct, frozen=True, array_like=True, tag="row"):
-    """An event. One whose body is not in the snapshot has no nonce either: only the server vouches for it."""
+    """An event.
+
+    One whose body is not in the snapshot has no nonce either: only the server vouches for it.
+    """
 
     seq: int
     nonce: bytes | None
@@ -99,12 +106,18 @@ def snapshots(server: Server, store_id: int) -> list[Snapshot]:
     return [Snapshot(*row) for row in rows]
 
 
-def take(server: Server, store_id: int, bucket: Bucket, log: EventLog, index: Path) -> Snapshot | None:
-    """Put a snapshot of this replica and its index into the object store; None when the log is empty."""
+def take(
+    server: Server, store_id: int, bucket: Bucket, log: EventLog, index: Path
+) -> Snapshot | None:
+    """Put a snapshot of this replica and its index into the object store; None when the log is
+    empty.
+    """
     with tempfile.TemporaryDirectory(prefix="scroll-snapshot-") as name:
         folder = Path(name)
         erased = log.newest_erasure()
-        _copy_index(index, folder / "index")  # first: it may lag behind the log, never run ahead of it
+        _copy_index(
+            index, folder / "index"
+        )  # first: it may lag behind the log, never run ahead of it
         packed = folder / "snapshot.gz"
         with gzip.open(packed, "wb", compresslevel=1) as out:
             last = _pack_rows(log, out)
@@ -112,7 +125,9 @@ def take(server: Server, store_id: int, bucket: Bucket, log: EventLog, index: Pa
         if last is None:
             return None
         if has_chores(log) or log.newest_erasure() > erased:
-            raise StoreLocked("an erasure is being carried out on this host, so no snapshot was made. Try again.")
+            raise StoreLocked(
+                "an erasure is being carried out on this host, so no snapshot was made. Try again."
+            )
         with packed.open("rb") as whole:
             digest = hashlib.file_digest(whole, "sha256").hexdigest()
         key = f"snapshots/{last.seq:020d}-{uuid.uuid4().hex[:12]}.gz"
@@ -164,30 +179,45 @@ def _write_frame(out: gzip.GzipFile, frame: _Row | _File) -> None:
 
 
 def take_of(url: str, progress: Progress | None = None) -> Snapshot | None:
-    """Bring the replica of this host and its index up to date, and put a snapshot of them into the object store."""
+    """Bring the replica of this host and its index up to date, and put a snapshot of them into the
+    object store.
+    """
     from scroll_context.store import Store
     from scroll_shared.log import SharedLog
 
     with Store(url) as store:
         log = store.log
         if not isinstance(log, SharedLog) or not isinstance(log.payloads, SharedPayloads):
-            raise BadInput("snapshots are kept in the object store, and the payloads of this store are in a folder")
+            raise BadInput(
+                "snapshots are kept in the object store, and the payloads of this store are in a folder"
+            )
         while not log.follower.catch_up(log.address.timeout):
             pass
         store.index.catch_up(progress=progress)
-        return take(log.server, log.facts.store_id, log.payloads.place.bucket, log, store.folder / "index")
+        return take(
+            log.server, log.facts.store_id, log.payloads.place.bucket, log, store.folder / "index"
+        )
 
 
 def prune(server: Server, store_id: int, bucket: Bucket, *, before: int = 0) -> int:
     """Delete snapshots: all but the newest, and those that end before a seq; how many."""
-    keys = [key for (key,) in server.call("SELECT scroll.drop_snapshots(%s, %s, %s)", [store_id, KEPT, before])]
+    keys = [
+        key
+        for (key,) in server.call(
+            "SELECT scroll.drop_snapshots(%s, %s, %s)", [store_id, KEPT, before]
+        )
+    ]
     if keys:
         bucket.delete(keys)
     return len(keys)
 
 
-def restore(server: Server, store_id: int, snapshot: Snapshot, bucket: Bucket, folder: Path) -> None:
-    """Put the log and the index of a snapshot into a folder that has none, the log last, complete or not at all."""
+def restore(
+    server: Server, store_id: int, snapshot: Snapshot, bucket: Bucket, folder: Path
+) -> None:
+    """Put the log and the index of a snapshot into a folder that has none, the log last, complete
+    or not at all.
+    """
     stage = schema.private_folder(folder) / f"{_STAGE}{uuid.uuid4().hex[:8]}"
     schema.private_folder(stage)
     try:
@@ -207,7 +237,9 @@ def restore(server: Server, store_id: int, snapshot: Snapshot, bucket: Bucket, f
 
 
 class Restoring:
-    """Makes a log and an index of a snapshot's frames, in a folder that is thrown away if anything is wrong."""
+    """Makes a log and an index of a snapshot's frames, in a folder that is thrown away if anything
+    is wrong.
+    """
 
     def __init__(self, server: Server, store_id: int, snapshot: Snapshot, stage: Path) -> None:
         self._server = server
@@ -221,10 +253,13 @@ class Restoring:
     def run(self, packed: Iterator[bytes]) -> None:
         """Write everything, and refuse it unless it is exactly what the server vouches for."""
         snapshot = self._snapshot
-        ((size,),) = self._server.call("SELECT bytes FROM scroll.head WHERE store_id = %s", [self._store_id])
+        ((size,),) = self._server.call(
+            "SELECT bytes FROM scroll.head WHERE store_id = %s", [self._store_id]
+        )
         self._index_left = _INDEX_BYTES + 4 * size
         head = self._server.call(
-            "SELECT chain FROM scroll.event WHERE store_id = %s AND seq = %s", [self._store_id, snapshot.seq]
+            "SELECT chain FROM scroll.event WHERE store_id = %s AND seq = %s",
+            [self._store_id, snapshot.seq],
         )
         if not head or head[0][0] != snapshot.chain:
             raise unusable(snapshot, "the server has another history")
@@ -279,7 +314,8 @@ class Restoring:
         if not seqs:
             return {}
         sent = self._server.call(
-            f"SELECT {SENT} FROM scroll.event WHERE store_id = %s AND seq = ANY(%s)", [self._store_id, Numbers(seqs)]
+            f"SELECT {SENT} FROM scroll.event WHERE store_id = %s AND seq = ANY(%s)",
+            [self._store_id, Numbers(seqs)],
         )
         return {row[0]: table_row(row) for row in sent}
 
@@ -297,7 +333,9 @@ class Restoring:
 
 
 def begin_from_snapshot(address: Address, store_id: int, payloads: PayloadStore) -> bool:
-    """Fill the empty folder of a new replica from the newest usable snapshot; False when there is none."""
+    """Fill the empty folder of a new replica from the newest usable snapshot; False when there is
+    none.
+    """
     if not isinstance(payloads, SharedPayloads):
         return False
     with Server(address, "scroll snapshot") as server:
@@ -307,10 +345,14 @@ def begin_from_snapshot(address: Address, store_id: int, payloads: PayloadStore)
     return (address.folder / schema.LOG_NAME).exists()
 
 
-def _begin(server: Server, address: Address, store_id: int, bucket: Bucket, listed: list[Snapshot]) -> None:
+def _begin(
+    server: Server, address: Address, store_id: int, bucket: Bucket, listed: list[Snapshot]
+) -> None:
     """Restore the newest snapshot that can be used; a warning says why others could not."""
     lock = os.open(
-        schema.private_folder(address.folder) / "snapshot.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        schema.private_folder(address.folder) / "snapshot.lock",
+        os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
+        0o600,
     )
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)  # processes of a host that start at once fetch it once
@@ -328,11 +370,16 @@ def _begin(server: Server, address: Address, store_id: int, bucket: Bucket, list
 
 
 def unusable(snapshot: Snapshot, why: str) -> StoreError:
-    return StoreError(f"snapshot {snapshot.key} cannot be used: {why}. `scroll admin snapshot URL` makes another.")
+    return StoreError(
+        f"snapshot {snapshot.key} cannot be used: {why}. `scroll admin snapshot URL` makes another."
+    )
 
 
 def _frames(packed: Iterator[bytes]) -> Iterator[_Row | _File]:
-    """The frames of a compressed snapshot. However well it compresses, a bounded part is in memory."""
+    """The frames of a compressed snapshot.
+
+    However well it compresses, a bounded part is in memory.
+    """
     buffer = bytearray()
     for piece in _inflated(packed):
         buffer += piece
@@ -362,7 +409,10 @@ def _inflated(packed: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _copy_index(index: Path, target: Path) -> None:
-    """The committed files of the index. They never change, but merges remove them: then the newer list is taken."""
+    """The committed files of the index.
+
+    They never change, but merges remove them: then the newer list is taken.
+    """
     for meta in sorted(index.glob("v*/meta.json")):
         folder = target / meta.parent.name
         for _ in range(20):

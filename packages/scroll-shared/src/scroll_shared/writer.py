@@ -1,8 +1,10 @@
-"""Writes batches of rows to the server: one procedure call, one round trip, durable when it returns.
+"""Writes batches of rows to the server: one procedure call, one round trip, durable when it
+returns.
 
-A process has a writer's name of its own and one batch under way. Each batch has a number, under which the server keeps
-its answer: a call that is repeated because the answer was lost gets the same answer, and nothing is recorded twice. A
-batch that had no answer before its deadline is settled before the next one: it is recorded by then, or never will be.
+A process has a writer's name of its own and one batch under way. Each batch has a number, under
+which the server keeps its answer: a call that is repeated because the answer was lost gets the same
+answer, and nothing is recorded twice. A batch that had no answer before its deadline is settled
+before the next one: it is recorded by then, or never will be.
 """
 
 import time
@@ -21,7 +23,17 @@ from scroll_shared.replica import Replica, columns
 from scroll_shared.server import Bytes, Numbers, Server, Texts
 
 _RECORD = "CALL scroll.record(%s, %s, %s, %s, %b, %s, %s, %s, %s, %s, %s, %s, %s, %s, NULL, NULL, NULL, NULL)"
-_COLUMNS = (Bytes, Bytes, Bytes, Bytes, Texts, Numbers, Numbers, Bytes, Bytes)  # of a batch, from sessions to bodies
+_COLUMNS = (
+    Bytes,
+    Bytes,
+    Bytes,
+    Bytes,
+    Texts,
+    Numbers,
+    Numbers,
+    Bytes,
+    Bytes,
+)  # of a batch, from sessions to bodies
 _SETTLE = "SELECT o_seqs, o_states, o_previous FROM scroll.settle(%s, %s, %s)"
 _RECORDED, _KNOWN, _FENCED, _DELETED = range(4)  # what the server says of a row
 
@@ -71,12 +83,18 @@ class ServerWriter:
         shared = self._payloads if isinstance(self._payloads, SharedPayloads) else None
         values = columns(
             (
-                _bytes(row.before[0]), _bytes(row.before[1]), _bytes(row.before[2]), row.source_key.encode() or None,
-                ",".join(named) or None, shared.generation(named) if shared and named else 0, epoch, row.nonce,
+                _bytes(row.before[0]),
+                _bytes(row.before[1]),
+                _bytes(row.before[2]),
+                row.source_key.encode() or None,
+                ",".join(named) or None,
+                shared.generation(named) if shared and named else 0,
+                epoch,
+                row.nonce,
                 body_of(row.before),
             )
             for (row, epoch), named in zip(rows, digests, strict=True)
-        )  # fmt: skip
+        )
         known, chain = self._replica.head()
         self._number += 1
         self._lost = (self._number, rows)  # until there is an answer
@@ -97,8 +115,12 @@ class ServerWriter:
             return
         number, rows = self._lost
         values = [self._store_id, self._name, number]
-        seqs, states, previous = self._server.call(_SETTLE, values, timeout=deadline - time.monotonic())[0]
-        if seqs is not None:  # recorded, perhaps not on the disk: the call that was to flush it may have ended early
+        seqs, states, previous = self._server.call(
+            _SETTLE, values, timeout=deadline - time.monotonic()
+        )[0]
+        if (
+            seqs is not None
+        ):  # recorded, perhaps not on the disk: the call that was to flush it may have ended early
             self._server.call("CALL scroll.barrier()", timeout=deadline - time.monotonic())
         self._number = number + 1
         self._lost = None
@@ -127,7 +149,9 @@ class ServerWriter:
         if new:
             self.newest = max(self.newest, new[-1][0])
         is_applied = self._replica.add_own(new)
-        known = max((seq for seq, state in zip(seqs, states, strict=True) if state == _KNOWN), default=0)
+        known = max(
+            (seq for seq, state in zip(seqs, states, strict=True) if state == _KNOWN), default=0
+        )
         if known and known > self._replica.head()[0]:
             self._fetch(known)
         elif not is_applied:

@@ -1,13 +1,16 @@
-"""Histories of assistants that grow: where they are on this machine, reading what is new in one, and following them.
+"""Histories of assistants that grow: where they are on this machine, reading what is new in one,
+and following them.
 
-How far a file was read is kept in a small file of the store's `captured` folder. It is only a shortcut: events are
-recognised by the ids of the source, so a lost or old position costs time and doubles nothing. A position counts only if
-the bytes before it are the ones that were read, and if the log still has the newest event of that run; so a transcript
-that was written anew, or a store that was restored from a backup, is read from its beginning.
+How far a file was read is kept in a small file of the store's `captured` folder. It is only a
+shortcut: events are recognised by the ids of the source, so a lost or old position costs time and
+doubles nothing. A position counts only if the bytes before it are the ones that were read, and if
+the log still has the newest event of that run; so a transcript that was written anew, or a store
+that was restored from a backup, is read from its beginning.
 
-A run waits for others a short while at most. What it leaves, the next run finds: a position moves only when everything
-before it is in the log. The same holds for a run that was killed, and for a watcher. Lines that cannot be read are
-reported once and passed over, since a transcript that is being written cannot be mended.
+A run waits for others a short while at most. What it leaves, the next run finds: a position moves
+only when everything before it is in the log. The same holds for a run that was killed, and for a
+watcher. Lines that cannot be read are reported once and passed over, since a transcript that is
+being written cannot be mended.
 """
 
 import contextlib
@@ -80,14 +83,16 @@ def capture(
 ) -> ImportReport:
     """Append what an assistant's history has had added since the last run, its sub-agents' too.
 
-    Transcripts of Claude Code, Codex and Gemini are read from where they stood. Of a database, the sessions that have
-    changed are read. Other files of assistants are read completely when they have changed. A file that no assistant
-    writes is refused, since what it says would be taken for words of the user.
+    Transcripts of Claude Code, Codex and Gemini are read from where they stood. Of a database, the
+    sessions that have changed are read. Other files of assistants are read completely when they
+    have changed. A file that no assistant writes is refused, since what it says would be taken for
+    words of the user.
 
-    Waits up to `wait` seconds for the lease of a session, and, if a `budget` of seconds is given, stops when it is
-    spent; `ImportReport.left` says why the rest was left to the next run. Open the store with a short `lock_timeout`
-    to bound the wait for its write lock as well. Secrets are replaced by markers, as `import_file` does it. The history
-    is the user's own, unless `mine` is False (origin.py).
+    Waits up to `wait` seconds for the lease of a session, and, if a `budget` of seconds is given,
+    stops when it is spent; `ImportReport.left` says why the rest was left to the next run. Open the
+    store with a short `lock_timeout` to bound the wait for its write lock as well. Secrets are
+    replaced by markers, as `import_file` does it. The history is the user's own, unless `mine` is
+    False (origin.py).
     """
     run = _Run(store, wait, budget, redact, mine)
     with contextlib.closing(run):
@@ -109,7 +114,9 @@ class _BudgetSpent(Exception):
 class _Run:
     """One capture: its files, one after the other, and what came of them."""
 
-    def __init__(self, store: Store, wait: float, budget: float | None, redact: bool, mine: bool) -> None:
+    def __init__(
+        self, store: Store, wait: float, budget: float | None, redact: bool, mine: bool
+    ) -> None:
         self.store = store
         self.left = ""
         self._wait = wait
@@ -127,7 +134,11 @@ class _Run:
             writer.release()
 
     def file(self, path: Path) -> None:
-        kept = self.store.folder / FOLDER / f"{hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:32]}.json"
+        kept = (
+            self.store.folder
+            / FOLDER
+            / f"{hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:32]}.json"
+        )
         try:
             size = path.stat().st_size
             cursor = self._load(kept, path)
@@ -137,16 +148,23 @@ class _Run:
         except OSError as error:
             raise BadInput(f"{path}: {error.strerror}") from error
         if not cursor.layout.can_be_followed:
-            if cursor.layout in (Format.JSONL, Format.JSON):  # no line of it says yet which assistant wrote it
+            if cursor.layout in (
+                Format.JSONL,
+                Format.JSON,
+            ):  # no line of it says yet which assistant wrote it
                 return
             raise BadInput(f"{path} is not a history of an assistant; `scroll import` reads it")
         self._parts.append(Part(path, path.stem, cursor.layout))
-        if cursor.layout.holds == "transcript" and not (cursor.layout is Format.GEMINI and is_one_value(path)):
+        if cursor.layout.holds == "transcript" and not (
+            cursor.layout is Format.GEMINI and is_one_value(path)
+        ):
             if size > cursor.position.offset:
                 self._rest(path, kept, cursor)
         elif (stamp := file_stamp(path)) != cursor.stamp:
             if cursor.layout in DATABASES:
-                if stamp.partition(":")[0] != cursor.stamp.partition(":")[0]:  # another file in its place
+                if (
+                    stamp.partition(":")[0] != cursor.stamp.partition(":")[0]
+                ):  # another file in its place
                     cursor.position = Position()
                 self._rest(path, kept, cursor)
             else:
@@ -166,7 +184,9 @@ class _Run:
     def _whole(self, path: Path, cursor: _Cursor) -> None:
         """Import a file that can only be read as a whole."""
         self.close()
-        options = ImportOptions(layout=cursor.layout, skip_bad=True, redact=self._redact, mine=self._mine)
+        options = ImportOptions(
+            layout=cursor.layout, skip_bad=True, redact=self._redact, mine=self._mine
+        )
         with ImportFile(path, options) as file:
             try:
                 file.check()
@@ -195,17 +215,25 @@ class _Run:
     def _append(self, batch: list[Imported], layout: Format) -> None:
         if layout not in self._writers:
             origin = Origin.CAPTURED if self._mine else Origin.IMPORTED
-            self._writers[layout] = self.store.append_foreign(origin, str(layout), redact=self._redact, wait=self._wait)
+            self._writers[layout] = self.store.append_foreign(
+                origin, str(layout), redact=self._redact, wait=self._wait
+            )
         added, known = append_new(self.store, self._writers[layout], pieces_of(batch))
-        self._total = self._total.plus(ImportReport(file="", messages=len(batch), added=added, known=known))
+        self._total = self._total.plus(
+            ImportReport(file="", messages=len(batch), added=added, known=known)
+        )
 
     def _renaming(self, cursor: _Cursor) -> Renamed:
-        """The numbers of sessions whose names another source has taken: asked of the log once for each session."""
+        """The numbers of sessions whose names another source has taken: asked of the log once for
+        each session.
+        """
         family = f"{IMPORTED}{cursor.layout}:"
 
         def number_of(session: str) -> int | None:
             if session not in cursor.renamed:
-                cursor.renamed[session] = first_number(lambda one: is_open_to(self.store.log, one, family), session)
+                cursor.renamed[session] = first_number(
+                    lambda one: is_open_to(self.store.log, one, family), session
+                )
             return cursor.renamed[session]
 
         return number_of
@@ -217,7 +245,9 @@ class _Run:
             return None
         rows = self.store.log.query("SELECT chain FROM event WHERE seq = ?", [cursor.seq])
         is_same_log = bool(rows) and rows[0][0].hex() == cursor.chain
-        return cursor if is_same_log and cursor.tail == _tail(path, cursor.position.offset) else None
+        return (
+            cursor if is_same_log and cursor.tail == _tail(path, cursor.position.offset) else None
+        )
 
     def _save(self, kept: Path, cursor: _Cursor, path: Path) -> None:
         newest = self.store.log.query("SELECT seq, chain FROM event ORDER BY seq DESC LIMIT 1")
@@ -226,7 +256,8 @@ class _Run:
         cursor.seq, cursor.chain = newest[0][0], newest[0][1].hex()
         cursor.tail = _tail(path, cursor.position.offset)
         cursor.position.tools = {
-            session: dict(list(calls.items())[-_CALLS:]) for session, calls in cursor.position.tools.items()
+            session: dict(list(calls.items())[-_CALLS:])
+            for session, calls in cursor.position.tools.items()
         }
         kept.parent.mkdir(mode=0o700, exist_ok=True)
         with complete_file(kept, replace=True, durable=False) as file:
@@ -234,7 +265,9 @@ class _Run:
 
 
 def file_stamp(path: Path) -> str:
-    """What changes with a file or, of a database, with the log beside it; it begins with which file it is."""
+    """What changes with a file or, of a database, with the log beside it; it begins with which file
+    it is.
+    """
     found = []
     for one in (path, path.with_name(f"{path.name}-wal")):
         with contextlib.suppress(OSError):
@@ -267,7 +300,8 @@ class InstalledHistory(msgspec.Struct, frozen=True):
 def places(
     home: Path | None = None, environ: Mapping[str, str] = os.environ, platform: str = sys.platform
 ) -> list[tuple[str, Path, tuple[str, ...]]]:
-    """The name of each assistant, the folder in which it keeps its history, and patterns of the files.
+    """The name of each assistant, the folder in which it keeps its history, and patterns of the
+    files.
 
     Environment variables that the assistants themselves obey are obeyed here too.
     """
@@ -285,20 +319,34 @@ def places(
     gemini = Path(environ["GEMINI_CLI_HOME"]) if environ.get("GEMINI_CLI_HOME") else home
     return [
         ("Claude Code", folder("CLAUDE_CONFIG_DIR", ".claude") / "projects", ("*/*.jsonl",)),
-        ("Codex", folder("CODEX_HOME", ".codex"),
-         ("sessions/**/rollout-*.jsonl", "archived_sessions/**/rollout-*.jsonl")),
+        (
+            "Codex",
+            folder("CODEX_HOME", ".codex"),
+            ("sessions/**/rollout-*.jsonl", "archived_sessions/**/rollout-*.jsonl"),
+        ),
         ("Gemini CLI", gemini / ".gemini" / "tmp", ("*/chats/**/*.json", "*/chats/**/*.jsonl")),
         ("opencode", folder("XDG_DATA_HOME", ".local", "share") / "opencode", ("opencode*.db",)),
-        ("Cursor", settings / "Cursor" / "User", ("globalStorage/state.vscdb", "workspaceStorage/*/state.vscdb")),
-        ("Cursor agent", folder("CURSOR_CONFIG_DIR", ".cursor") / "projects", ("*/agent-transcripts/**/*.jsonl",)),
+        (
+            "Cursor",
+            settings / "Cursor" / "User",
+            ("globalStorage/state.vscdb", "workspaceStorage/*/state.vscdb"),
+        ),
+        (
+            "Cursor agent",
+            folder("CURSOR_CONFIG_DIR", ".cursor") / "projects",
+            ("*/agent-transcripts/**/*.jsonl",),
+        ),
         ("QwenPaw", folder("QWENPAW_WORKING_DIR", ".qwenpaw"), ("**/history.db",)),
-    ]  # fmt: skip
+    ]
 
 
 def installed(
     home: Path | None = None, environ: Mapping[str, str] = os.environ, platform: str = sys.platform
 ) -> list[InstalledHistory]:
-    """The assistants that have kept something here. No file is opened: names, sizes and times are enough."""
+    """The assistants that have kept something here.
+
+    No file is opened: names, sizes and times are enough.
+    """
     found = (_history(*place) for place in places(home, environ, platform))
     return [history for history in found if history.files]
 
@@ -313,11 +361,18 @@ def _history(assistant: str, folder: Path, patterns: tuple[str, ...]) -> Install
         if path.is_file() and status.st_size:
             files.append((status.st_mtime, str(path), status.st_size))
     files.sort()
-    days = [dt.datetime.fromtimestamp(time, dt.UTC).date().isoformat() for time, _, _ in (*files[:1], *files[-1:])]
+    days = [
+        dt.datetime.fromtimestamp(time, dt.UTC).date().isoformat()
+        for time, _, _ in (*files[:1], *files[-1:])
+    ]
     return InstalledHistory(
-        assistant=assistant, folder=str(folder), files=tuple(path for _, path, _ in files),
-        bytes=sum(size for _, _, size in files), first=days[0] if days else "", last=days[-1] if days else "",
-    )  # fmt: skip
+        assistant=assistant,
+        folder=str(folder),
+        files=tuple(path for _, path, _ in files),
+        bytes=sum(size for _, _, size in files),
+        first=days[0] if days else "",
+        last=days[-1] if days else "",
+    )
 
 
 def capture_all(
@@ -330,7 +385,10 @@ def capture_all(
     progress: Progress | None = None,
     on_report: Callable[[ImportReport], None] | None = None,
 ) -> None:
-    """Capture each file, and tell of it. What is wrong with one file does not keep the others from being read."""
+    """Capture each file, and tell of it.
+
+    What is wrong with one file does not keep the others from being read.
+    """
     sizes = [(path, Path(path).stat().st_size if Path(path).exists() else 0) for path in files]
     done, total = 0, sum(size for _, size in sizes)
     for path, size in sizes:
@@ -365,9 +423,9 @@ def watch(
 ) -> None:
     """Capture what changes until `stop` is set.
 
-    With `folders`, the system reports changes in them where `watchfiles` is installed (`scroll-context[watch]`);
-    otherwise, and from time to time in any case, the files are looked at. A file that a capture left, since another
-    process was writing, is tried again then.
+    With `folders`, the system reports changes in them where `watchfiles` is installed
+    (`scroll-context[watch]`); otherwise, and from time to time in any case, the files are looked
+    at. A file that a capture left, since another process was writing, is tried again then.
     """
     seen: dict[str, str] = {}
 
@@ -387,7 +445,9 @@ def watch(
 
 
 def _moments(folders: list[Path], every: float, stop: threading.Event) -> Iterator[None]:
-    """When to look: at once, then at each change of the folders, and in any case every so many seconds."""
+    """When to look: at once, then at each change of the folders, and in any case every so many
+    seconds.
+    """
     yield
     there = [folder for folder in folders if folder.is_dir()]
     try:
@@ -398,11 +458,18 @@ def _moments(folders: list[Path], every: float, stop: threading.Event) -> Iterat
         every_ms = int(every * 1000)
         try:
             for _ in watchfiles.watch(
-                *there, watch_filter=None, stop_event=stop, rust_timeout=every_ms, yield_on_timeout=True, debounce=500
+                *there,
+                watch_filter=None,
+                stop_event=stop,
+                rust_timeout=every_ms,
+                yield_on_timeout=True,
+                debounce=500,
             ):
                 yield
             return
         except (OSError, RuntimeError) as error:  # as many folders are watched as the system allows
-            _logger.warning("the system does not report changes (%s): files are looked at instead", error)
+            _logger.warning(
+                "the system does not report changes (%s): files are looked at instead", error
+            )
     while not stop.wait(every):
         yield

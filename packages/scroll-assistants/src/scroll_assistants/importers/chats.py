@@ -1,13 +1,16 @@
-"""Conversations of people as messages: exports of ChatGPT, Slack and WhatsApp, Markdown, plain text, and tables.
+"""Conversations of people as messages: exports of ChatGPT, Slack and WhatsApp, Markdown, plain
+text, and tables.
 
-An export of ChatGPT is a tree: the current turns come in order, each followed by the branches that were left there,
-which get the kind `branch`. In Slack a channel is a session, in WhatsApp a file is one; who writes there has the role
-`speaker` and a name, and what the service itself reports has the kind `meta`. Only a person whom the caller has named
-as the owner (`Labels.me`) has the role `user`: others may write "always …" too, and that is no instruction of the user.
+An export of ChatGPT is a tree: the current turns come in order, each followed by the branches that
+were left there, which get the kind `branch`. In Slack a channel is a session, in WhatsApp a file is
+one; who writes there has the role `speaker` and a name, and what the service itself reports has the
+kind `meta`. Only a person whom the caller has named as the owner (`Labels.me`) has the role `user`:
+others may write "always …" too, and that is no instruction of the user.
 
-A text in which lines say who speaks ("## User", "**Assistant:** …", "Human: …") is a conversation. Any other is a
-document: each of its paragraphs is an event of the kind `document`, so that a search finds the part that matters and a
-text that has grown adds its new paragraphs. The key of a paragraph is made of its words, never of its place.
+A text in which lines say who speaks ("## User", "**Assistant:** …", "Human: …") is a conversation.
+Any other is a document: each of its paragraphs is an event of the kind `document`, so that a search
+finds the part that matters and a text that has grown adds its new paragraphs. The key of a
+paragraph is made of its words, never of its place.
 """
 
 import csv
@@ -46,7 +49,9 @@ from scroll_context.text.json_bounds import bounded_loads
 
 
 def chatgpt(found: Found) -> Iterator[Found]:
-    """The messages of a conversation: the current turns, each followed by the branches that were left there."""
+    """The messages of a conversation: the current turns, each followed by the branches that were
+    left there.
+    """
     talk = found.value
     nodes = talk.get("mapping")
     session = records.text(talk, "conversation_id") or records.text(talk, "id")
@@ -65,14 +70,21 @@ def chatgpt(found: Found) -> Iterator[Found]:
         extra = message.get("metadata")
         about = {field: value for field, value in about.items() if value}
         yield placed(
-            found, Format.CHATGPT, said, session=session, key=f"{prefix}:{records.identifier(name)}",
+            found,
+            Format.CHATGPT,
+            said,
+            session=session,
+            key=f"{prefix}:{records.identifier(name)}",
             time=message.get("create_time") or talk.get("create_time"),
-            about=about | (records.kept(extra, model="model_slug") if isinstance(extra, dict) else {}),
-        )  # fmt: skip
+            about=about
+            | (records.kept(extra, model="model_slug") if isinstance(extra, dict) else {}),
+        )
 
 
 def _in_order(nodes: dict[str, Any], current: Any) -> Iterator[tuple[str, str]]:
-    """The ids of all nodes, each with the id of the node at which its branch left the current turns (or nothing)."""
+    """The ids of all nodes, each with the id of the node at which its branch left the current turns
+    (or nothing).
+    """
     children: dict[str, list[str]] = {name: [] for name in nodes}
     parents: dict[str, str] = {}
     for name, node in nodes.items():
@@ -94,7 +106,9 @@ def _in_order(nodes: dict[str, Any], current: Any) -> Iterator[tuple[str, str]]:
     yield from _subtrees([name for name in nodes if name not in seen], children, seen)
 
 
-def _subtrees(tops: list[str], children: dict[str, list[str]], seen: set[str]) -> Iterator[tuple[str, str]]:
+def _subtrees(
+    tops: list[str], children: dict[str, list[str]], seen: set[str]
+) -> Iterator[tuple[str, str]]:
     for top in tops:
         waiting = [top]
         while waiting:
@@ -112,7 +126,10 @@ def _chatgpt_message(message: dict[str, Any]) -> dict[str, Any] | None:
         raise BadInput("a message of ChatGPT needs an author with a role")
     if not isinstance(content, dict):
         return None
-    parts = next((content[field] for field in ("parts", "thoughts") if isinstance(content.get(field), list)), [content])
+    parts = next(
+        (content[field] for field in ("parts", "thoughts") if isinstance(content.get(field), list)),
+        [content],
+    )
     said = "\n".join(text for part in parts if (text := _part_text(part)))
     if not said.strip():
         return None
@@ -131,17 +148,31 @@ def _chatgpt_message(message: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _part_text(part: Any) -> str:
-    """What a part says; of an image or a file, where it lies in the export; of an unknown one, its JSON."""
+    """What a part says; of an image or a file, where it lies in the export; of an unknown one, its
+    JSON.
+    """
     if isinstance(part, str) or not isinstance(part, dict):
         return part if isinstance(part, str) else ""
     if pointer := part.get("asset_pointer"):
         size = part.get("size_bytes")
         kind = str(part.get("content_type") or "file").removesuffix("_asset_pointer")
-        return f"[{kind}: {pointer}, {size:,} bytes]" if isinstance(size, int) else f"[{kind}: {pointer}]"
-    texts = [part[field] for field in ("summary", "title", "text", "result", "content") if part.get(field)]
+        return (
+            f"[{kind}: {pointer}, {size:,} bytes]"
+            if isinstance(size, int)
+            else f"[{kind}: {pointer}]"
+        )
+    texts = [
+        part[field]
+        for field in ("summary", "title", "text", "result", "content")
+        if part.get(field)
+    ]
     if texts and all(isinstance(text, str) for text in texts):
         return "\n".join(texts)
-    rest = {field: value for field, value in part.items() if field not in ("content_type", "text") and value}
+    rest = {
+        field: value
+        for field, value in part.items()
+        if field not in ("content_type", "text") and value
+    }
     return json.dumps(rest, ensure_ascii=False) if rest and not {"language"} >= set(rest) else ""
 
 
@@ -157,23 +188,32 @@ def slack_root(folder: Path) -> Path | None:
     roots = [folder, *inner] if len(inner) == 1 else [folder]
     for root in roots:
         days = any(_DAY.fullmatch(file.name) for file in root.glob("*/*.json"))
-        if days and any((root / name).is_file() for name in ("users.json", "channels.json", "dms.json")):
+        if days and any(
+            (root / name).is_file() for name in ("users.json", "channels.json", "dms.json")
+        ):
             return root
     return None
 
 
 def slack(path: Path, labels: Labels) -> Iterator[Found | Fault]:
-    """The messages of an export, channel by channel and day by day; of one file of it without the names of people."""
+    """The messages of an export, channel by channel and day by day; of one file of it without the
+    names of people.
+    """
     if path.is_file():
         yield from _slack_day(path, path.stem, path.stem, {}, labels)
         return
     people = _slack_list(path / "users.json")
     names = {records.text(user, "id"): next(iter(_slack_names(user)), "") for user in people}
     labels = replace(labels, me=_slack_owners(people, labels.me))
-    ids = {records.text(one, "name"): records.text(one, "id") for one in _slack_list(path / "channels.json")}
+    ids = {
+        records.text(one, "name"): records.text(one, "id")
+        for one in _slack_list(path / "channels.json")
+    }
     for folder in sorted(one for one in path.iterdir() if one.is_dir()):
         for file in sorted(one for one in folder.iterdir() if _DAY.fullmatch(one.name)):
-            yield from _slack_day(file, folder.name, ids.get(folder.name) or folder.name, names, labels)
+            yield from _slack_day(
+                file, folder.name, ids.get(folder.name) or folder.name, names, labels
+            )
 
 
 def _slack_list(file: Path) -> list[dict[str, Any]]:
@@ -187,17 +227,31 @@ def _slack_list(file: Path) -> list[dict[str, Any]]:
 def _slack_names(user: dict[str, Any]) -> list[str]:
     """The names of a person, the one that others see first."""
     profile = user["profile"] if isinstance(user.get("profile"), dict) else {}
-    names = (profile.get("display_name"), profile.get("real_name"), user.get("real_name"), user.get("name"))
+    names = (
+        profile.get("display_name"),
+        profile.get("real_name"),
+        user.get("real_name"),
+        user.get("name"),
+    )
     return [name for name in names if isinstance(name, str) and name]
 
 
 def _slack_owners(people: list[dict[str, Any]], me: tuple[str, ...]) -> tuple[str, ...]:
-    """The ids of the people with these names or ids. Anybody may choose a name, so it must be one person's."""
+    """The ids of the people with these names or ids.
+
+    Anybody may choose a name, so it must be one person's.
+    """
     owners: list[str] = []
     for name in me:
-        ids = [records.text(user, "id") for user in people if name in (user.get("id"), *_slack_names(user))]
+        ids = [
+            records.text(user, "id")
+            for user in people
+            if name in (user.get("id"), *_slack_names(user))
+        ]
         if len(set(ids)) > 1:
-            raise BadInput(f"{len(set(ids))} people are called {name!r}: {', '.join(ids)}. Name one by the id")
+            raise BadInput(
+                f"{len(set(ids))} people are called {name!r}: {', '.join(ids)}. Name one by the id"
+            )
         owners += ids or [name]
     return tuple(owners)
 
@@ -226,12 +280,22 @@ def _slack_day(
             said = _slack_message(message, names, labels.me)
             key = f"{records.identifier(channel_id)}:{records.identifier(time)}"
             about = records.kept(message, thread="thread_ts", user="user", subtype="subtype")
-            yield placed(found, Format.SLACK, said, session=f"slack/{channel}", key=key, time=time, about=about)
+            yield placed(
+                found,
+                Format.SLACK,
+                said,
+                session=f"slack/{channel}",
+                key=key,
+                time=time,
+                about=about,
+            )
         except (BadInput, RecursionError) as error:
             yield Fault(number, f"{found.where}: {error}")
 
 
-def _slack_message(message: dict[str, Any], names: dict[str, str], owners: tuple[str, ...]) -> dict[str, Any]:
+def _slack_message(
+    message: dict[str, Any], names: dict[str, str], owners: tuple[str, ...]
+) -> dict[str, Any]:
     def mention(match: re.Match[str]) -> str:
         return f"{match[1]}{match[3] or names.get(match[2], match[2])}"
 
@@ -248,7 +312,13 @@ def _slack_message(message: dict[str, Any], names: dict[str, str], owners: tuple
     is_program = subtype == "bot_message" or bool(message.get("bot_id"))
     if user in owners and not is_program:
         said["role"] = "user"
-    if subtype and subtype not in ("bot_message", "thread_broadcast", "file_share", "me_message", "file_comment"):
+    if subtype and subtype not in (
+        "bot_message",
+        "thread_broadcast",
+        "file_share",
+        "me_message",
+        "file_comment",
+    ):
         said |= {"role": "system", "kind": META}
     return said
 
@@ -260,7 +330,9 @@ _STAMP = re.compile(
     r"(?:\s*([AaPp])\.?\s?[Mm]\.?)?(?:\]|\s+[-–])\s+(.*)",
     re.DOTALL,
 )
-_SENDER = re.compile(r"[\u200e\u200f]*([^:\n]{1,80}?): (.*)|[\u200e\u200f]*([^:\n]{1,80}?):$", re.DOTALL)
+_SENDER = re.compile(
+    r"[\u200e\u200f]*([^:\n]{1,80}?): (.*)|[\u200e\u200f]*([^:\n]{1,80}?):$", re.DOTALL
+)
 
 
 def is_whatsapp(lines: list[str]) -> bool:
@@ -272,7 +344,10 @@ def is_whatsapp(lines: list[str]) -> bool:
 
 
 def whatsapp(path: Path, labels: Labels) -> Iterator[Found | Fault]:
-    """The messages of an exported chat. A message goes on in the lines that have no time of their own."""
+    """The messages of an exported chat.
+
+    A message goes on in the lines that have no time of their own.
+    """
     day_first = _day_is_first(path)
     seen: Counter[str] = Counter()
     line, stamp, text = 0, None, ""
@@ -284,7 +359,9 @@ def whatsapp(path: Path, labels: Labels) -> Iterator[Found | Fault]:
                 yield _whatsapp_message(line, stamp, text, day_first, seen, labels)
             line, stamp, text = item.line, match, match[8]
         elif stamp is None:
-            yield Fault(item.line, "a chat begins with a line that has a date and a time", item.offset)
+            yield Fault(
+                item.line, "a chat begins with a line that has a date and a time", item.offset
+            )
         else:
             text += f"\n{item.text}"
     if stamp is not None:
@@ -292,7 +369,9 @@ def whatsapp(path: Path, labels: Labels) -> Iterator[Found | Fault]:
 
 
 def _day_is_first(path: Path) -> bool:
-    """Whether dates are written with the day before the month: any number above 12 tells, and a.m. and p.m. hint."""
+    """Whether dates are written with the day before the month: any number above 12 tells, and a.m.
+    and p.m. hint.
+    """
     is_american = False
     for item in text_lines(path):
         if not isinstance(item, Fault) and (match := _STAMP.match(item.text)):
@@ -306,24 +385,35 @@ def _day_is_first(path: Path) -> bool:
 
 
 def _whatsapp_message(
-    line: int, stamp: "re.Match[str]", text: str, day_first: bool, seen: Counter[str], labels: Labels
+    line: int,
+    stamp: "re.Match[str]",
+    text: str,
+    day_first: bool,
+    seen: Counter[str],
+    labels: Labels,
 ) -> Found | Fault:
     sender = _SENDER.fullmatch(text)
     name, said = ("", text) if sender is None else (sender[1] or sender[3], sender[2] or "")
-    identity = fingerprint([labels.session_id, stamp[0][: stamp.start(8) - stamp.start()].strip(), name, said]).hex()[
-        :32
-    ]
+    identity = fingerprint(
+        [labels.session_id, stamp[0][: stamp.start(8) - stamp.start()].strip(), name, said]
+    ).hex()[:32]
     seen[identity] += 1
     try:
         time = _whatsapp_time(stamp, day_first)
     except ValueError as error:
         return Fault(line, f"not a date: {error}")
-    message: dict[str, Any] = {"role": "system", "kind": META, "content": said.strip("\u200e\u200f")}
+    message: dict[str, Any] = {
+        "role": "system",
+        "kind": META,
+        "content": said.strip("\u200e\u200f"),
+    }
     if name:
         speaker = name.strip("\u200e\u200f ~\u202f")
         message |= {"role": _role(speaker, labels), "kind": labels.kind, "name": speaker}
     found = Found(line, None, labels)
-    return placed(found, Format.WHATSAPP, message, session="", key=f"{identity}.{seen[identity]}", time=time)
+    return placed(
+        found, Format.WHATSAPP, message, session="", key=f"{identity}.{seen[identity]}", time=time
+    )
 
 
 def _whatsapp_time(stamp: "re.Match[str]", day_first: bool) -> str:
@@ -347,22 +437,33 @@ def _role(speaker: str, labels: Labels) -> str:
 # texts and tables ------------------------------------------------------------------------------------------
 
 _ROLES = {
-    **dict.fromkeys(("user", "human", "you", "me", "prompt", "question", "customer", "client"), "user"),
+    **dict.fromkeys(
+        ("user", "human", "you", "me", "prompt", "question", "customer", "client"), "user"
+    ),
     **dict.fromkeys(
         """assistant ai bot model chatgpt gpt claude gemini copilot codex cursor deepseek response answer agent
-        support""".split(), "assistant",
+        support""".split(),
+        "assistant",
     ),
-    "system": "system", "developer": "system", "tool": "tool", "function": "tool",
-}  # fmt: skip
+    "system": "system",
+    "developer": "system",
+    "tool": "tool",
+    "function": "tool",
+}
 _NAMES = "|".join(_ROLES)
-_HEADING = re.compile(rf"#{{1,6}}\s+\W{{0,4}}({_NAMES})(?:\s+(?:said|says|message))?\s*:?\W{{0,2}}", re.IGNORECASE)
+_HEADING = re.compile(
+    rf"#{{1,6}}\s+\W{{0,4}}({_NAMES})(?:\s+(?:said|says|message))?\s*:?\W{{0,2}}", re.IGNORECASE
+)
 _BOLD = re.compile(rf"(?:\*\*|__)\W{{0,4}}({_NAMES})\s*:?\s*(?:\*\*|__)\s*:?\s*(.*)", re.IGNORECASE)
 _PLAIN = re.compile(rf"({_NAMES})\s*:\s*(.*)", re.IGNORECASE)
 
 ROLE_COLUMNS = ("role", "author", "sender", "speaker", "from", "name", "user", "type")
 _CONTENT_COLUMNS = ("content", "message", "text", "body", "utterance")
 _RENAMED = {
-    **dict.fromkeys(("conversation_id", "conversation", "session", "thread_id", "thread", "chat_id"), "session_id"),
+    **dict.fromkeys(
+        ("conversation_id", "conversation", "session", "thread_id", "thread", "chat_id"),
+        "session_id",
+    ),
     **dict.fromkeys(("date", "time", "datetime", "created", "sent_at", "created_at"), "timestamp"),
 }
 
@@ -377,14 +478,20 @@ def plain_text(path: Path, labels: Labels) -> Iterator[Found | Fault]:
     return _spoken(path, labels, (_PLAIN, _HEADING, _BOLD))
 
 
-def _spoken(path: Path, labels: Labels, marks: tuple["re.Pattern[str]", ...]) -> Iterator[Found | Fault]:
+def _spoken(
+    path: Path, labels: Labels, marks: tuple["re.Pattern[str]", ...]
+) -> Iterator[Found | Fault]:
     content = whole_text(path)
     if isinstance(content, Fault):
         yield content
         return
     turns: list[tuple[int, str, list[str]]] = []
     for number, line, is_code in _with_code(content):
-        match = None if is_code else next((found for mark in marks if (found := mark.fullmatch(line.strip()))), None)
+        match = (
+            None
+            if is_code
+            else next((found for mark in marks if (found := mark.fullmatch(line.strip()))), None)
+        )
         if match:
             rest = match[2] if match.re.groups > 1 else ""
             turns.append((number, _ROLES[match[1].lower()], [rest] if rest else []))
@@ -403,7 +510,9 @@ def _paragraphs(content: str, labels: Labels) -> Iterator[Found | Fault]:
     begun, lines = 1, list[str]()
     for number, line, is_code in [*_with_code(content), (sys.maxsize, "", False)]:
         is_heading_only = all(not one.strip() or one.startswith("#") for one in lines)
-        if line.strip() or (lines and (is_code or (is_heading_only and number <= content.count("\n")))):
+        if line.strip() or (
+            lines and (is_code or (is_heading_only and number <= content.count("\n")))
+        ):
             begun = begun if lines else number
             lines.append(line)
         elif lines:
@@ -413,7 +522,9 @@ def _paragraphs(content: str, labels: Labels) -> Iterator[Found | Fault]:
 
 
 def _with_code(content: str) -> Iterator[tuple[int, str, bool]]:
-    """The lines of a text, each with its number and whether it stands in a block of code, which it may begin."""
+    """The lines of a text, each with its number and whether it stands in a block of code, which it
+    may begin.
+    """
     fence = ""
     for number, line in enumerate(content.splitlines(), 1):
         stripped = line.strip()
@@ -426,7 +537,11 @@ def columns_of(header: str) -> tuple[str, list[str]] | None:
     """The delimiter and the columns of a table with roles; None when the line is no header of one."""
     for delimiter in ",;\t|":
         columns = [name.strip().strip('"').lower() for name in header.split(delimiter)]
-        if len(columns) > 1 and set(columns) & set(ROLE_COLUMNS) and set(columns) & set(_CONTENT_COLUMNS):
+        if (
+            len(columns) > 1
+            and set(columns) & set(ROLE_COLUMNS)
+            and set(columns) & set(_CONTENT_COLUMNS)
+        ):
             return delimiter, columns
     return None
 
@@ -456,18 +571,32 @@ def table(path: Path, labels: Labels) -> Iterator[Found | Fault]:
     try:
         for number, row in enumerate(rows):
             if number and any(row):
-                yield _row(line, dict(zip(columns, row, strict=False)), len(row) - len(columns), role, content, labels)
+                yield _row(
+                    line,
+                    dict(zip(columns, row, strict=False)),
+                    len(row) - len(columns),
+                    role,
+                    content,
+                    labels,
+                )
             line = rows.line_num + 1
     except csv.Error as error:
         yield Fault(line, f"not CSV: {error}")
 
 
-def _row(line: int, row: dict[str, str], surplus: int, role: str, content: str, labels: Labels) -> Found | Fault:
+def _row(
+    line: int, row: dict[str, str], surplus: int, role: str, content: str, labels: Labels
+) -> Found | Fault:
     if surplus > 0:
-        return Fault(line, f"{surplus} more fields than columns; is a delimiter in a text without quotation marks?")
+        return Fault(
+            line,
+            f"{surplus} more fields than columns; is a delimiter in a text without quotation marks?",
+        )
     if not row.get(role) or content not in row:
         return Fault(line, f"the row has no {content if row.get(role) else role}")
-    message: dict[str, Any] = {_RENAMED.get(name, name): value for name, value in row.items() if value and name}
+    message: dict[str, Any] = {
+        _RENAMED.get(name, name): value for name, value in row.items() if value and name
+    }
     said, who = message.pop(content, ""), message.pop(role)
     known = _ROLES.get(who.strip().lower())
     message |= {"role": known or _role(who.strip(), labels), "content": said}

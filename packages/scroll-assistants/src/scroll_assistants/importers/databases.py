@@ -1,11 +1,13 @@
 """Histories that assistants keep in SQLite: opencode, Cursor, QwenPaw.
 
-A database is opened for reading only and may be in use. Each part of a message has a source key made of the ids in it,
-so a history that has grown adds what is new. A reply that is still being written waits for the next import; it is known
-by being the last of its session without an end. The line of a fault is the number of the row as it was read.
+A database is opened for reading only and may be in use. Each part of a message has a source key
+made of the ids in it, so a history that has grown adds what is new. A reply that is still being
+written waits for the next import; it is known by being the last of its session without an end. The
+line of a fault is the number of the row as it was read.
 
-A reader that is given a state reads what was changed since the run that left it there, and a day before that, since
-replies may end later than the change that their session records. The state moves when everything was read.
+A reader that is given a state reads what was changed since the run that left it there, and a day
+before that, since replies may end later than the change that their session records. The state moves
+when everything was read.
 """
 
 import contextlib
@@ -34,14 +36,22 @@ from scroll_context.log.foreign import RESERVED_KINDS
 from scroll_context.text.json_bounds import bounded_loads
 
 MAGIC = b"SQLite format 3\x00"
-_CHAT_TABS = "workbench.panel.aichat.view.aichat.chatdata"  # where Cursor kept its chats before 2025
+_CHAT_TABS = (
+    "workbench.panel.aichat.view.aichat.chatdata"  # where Cursor kept its chats before 2025
+)
 
 _MARGIN = 24 * 3600 * 1000  # milliseconds
 _ROWS = 1_000  # of QwenPaw's rows, the last of which may have been changed
 
-ROOM, ROOM_A_BYTE = 32 << 20, 16  # bytes that may be read of a database: so many, and so many per byte of its file
+ROOM, ROOM_A_BYTE = (
+    32 << 20,
+    16,
+)  # bytes that may be read of a database: so many, and so many per byte of its file
 LONGEST_VALUE = 128 << 20  # bytes of one value or row
-SECONDS, BYTES_A_SECOND = 30.0, 1 << 20  # that SQLite may work: so many, and one for so many bytes of the file
+SECONDS, BYTES_A_SECOND = (
+    30.0,
+    1 << 20,
+)  # that SQLite may work: so many, and one for so many bytes of the file
 _ROW = 64  # bytes that a row takes besides its texts
 
 Row = dict[str, Any]
@@ -61,17 +71,32 @@ class _Said(NamedTuple):
 
 
 Rows = Iterator[tuple[str, Iterator[_Said]]]
-"""What is read at a time, by a name for faults: a message or a whole chat, as the messages that it becomes."""
+"""What is read at a time, by a name for faults: a message or a whole chat, as the messages that it
+becomes.
+"""
 
 
-def read(layout: Format, path: Path, labels: Labels, state: Row | None = None) -> Iterator[Found | Fault]:
+def read(
+    layout: Format, path: Path, labels: Labels, state: Row | None = None
+) -> Iterator[Found | Fault]:
     """The messages of a history. What is wrong with a row is a fault."""
     with _opened(path) as database:
-        for number, (where, messages) in enumerate(READERS[layout](database, {} if state is None else state, path), 1):
+        for number, (where, messages) in enumerate(
+            READERS[layout](database, {} if state is None else state, path), 1
+        ):
             found = Found(number, None, labels, where)
             try:
                 for session, key, message, time, task, about in messages:
-                    yield placed(found, layout, message, session=session, key=key, task=task, time=time, about=about)
+                    yield placed(
+                        found,
+                        layout,
+                        message,
+                        session=session,
+                        key=key,
+                        task=task,
+                        time=time,
+                        about=about,
+                    )
             except (BadInput, RecursionError, sqlite3.Error) as error:
                 yield found.fault(error)
 
@@ -109,9 +134,11 @@ def _size(path: Path) -> int:
 
 
 class _Database(sqlite3.Connection):
-    """A database of another program, or of a stranger: what reading it may cost depends on the size of its file.
+    """A database of another program, or of a stranger: what reading it may cost depends on the size
+    of its file.
 
-    A generated column can make gigabytes of a row of a few bytes, and a query over crafted tables may not end.
+    A generated column can make gigabytes of a row of a few bytes, and a query over crafted tables
+    may not end.
     """
 
     room = 0  # bytes that may still be read
@@ -127,7 +154,8 @@ class _Database(sqlite3.Connection):
         self.execute("PRAGMA trusted_schema = OFF")
 
     def rows(self, sql: str, *values: Any) -> Iterator[Row]:
-        """The rows of a query; BadInput when they are more than such a file can hold, or take too long.
+        """The rows of a query; BadInput when they are more than such a file can hold, or take too
+        long.
 
         Only the time in which SQLite works counts: the caller does other things between two rows.
         """
@@ -139,16 +167,22 @@ class _Database(sqlite3.Connection):
             self.seconds -= monotonic() - begun
             self.room -= _ROW + sum(len(value) for value in row if isinstance(value, str | bytes))
             if self.room < 0:
-                raise BadInput("it yields far more text than its file can hold, as no history of an assistant does")
+                raise BadInput(
+                    "it yields far more text than its file can hold, as no history of an assistant does"
+                )
             if self.seconds < 0:
-                raise BadInput("it takes far longer to read than a file of its size, as no history does")
+                raise BadInput(
+                    "it takes far longer to read than a file of its size, as no history does"
+                )
             yield dict(zip(names, row, strict=True))
             begun = monotonic()
             self.until = begun + self.seconds
 
 
 def _tables(database: _Database) -> set[str]:
-    return {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    return {
+        name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    }
 
 
 def _object(text: Any) -> Row:
@@ -190,7 +224,10 @@ def _opencode(database: _Database, state: Row, _: Path) -> Rows:
     sessions: dict[str, Row] = {}
     for table in ("session", "session_v2"):
         if table in tables:
-            sessions |= {str(row["id"]): row for row in database.rows(f"SELECT * FROM {table} ORDER BY rowid")}
+            sessions |= {
+                str(row["id"]): row
+                for row in database.rows(f"SELECT * FROM {table} ORDER BY rowid")
+            }
     for session, about in sessions.items():
         if about.get("time_updated") not in changed:
             continue
@@ -207,10 +244,17 @@ def _opencode(database: _Database, state: Row, _: Path) -> Rows:
             yield f"message {row['id']}", _opencode_said(about, said)
         if messages or "session_message" not in tables:
             continue
-        rows = list(database.rows("SELECT * FROM session_message WHERE session_id = ? ORDER BY rowid", session))
+        rows = list(
+            database.rows(
+                "SELECT * FROM session_message WHERE session_id = ? ORDER BY rowid", session
+            )
+        )
         rows.sort(key=lambda row: row.get("seq") or 0)
         for row in rows:
-            yield f"message {row['id']}", _opencode_said(about, _opencode_entry(row, is_last=row is rows[-1]))
+            yield (
+                f"message {row['id']}",
+                _opencode_said(about, _opencode_entry(row, is_last=row is rows[-1])),
+            )
     changed.done()
 
 
@@ -222,7 +266,9 @@ def _opencode_said(about: Row, said: Iterator[tuple[str, Row, Any, Row]]) -> Ite
         yield _Said(str(about["id"]), records.identifier(key), message, time, task, kept | named)
 
 
-def _opencode_message(row: Row, parts: list[Row], *, is_last: bool) -> Iterator[tuple[str, Row, Any, Row]]:
+def _opencode_message(
+    row: Row, parts: list[Row], *, is_last: bool
+) -> Iterator[tuple[str, Row, Any, Row]]:
     info = _object(row["data"])
     role = records.text(info, "role")
     time = _times(info)
@@ -232,7 +278,9 @@ def _opencode_message(row: Row, parts: list[Row], *, is_last: bool) -> Iterator[
     for part_row in parts:
         part = _object(part_row["data"])
         when = _times(part).get("start") or time.get("created") or row.get("time_created")
-        for key, message in _opencode_part(str(part_row["id"]), part, role, is_summary=info.get("summary") is True):
+        for key, message in _opencode_part(
+            str(part_row["id"]), part, role, is_summary=info.get("summary") is True
+        ):
             yield key, message, when, kept
 
 
@@ -251,7 +299,9 @@ def _opencode_entry(row: Row, *, is_last: bool) -> Iterator[tuple[str, Row, Any,
         said.append((f"{name}.call", call("shell", {"command": data.get("command")}, shell)))
         said.append((f"{name}.result", result(shell, data.get("output"), False)))
     elif kind == "compaction":
-        said.append((name, {"role": "system", "content": records.text(data, "summary"), "kind": COMPACTION}))
+        said.append(
+            (name, {"role": "system", "content": records.text(data, "summary"), "kind": COMPACTION})
+        )
     elif kind in ("user", "synthetic", "system"):
         about = {"role": "user"} if kind == "user" else {"role": "system", "kind": META}
         said.append((name, {**about, "content": records.text(data, "text")}))
@@ -279,7 +329,14 @@ def _opencode_part(name: str, part: Row, role: str, *, is_summary: bool) -> Iter
     elif kind == "file":
         yield name, _file(part, role)
     elif kind in ("subtask", "retry"):
-        yield name, {"role": "system", "kind": META, "content": records.text(part, "prompt") or records.json_text(part)}
+        yield (
+            name,
+            {
+                "role": "system",
+                "kind": META,
+                "content": records.text(part, "prompt") or records.json_text(part),
+            },
+        )
 
 
 def _opencode_tool(name: str, part: Row) -> Iterator[Keyed]:
@@ -291,9 +348,17 @@ def _opencode_tool(name: str, part: Row) -> Iterator[Keyed]:
     call_id = records.text(part, "callID") or records.text(part, "id") or name
     yield f"{name}.call", call(tool, state.get("input") or {}, call_id)
     if status in ("completed", "error"):
-        output = state.get("output") or state.get("error") if status == "completed" else state.get("error")
+        output = (
+            state.get("output") or state.get("error")
+            if status == "completed"
+            else state.get("error")
+        )
         if not output and isinstance(content := state.get("content"), list):
-            output = [one if "type" in one else {"type": "text", **one} for one in content if isinstance(one, dict)]
+            output = [
+                one if "type" in one else {"type": "text", **one}
+                for one in content
+                if isinstance(one, dict)
+            ]
         yield f"{name}.result", result(call_id, output, status == "error")
 
 
@@ -302,18 +367,26 @@ def _file(file: Row, role: str) -> Row:
     url = records.text(file, "url") or records.text(file, "uri")
     if url.startswith("data:"):
         return {"role": role, "content": [{"type": "image_url", "image_url": {"url": url}}]}
-    return {"role": role, "content": f"[file: {records.text(file, 'filename') or records.text(file, 'name') or url}]"}
+    return {
+        "role": role,
+        "content": f"[file: {records.text(file, 'filename') or records.text(file, 'name') or url}]",
+    }
 
 
 # Cursor --------------------------------------------------------------------------------------------------
 
 
 def _cursor(database: _Database, state: Row, _: Path) -> Rows:
-    """Chats, each message a bubble. A chat lists its bubbles; those that it lost come at its end."""
+    """Chats, each message a bubble.
+
+    A chat lists its bubbles; those that it lost come at its end.
+    """
     changed = _Changed(state)
     tables = _tables(database)
     if "cursorDiskKV" in tables:
-        talks = list(database.rows("SELECT key, value FROM cursorDiskKV WHERE key LIKE 'composerData:%'"))
+        talks = list(
+            database.rows("SELECT key, value FROM cursorDiskKV WHERE key LIKE 'composerData:%'")
+        )
         for row in talks:
             if row["value"] is None or _updated(row["value"]) not in changed:
                 continue
@@ -339,13 +412,20 @@ def _updated(value: Any) -> Any:
 
 def _cursor_talk(name: str, value: Any, stored: Row) -> Iterator[_Said]:
     talk = _object(value)
-    listed = [records.text(one, "bubbleId") for one in records.objects(talk, "fullConversationHeadersOnly")]
+    listed = [
+        records.text(one, "bubbleId")
+        for one in records.objects(talk, "fullConversationHeadersOnly")
+    ]
     bubbles = {records.text(one, "bubbleId"): one for one in records.objects(talk, "conversation")}
-    bubbles |= {one: _object(stored[one]) for one in [*listed, *stored] if stored.get(one) is not None}
+    bubbles |= {
+        one: _object(stored[one]) for one in [*listed, *stored] if stored.get(one) is not None
+    }
     order = [*dict.fromkeys([*listed, *bubbles])]
     if records.text(talk, "status") == "generating" and order:
         order.pop()
-    folder = next((found for one in bubbles.values() if (found := _folder(one))), "") or _folder(talk)
+    folder = next((found for one in bubbles.values() if (found := _folder(one))), "") or _folder(
+        talk
+    )
     task, about = task_of(folder), records.kept(talk, title="name")
     for one in order:
         if one in bubbles:
@@ -357,10 +437,14 @@ def _cursor_tabs(value: Any) -> Iterator[_Said]:
         name = records.text(tab, "tabId")
         for number, bubble in enumerate(records.objects(tab, "bubbles") if name else ()):
             own = records.text(bubble, "id") or str(number)
-            yield from _bubble(name, own, bubble, tab.get("lastSendTime"), "", records.kept(tab, title="chatTitle"))
+            yield from _bubble(
+                name, own, bubble, tab.get("lastSendTime"), "", records.kept(tab, title="chatTitle")
+            )
 
 
-def _bubble(talk: str, name: str, bubble: Row, begun: Any, task: str, about: Row) -> Iterator[_Said]:
+def _bubble(
+    talk: str, name: str, bubble: Row, begun: Any, task: str, about: Row
+) -> Iterator[_Said]:
     time = bubble.get("createdAt") or bubble.get("timestamp") or begun
     key = f"{records.identifier(talk)}:{records.identifier(name)}"
     role = "user" if bubble.get("type") in (1, "user") else "assistant"
@@ -373,9 +457,13 @@ def _bubble(talk: str, name: str, bubble: Row, begun: Any, task: str, about: Row
     tool = bubble.get("toolFormerData")
     if isinstance(tool, dict) and (called := records.text(tool, "name")):
         call_id = records.text(tool, "toolCallId") or name
-        found.append((".call", call(called, tool.get("rawArgs") or tool.get("params") or {}, call_id)))
+        found.append(
+            (".call", call(called, tool.get("rawArgs") or tool.get("params") or {}, call_id))
+        )
         if tool.get("result") is not None:
-            found.append((".result", result(call_id, tool["result"], tool.get("status") == "error")))
+            found.append(
+                (".result", result(call_id, tool["result"], tool.get("status") == "error"))
+            )
     for ending, message in found:
         yield _Said(talk, key + ending, message, time, task, about)
 
@@ -396,7 +484,9 @@ def _qwenpaw(database: _Database, state: Row, path: Path) -> Rows:
     """Rows with nearly the columns of Scroll's own."""
     last = state.get("seq", 0)
     task = task_of(str(path.absolute().parent))
-    for row in database.rows("SELECT * FROM conversation_history WHERE seq > ? ORDER BY seq", last - _ROWS):
+    for row in database.rows(
+        "SELECT * FROM conversation_history WHERE seq > ? ORDER BY seq", last - _ROWS
+    ):
         last = max(last, row["seq"])
         yield f"row {row.get('seq')}", _qwenpaw_row(row, task)
     state["seq"] = last
@@ -405,8 +495,11 @@ def _qwenpaw(database: _Database, state: Row, path: Path) -> Rows:
 def _qwenpaw_row(row: Row, task: str) -> Iterator[_Said]:
     session = records.text(row, "session_id")
     own = row.get("dedup_key") or row.get("seq")
-    # Every workspace has a history of its own, and sessions of the same name: the words are part of the key.
-    identity = fingerprint([session, own, row.get("created_at"), row.get("kind"), row.get("content")]).hex()[:32]
+    # Every workspace has a history of its own, and sessions of the same name: the words are part of
+    # the key.
+    identity = fingerprint(
+        [session, own, row.get("created_at"), row.get("kind"), row.get("content")]
+    ).hex()[:32]
     kind = records.text(row, "kind")
     about = records.kept(row, agent="agent_id")
     with contextlib.suppress(BadInput):
@@ -418,12 +511,17 @@ def _qwenpaw_row(row: Row, task: str) -> Iterator[_Said]:
     else:
         message = {"role": records.text(row, "role") or "system", "content": content}
         message["tool_calls"] = [
-            {"id": block.get("id"), "function": {"name": block.get("name"), "arguments": block.get("input") or {}}}
+            {
+                "id": block.get("id"),
+                "function": {"name": block.get("name"), "arguments": block.get("input") or {}},
+            }
             for block in _blocks(row.get("blocks"))
         ]
         if kind not in ("context_msg", "model_turn", "conversation", ""):
             message["kind"] = f"qwenpaw_{kind}" if kind in RESERVED_KINDS else kind
-        elif any("tag" in str(name) for name in about.get("metadata", ())):  # said by the program, not by the user
+        elif any(
+            "tag" in str(name) for name in about.get("metadata", ())
+        ):  # said by the program, not by the user
             message["kind"] = META
     message["headline"] = row.get("headline")
     yield _Said(session, identity, message, row.get("created_at"), task, about)
@@ -436,7 +534,11 @@ def _blocks(text: Any) -> list[Row]:
     except (ValueError, TypeError, RecursionError):
         return []
     blocks = found if isinstance(found, list) else []
-    return [one for one in blocks if isinstance(one, dict) and one.get("type") == "tool_call" and one.get("name")]
+    return [
+        one
+        for one in blocks
+        if isinstance(one, dict) and one.get("type") == "tool_call" and one.get("name")
+    ]
 
 
 READERS = {Format.OPENCODE: _opencode, Format.CURSOR: _cursor, Format.QWENPAW: _qwenpaw}

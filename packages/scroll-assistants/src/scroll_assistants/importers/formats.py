@@ -1,10 +1,11 @@
 """Files of messages: find out how one is laid out, and give its messages one by one.
 
-A format is one function that takes a path and gives messages (`_READERS`). The histories of assistants, which grow, can
-also be read from a position on: transcripts line by line (transcripts.py), databases by what was changed since
-(databases.py). Everything that can be wrong with a file is found while reading it, as a Fault with its line,
-so that a caller can read it once to check it and a second time to import it. Calls of Scroll's own MCP tools, and their
-results, are marked as echoes: they repeat history that is in the store already.
+A format is one function that takes a path and gives messages (`_READERS`). The histories of
+assistants, which grow, can also be read from a position on: transcripts line by line
+(transcripts.py), databases by what was changed since (databases.py). Everything that can be wrong
+with a file is found while reading it, as a Fault with its line, so that a caller can read it once
+to check it and a second time to import it. Calls of Scroll's own MCP tools, and their results, are
+marked as echoes: they repeat history that is in the store already.
 """
 
 import contextlib
@@ -20,7 +21,15 @@ from msgspec.structs import replace
 from scroll_assistants.importers import chats, databases, records, text_files, transcripts
 from scroll_assistants.importers.messages import SourceKeys, as_message, pieces
 from scroll_assistants.importers.records import Fault, Format, Found, Imported, Labels
-from scroll_assistants.importers.text_files import Line, Position, document, items, json_lines, text_lines, whole_text
+from scroll_assistants.importers.text_files import (
+    Line,
+    Position,
+    document,
+    items,
+    json_lines,
+    text_lines,
+    whole_text,
+)
 from scroll_assistants.project import CLOSING, OPENING, task_of
 from scroll_context.errors import BadInput
 from scroll_context.log.foreign import Piece, check_foreign
@@ -29,18 +38,25 @@ from scroll_context.text.json_bounds import bounded_loads
 _LINE_SUFFIXES = (".jsonl", ".ndjson")
 _LOOKED_AT = 50  # lines at most, until one says which assistant wrote it
 _LOOKED_AT_BYTES = 16 << 20  # of these lines, about
-_OWN_TOOL = re.compile(r"(?:mcp__?)?(?:plugin_)?(?:\w+_)?scroll(?:-context)?(?:__?|\.|/)(?:search|expand|exec|note)")
+_OWN_TOOL = re.compile(
+    r"(?:mcp__?)?(?:plugin_)?(?:\w+_)?scroll(?:-context)?(?:__?|\.|/)(?:search|expand|exec|note)"
+)
 _HANDOVER = re.compile(  # as Scroll wrote it, and as Gemini does, in a frame of its own and escaped
     rf"(?:<hook_context>)?(?:{OPENING}|{escape(OPENING)})\n.*?(?:{CLOSING}|{escape(CLOSING)})(?:</hook_context>)?\s*",
     re.DOTALL,
 )
 
 Renamed = Callable[[str], int | None]
-"""The number that the sessions of a name get at the end of it, since another source has the name; or None."""
+"""The number that the sessions of a name get at the end of it, since another source has the name;
+or None.
+"""
 
 
 def detect(path: Path, suffix: str = "") -> Format:
-    """How the file is laid out; `suffix` decides where the content could be either. BadInput for a foreign database."""
+    """How the file is laid out; `suffix` decides where the content could be either.
+
+    BadInput for a foreign database.
+    """
     if path.is_dir():
         return Format.SLACK
     with path.open("rb") as file:
@@ -52,7 +68,9 @@ def detect(path: Path, suffix: str = "") -> Format:
     try:
         value = document(start[0].text)
     except (ValueError, RecursionError):
-        if text := _text_format([line.text for line in start if not isinstance(line, Fault)], suffix.lower()):
+        if text := _text_format(
+            [line.text for line in start if not isinstance(line, Fault)], suffix.lower()
+        ):
             return text
         # A document breaks between tokens; a line of JSONL that was cut, hardly ever just there.
         is_document = start[0].text.endswith(("[", "{", ",", ":"))
@@ -105,7 +123,9 @@ def _document_format(path: Path) -> Format | None:
     if isinstance(content, Fault) or not (start := re.match(r"\s*(?:\[\s*)?(?=\{)", content)):
         return None
     names: set[str] = set()
-    with contextlib.suppress(ValueError, RecursionError, IndexError, TypeError):  # it may be no JSON
+    with contextlib.suppress(
+        ValueError, RecursionError, IndexError, TypeError
+    ):  # it may be no JSON
         for name, _, at in items(content, start.end()):
             names.add(name)
             if name == "mapping" and content.startswith("{", at):
@@ -114,10 +134,16 @@ def _document_format(path: Path) -> Format | None:
                 break
     if "sessionId" in names and names & {"projectHash", "startTime"}:
         return Format.GEMINI
-    return Format.SLACK if {"type", "ts", "text"} <= names and names & {"user", "bot_id", "username"} else None
+    return (
+        Format.SLACK
+        if {"type", "ts", "text"} <= names and names & {"user", "bot_id", "username"}
+        else None
+    )
 
 
-def _by_value(values: Iterator[Found | Fault], read: Callable[[Found], Iterator[Found]]) -> Iterator[Found | Fault]:
+def _by_value(
+    values: Iterator[Found | Fault], read: Callable[[Found], Iterator[Found]]
+) -> Iterator[Found | Fault]:
     """The messages that a reader finds in each value. What it cannot read is a fault."""
     for value in values:
         if isinstance(value, Fault):
@@ -137,13 +163,19 @@ def _by_value(values: Iterator[Found | Fault], read: Callable[[Found], Iterator[
         yield from (item for item in (last, fault) if item is not None)
 
 
-def _history(layout: Format, path: Path, labels: Labels, position: Position | None) -> Iterator[Found | Fault]:
-    """The messages of an assistant's history: of a database, or of a transcript, from a position on."""
+def _history(
+    layout: Format, path: Path, labels: Labels, position: Position | None
+) -> Iterator[Found | Fault]:
+    """The messages of an assistant's history: of a database, or of a transcript, from a position
+    on.
+    """
     state = position.state if position else {}
     if layout in databases.READERS:
         return databases.read(layout, path, labels, state)
     is_document = layout is Format.GEMINI and is_one_value(path)
-    values = text_files.whole_value(path, labels) if is_document else json_lines(path, labels, position)
+    values = (
+        text_files.whole_value(path, labels) if is_document else json_lines(path, labels, position)
+    )
     return _by_value(values, lambda found: transcripts.READERS[layout](found, state, path))
 
 
@@ -157,19 +189,28 @@ def is_one_value(path: Path) -> bool:
 
 
 def _cursor_agent(path: Path, labels: Labels) -> Iterator[Found | Fault]:
-    """Lines of Cursor's command line: messages without ids or times, and marks of its own, which say nothing.
+    """Lines of Cursor's command line: messages without ids or times, and marks of its own, which
+    say nothing.
 
-    A message gets the time of the file's last change, which is right for the newest ones and never too late.
+    A message gets the time of the file's last change, which is right for the newest ones and never
+    too late.
     """
     folder = next((one.parent.name for one in path.parents if one.name == "agent-transcripts"), "")
-    project = Path("/" + folder.replace("-", "/"))  # Cursor writes a hyphen for each separator, and for each hyphen
+    project = Path(
+        "/" + folder.replace("-", "/")
+    )  # Cursor writes a hyphen for each separator, and for each hyphen
     task = labels.task_id or (task_of(str(project)) if folder and project.is_dir() else folder)
     changed = dt.datetime.fromtimestamp(path.stat().st_mtime, dt.UTC).isoformat()
     labels = replace(
-        labels, agent_id=labels.agent_id or "cursor", task_id=task, created_at=labels.created_at or changed
+        labels,
+        agent_id=labels.agent_id or "cursor",
+        task_id=task,
+        created_at=labels.created_at or changed,
     )
     for found in json_lines(path, labels):
-        if isinstance(found, Fault) or not (isinstance(found.value, dict) and "role" not in found.value):
+        if isinstance(found, Fault) or not (
+            isinstance(found.value, dict) and "role" not in found.value
+        ):
             yield found
 
 
@@ -177,7 +218,9 @@ _READERS: dict[Format, Callable[[Path, Labels], Iterator[Found | Fault]]] = {
     Format.JSONL: text_files.messages_in_lines,
     Format.JSON: text_files.messages_in_document,
     Format.CURSOR_AGENT: _cursor_agent,
-    Format.CHATGPT: lambda path, labels: _by_value(text_files.values(path, labels, "conversation"), chats.chatgpt),
+    Format.CHATGPT: lambda path, labels: _by_value(
+        text_files.values(path, labels, "conversation"), chats.chatgpt
+    ),
     Format.SLACK: chats.slack,
     Format.WHATSAPP: chats.whatsapp,
     Format.MARKDOWN: chats.markdown,
@@ -194,25 +237,35 @@ def read(
     position: Position | None = None,
     renamed: Renamed | None = None,
 ) -> Iterator[Imported | Fault]:
-    """The messages of a file, in order. Sessions that are `renamed` get the number at the end of their name and keys.
+    """The messages of a file, in order. Sessions that are `renamed` get the number at the end of
+    their name and keys.
 
-    Given a `position`, a history of an assistant is read from there on. In a transcript the position moves with each
-    line that is read; only lines that end with a line break are. In a database it moves when everything was read.
+    Given a `position`, a history of an assistant is read from there on. In a transcript the
+    position moves with each line that is read; only lines that end with a line break are. In a
+    database it moves when everything was read.
     """
     reader = _READERS.get(layout)
     found = reader(path, labels) if reader else _history(layout, path, labels, position)
     keys, tools = SourceKeys(), position.tools if position else {}
     try:
         for item in found:
-            yield item if isinstance(item, Fault) else _message(item, keys, tools, renamed or (lambda _: None))
+            yield (
+                item
+                if isinstance(item, Fault)
+                else _message(item, keys, tools, renamed or (lambda _: None))
+            )
     except sqlite3.Error as error:
         yield Fault(1, f"the database cannot be read any further: {error}")
 
 
-def _message(found: Found, keys: SourceKeys, tools: dict[str, dict[str, str]], renamed: Renamed) -> Imported | Fault:
+def _message(
+    found: Found, keys: SourceKeys, tools: dict[str, dict[str, str]], renamed: Renamed
+) -> Imported | Fault:
     try:
         if not isinstance(found.value, dict):
-            raise BadInput(f"expected a message (a JSON object), found {type(found.value).__name__}")
+            raise BadInput(
+                f"expected a message (a JSON object), found {type(found.value).__name__}"
+            )
         message, shape = (found.value, "") if found.key else as_message(found.value)
         found = replace(found, value=message) if shape else found
         session = records.text(message, "session_id") or found.labels.session_id
@@ -234,14 +287,17 @@ def _message(found: Found, keys: SourceKeys, tools: dict[str, dict[str, str]], r
 
 
 def _marked(events: tuple[Piece, ...]) -> tuple[Piece, ...]:
-    """The events with what Scroll itself said marked as echoes: calls of its tools, their results, its handovers.
+    """The events with what Scroll itself said marked as echoes: calls of its tools, their results,
+    its handovers.
 
     Some assistants put a handover before the user's words: there it is cut out.
     """
     found: list[Piece] = []
     for piece in events:
         draft = piece.draft
-        may_be_told = OPENING[1:-1] in draft.content and not draft.tool_call_id and draft.role != "assistant"
+        may_be_told = (
+            OPENING[1:-1] in draft.content and not draft.tool_call_id and draft.role != "assistant"
+        )
         rest = _HANDOVER.sub("", draft.content) if may_be_told else draft.content
         is_handover = rest != draft.content and not rest.strip()
         is_echo = is_handover or bool(draft.tool_call_id and _OWN_TOOL.fullmatch(draft.name))

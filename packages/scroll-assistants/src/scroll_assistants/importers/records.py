@@ -1,9 +1,10 @@
 """What passes between the readers of formats and the import, and the fields of a record, checked.
 
-A reader gives a message of a file as `Found`: the message in the common shape, its line, and, where the source has ids,
-its source key. The import makes an `Imported` of it, the events that the message stands for. What cannot be read is a
-`Fault`. A function for a field returns a value that the log will accept, or raises BadInput with the reason; so a file
-that parses is a file that can be appended.
+A reader gives a message of a file as `Found`: the message in the common shape, its line, and, where
+the source has ids, its source key. The import makes an `Imported` of it, the events that the
+message stands for. What cannot be read is a `Fault`. A function for a field returns a value that
+the log will accept, or raises BadInput with the reason; so a file that parses is a file that can be
+appended.
 """
 
 import base64
@@ -23,21 +24,30 @@ from scroll_context.log.foreign import Piece
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
-THINKING, META, COMPACTION, BRANCH, DOCUMENT = "thinking", "meta", "compaction", "branch", "document"
-"""Kinds of messages that are no part of the conversation: a model's reasoning, what a program told a model, a summary
-that replaced the past, turns that were taken back, and pieces of a text that is no conversation."""
+THINKING, META, COMPACTION, BRANCH, DOCUMENT = (
+    "thinking",
+    "meta",
+    "compaction",
+    "branch",
+    "document",
+)
+"""Kinds of messages that are no part of the conversation: a model's reasoning, what a program told
+a model, a summary that replaced the past, turns that were taken back, and pieces of a text that is
+no conversation."""
 
 
 State = dict[str, Any]
-"""What the reader of a transcript must know of earlier lines, as JSON; {} at the beginning of a file."""
+"""What the reader of a transcript must know of earlier lines, as JSON; {} at the beginning of a
+file.
+"""
 
 
 class Format(enum.StrEnum):
     """How a file is laid out: its name, what a reader calls it, and what it holds.
 
-    `data` is written by programs for programs; `text` is written at work and has no ids; the messages of a `history`
-    have ids of their own; a `transcript` is a history that grows line by line. The shape of a message (OpenAI,
-    Anthropic, LangChain) is told message by message.
+    `data` is written by programs for programs; `text` is written at work and has no ids; the
+    messages of a `history` have ids of their own; a `transcript` is a history that grows line by
+    line. The shape of a message (OpenAI, Anthropic, LangChain) is told message by message.
     """
 
     JSONL = "jsonl", "JSON Lines", "data"  # one JSON value a line: a message, or a conversation
@@ -67,17 +77,24 @@ class Format(enum.StrEnum):
 
     @property
     def can_be_followed(self) -> bool:
-        """Whether an assistant writes files of this kind. What it says of its user is taken for the user's words."""
+        """Whether an assistant writes files of this kind.
+
+        What it says of its user is taken for the user's words.
+        """
         return self.holds == "transcript" or self in _DATABASES or self is Format.CURSOR_AGENT
 
     @property
     def names_speakers(self) -> bool:
-        """Whether people speak in it under their own names, so that it does not say which of them is the user."""
+        """Whether people speak in it under their own names, so that it does not say which of them
+        is the user.
+        """
         return self in (Format.SLACK, Format.WHATSAPP, Format.CSV)
 
     @property
     def has_ids(self) -> bool:
-        """Whether any file of this kind may add to a session, since its messages have ids of their own."""
+        """Whether any file of this kind may add to a session, since its messages have ids of their
+        own.
+        """
         return self.holds in ("history", "transcript")
 
 
@@ -85,7 +102,10 @@ _DATABASES = (Format.OPENCODE, Format.CURSOR, Format.QWENPAW)
 
 
 class Labels(msgspec.Struct, frozen=True):
-    """Where messages belong that do not say so themselves. An empty session is named after the file."""
+    """Where messages belong that do not say so themselves.
+
+    An empty session is named after the file.
+    """
 
     session_id: str = ""
     agent_id: str = ""
@@ -144,7 +164,9 @@ def placed(
     time: Any = None,
     about: dict[str, Any] | None = None,
 ) -> Found:
-    """A message of an assistant in its session, under a source key made of ids that the assistant gave out."""
+    """A message of an assistant in its session, under a source key made of ids that the assistant
+    gave out.
+    """
     message |= {
         "session_id": session or found.labels.session_id,
         "agent_id": found.labels.agent_id or layout.removesuffix("-agent"),
@@ -174,7 +196,9 @@ def text(message: dict[str, Any], field: str) -> str:
     value = message.get(field)
     if value is None:
         return ""
-    if value.__class__ is str and value.isascii():  # nearly always, and this is called a dozen times for each message
+    if (
+        value.__class__ is str and value.isascii()
+    ):  # nearly always, and this is called a dozen times for each message
         return str(value)
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
@@ -204,8 +228,8 @@ def number(message: dict[str, Any], field: str) -> int | None:
 def time(message: dict[str, Any]) -> str:
     """`created_at` or `timestamp` as ISO-8601; empty when the message has neither.
 
-    Times with a zone become UTC, so that they can be compared as text. A time without one stays as it is, since its
-    zone is not known.
+    Times with a zone become UTC, so that they can be compared as text. A time without one stays as
+    it is, since its zone is not known.
     """
     for field in ("created_at", "timestamp"):
         value = message.get(field)
@@ -234,7 +258,9 @@ def _iso(value: Any) -> str:
         raise ValueError(f"not a time: {value!r}")
     if not 0 <= value < 1e20:
         raise ValueError("before 1970, or beyond nanoseconds")
-    while value >= 1e11:  # milliseconds, microseconds or nanoseconds: seconds reach this in the year 5138
+    while (
+        value >= 1e11
+    ):  # milliseconds, microseconds or nanoseconds: seconds reach this in the year 5138
         value /= 1000
     return dt.datetime.fromtimestamp(value, dt.UTC).isoformat()
 
@@ -291,8 +317,14 @@ def identifier(name: str) -> str:
 
 
 def kept(value: dict[str, Any], **names: str) -> dict[str, Any]:
-    """The fields of a line that are worth keeping, under plain names, without those that say nothing."""
-    return {name: value[field] for name, field in names.items() if value.get(field) not in (None, "", False)}
+    """The fields of a line that are worth keeping, under plain names, without those that say
+    nothing.
+    """
+    return {
+        name: value[field]
+        for name, field in names.items()
+        if value.get(field) not in (None, "", False)
+    }
 
 
 def json_text(value: Any) -> str:

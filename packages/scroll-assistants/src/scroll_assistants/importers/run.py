@@ -1,12 +1,14 @@
-"""Importing a file into a store: whole or not at all, once however often it is repeated, and apart from what is there.
+"""Importing a file into a store: whole or not at all, once however often it is repeated, and apart
+from what is there.
 
-A file is read twice, unless it is small. The first pass only looks for faults; unless they may be skipped, one fault is
-enough and nothing of the file is imported. The second pass appends in batches. A run that is killed between two batches
-is completed by running it again, since what is already there is recognised by its source key.
+A file is read twice, unless it is small. The first pass only looks for faults; unless they may be
+skipped, one fault is enough and nothing of the file is imported. The second pass appends in
+batches. A run that is killed between two batches is completed by running it again, since what is
+already there is recognised by its source key.
 
-Files are named alike and sessions too, so a session of the store is added to only if this file began it: if
-everything that was imported into it is in the file. Otherwise the file's session gets a name of its own (`chat-2`),
-unless the caller asks to join.
+Files are named alike and sessions too, so a session of the store is added to only if this file
+began it: if everything that was imported into it is in the file. Otherwise the file's session gets
+a name of its own (`chat-2`), unless the caller asks to join.
 """
 
 import contextlib
@@ -33,7 +35,9 @@ from scroll_context.upkeep.merge import check_export, merge_export
 
 BATCH_EVENTS = 2_000
 BATCH_BYTES = 16 << 20
-KEPT_BYTES = 16 << 20  # up to which the messages of a file are kept in memory between its two passes
+KEPT_BYTES = (
+    16 << 20
+)  # up to which the messages of a file are kept in memory between its two passes
 LISTED = 20  # faults of a file that are kept for the reader; the others are counted
 
 _KEYS = """SELECT source_key FROM event WHERE session_id = ? AND ifnull(source_key, '') NOT LIKE ? ORDER BY seq"""
@@ -50,8 +54,11 @@ class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
     skip_bad: bool = False  # import the good messages of a file with bad ones
     join: bool = False  # add to sessions of the same name that another source began
     redact: bool = True  # replace secrets by markers; a trusted export is restored exactly
-    trust: bool = False  # of an export: restore it as one's own, with snapshots, forks and plans that take effect
-    mine: bool = False  # the file is a history of the user: its user turns count as theirs (origin.py)
+    # of an export: restore it as one's own, with snapshots, forks and plans that take effect
+    trust: bool = False
+    mine: bool = (
+        False  # the file is a history of the user: its user turns count as theirs (origin.py)
+    )
     me: tuple[str, ...] = ()  # the names of the user among the speakers of a chat
 
 
@@ -65,7 +72,9 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     known: int = 0  # events that were there already
     bad: int = 0  # messages that could not be read
     faults: tuple[Fault, ...] = ()  # the first of them, with the reason
-    speakers: tuple[str, ...] = ()  # of a chat of which nobody said who the user is; the first of them
+    speakers: tuple[
+        str, ...
+    ] = ()  # of a chat of which nobody said who the user is; the first of them
     renamed: dict[str, str] = {}  # sessions whose names were taken, and their names in the store
     redacted: dict[str, int] = {}  # secrets in it that were replaced, by kind
     tasks: tuple[str, ...] = ()  # tasks that it names and that its events did not get
@@ -76,7 +85,10 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
 
     def plus(self, other: "ImportReport") -> "ImportReport":
         """The numbers and faults of both, as a report of this file."""
-        numbers = {name: getattr(self, name) + getattr(other, name) for name in ("messages", "added", "known", "bad")}
+        numbers = {
+            name: getattr(self, name) + getattr(other, name)
+            for name in ("messages", "added", "known", "bad")
+        }
         faults = (*self.faults, *other.faults)[:LISTED]
         redacted = dict(Counter(self.redacted) + Counter(other.redacted))
         return msgspec.structs.replace(self, **numbers, faults=faults, redacted=redacted)
@@ -99,17 +111,28 @@ def import_file(
     redact: bool = True,
     progress: Progress | None = None,
 ) -> ImportReport:
-    """Import a file of messages, or an export of another store. Raises BadInput when nothing of it was imported.
+    """Import a file of messages, or an export of another store. Raises BadInput when nothing of it
+    was imported.
 
-    `session_id`, `agent_id`, `task_id` and `kind` stand for what messages do not say themselves. What is imported can
-    be searched at once; `store.index.catch_up()` indexes it now instead of at the first search. Nothing in the file is
-    taken for words of the user of this store, unless `mine` says that it is their own history, or `me` says under which
-    names the user speaks in a chat of several people.
+    `session_id`, `agent_id`, `task_id` and `kind` stand for what messages do not say themselves.
+    What is imported can be searched at once; `store.index.catch_up()` indexes it now instead of at
+    the first search. Nothing in the file is taken for words of the user of this store, unless
+    `mine` says that it is their own history, or `me` says under which names the user speaks in a
+    chat of several people.
     """
     options = ImportOptions(
-        session_id=session_id, agent_id=agent_id, task_id=task_id, kind=kind, layout=layout, skip_bad=skip_bad,
-        join=join, trust=trust, mine=mine, me=me, redact=redact,
-    )  # fmt: skip
+        session_id=session_id,
+        agent_id=agent_id,
+        task_id=task_id,
+        kind=kind,
+        layout=layout,
+        skip_bad=skip_bad,
+        join=join,
+        trust=trust,
+        mine=mine,
+        me=me,
+        redact=redact,
+    )
     with ImportFile(path, options) as file:
         file.check(progress)
         return file.write(store, progress)
@@ -120,10 +143,15 @@ class ImportFile:
 
     def __init__(self, path: str | Path | IO[bytes], options: ImportOptions) -> None:
         if options.kind in RESERVED_KINDS or not options.kind:
-            raise BadInput(f"kind {options.kind!r} is reserved for what Scroll records itself; choose another")
+            raise BadInput(
+                f"kind {options.kind!r} is reserved for what Scroll records itself; choose another"
+            )
         self._options = options
         self._labels = Labels(
-            **{field: utf8(getattr(options, field)) for field in ("session_id", "agent_id", "task_id", "kind")},
+            **{
+                field: utf8(getattr(options, field))
+                for field in ("session_id", "agent_id", "task_id", "kind")
+            },
             me=options.me,
         )
         self._cleanup = contextlib.ExitStack()
@@ -147,7 +175,10 @@ class ImportFile:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._cleanup.close()
 
@@ -159,7 +190,9 @@ class ImportFile:
         """Read all of it and write nothing. Raises BadInput when it cannot be imported."""
         if self._is_export:
             if self._labels != Labels(task_id="" if self._options.trust else self._labels.task_id):
-                raise BadInput("an export names the session, agent, task and kind of each event; leave those out")
+                raise BadInput(
+                    "an export names the session, agent, task and kind of each event; leave those out"
+                )
             with self._source.parts[0].path.open("rb") as lines:
                 check_export(lines, progress)
             return
@@ -203,7 +236,10 @@ class ImportFile:
                 self._has_owner = True
 
     def _nobody(self) -> str:
-        """Why nobody in it is the user. It must be right at the first import: what is recorded is not changed."""
+        """Why nobody in it is the user.
+
+        It must be right at the first import: what is recorded is not changed.
+        """
         names = " or ".join(map(repr, self._options.me))
         if not self._speakers:
             return f"its speakers have no names, so nobody is {names}; if it is your own history, say `mine` instead"
@@ -224,17 +260,26 @@ class ImportFile:
                 added, known = added + new, known + old
             tasks = tuple(sorted(writer.tasks))
         return ImportReport(
-            file=self.label, format=self._source.described(self._shapes), messages=self.messages, added=added,
-            known=known, skipped=tuple(part.inside for part in self._skipped), tasks=tasks,
+            file=self.label,
+            format=self._source.described(self._shapes),
+            messages=self.messages,
+            added=added,
+            known=known,
+            skipped=tuple(part.inside for part in self._skipped),
+            tasks=tasks,
             speakers=() if self._has_owner else tuple(self._speakers),
-            bad=self._bad, faults=tuple(self._faults), renamed={name: numbered(name, n) for name, n in renamed.items()},
+            bad=self._bad,
+            faults=tuple(self._faults),
+            renamed={name: numbered(name, n) for name, n in renamed.items()},
             redacted=writer.redacted,
-        )  # fmt: skip
+        )
 
     def _hold(self, log: EventLog, writer: ForeignWriter) -> dict[str, int]:
-        """Take the sessions of the file; those whose names others have taken, with the number that each gets instead.
+        """Take the sessions of the file; those whose names others have taken, with the number that
+        each gets instead.
 
-        Another import may begin a session of the same name until ours is held, so the names are looked at again then.
+        Another import may begin a session of the same name until ours is held, so the names are
+        looked at again then.
         """
         renamed: dict[str, int] | None = None
         while True:
@@ -249,24 +294,41 @@ class ImportFile:
         last = store.log.last_seq()
         with self._source.parts[0].path.open("rb") as lines:
             merged = merge_export(
-                lines, store.log, self.label, progress, trust=self._options.trust, join=self._options.join,
-                task_id=self._labels.task_id, redact=self._options.redact,
-            )  # fmt: skip
+                lines,
+                store.log,
+                self.label,
+                progress,
+                trust=self._options.trust,
+                join=self._options.join,
+                task_id=self._labels.task_id,
+                redact=self._options.redact,
+            )
         seqs = set(merged.seqs)
         new = sum(seq > last for seq in seqs)
         return ImportReport(
-            file=self.label, format=self._source.described(set()), messages=len(merged.seqs), added=new,
-            known=len(seqs) - new, renamed=merged.renamed, missing=merged.missing, tasks=merged.tasks,
+            file=self.label,
+            format=self._source.described(set()),
+            messages=len(merged.seqs),
+            added=new,
+            known=len(seqs) - new,
+            renamed=merged.renamed,
+            missing=merged.missing,
+            tasks=merged.tasks,
             redacted=merged.redacted,
-        )  # fmt: skip
+        )
 
     def _read(
-        self, progress: Progress | None = None, renamed: dict[str, int] | None = None, only: Part | None = None
+        self,
+        progress: Progress | None = None,
+        renamed: dict[str, int] | None = None,
+        only: Part | None = None,
     ) -> Iterator[Imported | Fault]:
         total, before, count = self._source.size, 0, 0
         for part in self._source.parts:
             if only is None or part is only:
-                labels = msgspec.structs.replace(self._labels, session_id=self._labels.session_id or part.name)
+                labels = msgspec.structs.replace(
+                    self._labels, session_id=self._labels.session_id or part.name
+                )
                 for item in read(part.path, part.layout, labels, renamed=(renamed or {}).get):
                     if progress and count % 500 == 0:
                         progress(before + item.offset, total)
@@ -285,15 +347,21 @@ class ImportFile:
             if isinstance(item, Fault):
                 if self._options.skip_bad or self._skipped:
                     continue
-                raise BadInput(f"it changed while it was read (line {item.line}: {item.reason}); import it again")
+                raise BadInput(
+                    f"it changed while it was read (line {item.line}: {item.reason}); import it again"
+                )
             yield item
 
     def _names(self, log: EventLog) -> dict[str, int]:
-        """The sessions of the file whose names others have taken, with the number that each gets instead."""
+        """The sessions of the file whose names others have taken, with the number that each gets
+        instead.
+        """
         taken = {name for name in self._sessions if log.tail(1, session_id=name)}
         if not taken:
             return {}
-        keys: dict[str, set[str]] = {name: set() for name in taken if not self._sessions[name].has_ids}
+        keys: dict[str, set[str]] = {
+            name: set() for name in taken if not self._sessions[name].has_ids
+        }
         items = self._read() if self._kept is None else self._kept
         for item in items if keys else ():
             if isinstance(item, Imported) and item.session_id in keys:
@@ -302,8 +370,11 @@ class ImportFile:
         def number_of(name: str) -> int | None:
             if name in keys:
                 return first_number(lambda one: _is_begun_by(log, one, keys[name]), name)
-            # The sessions of an assistant have ids of its own: any file of that assistant may add to them.
-            return first_number(lambda one: is_open_to(log, one, f"{IMPORTED}{self._sessions[name]}:"), name)
+            # The sessions of an assistant have ids of its own: any file of that assistant may add
+            # to them.
+            return first_number(
+                lambda one: is_open_to(log, one, f"{IMPORTED}{self._sessions[name]}:"), name
+            )
 
         return {name: number for name in taken if (number := number_of(name))}
 
@@ -334,20 +405,25 @@ def pieces_of(batch: list[Imported]) -> list[Piece]:
 def append_new(store: Store, writer: ForeignWriter, pieces: list[Piece]) -> tuple[int, int]:
     """Append events; how many were new, and how many were there already."""
     last = store.log.last_seq()
-    # Gemini writes a message again when its calls have ended: an event counts once, however often a file has it.
+    # Gemini writes a message again when its calls have ended: an event counts once, however often a
+    # file has it.
     seqs = set(writer.append(pieces))
     new = sum(seq > last for seq in seqs)
     return new, len(seqs) - new
 
 
 def is_open_to(log: EventLog, session_id: str, family: str) -> bool:
-    """Whether an assistant whose source keys begin with `family` may add to a session: it is new, or it began it."""
+    """Whether an assistant whose source keys begin with `family` may add to a session: it is new,
+    or it began it.
+    """
     first = log.query(f"{_KEYS} LIMIT 1", [session_id, f"{ERASED_KEY}%"])
     return not first or (first[0][0] or "").startswith(family)
 
 
 def _is_begun_by(log: EventLog, session_id: str, keys: set[str]) -> bool:
-    """Whether messages with these keys may go to a session: it is new, or all that was imported there is theirs."""
+    """Whether messages with these keys may go to a session: it is new, or all that was imported
+    there is theirs.
+    """
     rows = log.query(_KEYS, [session_id, f"{ERASED_KEY}%"])
     if not rows:
         return True

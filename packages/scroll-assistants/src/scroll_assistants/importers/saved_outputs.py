@@ -1,12 +1,13 @@
 """Tool outputs that Claude Code keeps in files beside a transcript.
 
-An output of more than some 30 kB goes to `SESSION/tool-results/NAME` beside `SESSION.jsonl`; the transcript has the
-first two kilobytes and the path. The same folder holds PDFs, images and other bodies that a tool brought. Here the
-file takes the place of the preview, or becomes an attachment of the result.
+An output of more than some 30 kB goes to `SESSION/tool-results/NAME` beside `SESSION.jsonl`; the
+transcript has the first two kilobytes and the path. The same folder holds PDFs, images and other
+bodies that a tool brought. Here the file takes the place of the preview, or becomes an attachment
+of the result.
 
-A transcript may come from anywhere, so a path in it is only a name: it is looked up in the transcript's own folder,
-no link is followed, and no more than `LONGEST_OUTPUT` is read. A file counts for the first result that names it.
-Where it cannot be read, the preview stays.
+A transcript may come from anywhere, so a path in it is only a name: it is looked up in the
+transcript's own folder, no link is followed, and no more than `LONGEST_OUTPUT` is read. A file
+counts for the first result that names it. Where it cannot be read, the preview stays.
 """
 
 import contextlib
@@ -25,7 +26,9 @@ LONGEST_OUTPUT = 64 << 20  # bytes; Claude Code itself cuts outputs off about th
 REMEMBERED = 500  # names of files that were read, in the state of a reader
 
 _OPENING, _CLOSING = "<persisted-output>", "</persisted-output>"
-_SAVED = re.compile(rf"saved to:? [^\n]{{0,4000}}?[/\\]{FOLDER}[/\\]([\w.%-]+(?:[/\\][\w.%-]+)?)", re.ASCII)
+_SAVED = re.compile(
+    rf"saved to:? [^\n]{{0,4000}}?[/\\]{FOLDER}[/\\]([\w.%-]+(?:[/\\][\w.%-]+)?)", re.ASCII
+)
 _TEXT_ENDINGS = (".txt", ".json", ".md", ".csv", ".html", ".xml", ".log")
 
 Part = dict[str, Any]
@@ -64,7 +67,9 @@ def complete(content: Any, transcript: Path, state: State) -> Any:
 
 
 def _complete_text(text: str, transcript: Path, state: State) -> list[Part]:
-    """A text whose preview is replaced by the output, or the text and the attachments that it names."""
+    """A text whose preview is replaced by the output, or the text and the attachments that it
+    names.
+    """
     start, end = text.find(_OPENING), text.rfind(_CLOSING)
     if 0 <= start < end and (match := _SAVED.search(text, start, end)):
         name = match[1].rstrip(".")
@@ -112,16 +117,22 @@ def _body(name: str, transcript: Path, state: State) -> bytes | None:
 
 
 def _read(folder: Path, names: list[str]) -> bytes | None:
-    """The bytes of a plain file below a folder, reached without following a link; None when there is none."""
+    """The bytes of a plain file below a folder, reached without following a link; None when there
+    is none.
+    """
     if any(name in ("", ".", "..") for name in names):
         return None
     handles: list[int] = []
     try:
         handles.append(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW))
         for name in names[:-1]:
-            handles.append(os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=handles[-1]))
+            handles.append(
+                os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=handles[-1])
+            )
         # A pipe in place of a file must not make the import wait.
-        handles.append(os.open(names[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=handles[-1]))
+        handles.append(
+            os.open(names[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=handles[-1])
+        )
         status = os.fstat(handles[-1])
         if not stat.S_ISREG(status.st_mode) or status.st_size > LONGEST_OUTPUT:
             return None

@@ -1,10 +1,12 @@
-"""What a path stands for: one file, a transcript with those of its sub-agents, an export in a folder, or an archive.
+"""What a path stands for: one file, a transcript with those of its sub-agents, an export in a
+folder, or an archive.
 
-Each file that is to be read is a part, with the format that it was recognised as. Of an archive the parts with messages
-are taken: an export of Slack or ChatGPT as a whole, else every file of a known kind.
+Each file that is to be read is a part, with the format that it was recognised as. Of an archive the
+parts with messages are taken: an export of Slack or ChatGPT as a whole, else every file of a known
+kind.
 
-An archive may be made to fill a disk. So its bytes, its entries and its depth are bounded while it is unpacked,
-whatever it declares; names in it are used only below a temporary folder.
+An archive may be made to fill a disk. So its bytes, its entries and its depth are bounded while it
+is unpacked, whatever it declares; names in it are used only below a temporary folder.
 """
 
 import contextlib
@@ -28,12 +30,17 @@ from scroll_assistants.importers.saved_outputs import FOLDER, size_beside
 from scroll_context.errors import BadInput
 
 STDIN = Path("-")
-_READ = frozenset(".jsonl .ndjson .json .md .markdown .mdx .txt .text .csv .tsv .db .vscdb .sqlite".split())
+_READ = frozenset(
+    ".jsonl .ndjson .json .md .markdown .mdx .txt .text .csv .tsv .db .vscdb .sqlite".split()
+)
 _PACKED = (".gz", ".zip")
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One file to read. `inside` is its name in an archive, or beside the file that was asked for."""
+    """One file to read.
+
+    `inside` is its name in an archive, or beside the file that was asked for.
+    """
 
     path: Path
     name: str  # of the session of messages that name none
@@ -52,7 +59,9 @@ class Source(msgspec.Struct, frozen=True):
         """What a reader calls it: "Claude Code transcript, 3 sub-agents"."""
         kinds = Counter(part.layout.described for part in self.parts)
         if self.is_archive:
-            several = [f"{count:,} × {kind}" if count > 1 else kind for kind, count in kinds.items()]
+            several = [
+                f"{count:,} × {kind}" if count > 1 else kind for kind, count in kinds.items()
+            ]
             title = f"archive: {', '.join(several)}"
         else:
             title = self.parts[0].layout.described
@@ -63,12 +72,19 @@ class Source(msgspec.Struct, frozen=True):
     @property
     def size(self) -> int:
         """Bytes that are read, the tool outputs beside a transcript of Claude Code included."""
-        beside = sum(size_beside(part.path) for part in self.parts if part.layout is Format.CLAUDE_CODE)
+        beside = sum(
+            size_beside(part.path) for part in self.parts if part.layout is Format.CLAUDE_CODE
+        )
         return beside + sum(_size(part.path) for part in self.parts)
 
 
-def open_source(path: str | Path | IO[bytes], layout: Format | None, cleanup: contextlib.ExitStack) -> Source:
-    """Find the parts. Copies of what can be read only once, or is packed, are kept until the cleanup."""
+def open_source(
+    path: str | Path | IO[bytes], layout: Format | None, cleanup: contextlib.ExitStack
+) -> Source:
+    """Find the parts.
+
+    Copies of what can be read only once, or is packed, are kept until the cleanup.
+    """
     named = Path(str(path if isinstance(path, str | Path) else getattr(path, "name", "stream")))
     label = "stdin" if named == STDIN else utf8(str(named))
     bare = named
@@ -90,7 +106,9 @@ def open_source(path: str | Path | IO[bytes], layout: Format | None, cleanup: co
         parts = [Part(content, name, layout or detect(content, bare.suffix))]
         if parts[0].layout is Format.CLAUDE_CODE and content is file:
             parts += [
-                Part(one, utf8(one.stem), Format.CLAUDE_CODE, utf8(str(one.relative_to(file.parent))))
+                Part(
+                    one, utf8(one.stem), Format.CLAUDE_CODE, utf8(str(one.relative_to(file.parent)))
+                )
                 for one in subagent_files(file)
             ]
         return Source(label, parts)
@@ -121,7 +139,11 @@ def _parts_in(folder: Path, name: str, layout: Format | None) -> list[Part]:
     for file in sorted(one for one in folder.rglob("*") if one.is_file()):
         inside = file.relative_to(folder)
         is_hidden = any(part.startswith((".", "__MACOSX")) for part in inside.parts)
-        if is_hidden or (inside.suffix.lower() not in _READ and layout is None) or not file.stat().st_size:
+        if (
+            is_hidden
+            or (inside.suffix.lower() not in _READ and layout is None)
+            or not file.stat().st_size
+        ):
             continue
         if _is_saved_output(folder, inside):
             continue
@@ -140,12 +162,17 @@ def _parts_in(folder: Path, name: str, layout: Format | None) -> list[Part]:
 def _is_saved_output(folder: Path, inside: Path) -> bool:
     """Whether a file of an archive belongs to the transcript of a session that is there too."""
     parents = list(inside.parents)
-    return any(parent.name == FOLDER and (folder / parent.parent).with_suffix(".jsonl").is_file() for parent in parents)
+    return any(
+        parent.name == FOLDER and (folder / parent.parent).with_suffix(".jsonl").is_file()
+        for parent in parents
+    )
 
 
 def _size(path: Path) -> int:
     return (
-        path.stat().st_size if path.is_file() else sum(one.stat().st_size for one in path.rglob("*") if one.is_file())
+        path.stat().st_size
+        if path.is_file()
+        else sum(one.stat().st_size for one in path.rglob("*") if one.is_file())
     )
 
 
@@ -163,9 +190,11 @@ _GZIP, _ZIP = b"\x1f\x8b", b"PK\x03\x04"
 
 
 def unpacked(path: Path, cleanup: contextlib.ExitStack) -> Path:
-    """The file itself; of a compressed one the content, of an archive a folder with its files, until the cleanup.
+    """The file itself; of a compressed one the content, of an archive a folder with its files,
+    until the cleanup.
 
-    What is compressed inside an archive is unpacked too, once; deeper archives are left as they are.
+    What is compressed inside an archive is unpacked too, once; deeper archives are left as they
+    are.
     """
     with path.open("rb") as file:
         start = file.read(4)
@@ -217,7 +246,9 @@ def _unzip(path: Path, folder: Path, budget: _Budget) -> None:
         with zipfile.ZipFile(path) as archive:
             entries = [entry for entry in archive.infolist() if not entry.is_dir()]
             if len(entries) > MAX_ENTRIES:
-                raise BadInput(f"it holds {len(entries):,} files, and {MAX_ENTRIES:,} at most are read")
+                raise BadInput(
+                    f"it holds {len(entries):,} files, and {MAX_ENTRIES:,} at most are read"
+                )
             for entry in entries:
                 target = folder / _below(entry.filename)
                 if target.exists():
@@ -240,8 +271,16 @@ def _unzip(path: Path, folder: Path, budget: _Budget) -> None:
 
 def _below(name: str) -> Path:
     """The name of an entry as a path below a folder, whatever it says."""
-    parts = [part[-200:] for part in PurePosixPath(name.replace("\\", "/")).parts if part not in ("..", "/", ".")]
-    return Path(*(part.replace(":", "_").replace("\x00", "_") for part in parts[-16:])) if parts else Path("unnamed")
+    parts = [
+        part[-200:]
+        for part in PurePosixPath(name.replace("\\", "/")).parts
+        if part not in ("..", "/", ".")
+    ]
+    return (
+        Path(*(part.replace(":", "_").replace("\x00", "_") for part in parts[-16:]))
+        if parts
+        else Path("unnamed")
+    )
 
 
 def spooled(stream: IO[bytes], cleanup: contextlib.ExitStack) -> Path:

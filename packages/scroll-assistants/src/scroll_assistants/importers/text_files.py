@@ -1,11 +1,11 @@
 """Text files and JSON files: their lines, the whole of one, and the messages in JSON.
 
-UTF-8 with or without a byte order mark, and UTF-16 and UTF-32 with one, are read. Anything else is a fault, never a
-guess: a guessed encoding would write wrong words into a history that cannot be changed. Memory grows with one line, or
-with the whole text where a function returns that.
+UTF-8 with or without a byte order mark, and UTF-16 and UTF-32 with one, are read. Anything else is
+a fault, never a guess: a guessed encoding would write wrong words into a history that cannot be
+changed. Memory grows with one line, or with the whole text where a function returns that.
 
-A JSON file has one value a line, or one in all; a value is a message, a conversation, or a list of either. A
-conversation names its session, or gets a name from its first message.
+A JSON file has one value a line, or one in all; a value is a message, a conversation, or a list of
+either. A conversation names its session, or gets a name from its first message.
 """
 
 import codecs
@@ -45,12 +45,16 @@ Placed = tuple[int, Any]
 
 
 class Position(msgspec.Struct):
-    """How far a growing file has been read, and what a reader must know of that part to go on behind it."""
+    """How far a growing file has been read, and what a reader must know of that part to go on
+    behind it.
+    """
 
     offset: int = 0
     lines: int = 0
     state: dict[str, Any] = {}  # of the reader
-    tools: dict[str, dict[str, str]] = {}  # names of called tools by call id, which is unique in a session at best
+    tools: dict[
+        str, dict[str, str]
+    ] = {}  # names of called tools by call id, which is unique in a session at best
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -59,15 +63,20 @@ class Line(msgspec.Struct, frozen=True):
     line: int
     text: str
     offset: int
-    is_whole: bool = True  # whether it ends with a line break; one that a program is still writing does not
+    is_whole: bool = (
+        True  # whether it ends with a line break; one that a program is still writing does not
+    )
 
 
 LONGEST_TEXT = 2 << 30  # bytes of a file that is read as a whole
-LONGEST_LINE = 256 << 20  # bytes: an archive of a few kilobytes can hold a line that would fill the memory
+LONGEST_LINE = (
+    256 << 20
+)  # bytes: an archive of a few kilobytes can hold a line that would fill the memory
 
 
 def text_lines(path: Path, offset: int = 0, lines: int = 0) -> Iterator[Line | Fault]:
-    """The lines that are not blank, from an offset behind so many `lines` on. One that cannot be decoded is a fault.
+    """The lines that are not blank, from an offset behind so many `lines` on. One that cannot be
+    decoded is a fault.
 
     Only UTF-8 can be read from an offset.
     """
@@ -83,7 +92,10 @@ def text_lines(path: Path, offset: int = 0, lines: int = 0) -> Iterator[Line | F
 def whole_text(path: Path) -> str | Fault:
     """The whole text, or the fault that keeps it from being read."""
     if (size := path.stat().st_size) > LONGEST_TEXT:
-        return Fault(1, f"{size >> 20:,} MiB in one document, more than {LONGEST_TEXT >> 20:,}; split it into lines")
+        return Fault(
+            1,
+            f"{size >> 20:,} MiB in one document, more than {LONGEST_TEXT >> 20:,}; split it into lines",
+        )
     data = path.read_bytes()
     mark, encoding = _encoding(data[:4])
     try:
@@ -141,7 +153,8 @@ def _undecodable(error: UnicodeDecodeError, encoding: str) -> str:
 def json_lines(
     path: Path, labels: Labels, position: Position | None = None, *, may_grow: bool = True
 ) -> Iterator[Found | Fault]:
-    """The values of a JSONL file. If it may be growing, a last line that is cut off waits for the next import.
+    """The values of a JSONL file. If it may be growing, a last line that is cut off waits for the
+    next import.
 
     Read on from a position, a last line without a line break waits in any case.
     """
@@ -176,9 +189,11 @@ def not_json(error: Exception) -> str:
 
 
 def items(content: str, container: int) -> Iterator[tuple[str, int, int]]:
-    """What the JSON list or object at a place holds: the name of a member, where each item begins, and where its value.
+    """What the JSON list or object at a place holds: the name of a member, where each item begins,
+    and where its value.
 
-    A value is decoded when the item behind it is asked for. The text should be JSON: mistakes in it are not looked for.
+    A value is decoded when the item behind it is asked for. The text should be JSON: mistakes in it
+    are not looked for.
     """
     at = _behind_space(content, container + 1)
     while content[at] not in "]}":
@@ -197,9 +212,11 @@ def _behind_space(content: str, at: int) -> int:
 
 
 def with_lines(content: str) -> Placed | list[Placed]:
-    """The elements of a JSON list, each with its line; or the one value with its line, and its `messages` with theirs.
+    """The elements of a JSON list, each with its line; or the one value with its line, and its
+    `messages` with theirs.
 
-    The json module says where a mistake is, and not where a value was, so the places are looked for afterwards.
+    The json module says where a mistake is, and not where a value was, so the places are looked for
+    afterwards.
     """
     value = document(content) if content.strip() else []
     start = _behind_space(content, 0)
@@ -225,7 +242,9 @@ _NAMES_OF_A_SESSION = ("session_id", "conversation_id", "id")
 
 
 def values(path: Path, labels: Labels, what: str) -> Iterator[Found | Fault]:
-    """The values of a JSON list, each with its line and as the `what` of its number; or the one value."""
+    """The values of a JSON list, each with its line and as the `what` of its number; or the one
+    value.
+    """
     top = _parsed(path, with_lines)
     if isinstance(top, Fault):
         yield top
@@ -273,7 +292,9 @@ def messages_in_document(path: Path, labels: Labels) -> Iterator[Found | Fault]:
             yield from _conversation(found, about, placed, None)
             continue
         if isinstance(placed, list):  # a message with a field of that name
-            found = replace(found, value={**found.value, "messages": [message for _, message in placed]})
+            found = replace(
+                found, value={**found.value, "messages": [message for _, message in placed]}
+            )
         yield from _messages(found, None if is_only else named)
 
 
@@ -283,20 +304,28 @@ def _messages(found: Found, named: Counter[str] | None) -> Iterator[Found | Faul
         yield found
     else:
         about, messages = conversation
-        yield from _conversation(found, about, [(found.line, message) for message in messages], named)
+        yield from _conversation(
+            found, about, [(found.line, message) for message in messages], named
+        )
 
 
 def _conversation(
     found: Found, about: dict[str, Any], messages: list[Placed], named: Counter[str] | None
 ) -> Iterator[Found | Fault]:
-    """The messages of one conversation. Without `named`, the file is this conversation and may lend it its name."""
+    """The messages of one conversation.
+
+    Without `named`, the file is this conversation and may lend it its name.
+    """
     labels = found.labels
     if (system := about.pop("system", None)) is not None:
         messages = [(found.line, {"role": "system", "content": system}), *messages]
     try:
-        own = next((name for field in _NAMES_OF_A_SESSION if (name := records.text(about, field))), "")
+        own = next(
+            (name for field in _NAMES_OF_A_SESSION if (name := records.text(about, field))), ""
+        )
         labels = Labels(
-            session_id=own or (labels.session_id if named is None else _name(messages, labels.session_id, named)),
+            session_id=own
+            or (labels.session_id if named is None else _name(messages, labels.session_id, named)),
             agent_id=records.text(about, "agent_id") or labels.agent_id,
             task_id=records.text(about, "task_id") or labels.task_id,
             kind=records.text(about, "kind") or labels.kind,
@@ -306,11 +335,15 @@ def _conversation(
         yield replace(found, where="").fault(error)
         return
     for number, (line, message) in enumerate(messages, 1):
-        yield Found(line, message, labels, f"message {number}", about if number == 1 else {}, found.offset)
+        yield Found(
+            line, message, labels, f"message {number}", about if number == 1 else {}, found.offset
+        )
 
 
 def _name(messages: list[Placed], stem: str, named: Counter[str]) -> str:
-    """A name for a conversation without one, made of its first message: it stays the same at any place in the file."""
+    """A name for a conversation without one, made of its first message: it stays the same at any
+    place in the file.
+    """
     opening = next((m for _, m in messages if isinstance(m, dict) and not is_prompt(m)), None)
     name = f"{stem}-{fingerprint(opening).hex()[:8]}"
     named[name] += 1

@@ -2,19 +2,21 @@
 
 Transcripts of Claude Code are read in claude_code.py, in the same way.
 
-Each reader takes the JSON values of a file, in order, and gives messages in the shape that `messages.pieces` reads,
-each with a source key made of the ids that the assistant itself gave out. So a transcript that has grown adds what is
-new, and a line that a resumed session repeats in a second file is recognised there too. What a reader must know of
-earlier lines is a JSON object, its state; a later run goes on with it.
+Each reader takes the JSON values of a file, in order, and gives messages in the shape that
+`messages.pieces` reads, each with a source key made of the ids that the assistant itself gave out.
+So a transcript that has grown adds what is new, and a line that a resumed session repeats in a
+second file is recognised there too. What a reader must know of earlier lines is a JSON object, its
+state; a later run goes on with it.
 
-The assistant becomes the agent, the folder that it worked in becomes the task (project.py), its sessions keep their
-ids. A sub-agent's transcript repeats the id of the session that started it, so its session is `SESSION/AGENT`. What
-is no part of the conversation gets a kind of its own, so that it is not taken for the user's words: `compaction` (a
-boundary, or the summary that replaced the past), `meta` (what the assistant's program told the model, and what an
-assistant told its sub-agent), `thinking`.
+The assistant becomes the agent, the folder that it worked in becomes the task (project.py), its
+sessions keep their ids. A sub-agent's transcript repeats the id of the session that started it, so
+its session is `SESSION/AGENT`. What is no part of the conversation gets a kind of its own, so that
+it is not taken for the user's words: `compaction` (a boundary, or the summary that replaced the
+past), `meta` (what the assistant's program told the model, and what an assistant told its
+sub-agent), `thinking`.
 
-Lines that carry no message (snapshots of files, titles, token counts) are passed over; a message that cannot be read is
-a Fault with its line.
+Lines that carry no message (snapshots of files, titles, token counts) are passed over; a message
+that cannot be read is a Fault with its line.
 """
 
 import itertools
@@ -24,12 +26,22 @@ from typing import Any
 
 from scroll_assistants.importers import claude_code, records
 from scroll_assistants.importers.messages import call, gemini_parts, response_item, result
-from scroll_assistants.importers.records import COMPACTION, META, THINKING, Format, Found, State, fingerprint, placed
+from scroll_assistants.importers.records import (
+    COMPACTION,
+    META,
+    THINKING,
+    Format,
+    Found,
+    State,
+    fingerprint,
+    placed,
+)
 from scroll_assistants.project import task_of
 from scroll_context.errors import BadInput
 
 LineReader = Callable[[Found, State, Path], Iterator[Found]]
-"""The messages of a line, which may change the state; the state is {} at the beginning of a file."""
+"""The messages of a line, which may change the state; the state is {} at the beginning of a file.
+"""
 
 _CODEX_META = (
     "<environment_context>",
@@ -41,20 +53,34 @@ _CODEX_META = (
     "<user_shell_command>",
     "<skill>",
 )
-_CODEX_LINES = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
+_CODEX_LINES = frozenset(
+    {"session_meta", "response_item", "event_msg", "turn_context", "compacted"}
+)
 
 
 def recognise(value: Any) -> Format | None:
     """Which assistant wrote a line; None when the line does not say."""
     if not isinstance(value, dict):
         return None
-    if value.get("role") in ("user", "assistant") and "content" not in value and isinstance(value.get("message"), dict):
+    if (
+        value.get("role") in ("user", "assistant")
+        and "content" not in value
+        and isinstance(value.get("message"), dict)
+    ):
         return Format.CURSOR_AGENT
     if "role" in value:
         return None
-    if value.get("type") in ("user", "assistant", "system") and "sessionId" in value and "uuid" in value:
+    if (
+        value.get("type") in ("user", "assistant", "system")
+        and "sessionId" in value
+        and "uuid" in value
+    ):
         return Format.CLAUDE_CODE
-    if value.get("type") in _CODEX_LINES and isinstance(value.get("payload"), dict) and "timestamp" in value:
+    if (
+        value.get("type") in _CODEX_LINES
+        and isinstance(value.get("payload"), dict)
+        and "timestamp" in value
+    ):
         return Format.CODEX
     if "sessionId" in value and ("projectHash" in value or "startTime" in value):
         return Format.GEMINI
@@ -65,7 +91,8 @@ def recognise(value: Any) -> Format | None:
 
 
 def _codex(found: Found, state: State, _: Path) -> Iterator[Found]:
-    """A line of a rollout. Items have no ids: a key is the session, the item's hash, and its repetition.
+    """A line of a rollout. Items have no ids: a key is the session, the item's hash, and its
+    repetition.
 
     The hash covers the item's time, so only items of the same time are counted.
     """
@@ -92,14 +119,21 @@ def _codex(found: Found, state: State, _: Path) -> Iterator[Found]:
     seen: dict[str, int] = state.setdefault("seen", {})
     seen[identity] = seen.get(identity, 0) + 1
     yield placed(
-        found, Format.CODEX, message, session=session, task=state.get("task", ""),
-        time=line.get("timestamp"), about=state.get("about"),
+        found,
+        Format.CODEX,
+        message,
+        session=session,
+        task=state.get("task", ""),
+        time=line.get("timestamp"),
+        about=state.get("about"),
         key=f"{records.identifier(session)}:{identity}.{seen[identity]}",
-    )  # fmt: skip
+    )
 
 
 def _is_codex_meta(item: dict[str, Any], state: State) -> bool:
-    """Whether a message was written by the program, or by the assistant that started this sub-agent."""
+    """Whether a message was written by the program, or by the assistant that started this
+    sub-agent.
+    """
     role = item.get("role")
     if role == "developer" or (role == "user" and state.get("is_subagent")):
         return True
@@ -110,12 +144,16 @@ def _opens_with(content: Any, openings: tuple[str, ...]) -> bool:
     """Whether all that a message says is written by the assistant's program."""
     if isinstance(content, list):
         texts = [part.get("text") if isinstance(part, dict) else part for part in content]
-        return bool(texts) and all(isinstance(text, str) and text.lstrip().startswith(openings) for text in texts)
+        return bool(texts) and all(
+            isinstance(text, str) and text.lstrip().startswith(openings) for text in texts
+        )
     return isinstance(content, str) and content.lstrip().startswith(openings)
 
 
 def _begin_rollout(meta: dict[str, Any], state: State) -> None:
-    """A rollout that continues another repeats the other's first line behind its own: the first one counts."""
+    """A rollout that continues another repeats the other's first line behind its own: the first one
+    counts.
+    """
     if state.get("session"):
         return
     git, source = meta.get("git"), meta.get("source")
@@ -132,15 +170,17 @@ def _begin_rollout(meta: dict[str, Any], state: State) -> None:
 
 
 GeminiPart = tuple[str, dict[str, Any], Any, dict[str, Any]]
-"""A part of a message: the end of its key, the message that it becomes, its time, and what is kept of it."""
+"""A part of a message: the end of its key, the message that it becomes, its time, and what is kept
+of it.
+"""
 
 
 def _gemini(found: Found, state: State, path: Path) -> Iterator[Found]:
     """A line of a session, or the one object of an older file.
 
-    A message is written again under its id when its calls have ended, so each part has a key of its own: what is there
-    already is recognised, what is new is added. Messages that the user took back (`$rewindTo`) stay, and an event says
-    so where it happened.
+    A message is written again under its id when its calls have ended, so each part has a key of its
+    own: what is there already is recognised, what is new is added. Messages that the user took back
+    (`$rewindTo`) stay, and an event says so where it happened.
     """
     line = found.value
     said: Iterable[GeminiPart] = ()
@@ -157,20 +197,35 @@ def _gemini(found: Found, state: State, path: Path) -> Iterator[Found]:
         number = state["rewinds"] = state.get("rewinds", 0) + 1
         # The line has no time of its own: it happened after the newest message before it.
         time = line.get("timestamp") or state.get("time")
-        said = [(f"{back}.rewound.{number}", {"role": "system", "content": text, "kind": META}, time, {})]
+        said = [
+            (
+                f"{back}.rewound.{number}",
+                {"role": "system", "content": text, "kind": META},
+                time,
+                {},
+            )
+        ]
     elif "type" in line:
         said = _gemini_said(line)
     for key, message, time, kept in said:
         session = state.get("session") or found.labels.session_id
         state["time"] = time or state.get("time")
         yield placed(
-            found, Format.GEMINI, message, session=session, key=f"{records.identifier(session)}:{key}",
-            task=state.get("task", ""), time=time, about=kept,
-        )  # fmt: skip
+            found,
+            Format.GEMINI,
+            message,
+            session=session,
+            key=f"{records.identifier(session)}:{key}",
+            task=state.get("task", ""),
+            time=time,
+            about=kept,
+        )
 
 
 def _gemini_task(about: dict[str, Any], path: Path) -> str:
-    """The project: the folder that the file's own folder names, else the hash of it that Gemini keeps."""
+    """The project: the folder that the file's own folder names, else the hash of it that Gemini
+    keeps.
+    """
     for parent in list(path.parents)[:4]:
         try:
             return task_of((parent / ".project_root").read_text().strip())
@@ -185,7 +240,12 @@ def _gemini_said(record: dict[str, Any]) -> Iterator[GeminiPart]:
     if not (name := records.identifier(records.text(record, "id"))):
         raise BadInput("a message of Gemini needs an id")
     if kind not in ("user", "gemini", "model"):
-        yield name, {"role": "system", "content": gemini_parts(record.get("content")), "kind": META}, time, {}
+        yield (
+            name,
+            {"role": "system", "content": gemini_parts(record.get("content")), "kind": META},
+            time,
+            {},
+        )
         return
     for thought in records.objects(record, "thoughts"):
         if said := records.text(thought, "description"):
@@ -194,13 +254,22 @@ def _gemini_said(record: dict[str, Any]) -> Iterator[GeminiPart]:
             yield key, {"role": "assistant", "content": text, "kind": THINKING}, time, {}
     role = "user" if kind == "user" else "assistant"
     given = record.get("content")
-    if isinstance(given, list):  # results of tools come once more in the user's name: the call has them
-        given = [part for part in given if not (isinstance(part, dict) and "functionResponse" in part)]
+    if isinstance(
+        given, list
+    ):  # results of tools come once more in the user's name: the call has them
+        given = [
+            part for part in given if not (isinstance(part, dict) and "functionResponse" in part)
+        ]
     if content := gemini_parts(given):
         message: dict[str, Any] = {"role": role, "content": content}
         if role == "user" and isinstance(content, str) and content.startswith("<session_context>"):
             message["kind"] = META
-        yield f"{name}.{fingerprint(content).hex()[:12]}", message, time, records.kept(record, model="model")
+        yield (
+            f"{name}.{fingerprint(content).hex()[:12]}",
+            message,
+            time,
+            records.kept(record, model="model"),
+        )
     for one in records.objects(record, "toolCalls"):
         if not (tool := records.text(one, "name")):
             raise BadInput("a tool call of Gemini needs a name")

@@ -1,8 +1,8 @@
 """The agent: take the view, ask the model, record the reply, carry out its calls, until it answers.
 
-`Agent.run` is the whole loop; `arun`, `stream` and `astream` are other ways to wait for it. Everything that happened is
-in the log before the run goes on, so a run can stop at any point (a limit, Ctrl-C, a crash) and `run()` without
-a message goes on from there.
+`Agent.run` is the whole loop; `arun`, `stream` and `astream` are other ways to wait for it.
+Everything that happened is in the log before the run goes on, so a run can stop at any point (a
+limit, Ctrl-C, a crash) and `run()` without a message goes on from there.
 """
 
 import queue
@@ -41,13 +41,16 @@ else:
 
 FEW_STEPS = 3  # replies left when the model is told
 EMPTY_REPLIES = 2  # that are answered with a notice; the next one ends the run
-CUT_REPLIES = 2  # that ended at the limit of output tokens and are answered with a notice; the next one ends the run
+# that ended at the limit of output tokens and are answered with a notice; the next one ends the run
+CUT_REPLIES = 2
 STOPPED = "not run: the user stopped the work before this call"
 FINISHED = "taken as the answer; the task is over"
 TOO_LATE = "not run: the answer had been given before this call"
 
 State = Literal["answered", "stopped", "steps", "tokens", "time", "money", "silent", "cut"]
-"""How a run ended. "silent": the model said nothing, or never gave the answer through the tool it was asked to use."""
+"""How a run ended. "silent": the model said nothing, or never gave the answer through the tool it
+was asked to use.
+"""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +88,10 @@ class RunEvent(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
 
 class Agent(Generic[T]):
-    """A model at work in a session. With `answer=SomeType`, runs end with a checked value of that type."""
+    """A model at work in a session.
+
+    With `answer=SomeType`, runs end with a checked value of that type.
+    """
 
     def __init__(
         self,
@@ -109,7 +115,9 @@ class Agent(Generic[T]):
         # A call of this tool ends a run.
         self._finish_tool = self._answer_tool.spec if self._answer_tool is not None else None
         self.totals = Totals()
-        self._specs: tuple[ToolSpec, ...] = ()  # with the system prompt, the constant part of every request of a run
+        self._specs: tuple[
+            ToolSpec, ...
+        ] = ()  # with the system prompt, the constant part of every request of a run
         self._system = ""
         self._stop = threading.Event()
 
@@ -121,11 +129,17 @@ class Agent(Generic[T]):
         return self._run(message)
 
     def _run(self, message: str | None) -> Run[T]:
-        """As `run`; the stop flag was cleared before, in the thread of the caller, so that no stop is missed."""
+        """As `run`; the stop flag was cleared before, in the thread of the caller, so that no stop
+        is missed.
+        """
         actions, toolbox = self.session.context.actions, self.session.environment.toolbox
-        specs = tuple(exec_spec(name) for name in self._cell_tools) if actions.exec else toolbox.specs()
+        specs = (
+            tuple(exec_spec(name) for name in self._cell_tools) if actions.exec else toolbox.specs()
+        )
         self._specs = (*specs, self._finish_tool) if self._finish_tool is not None else specs
-        self._system = system_prompt(self.session, self._cell_tools, self.instructions, self.limits.steps)
+        self._system = system_prompt(
+            self.session, self._cell_tools, self.instructions, self.limits.steps
+        )
         self.totals = Totals()
         started = time.monotonic()
         with self.session.running():
@@ -146,7 +160,9 @@ class Agent(Generic[T]):
             if ended := self._reached_limit():
                 return ended, "", None
             if self.limits.steps == self.totals.steps + FEW_STEPS and self.totals.steps:
-                self.session.notice(f"{FEW_STEPS} more replies, then this run stops. Finish, or say what is open.")
+                self.session.notice(
+                    f"{FEW_STEPS} more replies, then this run stops. Finish, or say what is open."
+                )
             reply = self._step()
             if reply.finish_reason == "stopped":
                 return "stopped", reply.text, None
@@ -159,12 +175,16 @@ class Agent(Generic[T]):
                 cut += 1
                 if cut > CUT_REPLIES:
                     return "cut", reply.text, None
-                self.session.notice("Your last reply was cut off at its limit of tokens. Say it again, shorter.")
+                self.session.notice(
+                    "Your last reply was cut off at its limit of tokens. Say it again, shorter."
+                )
             elif not reply.text.strip():
                 silent += 1
                 if silent > EMPTY_REPLIES:
                     return "silent", "", None
-                self.session.notice("Your last reply was empty. Go on with the task, or give your answer.")
+                self.session.notice(
+                    "Your last reply was empty. Go on with the task, or give your answer."
+                )
             elif self._answer_tool is not None:
                 silent += 1
                 if silent > EMPTY_REPLIES:
@@ -197,9 +217,13 @@ class Agent(Generic[T]):
 
     def _ask(self, overflowed: bool = False) -> Reply:
         request = self.session.view(
-            self._system, tools=self._specs, window=self.model.window, model_name=self.model.name,
-            overflowed=overflowed, model=Stoppable(self.model, self._stop),
-        )  # fmt: skip
+            self._system,
+            tools=self._specs,
+            window=self.model.window,
+            model_name=self.model.name,
+            overflowed=overflowed,
+            model=Stoppable(self.model, self._stop),
+        )
         request = replace(request, settings=self.settings)
         model = with_observer(self.model, self._record_retry)
         return model.reply(request, on_text=self.on_text, cancel=self._stop)
@@ -212,7 +236,10 @@ class Agent(Generic[T]):
         self.session.record(Kind.FAILURE, name=self.model.name, content=reason, metadata=facts)
 
     def _carry_out_all(self, calls: Sequence[ToolCall]) -> tuple[str, T | None] | None:
-        """Carry out the calls of a reply; each gets a result. Returns the answer, if a call gave it."""
+        """Carry out the calls of a reply; each gets a result.
+
+        Returns the answer, if a call gave it.
+        """
         finished: tuple[str, T | None] | None = None
         for call in calls:
             if finished is not None:
@@ -225,13 +252,17 @@ class Agent(Generic[T]):
 
     def _finish(self, call: ToolCall) -> tuple[str, T | None] | None:
         """Take a call as the answer; None when it is not of the type that was asked for."""
-        arguments = call.arguments if isinstance(call.arguments, dict) else {"answer": call.arguments}
+        arguments = (
+            call.arguments if isinstance(call.arguments, dict) else {"answer": call.arguments}
+        )
         given, value = arguments.get("answer", ""), None
         if (wanted := self._answer_tool) is not None:
             try:
                 value = wanted.convert(wanted.names((), arguments)).arguments["answer"]
             except Exception as error:  # noqa: BLE001 - a type's own validators are foreign code
-                self.session.answer(call, f"not taken: {error}. Correct it and call {call.name} again.")
+                self.session.answer(
+                    call, f"not taken: {error}. Correct it and call {call.name} again."
+                )
                 return None
         self.session.answer(call, FINISHED, "ok")
         return given if isinstance(given, str) else msgspec.json.encode(given).decode(), value
@@ -242,14 +273,19 @@ class Agent(Generic[T]):
             self.session.answer(call, STOPPED)
         elif not isinstance(call.arguments, dict):
             self.session.answer(
-                call, f"the arguments of {call.name} are not a JSON object; nothing was run: {call.arguments!s:.500}"
+                call,
+                f"the arguments of {call.name} are not a JSON object; nothing was run: {call.arguments!s:.500}",
             )
         elif call.name in self._cell_tools and self.session.context.actions.exec:
             source = call.arguments.get("source") or call.arguments.get("code")
             if not isinstance(source, str) or not source.strip():
-                self.session.answer(call, f"{call.name} needs `source`, the Python cell to run; nothing was run")
+                self.session.answer(
+                    call, f"{call.name} needs `source`, the Python cell to run; nothing was run"
+                )
                 return
-            with self.session.cell_under_way():  # before the flag is looked at again, so that no stop falls in between
+            with (
+                self.session.cell_under_way()
+            ):  # before the flag is looked at again, so that no stop falls in between
                 if self._stop.is_set():
                     self.session.answer(call, STOPPED)
                 else:
@@ -258,12 +294,16 @@ class Agent(Generic[T]):
             self.session.call_tool(call)
         else:
             names = ", ".join(spec.name for spec in self._specs)
-            self.session.answer(call, f"there is no tool {call.name!r}; nothing was run. Your tools: {names}")
+            self.session.answer(
+                call, f"there is no tool {call.name!r}; nothing was run. Your tools: {names}"
+            )
 
     # stopping -------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Stop the reply or the cell that is under way, from any thread; the session stays as it is."""
+        """Stop the reply or the cell that is under way, from any thread; the session stays as it
+        is.
+        """
         self._stop.set()
         self.session.interrupt_soon()
 
@@ -284,17 +324,25 @@ class Agent(Generic[T]):
     def _count_plan(self, event: Event) -> None:
         """Count the usage of a context that asked the model for a summary of evicted turns."""
         if event.kind == Kind.EVICTION and "usage" in event.metadata:
-            self.totals.add(msgspec.convert(event.metadata["usage"], Usage), event.metadata.get("cost"))
+            self.totals.add(
+                msgspec.convert(event.metadata["usage"], Usage), event.metadata.get("cost")
+            )
 
     # other ways to wait ---------------------------------------------------------------------------------
 
     async def arun(self, message: str | None = None) -> Run[T]:
-        """As `run`, for asyncio. Cancelling the task stops the reply or the cell; variables and session stay."""
+        """As `run`, for asyncio.
+
+        Cancelling the task stops the reply or the cell; variables and session stay.
+        """
         self._stop.clear()  # here, so that a task that is cancelled at once stops the run
         return await in_background(lambda: self._run(message), self.stop, "agent")
 
     def stream(self, message: str | None = None) -> Iterator[RunEvent[T]]:
-        """As `run`, one happening at a time; the last is the answer. Closing the iterator stops the run."""
+        """As `run`, one happening at a time; the last is the answer.
+
+        Closing the iterator stops the run.
+        """
         happenings: queue.SimpleQueue[RunEvent[T] | None] = queue.SimpleQueue()
         self._stop.clear()
         done = in_thread(lambda: self._feed(message, happenings), "agent")
@@ -311,12 +359,16 @@ class Agent(Generic[T]):
         """As `stream`, for asyncio. Cancelling the task stops the run."""
         steps = self.stream(message)
         try:
-            while (one := await in_background(lambda: next(steps, None), self.stop, "stream")) is not None:
+            while (
+                one := await in_background(lambda: next(steps, None), self.stop, "stream")
+            ) is not None:
                 yield one
         finally:
             await in_background(steps.close, self.stop, "stream")  # type: ignore[attr-defined]
 
-    def _feed(self, message: str | None, happenings: "queue.SimpleQueue[RunEvent[T] | None]") -> Run[T]:
+    def _feed(
+        self, message: str | None, happenings: "queue.SimpleQueue[RunEvent[T] | None]"
+    ) -> Run[T]:
         """Run, and put what happens into a queue; None at the end."""
         on_text, pieces = self.on_text, _Pieces()
 
@@ -345,9 +397,13 @@ class Agent(Generic[T]):
 
 
 _KINDS: dict[str, Any] = {
-    Kind.CELL: "cell", Kind.TOOL_CALL: "call", Kind.TOOL_RESULT: "result", Kind.OBSERVATION: "observation",
-    Kind.EVICTION: "eviction", Kind.NOTICE: "notice",
-}  # fmt: skip
+    Kind.CELL: "cell",
+    Kind.TOOL_CALL: "call",
+    Kind.TOOL_RESULT: "result",
+    Kind.OBSERVATION: "observation",
+    Kind.EVICTION: "eviction",
+    Kind.NOTICE: "notice",
+}
 
 
 class _Pieces:

@@ -1,1 +1,4 @@
-"""The command `scroll`. Nothing heavy is imported before a command runs: `scroll --help` must be instant."""
+"""The command `scroll`.
+
+Nothing heavy is imported before a command runs: `scroll --help` must be instant.
+"""

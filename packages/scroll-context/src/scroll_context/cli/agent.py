@@ -1,9 +1,9 @@
 """Commands that run an agent: chat, run, resume and fork, with the options that they share.
 
-The answer of a run is data and goes to stdout, what happens on the way goes to stderr. However a run ends, its session
-is in the store, and the last line on stderr says how to go on. Tools come from a Python file of the user and from MCP
-servers. The file is code that runs with the user's own rights, like any script of theirs; the cells that a model
-writes never do.
+The answer of a run is data and goes to stdout, what happens on the way goes to stderr. However a
+run ends, its session is in the store, and the last line on stderr says how to go on. Tools come
+from a Python file of the user and from MCP servers. The file is code that runs with the user's own
+rights, like any script of theirs; the cells that a model writes never do.
 """
 
 import contextlib
@@ -44,9 +44,12 @@ if TYPE_CHECKING:
     from scroll_context.tools.tools import Tool
 
 KEY = "SCROLL_API_KEY"
-"""The variable with the key for a server at --base-url; other providers use the variable that is usual for them."""
+"""The variable with the key for a server at --base-url; other providers use the variable that is
+usual for them.
+"""
 
-PATIENCE = 600.0  # seconds that a cell may take where a person can stop it, and is asked about tools in between
+# seconds that a cell may take where a person can stop it, and is asked about tools in between
+PATIENCE = 600.0
 STOPPED_BY_LIMIT = 3
 REACHES = ("session", "task", "agent", "all")
 
@@ -90,7 +93,9 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     def limits(self) -> "Limits":
         from scroll_context.agent.agent import Limits
 
-        return Limits(steps=self.steps, tokens=self.tokens, seconds=self.seconds, dollars=self.dollars)
+        return Limits(
+            steps=self.steps, tokens=self.tokens, seconds=self.seconds, dollars=self.dollars
+        )
 
     @property
     def instructions(self) -> str:
@@ -100,7 +105,9 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
         try:
             return Path(self.system[1:]).read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise BadInput(f"the system prompt in {self.system[1:]} cannot be read: {error}") from error
+            raise BadInput(
+                f"the system prompt in {self.system[1:]} cannot be read: {error}"
+            ) from error
 
     def connect(self, again: Callable[[], None] = lambda: None) -> "tuple[Model, Model | None]":
         """The models of --model and --ask, each asked again when its provider failed for now.
@@ -122,38 +129,64 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
 _POSITIVE = click.IntRange(min=1)
 OPTIONS = {  # each is a field of AgentOptions
     "model": click.option(
-        "--model", envvar="SCROLL_MODEL", metavar="SPEC", default="",
+        "--model",
+        envvar="SCROLL_MODEL",
+        metavar="SPEC",
+        default="",
         help="anthropic:NAME, openai:NAME, scripted:FILE.json, …",
     ),
     "base_url": click.option(
-        "--base-url", envvar="SCROLL_BASE_URL", metavar="URL", help="A server that speaks the protocol of the model."
+        "--base-url",
+        envvar="SCROLL_BASE_URL",
+        metavar="URL",
+        help="A server that speaks the protocol of the model.",
     ),
     "window": click.option(
-        "--window", type=click.IntRange(min=1_000), metavar="TOKENS", show_default="as known",
+        "--window",
+        type=click.IntRange(min=1_000),
+        metavar="TOKENS",
+        show_default="as known",
         help="The model's context window.",
     ),
     "tools": click.option(
         "--tools", type=FILE, multiple=True, metavar="FILE.py", help="A file of tools; repeatable."
     ),
-    "mcp": click.option("--mcp", multiple=True, metavar="COMMAND|URL", help="An MCP server; may be repeated."),
+    "mcp": click.option(
+        "--mcp", multiple=True, metavar="COMMAND|URL", help="An MCP server; may be repeated."
+    ),
     "ask": click.option(
-        "--ask", metavar="SPEC", show_default="none", help="A second model that cells may ask to read for them."
+        "--ask",
+        metavar="SPEC",
+        show_default="none",
+        help="A second model that cells may ask to read for them.",
     ),
     "reach": click.option(
-        "--reach", type=click.Choice(REACHES), show_default="agent with --agent, else session",
+        "--reach",
+        type=click.Choice(REACHES),
+        show_default="agent with --agent, else session",
         help="How much of the store the model may read.",
     ),
     "context": click.option(
-        "--context", metavar="NAME", show_default="scroll, or as before",
+        "--context",
+        metavar="NAME",
+        show_default="scroll, or as before",
         help="How its view is made: scroll, or to compare: summarize, retrieval, codeact, react, …",
     ),
-    "agent": click.option("--agent", metavar="ID", default="", help="The agent that a new session belongs to."),
-    "task": click.option("--task", metavar="ID", default="", help="The task that a new session belongs to."),
+    "agent": click.option(
+        "--agent", metavar="ID", default="", help="The agent that a new session belongs to."
+    ),
+    "task": click.option(
+        "--task", metavar="ID", default="", help="The task that a new session belongs to."
+    ),
     "system": click.option(
-        "--system", metavar="TEXT|@FILE", default="",
+        "--system",
+        metavar="TEXT|@FILE",
+        default="",
         help="What the model is told besides, at the end of its system prompt.",
     ),
-    "steps": click.option("--steps", type=_POSITIVE, metavar="N", help="Stop after so many replies."),
+    "steps": click.option(
+        "--steps", type=_POSITIVE, metavar="N", help="Stop after so many replies."
+    ),
     "tokens": click.option(
         "--tokens", type=_POSITIVE, metavar="N", help="Stop after so many tokens, input and output."
     ),
@@ -161,18 +194,22 @@ OPTIONS = {  # each is a field of AgentOptions
         "--seconds", type=click.FloatRange(min=0), metavar="N", help="Stop after so much time."
     ),
     "dollars": click.option(
-        "--dollars", type=click.FloatRange(min=0), metavar="N",
+        "--dollars",
+        type=click.FloatRange(min=0),
+        metavar="N",
         help="Stop after so much money, where prices are known.",
     ),
     "yes": click.option("--yes", is_flag=True, help="Run tools with effects without asking."),
     "quiet": click.option("--quiet", "-q", is_flag=True, help="Show no progress."),
     "as_json": json_option,
-}  # fmt: skip
+}
 _OF_A_RUN = ("steps", "tokens", "seconds", "dollars", "quiet", "as_json")
 _OF_A_NEW_SESSION = ("agent", "task")
 
 
-def agent_options(*, without: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def agent_options(
+    *, without: tuple[str, ...] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of an agent, as one argument `options`."""
     names = [name for name in OPTIONS if name not in without]
 
@@ -224,7 +261,13 @@ def chat(session: str, options: AgentOptions, store: Place) -> None:
 
 @click.command(cls=Command)
 @click.argument("prompt")
-@click.option("--session", metavar="ID", default="", show_default="made up", help="A name for the new session.")
+@click.option(
+    "--session",
+    metavar="ID",
+    default="",
+    show_default="made up",
+    help="A name for the new session.",
+)
 @agent_options()
 @store_option
 def run(prompt: str, session: str, options: AgentOptions, store: Place) -> None:
@@ -241,10 +284,14 @@ def run(prompt: str, session: str, options: AgentOptions, store: Place) -> None:
     from scroll_context.store import Store
 
     message = _read(prompt)
-    models = options.connect()  # before the store is created: a misspelt model leaves nothing behind
+    models = (
+        options.connect()
+    )  # before the store is created: a misspelt model leaves nothing behind
     with Store(store, create=isinstance(store, Path)) as opened:
         if session and opened.log.tail(1, session_id=session):
-            raise BadInput(f"there is a session {session!r} already; `scroll resume {quote(session)}` goes on with it")
+            raise BadInput(
+                f"there is a session {session!r} already; `scroll resume {quote(session)}` goes on with it"
+            )
         _work(opened, session, message, models, options)
 
 
@@ -275,16 +322,29 @@ def resume(session: str, prompt: str | None, options: AgentOptions, store: Place
                 f"there is no session {session!r} to go on with; `scroll sessions` lists those there are"
             )
         last = said[-1]
-        finished = last.role == "assistant" and not last.metadata.get("tool_calls") and not last.metadata.get("cut")
+        finished = (
+            last.role == "assistant"
+            and not last.metadata.get("tool_calls")
+            and not last.metadata.get("cut")
+        )
         if message is None and finished:
-            raise BadInput(f"session {session!r} has given its answer (seq {last.seq}); say what it is to do next")
+            raise BadInput(
+                f"session {session!r} has given its answer (seq {last.seq}); say what it is to do next"
+            )
         _work(opened, session, message, models, options)
 
 
 @click.command(cls=Command)
 @session_argument
 @click.argument("seq", type=_POSITIVE)
-@click.option("--as", "name", metavar="ID", default="", show_default="made up", help="A name for the new session.")
+@click.option(
+    "--as",
+    "name",
+    metavar="ID",
+    default="",
+    show_default="made up",
+    help="A name for the new session.",
+)
 @store_option
 @json_option
 def fork(session: str, seq: int, name: str, store: Place, as_json: bool) -> None:
@@ -319,7 +379,11 @@ def _read(prompt: str) -> str:
 
 
 def _work(
-    store: "Store", name: str, message: str | None, models: "tuple[Model, Model | None]", options: AgentOptions
+    store: "Store",
+    name: str,
+    message: str | None,
+    models: "tuple[Model, Model | None]",
+    options: AgentOptions,
 ) -> None:
     """Run an agent until it ends, show it at work, and print what came of it."""
     from scroll_context.agent.agent import Agent
@@ -346,7 +410,12 @@ def _work(
 
 def _report(done: "Run", session_id: str, go_on: str, as_json: bool) -> None:
     if as_json:
-        found = {"state": done.state, "answer": done.answer, "session_id": session_id, "totals": done.totals}
+        found = {
+            "state": done.state,
+            "answer": done.answer,
+            "session_id": session_id,
+            "totals": done.totals,
+        }
         print_document(found)
     elif done.state == "answered":
         echo(done.answer)
@@ -373,12 +442,15 @@ def reach_text(reach: str, scope: "Scope") -> str:
 
 @contextlib.contextmanager
 def stoppable(agent: "Agent", consent: "Consent") -> Iterator[None]:
-    """Ctrl-C stops what the agent is doing, and neither the process nor the session, nor what it is to do next."""
+    """Ctrl-C stops what the agent is doing, and neither the process nor the session, nor what it is
+    to do next.
+    """
     stopping: list[threading.Thread] = []
 
     def stop(*_: object) -> None:
         consent.stopped.set()
-        # In a thread, since a handler runs between any two instructions and must not wait for a lock held below it.
+        # In a thread, since a handler runs between any two instructions and must not wait for a
+        # lock held below it.
         stopping.append(threading.Thread(target=agent.stop, daemon=True))
         stopping[-1].start()
 
@@ -397,12 +469,18 @@ def stoppable(agent: "Agent", consent: "Consent") -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_session(
-    store: "Store", name: str, options: AgentOptions, consent: "Consent", asked: "Model | None",
-    *, patient: bool = False,
-) -> "Iterator[Session]":  # fmt: skip
+    store: "Store",
+    name: str,
+    options: AgentOptions,
+    consent: "Consent",
+    asked: "Model | None",
+    *,
+    patient: bool = False,
+) -> "Iterator[Session]":
     """The session of this name: a new one, or, when the store has it, that one where it stopped.
 
-    `asked` is the model behind `ask` in its cells, if there is one. Everything is closed at the end.
+    `asked` is the model behind `ask` in its cells, if there is one. Everything is closed at the
+    end.
     """
     import uuid
 
@@ -463,7 +541,9 @@ def report_withheld(session: "Session") -> None:
         )
 
 
-def connected(spec: str, base_url: str | None, window: int | None = None, key: str = KEY) -> "Model":
+def connected(
+    spec: str, base_url: str | None, window: int | None = None, key: str = KEY
+) -> "Model":
     """The model of this name; `key` is the variable with the key for a server at `base_url`."""
     from scroll_context.models import connect
 
@@ -489,7 +569,11 @@ def reading_of(model: "Model") -> "AskModel":
     def read(prompt: str, context: str) -> AskReply:
         question = f"{prompt}\n\n{context}" if context else prompt
         reply = model.reply(Request((Message(role="user", text=question),)))
-        cut = "\n[cut off here: the answer reached the model's limit]" if reply.finish_reason == "length" else ""
+        cut = (
+            "\n[cut off here: the answer reached the model's limit]"
+            if reply.finish_reason == "length"
+            else ""
+        )
         return AskReply(reply.text + cut, reply.usage.input_tokens + reply.usage.output_tokens)
 
     return AskModel(model.name, read)

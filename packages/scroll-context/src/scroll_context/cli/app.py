@@ -61,7 +61,12 @@ class Commands(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "color": False if PLAIN else None},
 )
 @click.version_option(__version__, prog_name="scroll", message="%(prog)s %(version)s")
-@click.option("--store", type=parse_place, metavar="DIR", help="The folder of the store; may also follow the command.")
+@click.option(
+    "--store",
+    type=parse_place,
+    metavar="DIR",
+    help="The folder of the store; may also follow the command.",
+)
 def app(store: Place | None) -> None:
     """The command `scroll`; its help is the overview of main.py."""
 

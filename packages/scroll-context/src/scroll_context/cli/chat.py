@@ -1,7 +1,8 @@
 """`scroll chat`: a conversation at the terminal, until /quit or Ctrl-D.
 
-Ctrl-C belongs to what is going on: while the agent works it stops the reply or the cell; at the prompt it clears the
-line, and twice in a row it leaves. An error ends the turn, never the chat: everything up to it is in the store.
+Ctrl-C belongs to what is going on: while the agent works it stops the reply or the cell; at the
+prompt it clears the line, and twice in a row it leaves. An error ends the turn, never the chat:
+everything up to it is in the store.
 """
 
 import contextlib
@@ -99,7 +100,10 @@ class Status:
     def line(self, window: int, variables: int) -> str:
         """The status line of a chat."""
         share = f" ({self._tokens / window:.0%})" if window else ""
-        parts = [f"{self._tokens:,} of {window:,} tokens{share}", f"{self._sums.evictions:,} evictions"]
+        parts = [
+            f"{self._tokens:,} of {window:,} tokens{share}",
+            f"{self._sums.evictions:,} evictions",
+        ]
         parts.append(f"{variables:,} variables")
         if self._sums.dollars:
             parts.append(f"{self._sums.dollars:.4f} dollars")
@@ -109,7 +113,9 @@ class Status:
 class Chat:
     """One conversation."""
 
-    def __init__(self, session: Session, model: Model, options: AgentOptions, consent: Consent, watch: Watch) -> None:
+    def __init__(
+        self, session: Session, model: Model, options: AgentOptions, consent: Consent, watch: Watch
+    ) -> None:
         self.session = session
         self.options = options
         self.consent = consent
@@ -120,7 +126,9 @@ class Chat:
         self.agent = self._agent(model)
 
     def _agent(self, model: Model) -> Agent:
-        return Agent(self.session, model, on_text=self.watch.text, instructions=self.options.instructions)
+        return Agent(
+            self.session, model, on_text=self.watch.text, instructions=self.options.instructions
+        )
 
     def _on_event(self, event: Event) -> None:
         self.status.add(event)
@@ -133,7 +141,9 @@ class Chat:
         self._tell(reach_text(self.session.reach, self.session.scope))
         said = [event for event in self.session.events() if event.kind == Kind.CONVERSATION]
         if resumed and said:
-            self._tell(f"{len(said):,} messages so far, the last at {said[-1].created_at[:16].replace('T', ' ')}")
+            self._tell(
+                f"{len(said):,} messages so far, the last at {said[-1].created_at[:16].replace('T', ' ')}"
+            )
             for role, who in (("user", "you"), ("assistant", "agent")):
                 last = next((event.content for event in reversed(said) if event.role == role), "")
                 if last.strip():
@@ -162,13 +172,17 @@ class Chat:
                 self._tell("Ctrl-C again leaves; so does Ctrl-D.")
                 refused = True
         called = quote(self.session.scope.session_id)
-        self.screen.print(with_options(f"kept; `scroll chat --session {called}` goes on"), "dim", copy=True)
+        self.screen.print(
+            with_options(f"kept; `scroll chat --session {called}` goes on"), "dim", copy=True
+        )
 
     def _take(self, message: str) -> None:
         command, _, rest = message.partition(" ")
         match command:
             case "/help":
-                self._tell("\n".join(f"{name:<8} {what}" for name, what in COMMANDS.items()) + "\n" + KEYS)
+                self._tell(
+                    "\n".join(f"{name:<8} {what}" for name, what in COMMANDS.items()) + "\n" + KEYS
+                )
             case "/vars":
                 self._show_variables()
             case "/stats":
@@ -198,7 +212,9 @@ class Chat:
             return
         self.watch.end_line()
         if run.state != "answered":
-            self._tell({"stopped": "stopped; say how to go on"}.get(run.state, f"it ended: {run.state}"))
+            self._tell(
+                {"stopped": "stopped; say how to go on"}.get(run.state, f"it ended: {run.state}")
+            )
         self._tell(self._status())
 
     # what is asked with a slash -------------------------------------------------------------------------
@@ -236,22 +252,35 @@ class Chat:
             log = self.session.store.log
             event = log.get(seq)
             text = log.text(event)
-            facts = (f"{seq}", event.role, event.kind, event.name, event.session_id, event.tool_state)
+            facts = (
+                f"{seq}",
+                event.role,
+                event.kind,
+                event.name,
+                event.session_id,
+                event.tool_state,
+            )
             self.screen.print("  ".join(one_line(fact) for fact in facts if fact), "bold")
             self.screen.print(text[:SHOWN])
             if len(text) > SHOWN:
-                more = with_options(f"… {len(text) - SHOWN:,} more characters: `scroll show {seq} --full`")
+                more = with_options(
+                    f"… {len(text) - SHOWN:,} more characters: `scroll show {seq} --full`"
+                )
                 self.screen.print(more, "dim", copy=True)
 
     def _change_model(self, spec: str) -> None:
         with _faults_noted():
             if spec:
-                model, _ = msgspec.structs.replace(self.options, model=spec, ask=None).connect(self.watch.again)
+                model, _ = msgspec.structs.replace(self.options, model=spec, ask=None).connect(
+                    self.watch.again
+                )
                 self.agent = self._agent(model)
             self._tell(f"{self.agent.model.name}, window {self.agent.model.window:,}")
 
     def _status(self) -> str:
-        return self.status.line(self.agent.model.window, len(self.session.environment.kernel.variables()))
+        return self.status.line(
+            self.agent.model.window, len(self.session.environment.kernel.variables())
+        )
 
     def _tell(self, text: str) -> None:
         self.screen.print(text, "dim")
@@ -276,7 +305,10 @@ def line_reader() -> Callable[[str], str]:
 
 
 def read_message(prompt: Callable[[str], str]) -> str:
-    """What the user says next: a line, or several in one of the two ways that KEYS tells. Raises EOFError."""
+    """What the user says next: a line, or several in one of the two ways that KEYS tells.
+
+    Raises EOFError.
+    """
     text = prompt(PROMPT)
     if text.strip() == FENCE:
         lines = iter(lambda: prompt(MORE), FENCE)

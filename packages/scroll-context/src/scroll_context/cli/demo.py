@@ -15,7 +15,13 @@ from scroll_context.errors import BadInput
 
 @click.command(cls=Command)
 @click.option("--fast", is_flag=True, help="Without pauses.")
-@click.option("--keep", type=FILE, metavar="DIR", show_default="temporary", help="Keep the store in a new folder.")
+@click.option(
+    "--keep",
+    type=FILE,
+    metavar="DIR",
+    show_default="temporary",
+    help="Keep the store in a new folder.",
+)
 def demo(fast: bool, keep: Path | None) -> None:
     """See an agent work in a window far too small for it.
 
@@ -35,7 +41,13 @@ def demo(fast: bool, keep: Path | None) -> None:
     if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
         raise BadInput(f"{keep} exists and is not empty; name a new folder")
     watched = sys.stdout.isatty()
-    console = Console(file=sys.stdout, width=None if watched else WIDTH, highlight=False, markup=False, emoji=False)
+    console = Console(
+        file=sys.stdout,
+        width=None if watched else WIDTH,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
     with contextlib.ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="scroll-demo-")))
         stage = Stage(console, paced=watched and not fast)

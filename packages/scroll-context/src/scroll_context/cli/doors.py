@@ -1,4 +1,6 @@
-"""Commands that open a store to others: coding assistants (install, uninstall, hook, mcp) and a browser (serve)."""
+"""Commands that open a store to others: coding assistants (install, uninstall, hook, mcp) and a
+browser (serve).
+"""
 
 import contextlib
 import datetime as dt
@@ -38,21 +40,37 @@ _SCOPES: tuple[Literal["user", "project"], ...] = ("user", "project")
 
 assistant_argument = click.argument("assistant", type=click.Choice(ASSISTANTS))
 scope_option = click.option(
-    "--scope", type=click.Choice(_SCOPES), default="user", show_default=True,
+    "--scope",
+    type=click.Choice(_SCOPES),
+    default="user",
+    show_default=True,
     help="For all projects of this user, or for one project.",
-)  # fmt: skip
+)
 project_option = click.option(
-    "--project", type=FILE, metavar="DIR", default=Path(), help="The project, with --scope project.", show_default="."
+    "--project",
+    type=FILE,
+    metavar="DIR",
+    default=Path(),
+    help="The project, with --scope project.",
+    show_default=".",
 )
 reach_option = click.option(
-    "--reach", type=click.Choice(["task", "all"]), default="task", show_default=True,
+    "--reach",
+    type=click.Choice(["task", "all"]),
+    default="task",
+    show_default=True,
     help="Reach the project that the assistant works in, or the whole store.",
-)  # fmt: skip
+)
 tokens_option = click.option(
-    "--tokens", type=click.IntRange(200, 20_000), default=TOKENS, show_default=True,
+    "--tokens",
+    type=click.IntRange(200, 20_000),
+    default=TOKENS,
+    show_default=True,
     help="The most that a session is told at its start.",
-)  # fmt: skip
-dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+)
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Show what would change, and change nothing."
+)
 
 
 @click.command(cls=Command)
@@ -66,9 +84,16 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would c
 @dry_run_option
 @json_option
 def install(
-    assistant: str, scope: Literal["user", "project"], project: Path, store: Place, reach: str, tokens: int, yes: bool,
-    dry_run: bool, as_json: bool,
-) -> None:  # fmt: skip
+    assistant: str,
+    scope: Literal["user", "project"],
+    project: Path,
+    store: Place,
+    reach: str,
+    tokens: int,
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
     """Connect a coding assistant: its hooks and its MCP server.
 
     Its own configuration files are changed: the change is shown first, and what they held before is kept. Installing
@@ -88,7 +113,9 @@ def install(
             "Install it with: pip install 'scroll-context[mcp]'"
         )
     if isinstance(store, str) and parse(store).secrets:
-        raise BadInput("the address holds a password, which would stand in the assistant's files; put it in ~/.pgpass")
+        raise BadInput(
+            "the address holds a password, which would stand in the assistant's files; put it in ~/.pgpass"
+        )
     place = store if isinstance(store, str) else str(store.expanduser().absolute())
     link = StoreLink(store=place, reach=reach, tokens=tokens)
     changes = plan_install(assistant, scope, project.absolute(), link)
@@ -96,7 +123,9 @@ def install(
         from scroll_context.store import Store
 
         Store(place, create=isinstance(store, Path)).close()
-        note(f"{assistant} is connected to {place}; it takes effect when {assistant} is started next")
+        note(
+            f"{assistant} is connected to {place}; it takes effect when {assistant} is started next"
+        )
 
 
 @click.command(cls=Command)
@@ -107,7 +136,12 @@ def install(
 @dry_run_option
 @json_option
 def uninstall(
-    assistant: str, scope: Literal["user", "project"], project: Path, yes: bool, dry_run: bool, as_json: bool
+    assistant: str,
+    scope: Literal["user", "project"],
+    project: Path,
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Take what `scroll install` wrote out of an assistant again.
 
@@ -123,7 +157,11 @@ def uninstall(
 
     changes = plan_uninstall(assistant, scope, project.absolute())
     if changes:
-        where = f"the project {project.absolute()}" if scope == "project" else "all projects of this user"
+        where = (
+            f"the project {project.absolute()}"
+            if scope == "project"
+            else "all projects of this user"
+        )
         note(f"this disconnects {assistant} for {where}; no store is changed")
     _carry_out(changes, "uninstalled", yes=yes, dry_run=dry_run, as_json=as_json)
     for other in connected_scopes(assistant, project.absolute()):
@@ -132,7 +170,9 @@ def uninstall(
 
 
 @click.command(cls=Command, context_settings={"ignore_unknown_options": True})
-@click.argument("arguments", nargs=-1, metavar="ASSISTANT --store DIR [--reach task|all] [--tokens N]")
+@click.argument(
+    "arguments", nargs=-1, metavar="ASSISTANT --store DIR [--reach task|all] [--tokens N]"
+)
 def hook(arguments: tuple[str, ...]) -> None:
     """Handle one event of a coding assistant, which calls this.
 
@@ -146,8 +186,13 @@ def hook(arguments: tuple[str, ...]) -> None:
     main(list(arguments))
 
 
-def _carry_out(changes: "list[Change]", done: str, *, yes: bool, dry_run: bool, as_json: bool) -> bool:
-    """Show the changes, ask, and make them. Returns whether the files are now as the user wanted them."""
+def _carry_out(
+    changes: "list[Change]", done: str, *, yes: bool, dry_run: bool, as_json: bool
+) -> bool:
+    """Show the changes, ask, and make them.
+
+    Returns whether the files are now as the user wanted them.
+    """
     from scroll_assistants.install import apply
 
     if not as_json:
@@ -157,14 +202,18 @@ def _carry_out(changes: "list[Change]", done: str, *, yes: bool, dry_run: bool, 
             note("nothing to change")
     if changes and not (yes or dry_run):
         if as_json or not sys.stdin.isatty():
-            raise BadInput("nothing was changed: say --yes to write this, or --dry-run to see it only")
+            raise BadInput(
+                "nothing was changed: say --yes to write this, or --dry-run to see it only"
+            )
         if not click.confirm(f"Write {len(changes)} file{'s' * (len(changes) > 1)}?"):
             note("nothing was changed")
             return False
     if not dry_run:
         apply(changes)
     if as_json:
-        files: list[dict[str, Any]] = [{"file": str(change.file), "diff": change.diff} for change in changes]
+        files: list[dict[str, Any]] = [
+            {"file": str(change.file), "diff": change.diff} for change in changes
+        ]
         print_document({done: bool(changes) and not dry_run, "files": files})
     return True
 
@@ -186,35 +235,72 @@ def _needs(command: str, extra: str, error: ImportError) -> BadInput:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    return socket.create_server(
+        (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
+    )
 
 
 @click.command(cls=Command)
 @store_option
 @click.option(
-    "--project", envvar="CLAUDE_PROJECT_DIR", type=FILE, metavar="DIR", default=Path(),
+    "--project",
+    envvar="CLAUDE_PROJECT_DIR",
+    type=FILE,
+    metavar="DIR",
+    default=Path(),
     help="The project whose past is reached.",
-)  # fmt: skip
-@click.option("--task", metavar="ID", help="The task that is reached, instead of that of a project.")
+)
 @click.option(
-    "--reach", type=click.Choice(["task", "all"]), default="task", show_default=True,
+    "--task", metavar="ID", help="The task that is reached, instead of that of a project."
+)
+@click.option(
+    "--reach",
+    type=click.Choice(["task", "all"]),
+    default="task",
+    show_default=True,
     help="Reach this project only, or the whole store.",
-)  # fmt: skip
+)
 @click.option(
-    "--retention", metavar="AGE", callback=parse_age,
+    "--retention",
+    metavar="AGE",
+    callback=parse_age,
     help="Once a day, erase what was recorded longer ago: 90d, 12h or 4w.",
-)  # fmt: skip
+)
 @click.option(
-    "--assistant", type=click.Choice(ASSISTANTS), help="Who starts it, so that a search does not find its own question."
+    "--assistant",
+    type=click.Choice(ASSISTANTS),
+    help="Who starts it, so that a search does not find its own question.",
 )
 @click.option("--http", is_flag=True, help="Serve over HTTP instead of standard input and output.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on, with --http.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8377, show_default=True, help="The port, with --http.")
-@click.option("--name", "names", multiple=True, metavar="HOST", help="A further name that HTTP clients may use.")
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="The address to listen on, with --http."
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8377,
+    show_default=True,
+    help="The port, with --http.",
+)
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    metavar="HOST",
+    help="A further name that HTTP clients may use.",
+)
 def mcp(
-    store: Place, project: Path, task: str | None, reach: Literal["task", "all"],
-    retention: dt.timedelta | None, assistant: str | None, http: bool, host: str, port: int, names: tuple[str, ...],
-) -> None:  # fmt: skip
+    store: Place,
+    project: Path,
+    task: str | None,
+    reach: Literal["task", "all"],
+    retention: dt.timedelta | None,
+    assistant: str | None,
+    http: bool,
+    host: str,
+    port: int,
+    names: tuple[str, ...],
+) -> None:
     """Serve the store to a coding assistant over MCP.
 
     Its tools are search, expand, exec and note. Over HTTP a client must send the token of SCROLL_MCP_TOKEN as
@@ -234,10 +320,17 @@ def mcp(
     from scroll_assistants.project import project_task
     from scroll_context.upkeep.erase import Retention
 
-    with open_store(store) as opened, Retention(opened, retention) if retention else contextlib.nullcontext():
+    with (
+        open_store(store) as opened,
+        Retention(opened, retention) if retention else contextlib.nullcontext(),
+    ):
         client = "" if http else os.environ.get(CLIENT_SESSION, "")
         server = RecallServer(
-            opened, task=task or project_task(project), reach=reach, client_session=client, assistant=assistant or ""
+            opened,
+            task=task or project_task(project),
+            reach=reach,
+            client_session=client,
+            assistant=assistant or "",
         )
         if not http:
             anyio.run(serve_stdio, server)
@@ -246,7 +339,9 @@ def mcp(
             token = os.environ.get(MCP_TOKEN) or secrets.token_urlsafe(32)
             shown = "the one of SCROLL_MCP_TOKEN" if os.environ.get(MCP_TOKEN) else token
             where = f"[{host}]" if ":" in host else host
-            note(f"serving http://{where}:{listening.getsockname()[1]}/mcp for task {server.task}, token: {shown}")
+            note(
+                f"serving http://{where}:{listening.getsockname()[1]}/mcp for task {server.task}, token: {shown}"
+            )
             anyio.run(serve_http, server, listening, token, (where, *names))
 
 
@@ -256,14 +351,31 @@ def mcp(
 @agent_option
 @task_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8378, show_default=True, help="The port; 0 for any.")
-@click.option("--name", "names", multiple=True, metavar="HOST", help="A further name that browsers may use.")
-@click.option("--export", type=FILE, metavar="FILE", help="Write SESSION as one page to a new file, and end.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8378,
+    show_default=True,
+    help="The port; 0 for any.",
+)
+@click.option(
+    "--name", "names", multiple=True, metavar="HOST", help="A further name that browsers may use."
+)
+@click.option(
+    "--export", type=FILE, metavar="FILE", help="Write SESSION as one page to a new file, and end."
+)
 @click.option("--open", "open_browser", is_flag=True, help="Open the address in a browser.")
 def serve(
-    session: str | None, store: Place, agent: str | None, task: str | None, host: str, port: int,
-    names: tuple[str, ...], export: Path | None, open_browser: bool,
-) -> None:  # fmt: skip
+    session: str | None,
+    store: Place,
+    agent: str | None,
+    task: str | None,
+    host: str,
+    port: int,
+    names: tuple[str, ...],
+    export: Path | None,
+    open_browser: bool,
+) -> None:
     """See a store in the browser, and what the model saw.
 
     Reads only, also while agents write to the store. The address that is printed has a random token in it, or the one
@@ -303,4 +415,6 @@ def serve(
         note(f"the inspector is at {where}")
         if open_browser:
             click.launch(where)
-        server(Inspector(opened, grant), token, hosts_of(host, bound, names), bound).run(sockets=[listening])
+        server(Inspector(opened, grant), token, hosts_of(host, bound, names), bound).run(
+            sockets=[listening]
+        )

@@ -21,7 +21,16 @@ from scroll_context.cli.options import (
     store_option,
     yes_option,
 )
-from scroll_context.cli.output import Command, echo, note, one_line, print_document, print_result, progress, utf8
+from scroll_context.cli.output import (
+    Command,
+    echo,
+    note,
+    one_line,
+    print_document,
+    print_result,
+    progress,
+    utf8,
+)
 from scroll_context.errors import BadInput
 from scroll_context.upkeep.copies import Why
 from scroll_context.upkeep.erase import REASONS, unreachable
@@ -41,10 +50,14 @@ MOST_SESSIONS = 500  # whose projects are looked up
 @click.argument("spans", metavar="[SEQ|LO-HI]...", nargs=-1, callback=parse_spans)
 @scope_options
 @click.option(
-    "--source", metavar="KEY", help="Only what came from here: a source key's beginning, or an import's name."
+    "--source",
+    metavar="KEY",
+    help="Only what came from here: a source key's beginning, or an import's name.",
 )
 @click.option("--search", "query", metavar="QUERY", help="Every event that has all of these words.")
-@click.option("--any", "any_word", is_flag=True, help="With --search: every event that has any of the words.")
+@click.option(
+    "--any", "any_word", is_flag=True, help="With --search: every event that has any of the words."
+)
 @click.option(
     "--word",
     "words",
@@ -52,21 +65,46 @@ MOST_SESSIONS = 500  # whose projects are looked up
     multiple=True,
     help="Text that must not remain, compared as search compares words; may be repeated.",
 )
-@click.option("--copies", is_flag=True, help="Also erase events that repeat the erased ones or were made from them.")
 @click.option(
-    "--possible", is_flag=True, help="Count results of queries that name no events as copies, if they may be some."
+    "--copies",
+    is_flag=True,
+    help="Also erase events that repeat the erased ones or were made from them.",
 )
-@click.option("--reason", type=click.Choice(REASONS), default="request", show_default=True, help="Kept in the log.")
+@click.option(
+    "--possible",
+    is_flag=True,
+    help="Count results of queries that name no events as copies, if they may be some.",
+)
+@click.option(
+    "--reason",
+    type=click.Choice(REASONS),
+    default="request",
+    show_default=True,
+    help="Kept in the log.",
+)
 @by_option
 @click.option("--dry-run", is_flag=True, help="Show what would go, and change nothing.")
 @yes_option
 @store_option
 @json_option
 def erase(
-    spans: list[tuple[int, int]], session: str | None, agent: str | None, task: str | None, source: str | None,
-    query: str | None, any_word: bool, words: tuple[str, ...], copies: bool, possible: bool, reason: "Reason", by: str,
-    dry_run: bool, yes: bool, store: Place, as_json: bool,
-) -> None:  # fmt: skip
+    spans: list[tuple[int, int]],
+    session: str | None,
+    agent: str | None,
+    task: str | None,
+    source: str | None,
+    query: str | None,
+    any_word: bool,
+    words: tuple[str, ...],
+    copies: bool,
+    possible: bool,
+    reason: "Reason",
+    by: str,
+    dry_run: bool,
+    yes: bool,
+    store: Place,
+    as_json: bool,
+) -> None:
     """Erase events: what they said leaves every file of the store.
 
     Their addresses, kinds and times stay, and the log still verifies. Saved variables of their sessions go too. Copies
@@ -89,10 +127,17 @@ def erase(
         elif any_word:
             raise BadInput("--any says how --search matches; give --search too")
         wanted = {
-            "seqs": seqs, "session_id": session, "agent_id": agent, "task_id": task, "source": source,
-            "words": [utf8(word) for word in words], "reason": reason, "by": utf8(by), "copies": copies,
+            "seqs": seqs,
+            "session_id": session,
+            "agent_id": agent,
+            "task_id": task,
+            "source": source,
+            "words": [utf8(word) for word in words],
+            "reason": reason,
+            "by": utf8(by),
+            "copies": copies,
             "possible": possible,
-        }  # fmt: skip
+        }
         with progress("looking for copies") as bar:
             plan = opened.erase(**wanted, dry_run=True, progress=bar)  # type: ignore[arg-type]
         if dry_run or not plan.events:
@@ -109,9 +154,13 @@ def erase(
     erased = _count(report.events, "event was", "events were")
     print_result(report, f"{erased} erased; seq {report.seq} records it", as_json=as_json)
     if report.remaining:
-        note(f"{_count(len(report.remaining), 'copy', 'copies')} remain: {_listed(report.remaining)}")
+        note(
+            f"{_count(len(report.remaining), 'copy', 'copies')} remain: {_listed(report.remaining)}"
+        )
     if report.labels:
-        note(f"names stay, and these have one of the words: {', '.join(map(repr, report.labels[:LISTED]))}")
+        note(
+            f"names stay, and these have one of the words: {', '.join(map(repr, report.labels[:LISTED]))}"
+        )
     if report.unfinished:
         note(f"not every file is clean yet: {report.unfinished}")
     note(unreachable(shown(store)))
@@ -142,7 +191,9 @@ def _show(plan: "ErasureReport", store: "Store", as_json: bool) -> None:
 
 def _show_events(label: str, store: "Store", seqs: Sequence[int], most: int) -> None:
     for event in store.log.get_many(seqs[:most]):
-        text = one_line(event.content or event.headline or str(event.metadata.get("digest", "")), 60)
+        text = one_line(
+            event.content or event.headline or str(event.metadata.get("digest", "")), 60
+        )
         echo(f"{label:<6} seq {event.seq}  {event.session_id}  {event.kind}  {text}")
     if len(seqs) > most:
         echo(f"{label:<6} {len(seqs) - most:,} more; --json lists them all")
@@ -152,8 +203,13 @@ def _count(number: int, singular: str, plural: str) -> str:
     return f"{number:,} {singular if number == 1 else plural}"
 
 
-def _matching(store: "Store", query: str, any_word: bool, scope: dict[str, str | None]) -> list[int]:
-    """Every event that a query means. Nothing is left out in silence, and nothing is widened unasked."""
+def _matching(
+    store: "Store", query: str, any_word: bool, scope: dict[str, str | None]
+) -> list[int]:
+    """Every event that a query means.
+
+    Nothing is left out in silence, and nothing is widened unasked.
+    """
     with progress("indexing") as bar:
         store.index.catch_up(progress=bar)
     seqs = store.index.every(query, any_word=any_word, **scope)
@@ -176,11 +232,14 @@ def _extent(plan: "ErasureReport", are: str = "") -> str:
 
 
 def _name_affected(opened: "Store", place: Place, sessions: Iterable[str]) -> None:
-    """Name the store, the projects and the sessions that are about to lose something, before a person is asked."""
+    """Name the store, the projects and the sessions that are about to lose something, before a
+    person is asked.
+    """
     names = sorted(set(sessions))
     marks = ", ".join("?" * len(names[:MOST_SESSIONS]))
     rows = opened.log.query(
-        f"SELECT DISTINCT task_id FROM event WHERE session_id IN ({marks}) ORDER BY 1", names[:MOST_SESSIONS]
+        f"SELECT DISTINCT task_id FROM event WHERE session_id IN ({marks}) ORDER BY 1",
+        names[:MOST_SESSIONS],
     )
     projects = [task for (task,) in rows if task]
     note(f"store: {shown(place)}")
@@ -196,9 +255,13 @@ def _named(names: Sequence[str]) -> str:
 def ask(question: str) -> None:
     """Go on only after a yes, from a person."""
     if not sys.stdin.isatty():
-        raise BadInput("this cannot be undone, so it asks; repeat the command with --yes, if you are sure")
+        raise BadInput(
+            "this cannot be undone, so it asks; repeat the command with --yes, if you are sure"
+        )
     with contextlib.suppress(termios.error, ValueError, OSError):
-        termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before the question is no answer to it
+        termios.tcflush(
+            sys.stdin, termios.TCIFLUSH
+        )  # what was typed before the question is no answer to it
     click.confirm(question, abort=True, err=True)
 
 
@@ -209,10 +272,16 @@ def _listed(seqs: tuple[int, ...]) -> str:
 
 @click.command(cls=Command)
 @click.option(
-    "--older-than", "age", metavar="AGE", required=True, callback=parse_age,
+    "--older-than",
+    "age",
+    metavar="AGE",
+    required=True,
+    callback=parse_age,
     help="As 90d, 12h or 4w, since it was recorded.",
-)  # fmt: skip
-@click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Only this kind; may be repeated.")
+)
+@click.option(
+    "--kind", "kinds", multiple=True, metavar="KIND", help="Only this kind; may be repeated."
+)
 @scope_options
 @click.option("--apply", is_flag=True, help="Erase it; without this, it is only shown.")
 @by_option
@@ -220,9 +289,17 @@ def _listed(seqs: tuple[int, ...]) -> str:
 @store_option
 @json_option
 def retention(
-    age: dt.timedelta, kinds: tuple[str, ...], session: str | None, agent: str | None, task: str | None, apply: bool,
-    by: str, yes: bool, store: Place, as_json: bool,
-) -> None:  # fmt: skip
+    age: dt.timedelta,
+    kinds: tuple[str, ...],
+    session: str | None,
+    agent: str | None,
+    task: str | None,
+    apply: bool,
+    by: str,
+    yes: bool,
+    store: Place,
+    as_json: bool,
+) -> None:
     """Erase what was recorded long ago.
 
     Age is the time of recording, so imported history is as old as its import. With --apply the store, projects and
@@ -236,7 +313,13 @@ def retention(
     """
     with open_store(store) as opened:
         expire = functools.partial(
-            opened.expire, age, kinds=kinds, session_id=session, agent_id=agent, task_id=task, by=utf8(by)
+            opened.expire,
+            age,
+            kinds=kinds,
+            session_id=session,
+            agent_id=agent,
+            task_id=task,
+            by=utf8(by),
         )
         with progress("counting") as bar:
             report = expire(dry_run=True, progress=bar)
@@ -255,7 +338,9 @@ def retention(
 
 
 @click.command(cls=Command)
-@click.option("--erase", "erasing", is_flag=True, help="Erase the events that hold them, and copies.")
+@click.option(
+    "--erase", "erasing", is_flag=True, help="Erase the events that hold them, and copies."
+)
 @yes_option
 @store_option
 @json_option
@@ -281,7 +366,9 @@ def scan(erasing: bool, yes: bool, store: Place, as_json: bool) -> None:
         else:
             for row in rows:
                 echo(f"seq {row['seq']}  {row['kind']}  {row['fingerprint']}")
-            echo(f"{len({one.fingerprint for one in found}):,} secrets in {len({one.seq for one in found}):,} events")
+            echo(
+                f"{len({one.fingerprint for one in found}):,} secrets in {len({one.seq for one in found}):,} events"
+            )
         if not found:
             return
         if not erasing:
@@ -292,6 +379,8 @@ def scan(erasing: bool, yes: bool, store: Place, as_json: bool) -> None:
             _name_affected(opened, store, [event.session_id for event in opened.log.get_many(seqs)])
             ask(f"Erase {_count(len(seqs), 'event', 'events')} of {shown(store)} for good?")
         with progress("erasing") as bar:
-            report = opened.erase(seqs=seqs, words=words, copies=True, reason="secret", progress=bar)
+            report = opened.erase(
+                seqs=seqs, words=words, copies=True, reason="secret", progress=bar
+            )
     note(f"{report.events:,} events erased; seq {report.seq} records it")
     note(unreachable(shown(store)))

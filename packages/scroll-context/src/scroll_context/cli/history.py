@@ -1,8 +1,8 @@
-"""Commands that tell what happened in a session: read (what was said), trajectory (the steps it took), explain (what a
-model saw).
+"""Commands that tell what happened in a session: read (what was said), trajectory (the steps it
+took), explain (what a model saw).
 
-A session is read as Markdown. What was said in it is foreign text: its headings are set below those that say who
-speaks, HTML in it is not interpreted, and a page that is made of it loads nothing.
+A session is read as Markdown. What was said in it is foreign text: its headings are set below those
+that say who speaks, HTML in it is not interpreted, and a page that is made of it loads nothing.
 """
 
 import contextlib
@@ -17,8 +17,24 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from scroll_context.cli.options import FILE, Place, json_option, open_store, session_argument, store_option
-from scroll_context.cli.output import Command, echo, new_file, note, one_line, print_document, print_table, visible
+from scroll_context.cli.options import (
+    FILE,
+    Place,
+    json_option,
+    open_store,
+    session_argument,
+    store_option,
+)
+from scroll_context.cli.output import (
+    Command,
+    echo,
+    new_file,
+    note,
+    one_line,
+    print_document,
+    print_table,
+    visible,
+)
 from scroll_context.errors import UnknownSession
 
 if TYPE_CHECKING:
@@ -57,9 +73,13 @@ class Section(msgspec.Struct, frozen=True):
 @click.option("--cells", is_flag=True, help="Also the cells, the calls, and what they brought.")
 @click.option("--full", is_flag=True, help="With --cells, print long results whole.")
 @click.option("--html", "as_html", is_flag=True, help="A page for a browser instead of Markdown.")
-@click.option("-o", "--out", type=FILE, metavar="FILE", help="Write to a new file instead of stdout.")
+@click.option(
+    "-o", "--out", type=FILE, metavar="FILE", help="Write to a new file instead of stdout."
+)
 @store_option
-def read(session: str, cells: bool, full: bool, as_html: bool, out: Path | None, store: Place) -> None:
+def read(
+    session: str, cells: bool, full: bool, as_html: bool, out: Path | None, store: Place
+) -> None:
     """Read a session as a conversation.
 
     What the user said and what was answered, in order, as Markdown. A terminal shows it rendered.
@@ -77,7 +97,9 @@ def read(session: str, cells: bool, full: bool, as_html: bool, out: Path | None,
         passages = _passages(lineage(opened, session), opened.log.text, cells, full)
         first = next(passages, None)
         if first is None:
-            raise UnknownSession(f"there is no session {session!r}; `scroll sessions` lists those there are")
+            raise UnknownSession(
+                f"there is no session {session!r}; `scroll sessions` lists those there are"
+            )
         told = itertools.chain([first], passages)
         if out is None and not as_html and sys.stdout.isatty():
             from scroll_context.cli.watch import Screen
@@ -107,7 +129,11 @@ def _passages(
     for event in events:
         match event.kind:
             case "conversation":
-                text = without_headline(text_of(event)) if event.role == "assistant" else text_of(event)
+                text = (
+                    without_headline(text_of(event))
+                    if event.role == "assistant"
+                    else text_of(event)
+                )
                 if event.payload and not event.payload.is_text:
                     text += f"\n\n*{event.payload.media_type}, {event.payload.size:,} bytes: `scroll get {event.seq}`*"
                 if text.strip():
@@ -115,12 +141,18 @@ def _passages(
                     yield Section(event.role, heading, _below(text))
             case "cell" | "tool_call" if cells:
                 what = "cell" if event.kind == "cell" else f"call of {one_line(event.name, SHOWN)}"
-                yield Section(event.kind, f"{what} · seq {event.seq}", _fenced(text_of(event), "python"))
+                yield Section(
+                    event.kind, f"{what} · seq {event.seq}", _fenced(text_of(event), "python")
+                )
             case "observation" | "tool_result" if cells:
                 text = text_of(event)
                 cut = 0 if full else max(len(text) - PRINTED, 0)
                 more = f"\n… {cut:,} more characters" if cut else ""
-                what = "printed" if event.kind == "observation" else f"result of {one_line(event.name, SHOWN)}"
+                what = (
+                    "printed"
+                    if event.kind == "observation"
+                    else f"result of {one_line(event.name, SHOWN)}"
+                )
                 state = "" if event.tool_state in ("", "ok") else f" · {event.tool_state}"
                 heading = f"{what}{state} · seq {event.seq}"
                 yield Section(event.kind, heading, _fenced(text[: len(text) - cut] + more, "text"))
@@ -193,9 +225,15 @@ def explain(seq: int, full: bool, store: Place, as_json: bool) -> None:
 def print_explanation(found: "Explanation", full: bool) -> None:
     """Everything about a request, for a person."""
     echo(f"request {found.seq}", bold=True, end="")
-    echo(f"  session {one_line(found.session_id)}  {found.asked_at[:19]}  model {one_line(found.model)}")
+    echo(
+        f"  session {one_line(found.session_id)}  {found.asked_at[:19]}  model {one_line(found.model)}"
+    )
     window = f" of a window of {found.window:,}" if found.window else ""
-    counted = f"; the provider counted {found.reported:,}, {found.cached:,} of them cached" if found.reported else ""
+    counted = (
+        f"; the provider counted {found.reported:,}, {found.cached:,} of them cached"
+        if found.reported
+        else ""
+    )
     echo(f"context {found.context}: about {found.tokens:,} tokens{window}{counted}")
     if found.verified:
         echo("verified: these are the messages that were sent, to the byte", colour="green")
@@ -207,9 +245,14 @@ def print_explanation(found: "Explanation", full: bool) -> None:
         _print_message(position, message, full)
     if not found.departures:
         echo("\nNothing had left the view." if found.messages else "")
-    for (plan, reason), left in itertools.groupby(found.departures, key=lambda one: (one.plan, one.reason)):
+    for (plan, reason), left in itertools.groupby(
+        found.departures, key=lambda one: (one.plan, one.reason)
+    ):
         echo(f"\nleft by plan {plan}: {reason}", bold=True)
-        rows = [(f"{one.seq}" if one.seq == one.last else f"{one.seq}-{one.last}", one.how, one.now) for one in left]
+        rows = [
+            (f"{one.seq}" if one.seq == one.last else f"{one.seq}-{one.last}", one.how, one.now)
+            for one in left
+        ]
         print_table(("seq", "how", "where it stands"), rows, fit=True)
 
 
@@ -242,7 +285,9 @@ def trajectory(session: str, out: Path | None, store: Place, as_json: bool) -> N
     with open_store(store) as opened:
         first = next(lineage(opened, session), None)
         if first is None:
-            raise UnknownSession(f"there is no session {session!r}; `scroll sessions` lists those there are")
+            raise UnknownSession(
+                f"there is no session {session!r}; `scroll sessions` lists those there are"
+            )
         found = steps_of(lineage(opened, session), opened.log.text, first.task_id or session)
     if out is not None:
         with new_file(out) as file:
@@ -261,7 +306,11 @@ def _print_steps(found: dict[str, Any]) -> None:
         if step["reasoning"].strip():
             echo(f"    {one_line(step['reasoning'], SHOWN)}")
         arguments = step["action"]["args"]
-        said = arguments.get("source") or arguments.get("answer") if isinstance(arguments, dict) else None
+        said = (
+            arguments.get("source") or arguments.get("answer")
+            if isinstance(arguments, dict)
+            else None
+        )
         echo(f"    {one_line(said or msgspec.json.encode(arguments).decode(), SHOWN)}")
         if step.get("observation", "").strip():
             echo(f"    → {one_line(step['observation'], SHOWN)}")

@@ -1,4 +1,7 @@
-"""`scroll import` and `scroll watch`: their command lines. What they do is in scroll_assistants.importers."""
+"""`scroll import` and `scroll watch`: their command lines.
+
+What they do is in scroll_assistants.importers.
+"""
 
 import contextlib
 import functools
@@ -11,7 +14,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from scroll_context.cli.options import FILE, Place, json_option, lock_timeout_option, store_option
-from scroll_context.cli.output import Command, echo, note, print_document, print_line, print_table, progress, visible
+from scroll_context.cli.output import (
+    Command,
+    echo,
+    note,
+    print_document,
+    print_line,
+    print_table,
+    progress,
+    visible,
+)
 from scroll_context.errors import BadInput, IndexUnavailable, UnreadableMessages
 
 if TYPE_CHECKING:
@@ -21,7 +33,8 @@ if TYPE_CHECKING:
 
 LISTED = 20  # faults of an assistant's files that are shown
 
-FORMATS = tuple(  # the values of importers.records.Format, which a start of the command line must not import
+# the values of importers.records.Format, which a start of the command line must not import
+FORMATS = tuple(
     """jsonl json export claude-code codex gemini opencode cursor cursor-agent qwenpaw chatgpt slack whatsapp markdown
     text csv""".split()
 )
@@ -29,7 +42,12 @@ FORMATS = tuple(  # the values of importers.records.Format, which a start of the
 
 @click.command("import", cls=Command)
 @click.argument("files", metavar="FILE...", nargs=-1, type=FILE)
-@click.option("--all", "everything", is_flag=True, help="Import what the assistants on this machine have kept.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Import what the assistants on this machine have kept.",
+)
 @click.option("--dry-run", is_flag=True, help="With --all: only show what there is.")
 @click.option(
     "--session",
@@ -40,27 +58,65 @@ FORMATS = tuple(  # the values of importers.records.Format, which a start of the
 )
 @click.option("--agent", metavar="ID", default="", help="The agent of messages that name none.")
 @click.option("--task", metavar="ID", default="", help="The task of the messages.")
-@click.option("--kind", metavar="KIND", default="conversation", show_default=True, help="The kind of what was said.")
 @click.option(
-    "--format", "layout", type=click.Choice(FORMATS), metavar="FORMAT",
-    show_default="detected", help=f"One of {', '.join(FORMATS)}.",
-)  # fmt: skip
+    "--kind",
+    metavar="KIND",
+    default="conversation",
+    show_default=True,
+    help="The kind of what was said.",
+)
+@click.option(
+    "--format",
+    "layout",
+    type=click.Choice(FORMATS),
+    metavar="FORMAT",
+    show_default="detected",
+    help=f"One of {', '.join(FORMATS)}.",
+)
 @click.option("--skip-bad", is_flag=True, help="Import the good messages of a file with bad ones.")
 @click.option(
-    "--into", metavar="ID", default="", help="As --session, and add to a session that another source has begun."
+    "--into",
+    metavar="ID",
+    default="",
+    help="As --session, and add to a session that another source has begun.",
 )
 @click.option("--keep-secrets", is_flag=True, help="Do not replace keys and tokens by markers.")
-@click.option("--mine", is_flag=True, help="The files are your own history: the user in them is you.")
-@click.option("--me", multiple=True, metavar="NAME", help="Your name among the speakers of a chat; may be repeated.")
-@click.option("--trust", is_flag=True, help="Restore an export of your own: its snapshots and forks take effect.")
+@click.option(
+    "--mine", is_flag=True, help="The files are your own history: the user in them is you."
+)
+@click.option(
+    "--me",
+    multiple=True,
+    metavar="NAME",
+    help="Your name among the speakers of a chat; may be repeated.",
+)
+@click.option(
+    "--trust",
+    is_flag=True,
+    help="Restore an export of your own: its snapshots and forks take effect.",
+)
 @store_option
 @lock_timeout_option
 @json_option
 def import_(
-    files: tuple[Path, ...], everything: bool, dry_run: bool, session: str, agent: str,
-    task: str, kind: str, layout: str | None, skip_bad: bool, into: str,
-    keep_secrets: bool, mine: bool, me: tuple[str, ...], trust: bool, store: Place, lock_timeout: float, as_json: bool,
-) -> None:  # fmt: skip
+    files: tuple[Path, ...],
+    everything: bool,
+    dry_run: bool,
+    session: str,
+    agent: str,
+    task: str,
+    kind: str,
+    layout: str | None,
+    skip_bad: bool,
+    into: str,
+    keep_secrets: bool,
+    mine: bool,
+    me: tuple[str, ...],
+    trust: bool,
+    store: Place,
+    lock_timeout: float,
+    as_json: bool,
+) -> None:
     """Add messages to a store; creates the store if there is none.
 
     Reads histories of Claude Code, Codex, the Gemini CLI, opencode, Cursor and QwenPaw, exports of ChatGPT, Slack and
@@ -98,19 +154,31 @@ def import_(
         _import_all(store, lock_timeout, redact=not keep_secrets, dry_run=dry_run, as_json=as_json)
         return
     if not files:
-        raise click.UsageError("name files, or import what the assistants here have kept with --all")
+        raise click.UsageError(
+            "name files, or import what the assistants here have kept with --all"
+        )
     if dry_run:
         raise click.UsageError("--dry-run goes with --all")
     if session and into:
-        raise click.BadParameter("name the session with one of --session and --into", param_hint="--into")
+        raise click.BadParameter(
+            "name the session with one of --session and --into", param_hint="--into"
+        )
     from scroll_assistants.importers.records import Format
     from scroll_assistants.importers.run import ImportOptions
 
     options = ImportOptions(
-        session_id=into or session, agent_id=agent, task_id=task, kind=kind,
-        layout=Format(layout) if layout else None, skip_bad=skip_bad, join=bool(into), mine=mine, me=me, trust=trust,
+        session_id=into or session,
+        agent_id=agent,
+        task_id=task,
+        kind=kind,
+        layout=Format(layout) if layout else None,
+        skip_bad=skip_bad,
+        join=bool(into),
+        mine=mine,
+        me=me,
+        trust=trust,
         redact=not keep_secrets,
-    )  # fmt: skip
+    )
     with _target(store, lock_timeout) as target:
         reports = [_import_file(file, options, target) for file in files]
     if as_json:
@@ -133,7 +201,9 @@ def _target(place: Place, lock_timeout: float) -> Iterator["Callable[[], Store]"
 
         @functools.cache
         def opened() -> Store:
-            return stack.enter_context(Store(place, create=isinstance(place, Path), lock_timeout=lock_timeout))
+            return stack.enter_context(
+                Store(place, create=isinstance(place, Path), lock_timeout=lock_timeout)
+            )
 
         yield opened
         if opened.cache_info().currsize:
@@ -144,8 +214,13 @@ def _target(place: Place, lock_timeout: float) -> Iterator["Callable[[], Store]"
                 note(f"{error} Everything was imported; the next search tries again.")
 
 
-def _import_file(path: Path, options: "ImportOptions", target: "Callable[[], Store]") -> "ImportReport":
-    """Import one file. What is wrong with the file is in the report; what is wrong with the store is raised."""
+def _import_file(
+    path: Path, options: "ImportOptions", target: "Callable[[], Store]"
+) -> "ImportReport":
+    """Import one file.
+
+    What is wrong with the file is in the report; what is wrong with the store is raised.
+    """
     from scroll_assistants.importers.run import ImportFile, ImportReport
     from scroll_assistants.importers.sources import STDIN
 
@@ -160,12 +235,16 @@ def _import_file(path: Path, options: "ImportOptions", target: "Callable[[], Sto
     except UnreadableMessages as error:
         _list_faults(label, error.faults, error.bad)
         others = "; --skip-bad imports the others" if error.good else ""
-        return ImportReport(file=label, messages=error.good, bad=error.bad, error=error.summary + others)
+        return ImportReport(
+            file=label, messages=error.good, bad=error.bad, error=error.summary + others
+        )
     except BadInput as error:
         return ImportReport(file=label, error=str(error))
 
 
-def _import_all(store: Place, lock_timeout: float, *, redact: bool, dry_run: bool, as_json: bool) -> None:
+def _import_all(
+    store: Place, lock_timeout: float, *, redact: bool, dry_run: bool, as_json: bool
+) -> None:
     """Show what the assistants on this machine have kept, and import it."""
     import msgspec
 
@@ -175,17 +254,33 @@ def _import_all(store: Place, lock_timeout: float, *, redact: bool, dry_run: boo
     if not as_json:
         if not histories:
             note("no assistant has kept a history where one is known to; name the files instead")
-        rows = [(one.assistant, f"{len(one.files):,}", _size(one.bytes), one.first, one.last) for one in histories]
-        print_table(("assistant", "files", "size", "first", "last"), rows, numeric=("files", "size"))
+        rows = [
+            (one.assistant, f"{len(one.files):,}", _size(one.bytes), one.first, one.last)
+            for one in histories
+        ]
+        print_table(
+            ("assistant", "files", "size", "first", "last"), rows, numeric=("files", "size")
+        )
     sums: dict[str, dict[str, Any]] = {}
     if histories and not dry_run:
         with _target(store, lock_timeout) as target:
             for one in histories:
                 reports: list[ImportReport] = []
                 with progress(f"importing {one.assistant}") as bar:
-                    capture_all(target(), one.files, redact=redact, wait=5.0, progress=bar, on_report=reports.append)
+                    capture_all(
+                        target(),
+                        one.files,
+                        redact=redact,
+                        wait=5.0,
+                        progress=bar,
+                        on_report=reports.append,
+                    )
                 for report in reports:
-                    _list_faults(report.file, tuple((fault.line, fault.reason) for fault in report.faults), report.bad)
+                    _list_faults(
+                        report.file,
+                        tuple((fault.line, fault.reason) for fault in report.faults),
+                        report.bad,
+                    )
                 sums[one.assistant] = _sums(reports)
     if as_json:
         facts = [msgspec.structs.asdict(one) | {"files": len(one.files)} for one in histories]
@@ -208,8 +303,14 @@ def _sums(reports: "list[ImportReport]") -> dict[str, Any]:
     from scroll_assistants.importers.run import ImportReport
 
     total = functools.reduce(ImportReport.plus, reports, ImportReport(file=""))
-    found = {name: getattr(total, name) for name in ("messages", "added", "known", "bad", "redacted")}
-    return found | {"errors": [f"{one.file}: {trouble}" for one in reports if (trouble := one.error or one.left)]}
+    found = {
+        name: getattr(total, name) for name in ("messages", "added", "known", "bad", "redacted")
+    }
+    return found | {
+        "errors": [
+            f"{one.file}: {trouble}" for one in reports if (trouble := one.error or one.left)
+        ]
+    }
 
 
 def _replaced(redacted: dict[str, int]) -> str:
@@ -225,7 +326,9 @@ def _tell(report: "ImportReport", *, as_json: bool) -> None:
     if report.error:
         note(f"{report.file}: {visible(report.error)}")
         return
-    _list_faults(report.file, tuple((fault.line, fault.reason) for fault in report.faults), report.bad)
+    _list_faults(
+        report.file, tuple((fault.line, fault.reason) for fault in report.faults), report.bad
+    )
     if not as_json:
         bad = f", {report.bad:,} bad ones skipped" if report.bad else ""
         echo(
@@ -234,7 +337,9 @@ def _tell(report: "ImportReport", *, as_json: bool) -> None:
         )
     if report.speakers and report.added:
         named = visible(", ".join(report.speakers[:5]))
-        note(f"{report.file}: nobody in it is taken for you; --me NAME at the first import says who you are ({named})")
+        note(
+            f"{report.file}: nobody in it is taken for you; --me NAME at the first import says who you are ({named})"
+        )
     for there, here in report.renamed.items():
         note(
             f"{report.file}: another source has begun a session {visible(there)!r}, so this one is {visible(here)!r}; "
@@ -242,14 +347,18 @@ def _tell(report: "ImportReport", *, as_json: bool) -> None:
         )
     if report.skipped:
         named = visible(", ".join(report.skipped[:5]))
-        note(f"{report.file}: there are no messages in {len(report.skipped):,} of its files: {named}")
+        note(
+            f"{report.file}: there are no messages in {len(report.skipped):,} of its files: {named}"
+        )
     if report.tasks:
         tasks = visible(", ".join(report.tasks[:5]))
         note(
             f"{report.file}: it names tasks ({tasks}), which its events did not get; --task ID or --mine gives them one"
         )
     if report.missing:
-        note(f"{report.file}: {len(report.missing):,} payloads were not in the exported store any more")
+        note(
+            f"{report.file}: {len(report.missing):,} payloads were not in the exported store any more"
+        )
 
 
 def _list_faults(file: str, faults: tuple[tuple[int, str], ...], bad: int) -> None:
@@ -261,15 +370,29 @@ def _list_faults(file: str, faults: tuple[tuple[int, str], ...], bad: int) -> No
 
 @click.command(cls=Command)
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=FILE)
-@click.option("--every", type=click.FloatRange(min=0.1), default=2.0, show_default=True, metavar="SECONDS",
-              help="How often to look where the system does not report changes.")  # fmt: skip
+@click.option(
+    "--every",
+    type=click.FloatRange(min=0.1),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often to look where the system does not report changes.",
+)
 @click.option("--once", is_flag=True, help="Record what is new and end.")
 @click.option("--keep-secrets", is_flag=True, help="Do not replace keys and tokens by markers.")
-@click.option("--mine", is_flag=True, help="The FILEs are your own history: the user in them is you.")
+@click.option(
+    "--mine", is_flag=True, help="The FILEs are your own history: the user in them is you."
+)
 @store_option
 @json_option
 def watch(
-    files: tuple[Path, ...], every: float, once: bool, keep_secrets: bool, mine: bool, store: Path, as_json: bool
+    files: tuple[Path, ...],
+    every: float,
+    once: bool,
+    keep_secrets: bool,
+    mine: bool,
+    store: Path,
+    as_json: bool,
 ) -> None:
     """Follow the histories of coding assistants as they grow.
 
@@ -296,12 +419,16 @@ def watch(
     named = [str(file.absolute()) for file in files]
     for file in named:
         if not detect(Path(file), Path(file).suffix).can_be_followed:
-            raise BadInput(f"{file} is not a history of an assistant; `scroll import {shlex.quote(file)}` reads it")
+            raise BadInput(
+                f"{file} is not a history of an assistant; `scroll import {shlex.quote(file)}` reads it"
+            )
 
     def listing() -> list[str]:
         return named or [file for history in installed() for file in history.files]
 
-    folders = sorted({file.absolute().parent for file in files}) or [folder for _, folder, _ in places()]
+    folders = sorted({file.absolute().parent for file in files}) or [
+        folder for _, folder, _ in places()
+    ]
     stop = threading.Event()
 
     noted: dict[str, str] = {}

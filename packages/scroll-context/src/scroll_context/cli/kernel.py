@@ -1,8 +1,8 @@
 """Commands of the kernel: what its jail enforces on this machine, and a prompt on it for a person.
 
-The prompt differs from a model's cells in one way: the value of a last expression is shown, because a person expects
-it. That is done here, by rewriting the source, and the kernel knows nothing of it. Input that does not come from a
-terminal is run as one cell.
+The prompt differs from a model's cells in one way: the value of a last expression is shown, because
+a person expects it. That is done here, by rewriting the source, and the kernel knows nothing of it.
+Input that does not come from a terminal is run as one cell.
 """
 
 import ast
@@ -76,11 +76,15 @@ def doctor(url: str | None, tier: Any, as_json: bool) -> None:
     else:
         echo(f"{report.system}, landlock ABI {report.landlock_abi or '–'}")
         for found in report.tiers:
-            state = f"works, {len(found.probes)} canaries refused" if found.available else found.refusal
+            state = (
+                f"works, {len(found.probes)} canaries refused" if found.available else found.refusal
+            )
             untested = " (experimental, untested)" if found.tier in UNTESTED else ""
             echo(f"tier {found.tier}{untested}: {state}")
         echo(f"a kernel here runs in tier: {report.tier or 'none at all, it would not start'}\n")
-        rows = [("yes" if row.enforced else "NO", row.name, row.mechanism) for row in report.guarantees]
+        rows = [
+            ("yes" if row.enforced else "NO", row.name, row.mechanism) for row in report.guarantees
+        ]
         print_table(("enforced", "guarantee", "by"), rows)
         for row in report.guarantees:
             if row.remedy:
@@ -97,7 +101,12 @@ def doctor(url: str | None, tier: Any, as_json: bool) -> None:
 
 @click.command(cls=Command)
 @store_option
-@click.option("--tier", type=TIERS, default="auto", help="The jail to run in. seatbelt is experimental and untested.")
+@click.option(
+    "--tier",
+    type=TIERS,
+    default="auto",
+    help="The jail to run in. seatbelt is experimental and untested.",
+)
 def repl(store: Place, tier: Any) -> None:
     """Write Python in the jailed kernel yourself.
 
@@ -127,7 +136,9 @@ def repl(store: Place, tier: Any) -> None:
         else:
             note(f"no store in {store}: ms is not bound")
         spec = JailSpec(tier=tier, read_only=(*default_read_only(), *site_packages()), scratch="")
-        kernel = opened.enter_context(contextlib.closing(Kernel(dispatch, preludes=preludes, spec=spec)))
+        kernel = opened.enter_context(
+            contextlib.closing(Kernel(dispatch, preludes=preludes, spec=spec))
+        )
         status = run(kernel, Path.home() / ".scroll_history")
     raise click.exceptions.Exit(status)
 
@@ -213,7 +224,10 @@ def _show(result: "CellResult") -> None:
         text = result.printed.decode("utf-8", "replace")
         echo(text, end="" if text.endswith("\n") or not text else "\n")
     else:
-        print_bytes(result.printed + (b"\n" if result.printed and not result.printed.endswith(b"\n") else b""))
+        print_bytes(
+            result.printed
+            + (b"\n" if result.printed and not result.printed.endswith(b"\n") else b"")
+        )
     if result.error is not None:
         echo((result.error.traceback or result.error.message).rstrip("\n"), err=True)
     if result.restore is not None:
@@ -221,7 +235,9 @@ def _show(result: "CellResult") -> None:
 
 
 def show_last_expression(source: str) -> str:
-    """`source`, changed so that the value of a last expression is printed, unless it is None, and bound to `_`."""
+    """`source`, changed so that the value of a last expression is printed, unless it is None, and
+    bound to `_`.
+    """
     try:
         tree = compile(source, "<stdin>", "exec", _FLAGS | ast.PyCF_ONLY_AST, dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError):

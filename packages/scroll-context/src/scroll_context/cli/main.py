@@ -1,9 +1,10 @@
 """The command `scroll`: the list of its commands, and its entry point.
 
-`scroll --help` is answered from this table, with next to nothing imported. Every other command line goes to app.py,
-which imports the command that is called. To add one, write it with click, its docstring its help, and name it in
-COMMANDS. Any installed package can add commands: an entry point in the group `scroll_context.commands` names one and
-says `module:object`, where the object is a click command.
+`scroll --help` is answered from this table, with next to nothing imported. Every other command line
+goes to app.py, which imports the command that is called. To add one, write it with click, its
+docstring its help, and name it in COMMANDS. Any installed package can add commands: an entry point
+in the group `scroll_context.commands` names one and says `module:object`, where the object is a
+click command.
 """
 
 import os
@@ -24,7 +25,10 @@ COMMANDS = {  # name: (module and object below scroll_context.cli, the first lin
     "read": ("history:read", "Read a session as a conversation."),
     "stats": ("reading:stats", "Show the store in numbers."),
     "sql": ("reading:sql", "Run a read-only SQL query on the history, as a model may."),
-    "verify": ("upkeep:verify", "Check events, payloads and the search index against their hashes."),
+    "verify": (
+        "upkeep:verify",
+        "Check events, payloads and the search index against their hashes.",
+    ),
     "salvage": ("upkeep:salvage", "Make a new log from whatever is legible in a damaged one."),
     "reindex": ("upkeep:reindex", "Build the search index anew from the log."),
     "erase": ("forgetting:erase", "Erase events: what they said leaves every file of the store."),
@@ -41,7 +45,10 @@ COMMANDS = {  # name: (module and object below scroll_context.cli, the first lin
     "resume": ("agent:resume", "Go on with a session, whatever ended it."),
     "fork": ("agent:fork", "Make a new session that shares another's past up to a seq."),
     "explain": ("history:explain", "Show what a model saw at a request, and what had left."),
-    "trajectory": ("history:trajectory", "Show the steps of a session: reasoning, action, observation."),
+    "trajectory": (
+        "history:trajectory",
+        "Show the steps of a session: reasoning, action, observation.",
+    ),
     "completion": ("app:completion", "Print the completion script for a shell."),
     "admin": ("upkeep:admin", "Set up a store on Postgres that many hosts share."),
     "mcp": ("doors:mcp", "Serve the store to a coding assistant over MCP."),
@@ -84,12 +91,16 @@ def overview() -> str:
 
 
 def commands() -> dict[str, tuple[str, str]]:
-    """COMMANDS, and behind them those that installed packages add, each with the summary of its package.
+    """COMMANDS, and behind them those that installed packages add, each with the summary of its
+    package.
 
-    `importlib.metadata` would find them too, but takes as long to import as `scroll --help` may take in all. Nothing is
-    taken from the working folder: a package there is not installed, it came with a repository.
+    `importlib.metadata` would find them too, but takes as long to import as `scroll --help` may
+    take in all. Nothing is taken from the working folder: a package there is not installed, it came
+    with a repository.
     """
-    found = {name: (f"scroll_context.cli.{where}", line) for name, (where, line) in COMMANDS.items()}
+    found = {
+        name: (f"scroll_context.cli.{where}", line) for name, (where, line) in COMMANDS.items()
+    }
     for folder in dict.fromkeys(path for path in sys.path if os.path.isabs(path)):
         try:
             packages = sorted(name for name in os.listdir(folder) if name.endswith(".dist-info"))
@@ -97,12 +108,20 @@ def commands() -> dict[str, tuple[str, str]]:
             continue  # not a folder
         for package in packages:
             where = f"{folder}/{package}"
-            declared = _contents(f"{where}/entry_points.txt").partition(f"[{GROUP}]")[2].partition("\n[")[0]
+            declared = (
+                _contents(f"{where}/entry_points.txt")
+                .partition(f"[{GROUP}]")[2]
+                .partition("\n[")[0]
+            )
             for line in declared.splitlines():
                 name, _, target = line.partition("=")
                 if target:
-                    summary = _contents(f"{where}/METADATA").partition("\nSummary:")[2].partition("\n")[0]
-                    found.setdefault(name.strip(), (target.partition("[")[0].strip(), summary.strip()))
+                    summary = (
+                        _contents(f"{where}/METADATA").partition("\nSummary:")[2].partition("\n")[0]
+                    )
+                    found.setdefault(
+                        name.strip(), (target.partition("[")[0].strip(), summary.strip())
+                    )
     return found
 
 
@@ -136,10 +155,12 @@ def _terminate(*_: object) -> None:
 
 
 def _leave(status: str | int | None) -> None:
-    """End the process with what it has registered for its end, but without taking the interpreter down.
+    """End the process with what it has registered for its end, but without taking the interpreter
+    down.
 
-    Calls of a cell that was stopped may still run in threads, inside a database or an index: an interpreter that is
-    taken down under them can crash, and a signal in the midst of it changes the status or prints a traceback.
+    Calls of a cell that was stopped may still run in threads, inside a database or an index: an
+    interpreter that is taken down under them can crash, and a signal in the midst of it changes the
+    status or prints a traceback.
     """
     import atexit
     import signal

@@ -37,7 +37,9 @@ def parse_span(_: click.Context, __: click.Parameter, text: str | None) -> tuple
     return None if text is None else _span(text)
 
 
-def parse_spans(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> list[tuple[int, int]]:
+def parse_spans(
+    _: click.Context, __: click.Parameter, texts: tuple[str, ...]
+) -> list[tuple[int, int]]:
     """Several of them."""
     return [_span(text) for text in texts]
 
@@ -116,12 +118,19 @@ def complete_session(ctx: click.Context, _: click.Parameter, typed: str) -> list
 
 
 store_option = click.option(
-    "--store", envvar=VARIABLE, metavar="DIR", type=parse_place, default=default_store,
-    show_default="your own: ~/.scroll, or your folder for application data", callback=_chosen_store,
+    "--store",
+    envvar=VARIABLE,
+    metavar="DIR",
+    type=parse_place,
+    default=default_store,
+    show_default="your own: ~/.scroll, or your folder for application data",
+    callback=_chosen_store,
     help="The folder of the store, or its postgresql:// address.",
-)  # fmt: skip
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
-session_option = click.option("--session", metavar="ID", shell_complete=complete_session, help="Only this session.")
+session_option = click.option(
+    "--session", metavar="ID", shell_complete=complete_session, help="Only this session."
+)
 session_argument = click.argument("session", metavar="SESSION", shell_complete=complete_session)
 agent_option = click.option("--agent", metavar="ID", help="Only this agent.")
 task_option = click.option("--task", metavar="ID", help="Only this task.")
@@ -134,12 +143,21 @@ def scope_options(command: Callable[..., None]) -> Callable[..., None]:
 
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 by_option = click.option(
-    "--by", metavar="NAME", default="", help="Who asked for it; kept in the log.", show_default="you"
+    "--by",
+    metavar="NAME",
+    default="",
+    help="Who asked for it; kept in the log.",
+    show_default="you",
 )
 lock_timeout_option = click.option(
-    "--lock-timeout", envvar="SCROLL_LOCK_TIMEOUT", type=click.FloatRange(min=0), metavar="SECONDS", default=30.0,
-    show_default=True, help="How long to wait for another writer.",
-)  # fmt: skip
+    "--lock-timeout",
+    envvar="SCROLL_LOCK_TIMEOUT",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    default=30.0,
+    show_default=True,
+    help="How long to wait for another writer.",
+)
 
 
 def open_store(place: Place) -> "Store":
@@ -160,5 +178,9 @@ def open_log(place: Place) -> "EventLog":
 
 def require_store(place: Place) -> None:
     """Refuse a folder that holds nothing. A server says by itself what it lacks."""
-    if isinstance(place, Path) and (not place.exists() or (place.is_dir() and not any(place.iterdir()))):
-        raise NotAStore(f"there is no store in {place}. `scroll import FILE --store {quote(str(place))}` creates one.")
+    if isinstance(place, Path) and (
+        not place.exists() or (place.is_dir() and not any(place.iterdir()))
+    ):
+        raise NotAStore(
+            f"there is no store in {place}. `scroll import FILE --store {quote(str(place))}` creates one."
+        )

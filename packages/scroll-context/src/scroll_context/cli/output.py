@@ -1,8 +1,10 @@
-"""What commands print and write: lines and tables for people, JSON for programs, bars, files that are whole.
+"""What commands print and write: lines and tables for people, JSON for programs, bars, files that
+are whole.
 
-Data goes to stdout, progress and notes to stderr. Stored text is foreign text, and so is every name in it: `echo`,
-`note`, `print_table` and the `Screen` of watch.py are the only ways to a terminal, and each makes visible what could
-steer one (control characters, or characters that reverse the direction of writing) with `visible` before it prints.
+Data goes to stdout, progress and notes to stderr. Stored text is foreign text, and so is every name
+in it: `echo`, `note`, `print_table` and the `Screen` of watch.py are the only ways to a terminal,
+and each makes visible what could steer one (control characters, or characters that reverse the
+direction of writing) with `visible` before it prints.
 """
 
 import contextlib
@@ -32,7 +34,9 @@ if TYPE_CHECKING:
 NARROWEST = 20  # columns that are left to the last one of a table, however narrow the terminal
 UNSEEN = 0.3  # seconds of work before a bar appears
 CARRIED = ("store", "project", "model", "base_url", "window", "tools", "mcp", "ask", "system")
-"""The options that a printed hint takes over from the command line, where the command that it names has them."""
+"""The options that a printed hint takes over from the command line, where the command that it names
+has them.
+"""
 
 
 def one_line(text: str, limit: int = 0) -> str:
@@ -42,9 +46,14 @@ def one_line(text: str, limit: int = 0) -> str:
 
 
 def echo(
-    text: str = "", *, end: str = "\n", err: bool = False, bold: bool = False, colour: str | None = None,
+    text: str = "",
+    *,
+    end: str = "\n",
+    err: bool = False,
+    bold: bool = False,
+    colour: str | None = None,
     marked: "re.Pattern[str] | None" = None,
-) -> None:  # fmt: skip
+) -> None:
     """Print text for people, the parts that `marked` matches standing out."""
     shown = visible(text)
     if bold or colour:
@@ -62,11 +71,15 @@ def note(text: str) -> None:
 def with_options(text: str) -> str:
     """A text of ours in which each command in backquotes works as it is printed.
 
-    A text that says `scroll show 7` need not know which store was named on the command line: the options that both
-    commands have, and that this one was given, are added here.
+    A text that says `scroll show 7` need not know which store was named on the command line: the
+    options that both commands have, and that this one was given, are added here.
     """
     here = click.get_current_context(silent=True)
-    return re.sub(r"`scroll ([a-z]+)([^`]*)`", lambda match: _completed(match, here), text) if here else text
+    return (
+        re.sub(r"`scroll ([a-z]+)([^`]*)`", lambda match: _completed(match, here), text)
+        if here
+        else text
+    )
 
 
 def _completed(match: "re.Match[str]", here: click.Context) -> str:
@@ -76,7 +89,10 @@ def _completed(match: "re.Match[str]", here: click.Context) -> str:
     added = []
     for parameter in here.command.params:
         name, value = parameter.name or "", here.params.get(parameter.name or "")
-        given = here.get_parameter_source(name) in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+        given = here.get_parameter_source(name) in (
+            ParameterSource.COMMANDLINE,
+            ParameterSource.ENVIRONMENT,
+        )
         if name in CARRIED and name in taken and given and parameter.opts[0] not in match[2]:
             for one in value if isinstance(value, tuple | list) else (value,):
                 added.append(f" {parameter.opts[0]} {shlex.quote(shown(one))}")
@@ -93,9 +109,11 @@ class Command(click.Command):
 
 @contextlib.contextmanager
 def faults_in_one_line() -> Iterator[None]:
-    """The border where errors become a line and a status. What is not caught here is a bug and keeps its traceback.
+    """The border where errors become a line and a status. What is not caught here is a bug and
+    keeps its traceback.
 
-    Status 0: done. 1: a fault, told in one line on stderr. 2: wrong usage. 130: interrupted. 143: ended by SIGTERM.
+    Status 0: done. 1: a fault, told in one line on stderr. 2: wrong usage. 130: interrupted. 143:
+    ended by SIGTERM.
     """
     try:
         yield
@@ -151,23 +169,32 @@ def print_line(value: Any) -> None:
 
 
 def print_bytes(data: bytes) -> None:
-    """Data as it is: JSON whose control characters are escaped, or bytes that do not go to a terminal."""
+    """Data as it is: JSON whose control characters are escaped, or bytes that do not go to a
+    terminal.
+    """
     sys.stdout.flush()
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
 
 
 def utf8(argument: str) -> str:
-    """An argument or file name without the bytes that are not UTF-8, which nothing behind us could store."""
+    """An argument or file name without the bytes that are not UTF-8, which nothing behind us could
+    store.
+    """
     return argument.encode("utf-8", "replace").decode()
 
 
 def print_table(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[str] = (), *, fit: bool = False
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    numeric: Sequence[str] = (),
+    *,
+    fit: bool = False,
 ) -> None:
     """Rows under headings. With `fit`, a terminal shows of the last column what it has room for.
 
-    On a terminal too narrow for that, each row is a block of lines, one for each column that has something to say.
+    On a terminal too narrow for that, each row is a block of lines, one for each column that has
+    something to say.
     """
     from rich.cells import cell_len, set_cell_size
 
@@ -198,7 +225,10 @@ def _print_blocks(columns: Sequence[str], rows: Sequence[Sequence[str]], width: 
 
 
 def wrapped(text: str, margin: int, width: int | None = None) -> str:
-    """A text behind a margin, broken between words at the width of the terminal. Elsewhere lines are not broken."""
+    """A text behind a margin, broken between words at the width of the terminal.
+
+    Elsewhere lines are not broken.
+    """
     import textwrap
 
     blank = " " * margin
@@ -206,7 +236,10 @@ def wrapped(text: str, margin: int, width: int | None = None) -> str:
         return blank + text
     width = max(width or shutil.get_terminal_size().columns, margin + NARROWEST)
     return "\n".join(
-        textwrap.wrap(text, width, initial_indent=blank, subsequent_indent=blank, break_on_hyphens=False) or [blank]
+        textwrap.wrap(
+            text, width, initial_indent=blank, subsequent_indent=blank, break_on_hyphens=False
+        )
+        or [blank]
     )
 
 
@@ -236,7 +269,13 @@ def progress(label: str) -> Iterator[Progress | None]:
 @contextlib.contextmanager
 def _bar(label: str) -> Iterator[Progress]:
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     text = TextColumn("{task.description}", markup=False)
     columns = (text, BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
@@ -247,7 +286,9 @@ def _bar(label: str) -> Iterator[Progress]:
 
 @contextlib.contextmanager
 def live(bars: "Bars") -> Iterator["Bars"]:
-    """Bars on the terminal, and its cursor back afterwards: an interrupt can come before rich is ready to see to it."""
+    """Bars on the terminal, and its cursor back afterwards: an interrupt can come before rich is
+    ready to see to it.
+    """
     try:
         with bars:
             yield bars
@@ -276,4 +317,6 @@ def new_file(target: Path) -> Iterator[IO[bytes]]:
                 ) from error
             yield file
     except FileExistsError:
-        raise BadInput(f"{target} appeared meanwhile and is not overwritten; name a new file") from None
+        raise BadInput(
+            f"{target} appeared meanwhile and is not overwritten; name a new file"
+        ) from None

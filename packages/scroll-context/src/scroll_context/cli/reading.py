@@ -1,4 +1,7 @@
-"""Commands that read a store: search, show, get, sessions, stats, sql. None of them creates or changes one."""
+"""Commands that read a store: search, show, get, sessions, stats, sql.
+
+None of them creates or changes one.
+"""
 
 import contextlib
 import sys
@@ -34,7 +37,13 @@ from scroll_context.cli.output import (
     with_options,
     wrapped,
 )
-from scroll_context.errors import BadInput, IndexUnavailable, PayloadDamaged, PayloadMissing, UnknownSeq
+from scroll_context.errors import (
+    BadInput,
+    IndexUnavailable,
+    PayloadDamaged,
+    PayloadMissing,
+    UnknownSeq,
+)
 from scroll_context.text.words import words_of
 
 if TYPE_CHECKING:
@@ -49,20 +58,40 @@ CELL = 200  # characters of a value in a table of `sql`
 
 @click.command(cls=Command)
 @click.argument("query")
-@click.option("-k", type=click.IntRange(1, 1000), metavar="N", default=10, show_default=True, help="How many hits.")
+@click.option(
+    "-k",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    default=10,
+    show_default=True,
+    help="How many hits.",
+)
 @scope_options
 @click.option("--kind", multiple=True, metavar="KIND", help="Only this kind; may be repeated.")
 @click.option("--role", multiple=True, metavar="ROLE", help="Only this role; may be repeated.")
-@click.option("--from", "since", metavar="TIME", callback=parse_time, help="From this date or time on.")
-@click.option("--to", "until", metavar="TIME", callback=parse_time, help="Up to it; a date includes its day.")
+@click.option(
+    "--from", "since", metavar="TIME", callback=parse_time, help="From this date or time on."
+)
+@click.option(
+    "--to", "until", metavar="TIME", callback=parse_time, help="Up to it; a date includes its day."
+)
 @click.option("--seq", metavar="LO-HI", callback=parse_span, help="Only these addresses.")
 @store_option
 @json_option
 def search(
-    query: str, k: int, session: str | None, agent: str | None, task: str | None, kind: tuple[str, ...],
-    role: tuple[str, ...], since: str | None, until: str | None, seq: tuple[int, int] | None, store: Place,
+    query: str,
+    k: int,
+    session: str | None,
+    agent: str | None,
+    task: str | None,
+    kind: tuple[str, ...],
+    role: tuple[str, ...],
+    since: str | None,
+    until: str | None,
+    seq: tuple[int, int] | None,
+    store: Place,
     as_json: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Find events by their words, best first.
 
     Bare words are ranked; "phrases", prefix*, AND, OR, NOT work.
@@ -73,16 +102,29 @@ def search(
       scroll search 'budget NOT flights' -k 3 --role user --from 2026-02-01
     """
     with open_store(store) as opened:
-        with contextlib.suppress(IndexUnavailable), progress("indexing") as bar:  # the search itself says why not
+        with (
+            contextlib.suppress(IndexUnavailable),
+            progress("indexing") as bar,
+        ):  # the search itself says why not
             opened.index.catch_up(progress=bar)
         hits = opened.index.search(
-            utf8(query), k=k, session_id=session, agent_id=agent, task_id=task, kind=list(kind) or None,
-            role=list(role) or None, seq_range=seq, created_from=since, created_to=until,
-        )  # fmt: skip
+            utf8(query),
+            k=k,
+            session_id=session,
+            agent_id=agent,
+            task_id=task,
+            kind=list(kind) or None,
+            role=list(role) or None,
+            seq_range=seq,
+            created_from=since,
+            created_to=until,
+        )
     if hits.note:
         note(hits.note)
     if as_json:
-        print_document([{**_facts(hit.event), "score": hit.score, "snippet": hit.snippet} for hit in hits])
+        print_document(
+            [{**_facts(hit.event), "score": hit.score, "snippet": hit.snippet} for hit in hits]
+        )
         return
     if not hits:
         note(f"nothing found for {query!r}")
@@ -93,7 +135,14 @@ def search(
             )
     for hit in hits:
         event = hit.event
-        _heading(hit.seq, event.role, event.kind, event.session_id, event.created_at[:19], f"score {hit.score:.2f}")
+        _heading(
+            hit.seq,
+            event.role,
+            event.kind,
+            event.session_id,
+            event.created_at[:19],
+            f"score {hit.score:.2f}",
+        )
         echo(wrapped(one_line(hit.snippet, SNIPPET), 4), marked=words_of(query))
 
 
@@ -103,7 +152,9 @@ def search(
 @click.option("--full", is_flag=True, help="Print long texts and text payloads whole.")
 @store_option
 @json_option
-def show(span: tuple[int, int] | None, session: str | None, full: bool, store: Place, as_json: bool) -> None:
+def show(
+    span: tuple[int, int] | None, session: str | None, full: bool, store: Place, as_json: bool
+) -> None:
     """Show the event at an address, or a range of them.
 
     With --session, those of that session, all of them if no range is given. With --json, one event a line.
@@ -115,7 +166,9 @@ def show(span: tuple[int, int] | None, session: str | None, full: bool, store: P
       scroll show --session s-1f2e3d4c
     """
     if span is None and session is None:
-        raise click.UsageError("Name an address (12), a range of them (3-9), or a session (--session ID).")
+        raise click.UsageError(
+            "Name an address (12), a range of them (3-9), or a session (--session ID)."
+        )
     lo, hi = span or (1, None)
     printed = _print_json if as_json else _print_text
     with contextlib.closing(open_log(store)) as log:
@@ -153,9 +206,19 @@ def _print_text(log: "EventLog", event: "Event", full: bool) -> None:
     call = f"call {event.tool_call_id}" if event.tool_call_id else ""
     reply = f"reply to {event.reply_to}" if event.reply_to else ""
     _heading(
-        event.seq, event.role, event.kind, event.name, event.session_id, event.agent_id, event.task_id,
-        event.created_at[:19], event.tool_state, call, reply, size,
-    )  # fmt: skip
+        event.seq,
+        event.role,
+        event.kind,
+        event.name,
+        event.session_id,
+        event.agent_id,
+        event.task_id,
+        event.created_at[:19],
+        event.tool_state,
+        call,
+        reply,
+        size,
+    )
     if event.headline:
         echo(f"    ⟦ {one_line(event.headline)} ⟧")
     cut = 0 if full else max(len(text) - SHOWN, 0)
@@ -163,7 +226,11 @@ def _print_text(log: "EventLog", event: "Event", full: bool) -> None:
     if cut:
         echo(f"    … {cut:,} more characters; --full prints them")
     if event.payload and not event.payload.is_text:
-        echo(with_options(f"    … the bytes are a payload; `scroll get {event.seq} -o FILE` writes them to a file"))
+        echo(
+            with_options(
+                f"    … the bytes are a payload; `scroll get {event.seq} -o FILE` writes them to a file"
+            )
+        )
     elif event.payload and not full and not cut:
         echo("    … this is a preview; --full prints the whole payload")
     echo()
@@ -171,7 +238,9 @@ def _print_text(log: "EventLog", event: "Event", full: bool) -> None:
 
 @click.command(cls=Command)
 @click.argument("seq", type=click.IntRange(min=1), metavar="SEQ")
-@click.option("-o", "--out", type=FILE, metavar="FILE", help="A new file to write to; without it, stdout.")
+@click.option(
+    "-o", "--out", type=FILE, metavar="FILE", help="A new file to write to; without it, stdout."
+)
 @store_option
 def get(seq: int, out: Path | None, store: Place) -> None:
     """Write the bytes of an event: its payload, or its text.
@@ -219,18 +288,36 @@ def sessions(store: Place, as_json: bool) -> None:
         found = log.sessions()
         titles = session_titles(log)
     if as_json:
-        print_document([{**msgspec.structs.asdict(one), "title": titles.get(one.session_id, "")} for one in found])
+        print_document(
+            [
+                {**msgspec.structs.asdict(one), "title": titles.get(one.session_id, "")}
+                for one in found
+            ]
+        )
         return
     rows = [
         (
-            one.session_id, one.agent_id, one.task_id, f"{one.events:,}", f"{one.first_seq}-{one.last_seq}",
-            one.first_at[:10], one.last_at[:16].replace("T", " "), titles.get(one.session_id, ""),
+            one.session_id,
+            one.agent_id,
+            one.task_id,
+            f"{one.events:,}",
+            f"{one.first_seq}-{one.last_seq}",
+            one.first_at[:10],
+            one.last_at[:16].replace("T", " "),
+            titles.get(one.session_id, ""),
         )
         for one in found
-    ]  # fmt: skip
+    ]
     columns = ("session", "agent", "task", "events", "seqs", "first", "last", "title")
-    said = [at for at in range(len(columns)) if at == 0 or any(row[at] for row in rows)]  # no column of nothing
-    print_table([columns[at] for at in said], [[row[at] for at in said] for row in rows], numeric=("events",), fit=True)
+    said = [
+        at for at in range(len(columns)) if at == 0 or any(row[at] for row in rows)
+    ]  # no column of nothing
+    print_table(
+        [columns[at] for at in said],
+        [[row[at] for at in said] for row in rows],
+        numeric=("events",),
+        fit=True,
+    )
 
 
 def session_titles(log: "EventLog") -> dict[str, str]:
@@ -274,10 +361,18 @@ def stats(store: Place, as_json: bool) -> None:
         ("log", f"{found.log_bytes:,} bytes"),
         ("payloads", f"{found.payloads:,} in {found.payload_bytes:,} bytes"),
         ("index", f"{found.index_bytes:,} bytes, up to seq {found.indexed_seq:,}"),
-        ("bytes of", ", ".join(f"{kind} {size:,}" for kind, size in found.kind_bytes.items()) or "–"),
+        (
+            "bytes of",
+            ", ".join(f"{kind} {size:,}" for kind, size in found.kind_bytes.items()) or "–",
+        ),
     ]
     if found.leftover_bytes:
-        rows.append(("may go", f"{found.leftover_bytes:,} bytes: damaged logs, and payloads that no event names"))
+        rows.append(
+            (
+                "may go",
+                f"{found.leftover_bytes:,} bytes: damaged logs, and payloads that no event names",
+            )
+        )
     for name, value in rows:
         echo(f"{name:<10}{one_line(value)}")
 
@@ -287,7 +382,14 @@ def stats(store: Place, as_json: bool) -> None:
 @scope_options
 @store_option
 @json_option
-def sql(query: str, session: str | None, agent: str | None, task: str | None, store: Place, as_json: bool) -> None:
+def sql(
+    query: str,
+    session: str | None,
+    agent: str | None,
+    task: str | None,
+    store: Place,
+    as_json: bool,
+) -> None:
     """Run a read-only SQL query on the history, as a model may.
 
     One SELECT on hist.conversation_history or hist.events. Rows, time and size are limited; a note on stderr says when
@@ -302,14 +404,19 @@ def sql(query: str, session: str | None, agent: str | None, task: str | None, st
 
     with contextlib.closing(open_log(store)) as log:
         path = log.path
-    with contextlib.closing(GuardedSql(path, Grant(session_id=session, task_id=task, agent_id=agent))) as window:
+    with contextlib.closing(
+        GuardedSql(path, Grant(session_id=session, task_id=task, agent_id=agent))
+    ) as window:
         found = window.query(utf8(query))
     if as_json:
         print_document({"columns": found.columns, "rows": found.rows, "note": found.note})
         return
     rows = []
     for row in found.rows:
-        values = [value.hex() if isinstance(value, bytes) else value for value in map(row.get, found.columns)]
+        values = [
+            value.hex() if isinstance(value, bytes) else value
+            for value in map(row.get, found.columns)
+        ]
         rows.append([one_line("" if value is None else str(value), CELL) for value in values])
     print_table(found.columns, rows, fit=True)
     if found.note:

@@ -1,9 +1,9 @@
 """Which store a command uses, and its other settings, where the command line does not say it.
 
-Nothing that arrives with a repository chooses for its reader. Settings come from the environment and
-from the user's own `scroll.toml` in their configuration folder; a file of that name in the working
-folder is an ordinary file. The default store is the user's own, and a `.scroll` in the working folder
-is opened only when it is named. This module is the one place that decides it.
+Nothing that arrives with a repository chooses for its reader. Settings come from the environment
+and from the user's own `scroll.toml` in their configuration folder; a file of that name in the
+working folder is an ordinary file. The default store is the user's own, and a `.scroll` in the
+working folder is opened only when it is named. This module is the one place that decides it.
 """
 
 import os
@@ -19,9 +19,19 @@ SHORT_NAME = ".scroll"
 PARTS = ("log.db", "payloads", "index")  # any of them shows that a folder is, or was, a store
 
 SETTINGS: dict[str, type] = {  # each is an option of one or more commands
-    "store": str, "model": str, "base_url": str, "window": int, "ask": str, "tools": list,
-    "mcp": list, "reach": str, "context": str, "agent": str, "task": str, "system": str,
-}  # fmt: skip
+    "store": str,
+    "model": str,
+    "base_url": str,
+    "window": int,
+    "ask": str,
+    "tools": list,
+    "mcp": list,
+    "reach": str,
+    "context": str,
+    "agent": str,
+    "task": str,
+    "system": str,
+}
 AGENT_COMMANDS = ("chat", "run", "resume")
 PATHS = ("store", "tools")  # relative to the folder of the file
 
@@ -69,7 +79,10 @@ def user_file() -> Path:
 
 
 def read(file: Path) -> dict[str, Any]:
-    """The settings in a file, with paths that are valid from here. Raises BadInput that names the fault."""
+    """The settings in a file, with paths that are valid from here.
+
+    Raises BadInput that names the fault.
+    """
     import tomllib
 
     try:
@@ -81,7 +94,9 @@ def read(file: Path) -> dict[str, Any]:
             known = ", ".join(SETTINGS)
             raise BadInput(f"{file} sets {name!r}, which is not a setting; there are {known}")
         texts = value if isinstance(value, list) else ()
-        if not isinstance(value, SETTINGS[name]) or not all(isinstance(text, str) for text in texts):
+        if not isinstance(value, SETTINGS[name]) or not all(
+            isinstance(text, str) for text in texts
+        ):
             kind = "a list of texts" if SETTINGS[name] is list else SETTINGS[name].__name__
             raise BadInput(f"{file} sets {name} to {value!r:.80}; it must be {kind}")
     for name in PATHS:

@@ -1,4 +1,6 @@
-"""Commands that look after a store: verify, salvage, reindex, backup, export; and push, pull, admin."""
+"""Commands that look after a store: verify, salvage, reindex, backup, export; and push, pull,
+admin.
+"""
 
 import contextlib
 import sys
@@ -9,7 +11,15 @@ from typing import TYPE_CHECKING
 import click
 
 from scroll_context.cli.options import FILE, Place, json_option, open_log, open_store, store_option
-from scroll_context.cli.output import Command, echo, new_file, note, print_document, print_result, progress
+from scroll_context.cli.output import (
+    Command,
+    echo,
+    new_file,
+    note,
+    print_document,
+    print_result,
+    progress,
+)
 from scroll_context.errors import BadInput
 
 if TYPE_CHECKING:
@@ -79,7 +89,9 @@ def salvage(store: Place, as_json: bool) -> None:
     from scroll_context.upkeep.integrity import salvage as rescue
 
     if not isinstance(store, Path):
-        raise BadInput("a salvage works on the file of a local store; the server of a shared one is restored instead")
+        raise BadInput(
+            "a salvage works on the file of a local store; the server of a shared one is restored instead"
+        )
     with progress("salvaging") as bar:
         report = rescue(store, bar)
     if as_json:
@@ -92,7 +104,10 @@ def salvage(store: Place, as_json: bool) -> None:
         f"the {'' if whole else 'damaged '}log as it was is kept as {report.kept_as}"
     )
     if report.lost:
-        echo("lost seqs: " + ", ".join(f"{lo}-{hi}" if hi > lo else f"{lo}" for lo, hi in report.lost))
+        echo(
+            "lost seqs: "
+            + ", ".join(f"{lo}-{hi}" if hi > lo else f"{lo}" for lo, hi in report.lost)
+        )
     if report.altered:
         echo("altered seqs: " + ", ".join(map(str, report.altered)))
 
@@ -225,7 +240,9 @@ def pull(url: str, folder: Path, as_json: bool) -> None:
     told = f"{report.events:,} events and {report.payloads:,} payloads, {report.bytes:,} bytes, in {folder}"
     print_result(report, told, as_json=as_json)
     if report.missing:
-        note(f"{len(report.missing):,} payloads are missing or damaged in the object store; everything else is there")
+        note(
+            f"{len(report.missing):,} payloads are missing or damaged in the object store; everything else is there"
+        )
 
 
 def examine(url: str, as_json: bool) -> None:
@@ -262,7 +279,12 @@ def admin() -> None:
 
 @admin.command("init", cls=Command)
 @owned_url_argument
-@click.option("--max-bytes", type=click.IntRange(min=1), metavar="N", help="How many bytes of events it may hold.")
+@click.option(
+    "--max-bytes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="How many bytes of events it may hold.",
+)
 @json_option
 def init(url: str, max_bytes: int | None, as_json: bool) -> None:
     """Make a store; what exists already is left as it is.
@@ -276,15 +298,25 @@ def init(url: str, max_bytes: int | None, as_json: bool) -> None:
     where = address.parse(url)
     made = admin.init(where, max_bytes=max_bytes)
     told = f"{'made' if made else 'there is already'} a store {where.store!r} at {where}"
-    print_result({"store": where.store, "made": made, "schema": admin.newest()}, told, as_json=as_json)
+    print_result(
+        {"store": where.store, "made": made, "schema": admin.newest()}, told, as_json=as_json
+    )
 
 
 @admin.command("grant", cls=Command)
 @owned_url_argument
 @click.argument("role")
 @click.option("--read-only", is_flag=True, help="It may read, and not append.")
-@click.option("--erase", is_flag=True, help="It may also erase events, collect garbage, make snapshots and push.")
-@click.option("--revoke", is_flag=True, help="It may nothing any more; copies that it has stay where they are.")
+@click.option(
+    "--erase",
+    is_flag=True,
+    help="It may also erase events, collect garbage, make snapshots and push.",
+)
+@click.option(
+    "--revoke",
+    is_flag=True,
+    help="It may nothing any more; copies that it has stay where they are.",
+)
 @json_option
 def grant(url: str, role: str, read_only: bool, erase: bool, revoke: bool, as_json: bool) -> None:
     """Let a role of the server use a store; what it could do there before is replaced.
@@ -341,14 +373,28 @@ def snapshot(url: str, as_json: bool) -> None:
 
     with progress("copying") as bar:
         made = take_of(url, bar)
-    told = f"{made.seq:,} events, {made.bytes:,} bytes, as {made.key}" if made else "the store is empty"
-    print_result({"seq": made.seq, "bytes": made.bytes, "key": made.key} if made else {}, told, as_json=as_json)
+    told = (
+        f"{made.seq:,} events, {made.bytes:,} bytes, as {made.key}"
+        if made
+        else "the store is empty"
+    )
+    print_result(
+        {"seq": made.seq, "bytes": made.bytes, "key": made.key} if made else {},
+        told,
+        as_json=as_json,
+    )
 
 
 @admin.command("collect", cls=Command)
 @owned_url_argument
-@click.option("--grace", type=click.FloatRange(min=0), metavar="SECONDS", default=3600.0, show_default=True,
-              help="How long an object may wait for its event.")  # fmt: skip
+@click.option(
+    "--grace",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    default=3600.0,
+    show_default=True,
+    help="How long an object may wait for its event.",
+)
 @click.option("--dry-run", is_flag=True, help="Delete nothing; say what would be.")
 @json_option
 def collect(url: str, grace: float, dry_run: bool, as_json: bool) -> None:
@@ -364,5 +410,7 @@ def collect(url: str, grace: float, dry_run: bool, as_json: bool) -> None:
 
     report = collect_at(url, grace=grace, dry_run=dry_run)
     gone = "would be deleted" if dry_run else "deleted"
-    told = f"{report.objects:,} objects looked at; {report.deleted:,} {gone}, {report.bytes:,} bytes"
+    told = (
+        f"{report.objects:,} objects looked at; {report.deleted:,} {gone}, {report.bytes:,} bytes"
+    )
     print_result(report, told, as_json=as_json)

@@ -1,8 +1,10 @@
-"""An agent at work, as a person watches it: what it says, its cells, what they printed, what was evicted.
+"""An agent at work, as a person watches it: what it says, its cells, what they printed, what was
+evicted.
 
-`Screen` is the only way to the console, and makes everything that it prints safe. `Watch` is told of every event when
-it is recorded and of every piece of text as it arrives. It shows bounded parts; the log has everything, and each cell
-is shown with its seq. It only looks on: nothing here changes a session. `Consent` asks before a tool with effects runs.
+`Screen` is the only way to the console, and makes everything that it prints safe. `Watch` is told
+of every event when it is recorded and of every piece of text as it arrives. It shows bounded parts;
+the log has everything, and each cell is shown with its seq. It only looks on: nothing here changes
+a session. `Consent` asks before a tool with effects runs.
 """
 
 import contextlib
@@ -27,7 +29,9 @@ from scroll_context.view.headline import without_headline
 LINES = 8  # of a cell, and of what it printed
 LINE = 160  # characters of a text shown on one line
 ASKED = 1_000  # characters of an argument that the user is asked about
-_HELD = re.compile(r"\n*(?:⟦[^\n]*\s*)?\Z")  # of a reply so far, what may turn out to be its headline
+_HELD = re.compile(
+    r"\n*(?:⟦[^\n]*\s*)?\Z"
+)  # of a reply so far, what may turn out to be its headline
 
 
 class Screen:
@@ -36,8 +40,19 @@ class Screen:
     def __init__(self, console: Console | None = None, *, err: bool = False) -> None:
         self.console = console or Console(stderr=err, highlight=False, markup=False, emoji=False)
 
-    def print(self, text: str = "", style: str = "", *, end: str = "\n", fit: bool = False, copy: bool = False) -> None:
-        """Show a text. With `fit`, of each line only what the console has room for; with `copy`, unbroken lines."""
+    def print(
+        self,
+        text: str = "",
+        style: str = "",
+        *,
+        end: str = "\n",
+        fit: bool = False,
+        copy: bool = False,
+    ) -> None:
+        """Show a text.
+
+        With `fit`, of each line only what the console has room for; with `copy`, unbroken lines.
+        """
         overflow: Literal["ellipsis"] | None = "ellipsis" if fit else None
         shown = Text(visible(text), style=style)
         self.console.print(shown, end=end, no_wrap=fit, overflow=overflow, soft_wrap=copy)
@@ -48,19 +63,29 @@ class Screen:
 
 
 class Watch:
-    """Shows a session on a screen, as plain lines. With `stream`, replies appear as they are written."""
+    """Shows a session on a screen, as plain lines.
+
+    With `stream`, replies appear as they are written.
+    """
 
     def __init__(self, screen: Screen, *, stream: bool) -> None:
         self.screen = screen
         self._stream = stream
         self._arrived = ""  # of the reply that is being written
-        self._repeated = ""  # what arrived of it before the provider failed; an attempt after that begins again
+        self._repeated = (
+            ""  # what arrived of it before the provider failed; an attempt after that begins again
+        )
         self._held = ""  # what may be the headline of a reply that is still being written
         self._open_line = False
-        self._lock = threading.RLock()  # a call that outlived its cell may end while the next reply is written
+        self._lock = (
+            threading.RLock()
+        )  # a call that outlived its cell may end while the next reply is written
 
     def text(self, piece: str) -> None:
-        """A piece of a reply. What may turn out to be its headline is held back, and so are line ends."""
+        """A piece of a reply.
+
+        What may turn out to be its headline is held back, and so are line ends.
+        """
         with self._lock:
             self._arrived += piece
             if self._repeated:
@@ -79,7 +104,9 @@ class Watch:
             self._repeated, self._arrived = self._repeated or self._arrived, ""
 
     def _behind_repeated(self) -> str:
-        """What is new in a reply that was begun twice: all of it, on a new line, where it says something else."""
+        """What is new in a reply that was begun twice: all of it, on a new line, where it says
+        something else.
+        """
         repeated, self._repeated = self._repeated, ""
         if self._arrived.startswith(repeated):
             return self._arrived[len(repeated) :]
@@ -97,7 +124,9 @@ class Watch:
                     self._cell(event)
                 case Kind.OBSERVATION:
                     failed = event.tool_state != "ok"
-                    self._printed(event, event.tool_state if failed else "", "red" if failed else "dim")
+                    self._printed(
+                        event, event.tool_state if failed else "", "red" if failed else "dim"
+                    )
                 case Kind.TOOL_RESULT if "inside_cell" in event.metadata:
                     size = event.payload.size if event.payload else len(event.content.encode())
                     called = f"{one_line(event.name, LINE)} {event.tool_state}"
@@ -155,7 +184,10 @@ class Watch:
 
 
 class Consent:
-    """Asks the user before a tool with effects runs. Whatever keeps the user from answering, nothing runs then."""
+    """Asks the user before a tool with effects runs.
+
+    Whatever keeps the user from answering, nothing runs then.
+    """
 
     def __init__(self, screen: Screen, mode: Literal["ask", "always", "never"]) -> None:
         self.stopped = threading.Event()  # set to end the asking
@@ -163,15 +195,24 @@ class Consent:
         self._mode = mode
 
     def __call__(self, use: ToolUse) -> bool:
-        """Whether the call may run. Called in the thread of the call, while the main thread waits for the cell."""
+        """Whether the call may run.
+
+        Called in the thread of the call, while the main thread waits for the cell.
+        """
         if self._mode == "never":
-            raise BadInput("nobody is there to be asked; tools with effects run unasked only with --yes")
+            raise BadInput(
+                "nobody is there to be asked; tools with effects run unasked only with --yes"
+            )
         call = f"{one_line(use.name)}({', '.join(f'{one_line(n)}={_spelt(v)}' for n, v in use.arguments.items())})"
         if self._mode == "always":
             self._screen.print(f"  ! {call}", "magenta", copy=True)
             return True
-        with contextlib.suppress(termios.error, ValueError, OSError):  # where no terminal is, nothing was typed ahead
-            termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before the question is no answer to it
+        with contextlib.suppress(
+            termios.error, ValueError, OSError
+        ):  # where no terminal is, nothing was typed ahead
+            termios.tcflush(
+                sys.stdin, termios.TCIFLUSH
+            )  # what was typed before the question is no answer to it
         self._screen.print(f"  ? {call} has effects. Run it? [y/N] ", "magenta", end="", copy=True)
         answer = self._answer()
         if not answer.endswith("\n") or not sys.stdin.isatty():
@@ -191,4 +232,6 @@ class Consent:
 def _spelt(value: Any) -> str:
     """An argument as the user must see it before agreeing: whole, or with what is missing counted."""
     text = msgspec.json.encode(value, enc_hook=str).decode()
-    return text if len(text) <= ASKED else f"{text[:ASKED]}… and {len(text) - ASKED:,} more characters"
+    return (
+        text if len(text) <= ASKED else f"{text[:ASKED]}… and {len(text) - ASKED:,} more characters"
+    )

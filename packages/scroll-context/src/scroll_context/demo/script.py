@@ -1,8 +1,8 @@
 """What the scripted model says in the demonstration.
 
-It is no language model, but it is no recording either: nearly every entry is a function of the request, and reads from
-it what a model would read (the hits that a search printed, a name in a result, a span of seqs in the index). If the
-system did not show those, the script could not go on.
+It is no language model, but it is no recording either: nearly every entry is a function of the
+request, and reads from it what a model would read (the hits that a search printed, a name in a
+result, a span of seqs in the index). If the system did not show those, the script could not go on.
 """
 
 import re
@@ -70,10 +70,13 @@ def tour() -> list[Entry]:
         if number:
             before = world.towns()[number - 1]
             steps.append((f"drive {before} to {town}", _DRIVE.format(start=before, end=town)))
-        steps += [(f"{what} in {town}", source.format(town=town)) for what, source in _IN_TOWN.items()]
+        steps += [
+            (f"{what} in {town}", source.format(town=town)) for what, source in _IN_TOWN.items()
+        ]
     titles = [title for title, _ in steps[1:]] + ["answer"]
     entries: list[Entry] = [
-        _reading(title, source, following) for (title, source), following in zip(steps, titles, strict=True)
+        _reading(title, source, following)
+        for (title, source), following in zip(steps, titles, strict=True)
     ]
     told = f"The tour is planned: {', '.join(world.towns())}. No toll on any road, no walnuts on any table."
     return [*entries, told]
@@ -164,9 +167,13 @@ for s in sights:
 
 
 def _chosen(request: Request) -> Reply:
-    """The third cell of the figure: expand the two preferences that the search printed, and filter by them."""
+    """The third cell of the figure: expand the two preferences that the search printed, and filter
+    by them.
+    """
     hits = _printed(request).splitlines()
-    economy, toll = (_first(line.split()[0] for line in hits if word in line) for word in ("economy", "toll"))
+    economy, toll = (
+        _first(line.split()[0] for line in hits if word in line) for word in ("economy", "toll")
+    )
     return exec_cell(
         f"for row in ms.expand([{economy}, {toll}]):\n"
         '    print(row["seq"], row["content"][:70])\n'
@@ -190,9 +197,14 @@ def _booked_flight(request: Request) -> Reply:
 
 
 def _expanding(request: Request) -> Reply:
-    """Find the span that the index gives for the rooms in Porto, however coarse it has become by now."""
+    """Find the span that the index gives for the rooms in Porto, however coarse it has become by
+    now.
+    """
     lines = [line.removeprefix("- seq ").partition(": ") for line in _index(request)]
-    where = next((where for where, _, said in lines if "rooms in Porto" in said.partition("|")[0]), lines[0][0])
+    where = next(
+        (where for where, _, said in lines if "rooms in Porto" in said.partition("|")[0]),
+        lines[0][0],
+    )
     spans = re.findall(r"(\d+)(?:-(\d+))?", where.partition("(")[0])
     pairs = ", ".join(f"({lo}, {hi or lo})" for lo, hi in spans)
     return exec_cell(
@@ -216,7 +228,9 @@ def _reading(title: str, source: str, following: str) -> Callable[[Request], Rep
 
 def _printed(request: Request) -> str:
     """What the newest cell printed, as the request shows it."""
-    text = next((message.text for message in reversed(request.messages) if message.role == "tool"), "")
+    text = next(
+        (message.text for message in reversed(request.messages) if message.role == "tool"), ""
+    )
     return re.sub(r"\n\[[^\n]*\]$", "", text)  # without the line that tells calls and seconds
 
 
@@ -227,13 +241,21 @@ def _line(request: Request, start: str) -> str:
 
 
 def _index(request: Request) -> Iterator[str]:
-    """The lines of the index for this session's own work, oldest first; those of earlier sessions have dates."""
+    """The lines of the index for this session's own work, oldest first; those of earlier sessions
+    have dates.
+    """
     shown = _first(message.text for message in request.messages if HEADER in message.text)
     lines = shown.partition(HEADER)[2].splitlines()
-    return (line for line in lines if line.startswith("- seq ") and not re.match(r"- seq [\d, -]+\([^)]*-", line))
+    return (
+        line
+        for line in lines
+        if line.startswith("- seq ") and not re.match(r"- seq [\d, -]+\([^)]*-", line)
+    )
 
 
 def _first(found: Iterator[str]) -> str:
     for one in found:
         return one
-    raise NotShown("the model was not shown what it needs to go on; the demonstration cannot be right")
+    raise NotShown(
+        "the model was not shown what it needs to go on; the demonstration cannot be right"
+    )

@@ -1,11 +1,14 @@
-"""The demonstration, act by act. Everything in it is real but the words of the model, and every claim is checked.
+"""The demonstration, act by act. Everything in it is real but the words of the model, and every
+claim is checked.
 
-A tour through Portugal is planned in a window that holds a fraction of it. What leaves the view is asked about later,
-the process is killed in the middle of a booking, and at the end the log itself tells what the model saw and what it
-cost. `Story.play` returns how many claims turned out false: it must be 0.
+A tour through Portugal is planned in a window that holds a fraction of it. What leaves the view is
+asked about later, the process is killed in the middle of a booking, and at the end the log itself
+tells what the model saw and what it cost. `Story.play` returns how many claims turned out false: it
+must be 0.
 
-`python -m scroll_context.demo.story STORE BOOK` is the process that gets killed: it resumes the session, books rooms
-until an answer never comes, and prints a line then. The booking is made, and its answer is not in the log.
+`python -m scroll_context.demo.story STORE BOOK` is the process that gets killed: it resumes the
+session, books rooms until an answer never comes, and prints a line then. The booking is made, and
+its answer is not in the log.
 """
 
 import datetime as dt
@@ -53,7 +56,10 @@ LINES = 9  # of what a cell printed
 
 
 class Stage:
-    """Where it is shown: in 80 columns, with pauses if `paced`. It counts the claims that turn out false."""
+    """Where it is shown: in 80 columns, with pauses if `paced`.
+
+    It counts the claims that turn out false.
+    """
 
     def __init__(self, console: Console, *, paced: bool) -> None:
         self.failures = 0
@@ -71,7 +77,9 @@ class Stage:
     def says(self, who: str, text: str) -> None:
         """What the user asks, or the agent answers."""
         first, *others = textwrap.wrap(text, WIDTH - 6)
-        self._console.print(Text.assemble((f"{who:<6}", "bold green" if who == "user" else "bold magenta"), first))
+        self._console.print(
+            Text.assemble((f"{who:<6}", "bold green" if who == "user" else "bold magenta"), first)
+        )
         for line in others:
             self.line(f"      {line}", "", 0.2)
 
@@ -91,7 +99,9 @@ class Stage:
         """How full the window was, with the mark above which something leaves."""
         full, high = round(BAR * min(tokens / WINDOW, 1)), round(BAR * Budget(WINDOW).high)
         cells = "".join("█" if at < full else "┊" if at == high else "░" for at in range(BAR))
-        shown = Text.assemble(f"     {label[:30]:<31}", (cells, "red" if full >= high else "green"), f" {tokens:>6,}")
+        shown = Text.assemble(
+            f"     {label[:30]:<31}", (cells, "red" if full >= high else "green"), f" {tokens:>6,}"
+        )
         self._console.print(shown, no_wrap=True)
 
     def check(self, claim: str, holds: bool) -> None:
@@ -111,8 +121,8 @@ class Stage:
 class Story:
     """The acts, and what they share: a stage, a store, the office that books, and a witness.
 
-    The witness takes the hash of each event's text at the moment it is recorded, so that the end of the demonstration
-    can compare what the log gives back with what went in.
+    The witness takes the hash of each event's text at the moment it is recorded, so that the end of
+    the demonstration can compare what the log gives back with what went in.
     """
 
     def __init__(self, stage: Stage, folder: Path, book: Path) -> None:
@@ -128,9 +138,15 @@ class Story:
         """Tell the whole story in a new store; returns how many claims were false."""
         with Store(self.folder, create=True) as store:
             self.import_the_past(store)
-            options = SessionOptions(reach="all")  # the imported conversations are sessions of their own
+            options = SessionOptions(
+                reach="all"
+            )  # the imported conversations are sessions of their own
             with Session.open(
-                store, session_id=SESSION, options=options, tools=self.office.tools(), confirm=self.confirm
+                store,
+                session_id=SESSION,
+                options=options,
+                tools=self.office.tools(),
+                confirm=self.confirm,
             ) as session:
                 lines = [*script.flight_and_road(), *script.tour(), *script.second_choice()]
                 agent = Agent(session, script.model(lines))
@@ -191,13 +207,21 @@ class Story:
 
     def confirm(self, use: ToolUse) -> bool:
         """Tools with effects ask first. The demonstration says yes, visibly."""
-        self.stage.fact(f"? {use.name}({', '.join(map(str, use.arguments.values()))})  the user says: yes", "magenta")
+        self.stage.fact(
+            f"? {use.name}({', '.join(map(str, use.arguments.values()))})  the user says: yes",
+            "magenta",
+        )
         return True
 
     def import_the_past(self, store: Store) -> None:
-        self.stage.act("1  A history", "Months ago a traveller talked about a trip. Three conversations, imported:")
+        self.stage.act(
+            "1  A history",
+            "Months ago a traveller talked about a trip. Three conversations, imported:",
+        )
         imported = import_file(
-            store, Path(str(resources.files("scroll_context") / "bundled" / "trip.jsonl")), mine=True
+            store,
+            Path(str(resources.files("scroll_context") / "bundled" / "trip.jsonl")),
+            mine=True,
         )
         for past in store.log.sessions():
             span = f"{past.first_seq:>2}-{past.last_seq:<2}"
@@ -208,14 +232,24 @@ class Story:
     def three_cells(self, agent: Agent) -> None:
         """The figure of the paper: bind much, print little, recall exactly, compute over both."""
         stage, log = self.stage, agent.session.store.log
-        stage.act("2  Bind, recall, compute", "The model writes cells. Only what they print enters its view.")
+        stage.act(
+            "2  Bind, recall, compute",
+            "The model writes cells. Only what they print enters its view.",
+        )
         answer = self.ask(agent, script.FIRST, self.show_cell)
         events = list(agent.session.events())
-        bulk = sum(len(log.text(event).encode()) for event in events if event.kind == Kind.TOOL_RESULT)
-        shown = sum(len(event.content.encode()) for event in events if event.kind == Kind.OBSERVATION)
+        bulk = sum(
+            len(log.text(event).encode()) for event in events if event.kind == Kind.TOOL_RESULT
+        )
+        shown = sum(
+            len(event.content.encode()) for event in events if event.kind == Kind.OBSERVATION
+        )
         fares = [one for one in self.flights if one["cabin"] == "economy"]
         cheapest = min(fares, key=lambda one: int(one["price_chf"]))["flight"]
-        stage.check(f"{bulk:,} bytes of results are in variables; {shown:,} bytes were shown", shown * 20 < bulk)
+        stage.check(
+            f"{bulk:,} bytes of results are in variables; {shown:,} bytes were shown",
+            shown * 20 < bulk,
+        )
         stage.check("cheapest economy fare, by what was said at seq 5", cheapest in answer)
         booked = [one["item"] for one in self.office.entries]
         stage.check("the flight is booked once", booked == [f"flight {cheapest}"])
@@ -224,10 +258,14 @@ class Story:
         """More steps than fit, so that results fold, steps leave, and the index rolls up."""
         stage, store = self.stage, agent.session.store
         title = f"3  A long tour in a window of {WINDOW:,} tokens"
-        stage.act(title, "Above the mark ┊, old results fold to stubs and old steps move to an index.")
+        stage.act(
+            title, "Above the mark ┊, old results fold to stubs and old steps move to an index."
+        )
         self.ask(agent, script.SECOND, self.show_step)
         index = explain(store, store.log.last_seq()).messages[1].text.splitlines()
-        stage.line("What the model now sees of its earlier work, oldest and coarsest first:", "cyan")
+        stage.line(
+            "What the model now sees of its earlier work, oldest and coarsest first:", "cyan"
+        )
         for line in [line for line in index if line.startswith("- seq")][:5]:
             stage.fact(line, "dim")
         claim = f"the view stayed within {WINDOW:,} tokens at each of {self.requests} requests"
@@ -238,19 +276,27 @@ class Story:
         stage.check("the index rolled up: one line stands for several steps", rolled_up)
 
     def what_was_evicted(self, agent: Agent) -> int:
-        """A question whose answer is in no variable and no longer in view; returns the seq of its first request."""
+        """A question whose answer is in no variable and no longer in view; returns the seq of its
+        first request.
+        """
         stage, store = self.stage, agent.session.store
         explained = "The rows are in no variable any more. The index says where they stand."
         stage.act("4  A question about what left", explained)
         start = store.log.last_seq()
         answer = self.ask(agent, script.THIRD, self.show_cell)
-        asked = next(event.seq for event in store.log.iterate(after=start) if event.kind == Kind.REQUEST)
+        asked = next(
+            event.seq for event in store.log.iterate(after=start) if event.kind == Kind.REQUEST
+        )
         rooms = world.find_rooms("Porto")
-        quiet = [room for room in rooms if room["quiet"] and room["parking"] and room["rating"] >= 8.5]
+        quiet = [
+            room for room in rooms if room["quiet"] and room["parking"] and room["rating"] >= 8.5
+        ]
         second = sorted(quiet, key=lambda room: int(room["price_chf"]))[1]
         stage.check("the answer is right", f"{second['name']}, {second['price_chf']} CHF" in answer)
         shown = canonical(explain(store, asked).messages).decode()
-        stage.check("and it was nowhere in the view when the question came", second["name"] not in shown)
+        stage.check(
+            "and it was nowhere in the view when the question came", second["name"] not in shown
+        )
         return asked
 
     def killed_while_booking(self) -> None:
@@ -259,9 +305,21 @@ class Story:
         stage.act("5  kill -9", "Another process resumes the session and books the rooms.")
         stage.says("user", script.FOURTH)
         # With -P the interpreter imports nothing from the folder that the demo is shown in.
-        command = [sys.executable, "-P", "-m", "scroll_context.demo.story", str(self.folder), str(self.book)]
-        litter = {**os.environ, "TMPDIR": str(self.book.parent)}  # what a killed process leaves goes with the scratch
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=litter) as child:
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "scroll_context.demo.story",
+            str(self.folder),
+            str(self.book),
+        ]
+        litter = {
+            **os.environ,
+            "TMPDIR": str(self.book.parent),
+        }  # what a killed process leaves goes with the scratch
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=litter
+        ) as child:
             assert child.stdout is not None and child.stderr is not None
             try:
                 heard = child.stdout.readline().strip()
@@ -278,65 +336,112 @@ class Story:
                     stage.fact(f"→ book: {event.content}")
         killed = f"SIGKILL while it waited for booking {SLOW_AT} of {len(world.towns())}"
         stage.fact(f"process {child.pid}: {killed}", "bold red")
-        stage.check("the process is dead, in the middle of a cell", heard == "silent" and status == -signal.SIGKILL)
+        stage.check(
+            "the process is dead, in the middle of a cell",
+            heard == "silent" and status == -signal.SIGKILL,
+        )
 
     def on_after_the_kill(self, store: Store) -> None:
-        """Resume: variables are back, and what may have happened is looked up instead of done again."""
+        """Resume: variables are back, and what may have happened is looked up instead of done
+        again.
+        """
         stage = self.stage
-        with Session.resume(store, SESSION, tools=self.office.tools(), confirm=self.confirm) as session:
-            told = next(event for event in reversed(store.log.tail(9, session_id=SESSION)) if event.kind == Kind.NOTICE)
+        with Session.resume(
+            store, SESSION, tools=self.office.tools(), confirm=self.confirm
+        ) as session:
+            told = next(
+                event
+                for event in reversed(store.log.tail(9, session_id=SESSION))
+                if event.kind == Kind.NOTICE
+            )
             stage.line("Resumed from the log. What the model is told:", "cyan")
             stage.printed(told.content)
-            answer = self.ask(Agent(session, script.model(script.after_the_kill())), None, self.show_cell)
-            kept = session.environment.kernel.execute("import json; print(json.dumps(flights))").printed
+            answer = self.ask(
+                Agent(session, script.model(script.after_the_kill())), None, self.show_cell
+            )
+            kept = session.environment.kernel.execute(
+                "import json; print(json.dumps(flights))"
+            ).printed
             same = msgspec.json.decode(kept) == self.flights
             stage.check("`flights`, bound two processes ago, is there, row for row", same)
             items, rooms = [one["item"] for one in self.office.entries], len(world.towns())
-            once = len(items) == len(set(items)) == rooms + 1 and self.office.entries[-1]["reference"] in answer
+            once = (
+                len(items) == len(set(items)) == rooms + 1
+                and self.office.entries[-1]["reference"] in answer
+            )
             stage.check(f"{rooms} rooms and 1 flight booked, none of them twice", once)
             self.compare_departures(session)
 
     def compare_departures(self, session: Session) -> None:
-        """Expand through `ms`, in the kernel, everything that ever left the view, and compare it with what it was."""
+        """Expand through `ms`, in the kernel, everything that ever left the view, and compare it
+        with what it was.
+        """
         left = explain(session.store, session.store.log.last_seq()).departures
-        seqs = sorted(seq for one in left for seq in range(one.seq, one.last + 1) if seq in self.witness)
+        seqs = sorted(
+            seq for one in left for seq in range(one.seq, one.last + 1) if seq in self.witness
+        )
         source = (
             f"import hashlib\nfor row in ms.expand({seqs}):\n"
             '    print(row["seq"], hashlib.sha256(row["content"].encode()).hexdigest())'
         )
         printed = session.environment.kernel.execute(source).printed.decode()
-        found = {int(seq): digest for seq, digest in (line.split() for line in printed.splitlines())}
+        found = {
+            int(seq): digest for seq, digest in (line.split() for line in printed.splitlines())
+        }
         same = bool(seqs) and found == {seq: self.witness[seq] for seq in seqs}
-        self.stage.check(f"all {len(seqs)} events that left the view expand to the same bytes", same)
+        self.stage.check(
+            f"all {len(seqs)} events that left the view expand to the same bytes", same
+        )
 
     def what_the_model_saw(self, store: Store, asked_at: int) -> None:
         """`scroll explain`, in short."""
         stage = self.stage
-        stage.act("6  What did the model see, and why?", f"scroll explain {asked_at}   (the question about Porto)")
+        stage.act(
+            "6  What did the model see, and why?",
+            f"scroll explain {asked_at}   (the question about Porto)",
+        )
         found = explain(store, asked_at)
         system, index, *live = (estimate(canonical(message).decode()) for message in found.messages)
         seen = f"{len(found.messages)} messages, {found.reported:,} tokens, {found.cached:,} of them from cache"
         stage.fact(seen, "")
-        stage.fact(f"by estimate: system prompt {system:,}, index {index:,}, conversation {sum(live):,}", "")
+        stage.fact(
+            f"by estimate: system prompt {system:,}, index {index:,}, conversation {sum(live):,}",
+            "",
+        )
         for how in ("folded", "evicted"):
             left = [one for one in found.departures if one.how == how]
-            stage.fact(f"{len(left)} {how}; the last of them, seq {left[-1].seq}-{left[-1].last}:", "")
+            stage.fact(
+                f"{len(left)} {how}; the last of them, seq {left[-1].seq}-{left[-1].last}:", ""
+            )
             stage.fact(f"  why: plan {left[-1].plan}, {left[-1].reason}", "dim")
             stage.fact(f"  now: {left[-1].now}", "dim")
-        stage.check("rebuilt from the log, the request has the hash that was recorded", found.verified)
+        stage.check(
+            "rebuilt from the log, the request has the hash that was recorded", found.verified
+        )
 
     def the_sums(self, store: Store) -> None:
-        """What it cost, beside what it would have cost to keep everything in the prompt. All from the log."""
+        """What it cost, beside what it would have cost to keep everything in the prompt.
+
+        All from the log.
+        """
         stage = self.stage
         stage.act("7  The sums")
         events = list(lineage(store, SESSION))
         spent = accounts(events)
         kept, bulk = without_eviction(events, store)
         for name, value, remark in (
-            (f"tokens sent in {spent.requests} requests", f"{spent.input_tokens:,}", f"largest {spent.largest:,}"),
+            (
+                f"tokens sent in {spent.requests} requests",
+                f"{spent.input_tokens:,}",
+                f"largest {spent.largest:,}",
+            ),
             ("the same, had nothing been evicted", f"{sum(kept):,}", f"largest {max(kept):,}"),
             ("and with tool results in the prompt", f"{sum(bulk):,}", f"largest {max(bulk):,}"),
-            ("of the input, repeated prefix", f"{spent.reuse:.0%}", f"in spite of {spent.evictions} evictions"),
+            (
+                "of the input, repeated prefix",
+                f"{spent.reuse:.0%}",
+                f"in spite of {spent.evictions} evictions",
+            ),
         ):
             stage.fact(f"{name:<36}{value:>11}  {remark}", "")
         verdict = verify(store.log)

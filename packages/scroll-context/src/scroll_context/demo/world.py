@@ -1,9 +1,10 @@
 """The made-up world of the demonstration, and the tools that search and book in it.
 
-What a search returns is a function of its arguments: the same question has the same answer in every process and on
-every machine, so that the demonstration can check what came out of a log against the world itself. Nothing in it is
-true but the place names. The office keeps its book in a file, outside the store, as a real one would: what it has
-booked stays booked, whatever becomes of the process that asked for it.
+What a search returns is a function of its arguments: the same question has the same answer in every
+process and on every machine, so that the demonstration can check what came out of a log against the
+world itself. Nothing in it is true but the place names. The office keeps its book in a file,
+outside the store, as a real one would: what it has booked stays booked, whatever becomes of the
+process that asked for it.
 """
 
 import datetime as dt
@@ -40,16 +41,25 @@ def search_flights(origin: str, destination: str, day: dt.date) -> list[Row]:
     rows = []
     for number in range(60):
         code = _pick(luck, list(places()["carriers"]))
-        leaves = dt.datetime.combine(day, dt.time(6)) + dt.timedelta(minutes=5 * int(luck.random() * 190))
+        leaves = dt.datetime.combine(day, dt.time(6)) + dt.timedelta(
+            minutes=5 * int(luck.random() * 190)
+        )
         stops = int(luck.random() * 2.4)
         lands = leaves + dt.timedelta(minutes=155 + 95 * stops + int(luck.random() * 40))
         price = 96 + luck.random() * 190 - 22 * stops
         for cabin, factor in places()["cabins"].items():
-            rows.append({
-                "flight": f"{code}{200 + number * 13}", "departs": f"{leaves:%H:%M}", "cabin": cabin,
-                "price_chf": round(price * factor), "stops": stops, "arrives": f"{lands:%H:%M}",
-                "carrier": places()["carriers"][code], "seats_left": 1 + int(luck.random() * 9),
-            })  # fmt: skip
+            rows.append(
+                {
+                    "flight": f"{code}{200 + number * 13}",
+                    "departs": f"{leaves:%H:%M}",
+                    "cabin": cabin,
+                    "price_chf": round(price * factor),
+                    "stops": stops,
+                    "arrives": f"{lands:%H:%M}",
+                    "carrier": places()["carriers"][code],
+                    "seats_left": 1 + int(luck.random() * 9),
+                }
+            )
     return rows
 
 
@@ -58,7 +68,12 @@ def search_routes(start: str, end: str) -> list[Row]:
     """Ways to drive: route, via, km, minutes, toll_chf, directions."""
     luck = random.Random(f"{start}-{end}")
     known, between = places()["towns"], towns()
-    distance = sum(known[town]["km"] for town in between[between.index(start) + 1 : between.index(end) + 1]) or 60
+    distance = (
+        sum(
+            known[town]["km"] for town in between[between.index(start) + 1 : between.index(end) + 1]
+        )
+        or 60
+    )
     roads = places()["roads"]
     rows = []
     for number in range(48):
@@ -66,11 +81,20 @@ def search_routes(start: str, end: str) -> list[Row]:
         toll = round(sum(roads[road] for road in taken), 2)
         km = round(distance * (1 + luck.random() * 0.35))
         minutes = round(km * (0.72 if toll else 1.15) + luck.random() * 25)
-        turns = [f"{_pick(luck, ['left', 'right', 'straight'])} onto {_pick(luck, taken)}" for _ in range(12)]
-        rows.append({
-            "route": f"{start[:3]}-{end[:3]}-{number:02}".upper(), "via": taken, "km": km, "minutes": minutes,
-            "toll_chf": toll, "directions": [f"after {1 + int(luck.random() * 30)} km {turn}" for turn in turns],
-        })  # fmt: skip
+        turns = [
+            f"{_pick(luck, ['left', 'right', 'straight'])} onto {_pick(luck, taken)}"
+            for _ in range(12)
+        ]
+        rows.append(
+            {
+                "route": f"{start[:3]}-{end[:3]}-{number:02}".upper(),
+                "via": taken,
+                "km": km,
+                "minutes": minutes,
+                "toll_chf": toll,
+                "directions": [f"after {1 + int(luck.random() * 30)} km {turn}" for turn in turns],
+            }
+        )
     return rows
 
 
@@ -80,12 +104,17 @@ def find_rooms(town: str) -> list[Row]:
     luck, streets = random.Random(f"rooms in {town}"), places()["towns"][town]["streets"]
     return [
         {
-            "name": f"{house} {name}", "price_chf": 58 + int(luck.random() * 120), "rating": _rating(luck),
-            "parking": luck.random() < 0.4, "street": _pick(luck, streets), "breakfast": luck.random() < 0.7,
+            "name": f"{house} {name}",
+            "price_chf": 58 + int(luck.random() * 120),
+            "rating": _rating(luck),
+            "parking": luck.random() < 0.4,
+            "street": _pick(luck, streets),
+            "breakfast": luck.random() < 0.7,
             "quiet": luck.random() < 0.5,
         }
-        for house in places()["houses"] for name in places()["names"]
-    ]  # fmt: skip
+        for house in places()["houses"]
+        for name in places()["names"]
+    ]
 
 
 @tool
@@ -94,12 +123,16 @@ def find_tables(town: str) -> list[Row]:
     luck, streets = random.Random(f"tables in {town}"), places()["towns"][town]["streets"]
     return [
         {
-            "name": f"{kitchen} {name}", "price_chf": 18 + int(luck.random() * 40), "rating": _rating(luck),
-            "dish": _pick(luck, places()["dishes"]), "sweet": _pick(luck, places()["sweets"]),
+            "name": f"{kitchen} {name}",
+            "price_chf": 18 + int(luck.random() * 40),
+            "rating": _rating(luck),
+            "dish": _pick(luck, places()["dishes"]),
+            "sweet": _pick(luck, places()["sweets"]),
             "street": _pick(luck, streets),
         }
-        for kitchen in places()["kitchens"] for name in places()["names"]
-    ]  # fmt: skip
+        for kitchen in places()["kitchens"]
+        for name in places()["names"]
+    ]
 
 
 @tool
@@ -108,11 +141,13 @@ def find_sights(town: str) -> list[Row]:
     luck = random.Random(f"sights in {town}")
     return [
         {
-            "name": name, "minutes": 30 + 15 * int(luck.random() * 7), "price_chf": int(luck.random() * 14),
+            "name": name,
+            "minutes": 30 + 15 * int(luck.random() * 7),
+            "price_chf": int(luck.random() * 14),
             "crowd": {f"{hour}:00": int(luck.random() * 100) for hour in range(9, 19)},
         }
         for name in places()["towns"][town]["sights"]
-    ]  # fmt: skip
+    ]
 
 
 def _pick(luck: random.Random, choices: list[str]) -> str:
@@ -124,9 +159,14 @@ def _rating(luck: random.Random) -> float:
 
 
 class Office:
-    """Books what it is told to, once each time. `slow_at` is the number of the booking whose answer never comes."""
+    """Books what it is told to, once each time.
 
-    def __init__(self, book: Path, slow_at: int = 0, on_slow: Callable[[], None] = lambda: None) -> None:
+    `slow_at` is the number of the booking whose answer never comes.
+    """
+
+    def __init__(
+        self, book: Path, slow_at: int = 0, on_slow: Callable[[], None] = lambda: None
+    ) -> None:
         self._book = book
         self._slow_at = slow_at
         self._on_slow = on_slow
@@ -144,7 +184,11 @@ class Office:
         @tool(effects=True)
         def book(item: str, price_chf: int) -> Row:
             """Book something for two; returns item, price_chf and reference."""
-            entry = {"item": item, "price_chf": price_chf, "reference": f"B{1000 + 37 * len(self.entries)}"}
+            entry = {
+                "item": item,
+                "price_chf": price_chf,
+                "reference": f"B{1000 + 37 * len(self.entries)}",
+            }
             with self._book.open("ab") as file:
                 file.write(msgspec.json.encode(entry) + b"\n")
             self._made += 1

@@ -1,7 +1,8 @@
 """The only way into the jail, and what `scroll doctor` knows of it.
 
-`enter` closes the jail of one tier around this process. Everything that the process needs must be imported, and its
-handlers of SIGINT and SIGXCPU installed, before. On Linux the order of the steps is
+`enter` closes the jail of one tier around this process. Everything that the process needs must be
+imported, and its handlers of SIGINT and SIGXCPU installed, before. On Linux the order of the steps
+is
 
     targets for the probes, environment        while the host is still visible
     die with the parent, no new privileges, no core dumps
@@ -11,18 +12,20 @@ handlers of SIGINT and SIGXCPU installed, before. On Linux the order of the step
     seccomp: threads to the supervisor, then the allow-list
     probes
 
-Each step narrows what the next could undo; the filter of system calls comes last. Any step that fails raises
-KernelUnavailable with the guarantee that it stands for; nothing is skipped.
+Each step narrows what the next could undo; the filter of system calls comes last. Any step that
+fails raises KernelUnavailable with the guarantee that it stands for; nothing is skipped.
 
-`seatbelt` is the macOS tier: experimental, untested, and entered only when it is named. The kernel's sandbox is entered
-by `sandbox_init` with a profile that denies by default and allows what is declared. It refuses files outside, network,
-programs, processes and signals to others. There is no supervisor: threads, memory and the size of the scratch folder
-are not limited, and `guarantees` says so.
+`seatbelt` is the macOS tier: experimental, untested, and entered only when it is named. The
+kernel's sandbox is entered by `sandbox_init` with a profile that denies by default and allows what
+is declared. It refuses files outside, network, programs, processes and signals to others. There is
+no supervisor: threads, memory and the size of the scratch folder are not limited, and `guarantees`
+says so.
 
-`examine` builds each tier of the platform whole in a throwaway process, probes included; nothing is concluded from
-version numbers, and asking for parts is not enough: some systems let `unshare` succeed and refuse every mount that
-follows. The throwaway process is a fresh interpreter, because the caller may have threads and a fork of those is not
-safe. A report is plain data: the command line prints it or gives it out as JSON.
+`examine` builds each tier of the platform whole in a throwaway process, probes included; nothing is
+concluded from version numbers, and asking for parts is not enough: some systems let `unshare`
+succeed and refuse every mount that follows. The throwaway process is a fresh interpreter, because
+the caller may have threads and a fork of those is not safe. A report is plain data: the command
+line prints it or gives it out as JSON.
 """
 
 from __future__ import annotations
@@ -67,7 +70,10 @@ def chosen(platform: str = sys.platform) -> tuple[Tier, ...]:
 
 def no_jail(platform: str = sys.platform) -> str:
     """Why no kernel starts where `auto` may take no tier, and what to do."""
-    named = "".join(f" Tier {tier!r} is experimental and untested; name it to use it." for tier in offered(platform))
+    named = "".join(
+        f" Tier {tier!r} is experimental and untested; name it to use it."
+        for tier in offered(platform)
+    )
     return (
         f"{platform} has no tested jail, so no kernel starts by default. No model code has run. Recall by plain tools "
         f"works without a kernel. Run Scroll on Linux, or in a Linux container, for cells.{named}"
@@ -75,16 +81,20 @@ def no_jail(platform: str = sys.platform) -> str:
 
 
 def enter(
-    spec: JailSpec, *, keep: Set[int] = frozenset(), report_pid: Callable[[int], None] = lambda _: None
+    spec: JailSpec,
+    *,
+    keep: Set[int] = frozenset(),
+    report_pid: Callable[[int], None] = lambda _: None,
 ) -> Enforcement:
     """Close the jail around this single-threaded process and return what is enforced.
 
-    On Linux it returns in a child of the calling process, with every descriptor closed but `keep`, the standard
-    three at /dev/null (unless kept), a new environment and the scratch folder as working directory. The calling
-    process stays behind as the supervisor: it mirrors the exit of the child and dies with its own parent.
-    `report_pid` is called once, outside the jail, with the number of the jailed process as the host sees it; it
-    runs in the parent of that process before anyone can reap it, so `os.pidfd_open` there cannot miss. If the
-    jail fails later, the exception is raised in the child.
+    On Linux it returns in a child of the calling process, with every descriptor closed but `keep`,
+    the standard three at /dev/null (unless kept), a new environment and the scratch folder as
+    working directory. The calling process stays behind as the supervisor: it mirrors the exit of
+    the child and dies with its own parent. `report_pid` is called once, outside the jail, with the
+    number of the jailed process as the host sees it; it runs in the parent of that process before
+    anyone can reap it, so `os.pidfd_open` there cannot miss. If the jail fails later, the exception
+    is raised in the child.
     """
     if spec.tier == "none":
         if os.environ.get(ALLOW_UNSANDBOXED) != "1":
@@ -96,7 +106,9 @@ def enter(
         report_pid(os.getpid())
         return Enforcement("none", os.getpid(), guarantees("none"))
     if spec.tier == "auto" or spec.tier not in offered():
-        raise refuse(spec.tier, f"{sys.platform} does not have this tier", "Ask a kernel for tier 'auto'.")
+        raise refuse(
+            spec.tier, f"{sys.platform} does not have this tier", "Ask a kernel for tier 'auto'."
+        )
     if spec.tier == "seatbelt":
         return _enter_seatbelt(spec, keep, report_pid)
     return _enter_linux(spec, spec.tier, keep, report_pid)
@@ -114,14 +126,18 @@ _SECCOMP = "Use a kernel with CONFIG_SECCOMP_FILTER, outside a container that al
 _PLAIN = "Start the kernel from a process of its own, with a scratch folder that it may write to."
 
 
-def _enter_linux(spec: JailSpec, tier: Tier, keep: Set[int], report_pid: Callable[[int], None]) -> Enforcement:
+def _enter_linux(
+    spec: JailSpec, tier: Tier, keep: Set[int], report_pid: Callable[[int], None]
+) -> Enforcement:
     full = tier == "full"
     syscalls.machine()
     with _step("inheritance", _PLAIN):
         _check_spec(spec, full)
     abi = linux.available_abi()
     if abi < 1:
-        raise refuse("read outside", "this kernel has no landlock, or it is switched off", _LANDLOCK)
+        raise refuse(
+            "read outside", "this kernel has no landlock, or it is switched off", _LANDLOCK
+        )
     targets = probes.choose_targets(spec)
     with _step("inheritance", _PLAIN):
         linux.clean_environment(_environment(spec))
@@ -165,19 +181,31 @@ def _step(guarantee: str, remedy: str) -> Iterator[None]:
 def _check_spec(spec: JailSpec, full: bool) -> None:
     """Refuse a request that cannot be honoured exactly."""
     if len(os.listdir("/proc/self/task")) != 1:
-        raise refuse("system calls", "this process has threads that would stay outside the jail", _PLAIN)
+        raise refuse(
+            "system calls", "this process has threads that would stay outside the jail", _PLAIN
+        )
     scratch = os.path.realpath(spec.scratch)
     for path in (*spec.read_only, spec.scratch):
         if not path.startswith("/"):
-            raise refuse("read outside", f"{path!r} is not an absolute path", "Declare absolute paths.")
+            raise refuse(
+                "read outside", f"{path!r} is not an absolute path", "Declare absolute paths."
+            )
     for path in spec.read_only:
         real = os.path.realpath(path)
         if not os.path.exists(real):
-            raise refuse("read outside", f"{path} does not exist or cannot be reached", "Declare paths that exist.")
+            raise refuse(
+                "read outside",
+                f"{path} does not exist or cannot be reached",
+                "Declare paths that exist.",
+            )
         if lies_in(scratch, [real]) or lies_in(real, [scratch]):
-            raise refuse("write outside", f"{path} and the scratch folder overlap", "Keep them apart.")
+            raise refuse(
+                "write outside", f"{path} and the scratch folder overlap", "Keep them apart."
+            )
     if not full and not os.path.isdir(scratch):
-        raise refuse("scratch", f"{scratch} is not a folder", "Create it, empty, for this kernel alone.")
+        raise refuse(
+            "scratch", f"{scratch} is not a folder", "Create it, empty, for this kernel alone."
+        )
 
 
 def _environment(spec: JailSpec) -> dict[str, str]:
@@ -189,9 +217,7 @@ def _environment(spec: JailSpec) -> dict[str, str]:
 
 # macOS ------------------------------------------------------------------------------------------------------
 
-_REMEDY = (
-    "Tier 'seatbelt' is experimental and untested: run Scroll on Linux, or in a Linux container, for a tested jail."
-)
+_REMEDY = "Tier 'seatbelt' is experimental and untested: run Scroll on Linux, or in a Linux container, for a tested jail."
 _SYSTEM = ("/usr/lib", "/System/Library", "/System/Volumes/Preboot/Cryptexes")
 _FIXED = """(version 1)
 (deny default)
@@ -203,16 +229,27 @@ _FIXED = """(version 1)
 
 
 def seatbelt_profile(spec: JailSpec) -> str:
-    """The policy in Seatbelt's language. Paths are resolved first: the kernel compares real ones."""
-    from pathlib import Path  # only here: workers on Linux import this module too, and start faster without it
+    """The policy in Seatbelt's language.
+
+    Paths are resolved first: the kernel compares real ones.
+    """
+    from pathlib import (
+        Path,
+    )  # only here: workers on Linux import this module too, and start faster without it
 
     def allow(operations: str, match: str, paths: list[str]) -> str:
         escaped = (path.replace("\\", "\\\\").replace('"', '\\"') for path in paths)
-        return f"(allow {operations}" + "".join(f'\n    ({match} "{path}")' for path in escaped) + ")\n"
+        return (
+            f"(allow {operations}"
+            + "".join(f'\n    ({match} "{path}")' for path in escaped)
+            + ")\n"
+        )
 
     readable = sorted({*(str(Path(path).resolve()) for path in spec.read_only), *_SYSTEM})
     scratch = str(Path(spec.scratch).resolve())
-    ancestors = sorted({str(above) for path in (*readable, scratch) for above in Path(path).parents})
+    ancestors = sorted(
+        {str(above) for path in (*readable, scratch) for above in Path(path).parents}
+    )
     return (
         _FIXED
         + allow("file-read-metadata", "literal", ancestors)
@@ -221,7 +258,9 @@ def seatbelt_profile(spec: JailSpec) -> str:
     )
 
 
-def _enter_seatbelt(spec: JailSpec, keep: Set[int], report_pid: Callable[[int], None]) -> Enforcement:
+def _enter_seatbelt(
+    spec: JailSpec, keep: Set[int], report_pid: Callable[[int], None]
+) -> Enforcement:
     """Close the sandbox around this process, which stays the same process."""
     policy = seatbelt_profile(spec)
     linux.close_inherited(keep)
@@ -233,7 +272,11 @@ def _enter_seatbelt(spec: JailSpec, keep: Set[int], report_pid: Callable[[int], 
     system = ctypes.CDLL(None, use_errno=True)
     message = ctypes.c_char_p()
     if system.sandbox_init(policy.encode(), ctypes.c_uint64(0), ctypes.byref(message)) != 0:
-        raise refuse("read outside", f"sandbox_init: {(message.value or b'').decode(errors='replace')}", _REMEDY)
+        raise refuse(
+            "read outside",
+            f"sandbox_init: {(message.value or b'').decode(errors='replace')}",
+            _REMEDY,
+        )
     return Enforcement("seatbelt", os.getpid(), guarantees("seatbelt"), _run_seatbelt_probes())
 
 
@@ -265,7 +308,9 @@ def _run_seatbelt_probes() -> tuple[str, ...]:
 # the doctor -------------------------------------------------------------------------------------------------
 
 _TRIAL_SECONDS = 30.0
-_TRIAL = "import sys; sys.path[:0] = sys.argv[1:]; from scroll_context.jail.entry import trial; trial()"
+_TRIAL = (
+    "import sys; sys.path[:0] = sys.argv[1:]; from scroll_context.jail.entry import trial; trial()"
+)
 
 
 class TierReport(msgspec.Struct, frozen=True):
@@ -280,8 +325,8 @@ class TierReport(msgspec.Struct, frozen=True):
 class DoctorReport(msgspec.Struct, frozen=True):
     """The answer to "is the jail that I require to be had here?".
 
-    `tier` is what a kernel started with this requirement would run in, None if it would not start; `guarantees`
-    are those of that tier.
+    `tier` is what a kernel started with this requirement would run in, None if it would not start;
+    `guarantees` are those of that tier.
     """
 
     required: RequiredTier
@@ -295,7 +340,8 @@ class DoctorReport(msgspec.Struct, frozen=True):
 
 def examine(required: RequiredTier | JailSpec = "auto") -> DoctorReport:
     """Build every tier that this platform can have; with a spec, with its paths and limits."""
-    import platform  # only here, as below: workers import this module too, and start faster without it
+    # only here, as below: workers import this module too, and start faster without it
+    import platform
     import tempfile
 
     built: dict[Tier, Enforcement] = {}
@@ -336,7 +382,12 @@ def try_tier(spec: JailSpec) -> Enforcement:
 
     import scroll_context
 
-    folders = sorted({os.path.dirname(os.path.dirname(str(module.__file__))) for module in (scroll_context, msgspec)})
+    folders = sorted(
+        {
+            os.path.dirname(os.path.dirname(str(module.__file__)))
+            for module in (scroll_context, msgspec)
+        }
+    )
     try:
         done = subprocess.run(
             [sys.executable, "-I", "-c", _TRIAL, *folders],
@@ -346,9 +397,15 @@ def try_tier(spec: JailSpec) -> Enforcement:
             check=False,
         )
     except subprocess.TimeoutExpired as slow:
-        raise refuse("lifetime", f"a trial took more than {slow.timeout:.0f} s", "Try again.") from slow
+        raise refuse(
+            "lifetime", f"a trial took more than {slow.timeout:.0f} s", "Try again."
+        ) from slow
     if done.returncode != 0:
-        raise refuse("lifetime", f"a trial failed: {done.stderr.decode(errors='replace')[-500:]}", "Report this.")
+        raise refuse(
+            "lifetime",
+            f"a trial failed: {done.stderr.decode(errors='replace')[-500:]}",
+            "Report this.",
+        )
     answer = msgspec.msgpack.decode(done.stdout, type=Enforcement | str)
     if isinstance(answer, str):
         raise KernelUnavailable(answer)
@@ -356,7 +413,9 @@ def try_tier(spec: JailSpec) -> Enforcement:
 
 
 def trial() -> None:
-    """The throwaway process: a spec on standard input, the answer of the jailed process on standard output."""
+    """The throwaway process: a spec on standard input, the answer of the jailed process on standard
+    output.
+    """
     spec = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=JailSpec)
     try:
         answer: Enforcement | str = enter(spec, keep={1, 2})

@@ -1,21 +1,25 @@
-"""What the jail does to its own process: what it must not keep, what it may use, and which paths it can see.
+"""What the jail does to its own process: what it must not keep, what it may use, and which paths it
+can see.
 
-Descriptors, environment, capabilities and an orphan's life are inherited and must go. Limits are the kernel's own
-counters: RLIMIT_DATA gives a clean MemoryError and keeps the namespace. Code that wants to can get around it (write to
-memory, then make it read-only: it no longer counts), so RLIMIT_AS bounds the whole address space and the supervisor
-watches the resident size. RLIMIT_CPU counts over the life of a process, so there is a budget: the hard limit stays
-open, because lowering it could not be undone without privileges, and the host moves the soft one.
+Descriptors, environment, capabilities and an orphan's life are inherited and must go. Limits are
+the kernel's own counters: RLIMIT_DATA gives a clean MemoryError and keeps the namespace. Code that
+wants to can get around it (write to memory, then make it read-only: it no longer counts), so
+RLIMIT_AS bounds the whole address space and the supervisor watches the resident size. RLIMIT_CPU
+counts over the life of a process, so there is a budget: the hard limit stays open, because lowering
+it could not be undone without privileges, and the host moves the soft one.
 
-Namespaces: an empty network, private process numbers, and a root that holds only what is declared. `unshare` runs in
-the process that becomes the supervisor; its next child is process 1 of the new process namespace and calls
-`build_root` there. The new root is a small tmpfs. It is pivoted to first, and the declared paths are bound read-only
-from the old root, which is then detached: what was not declared has no name any more, and not even `stat` can ask for
-it. `/proc` and `/sys` are not mounted: CPython, numpy and pandas do without.
+Namespaces: an empty network, private process numbers, and a root that holds only what is declared.
+`unshare` runs in the process that becomes the supervisor; its next child is process 1 of the new
+process namespace and calls `build_root` there. The new root is a small tmpfs. It is pivoted to
+first, and the declared paths are bound read-only from the old root, which is then detached: what
+was not declared has no name any more, and not even `stat` can ask for it. `/proc` and `/sys` are
+not mounted: CPython, numpy and pandas do without.
 
-Landlock binds opening, creating, removing and truncating to paths, for a process without privileges and for good. ABI
-1 (Linux 5.13) is enough, because the allow-list of system calls already covers what came later: truncation (ABI 3),
-TCP (4), device ioctls (5), signals and abstract sockets (6). Where the kernel has them they are asked for too. Landlock
-does not govern metadata: `stat`, `readlink` and `chdir` on a known path still work in tier `kernel-only`.
+Landlock binds opening, creating, removing and truncating to paths, for a process without privileges
+and for good. ABI 1 (Linux 5.13) is enough, because the allow-list of system calls already covers
+what came later: truncation (ABI 3), TCP (4), device ioctls (5), signals and abstract sockets (6).
+Where the kernel has them they are asked for too. Landlock does not govern metadata: `stat`,
+`readlink` and `chdir` on a known path still work in tier `kernel-only`.
 """
 
 from __future__ import annotations
@@ -65,7 +69,9 @@ def close_inherited(keep: Iterable[int]) -> None:
             os.closerange(low, fd)
             low = fd + 1
     if sys.platform == "linux":
-        syscall("close_range", low, _LAST_DESCRIPTOR, 0)  # also what lies above a limit that was lowered since
+        syscall(
+            "close_range", low, _LAST_DESCRIPTOR, 0
+        )  # also what lies above a limit that was lowered since
     else:
         os.closerange(low, os.sysconf("SC_OPEN_MAX"))
 
@@ -85,7 +91,9 @@ def home_in(scratch: str) -> dict[str, str]:
 
 
 def _environment_strings() -> list[tuple[int, int]]:
-    """Where the C library keeps each variable: the block that the kernel wrote at exec, and later additions."""
+    """Where the C library keeps each variable: the block that the kernel wrote at exec, and later
+    additions.
+    """
     pointers = ctypes.POINTER(ctypes.c_void_p).in_dll(libc(), "environ")
     found: list[tuple[int, int]] = []
     while pointers and (address := pointers[len(found)]):
@@ -94,12 +102,17 @@ def _environment_strings() -> list[tuple[int, int]]:
 
 
 def die_with_parent() -> None:
-    """SIGKILL when the parent ends. The kernel forgets this when privileges change: set it after they did."""
+    """SIGKILL when the parent ends.
+
+    The kernel forgets this when privileges change: set it after they did.
+    """
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def forbid_new_privileges() -> None:
-    """No set-user-id program can help from here on; landlock and seccomp require it of ordinary users."""
+    """No set-user-id program can help from here on; landlock and seccomp require it of ordinary
+    users.
+    """
     prctl(PR_SET_NO_NEW_PRIVS, 1)
 
 
@@ -108,7 +121,9 @@ def drop_capabilities() -> None:
     for capability in range(64):
         try:
             prctl(PR_CAPBSET_DROP, capability)
-        except OSError:  # past the last one, or without the right to shrink the bounding set, which grants nothing then
+        # past the last one, or without the right to shrink the bounding set, which grants nothing
+        # then
+        except OSError:
             break
     prctl(PR_CAP_AMBIENT, _CAP_AMBIENT_CLEAR_ALL)
     syscall("capset", _CAPABILITY_HEADER, _NO_CAPABILITIES)
@@ -120,16 +135,21 @@ def drop_capabilities() -> None:
 
 # limits -----------------------------------------------------------------------------------------------------
 
-_MAPPED_PER_THREAD = 72 << 20  # a stack of 8 MiB and an allocator arena of 64 MiB, reserved, hardly used
+_MAPPED_PER_THREAD = (
+    72 << 20
+)  # a stack of 8 MiB and an allocator arena of 64 MiB, reserved, hardly used
 _MAPPED_LIBRARIES = 1 << 30
 _STACK = 8 << 20
-# The system raises the soft RLIMIT_CPU by a second with each signal. So the budget is also noted in a limit that has no
-# effect here, because it is for real-time scheduling, which the filter refuses.
+# The system raises the soft RLIMIT_CPU by a second with each signal. So the budget is also noted in
+# a limit that has no effect here, because it is for real-time scheduling, which the filter refuses.
 _CPU_BUDGET = 15  # RLIMIT_RTTIME
 
 
 def apply(limits: JailLimits) -> None:
-    """Set every limit of this process. It cannot raise one again: the filter refuses `setrlimit`."""
+    """Set every limit of this process.
+
+    It cannot raise one again: the filter refuses `setrlimit`.
+    """
     mapped = 2 * limits.memory_bytes + limits.threads * _MAPPED_PER_THREAD + _MAPPED_LIBRARIES
     for which, value in (
         (resource.RLIMIT_DATA, limits.memory_bytes),
@@ -145,7 +165,10 @@ def apply(limits: JailLimits) -> None:
 
 
 def apply_portable(limits: JailLimits) -> None:
-    """The limits that every POSIX system has. File size and CPU keep an open hard limit: others move them."""
+    """The limits that every POSIX system has.
+
+    File size and CPU keep an open hard limit: others move them.
+    """
     _lower(resource.RLIMIT_NOFILE, limits.open_files)
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     resource.setrlimit(resource.RLIMIT_FSIZE, (_at_most(limits.scratch_bytes, hard), hard))
@@ -159,10 +182,11 @@ def forbid_core_dumps() -> None:
 
 
 def set_cpu_budget(pid: int, seconds_from_now: float) -> None:
-    """Let a jailed process use this much more CPU time, all threads together, then send it SIGXCPU each second.
+    """Let a jailed process use this much more CPU time, all threads together, then send it SIGXCPU
+    each second.
 
-    The host calls it before each cell, with the number of the process in its own namespace. It needs no
-    privilege: both run as the same user.
+    The host calls it before each cell, with the number of the process in its own namespace. It
+    needs no privilege: both run as the same user.
     """
     _, hard = resource.prlimit(pid, resource.RLIMIT_CPU)
     soft = max(1, math.ceil(cpu_used(pid) + seconds_from_now))
@@ -178,7 +202,9 @@ def cpu_budget(pid: int) -> int:
 
 
 def cpu_used(pid: int) -> float:
-    """CPU seconds of another process, all threads together, by the clock that clock_getcpuclockid names."""
+    """CPU seconds of another process, all threads together, by the clock that clock_getcpuclockid
+    names.
+    """
     return time.clock_gettime((~pid << 3) | 2)
 
 
@@ -205,10 +231,16 @@ _PAGE = 4096
 
 
 def unshare() -> None:
-    """Leave the host's users, network, IPC, host name and control groups; the next child leaves its pids too."""
+    """Leave the host's users, network, IPC, host name and control groups; the next child leaves its
+    pids too.
+    """
     user, group = os.getuid(), os.getgid()
     syscall("unshare", _NEWUSER | _NEWPID | _NEWNET | _NEWIPC | _NEWUTS | _NEWCGROUP)
-    for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+    for name, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{user} {user} 1"),
+        ("gid_map", f"{group} {group} 1"),
+    ):
         with open(f"/proc/self/{name}", "w") as file:
             file.write(text)
     if libc().sethostname(_HOST_NAME, len(_HOST_NAME)) != 0:
@@ -251,11 +283,15 @@ def _bind_read_only(tree: str) -> None:
     mount(source, tree, None, _BIND | _RECURSIVE)
     flags = _ATTR_RDONLY | _ATTR_NOSUID | (0 if device else _ATTR_NODEV)
     attributes = struct.pack("=QQQQ", flags, 0, 0, 0)
-    syscall("mount_setattr", _AT_FDCWD, os.fsencode(tree), _AT_RECURSIVE, attributes, len(attributes))
+    syscall(
+        "mount_setattr", _AT_FDCWD, os.fsencode(tree), _AT_RECURSIVE, attributes, len(attributes)
+    )
 
 
 def _resolve(paths: tuple[str, ...]) -> tuple[list[str], dict[str, str]]:
-    """The real trees behind the declared paths, outermost first, and the symbolic links that lead to them."""
+    """The real trees behind the declared paths, outermost first, and the symbolic links that lead
+    to them.
+    """
     links: dict[str, str] = {}
     real = sorted({_follow(path, links) for path in paths})
     outer: list[str] = []

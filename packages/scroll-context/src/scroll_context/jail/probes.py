@@ -1,8 +1,8 @@
 """Probes: from inside the finished jail, try what must not work, and the few acts that must.
 
-The layers are believed by their effect only. A forbidden act that succeeds, or fails for another reason than
-a refusal, ends the start of the kernel before any model code runs. Targets are chosen before the jail closes,
-so that "not found" inside means hidden and not absent.
+The layers are believed by their effect only. A forbidden act that succeeds, or fails for another
+reason than a refusal, ends the start of the kernel before any model code runs. Targets are chosen
+before the jail closes, so that "not found" inside means hidden and not absent.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class Probe(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """Paths that exist before the jail closes: some to be hidden, one that stays readable but not writable."""
+    """Paths that exist before the jail closes: some to be hidden, one that stays readable but not
+    writable.
+    """
 
     hidden: tuple[str, ...]
     folders: tuple[str, ...]
@@ -55,7 +57,11 @@ def choose_targets(spec: JailSpec) -> Targets:
 
     hidden = tuple(path for path in _SECRETS if os.path.exists(path) and outside(path))
     if not hidden:
-        raise refuse("read outside", "every file that could prove it is declared readable", "Declare fewer paths.")
+        raise refuse(
+            "read outside",
+            "every file that could prove it is declared readable",
+            "Declare fewer paths.",
+        )
     folders = {"/tmp", os.path.dirname(declared[-1])}
     library = None if outside(os.__file__) else os.__file__
     return Targets(hidden, tuple(sorted(filter(outside, folders))), library)
@@ -70,14 +76,17 @@ def run_probes(spec: JailSpec, tier: Tier, targets: Targets) -> tuple[str, ...]:
             probe.attempt()
         except OSError as error:
             if error.errno not in probe.refusals:
-                raise refuse(probe.guarantee, f"to {probe.name} failed unexpectedly ({error})", _REMEDY) from error
+                raise refuse(
+                    probe.guarantee, f"to {probe.name} failed unexpectedly ({error})", _REMEDY
+                ) from error
         else:
             raise refuse(probe.guarantee, f"to {probe.name} was possible inside the jail", _REMEDY)
     return tuple(probe.name for probe in probes)
 
 
 def _must_work(spec: JailSpec, targets: Targets) -> None:
-    path = f"{spec.scratch}/.probe-{os.urandom(8).hex()}"  # no name that an earlier kernel may have left there
+    # no name that an earlier kernel may have left there
+    path = f"{spec.scratch}/.probe-{os.urandom(8).hex()}"
     try:
         with open(path, "x+b") as file:
             file.write(b"probe")
@@ -90,22 +99,29 @@ def _must_work(spec: JailSpec, targets: Targets) -> None:
                 file.read(1)
     except OSError as error:
         raise refuse(
-            "scratch", f"the declared paths do not work: {error}", "Give a scratch folder of your own."
+            "scratch",
+            f"the declared paths do not work: {error}",
+            "Give a scratch folder of your own.",
         ) from error
     thread = threading.Thread(target=lambda: None)
     try:
         thread.start()
     except RuntimeError as error:
-        raise refuse("threads", f"not even one can be started: {error}", "Raise the limit of threads.") from error
+        raise refuse(
+            "threads", f"not even one can be started: {error}", "Raise the limit of threads."
+        ) from error
     thread.join()
 
 
 def _file_probes(tier: Tier, targets: Targets) -> list[Probe]:
     found = [
-        Probe("read outside", f"read {path}", partial(os.open, path, os.O_RDONLY), _BY_PATH) for path in targets.hidden
+        Probe("read outside", f"read {path}", partial(os.open, path, os.O_RDONLY), _BY_PATH)
+        for path in targets.hidden
     ]
     for folder in targets.folders:
-        attempt = partial(os.open, f"{folder}/.probe-{os.getpid()}", os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+        attempt = partial(
+            os.open, f"{folder}/.probe-{os.getpid()}", os.O_CREAT | os.O_EXCL | os.O_WRONLY
+        )
         found.append(Probe("write outside", f"create a file in {folder}", attempt, _BY_PATH))
     if targets.library is not None:
         attempt = partial(os.open, targets.library, os.O_WRONLY | os.O_APPEND)
@@ -129,7 +145,11 @@ def _system_probes() -> list[Probe]:
         ("system calls", "make an anonymous file", partial(syscall, "memfd_create", b"probe", 0)),
         ("memory", "share anonymous memory", partial(mmap.mmap, -1, mmap.PAGESIZE)),
         ("open files", "set a limit", _set_limit),
-        ("interrupt", "replace the interrupt handler", partial(signal.signal, signal.SIGINT, signal.SIG_IGN)),
+        (
+            "interrupt",
+            "replace the interrupt handler",
+            partial(signal.signal, signal.SIGINT, signal.SIG_IGN),
+        ),
     ]
     return [Probe(guarantee, name, attempt, _BY_FILTER) for guarantee, name, attempt in acts]
 

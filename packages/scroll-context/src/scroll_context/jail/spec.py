@@ -1,17 +1,21 @@
-"""What is allowed: the values of the jail, the paths that it declares, and the folder that a cell may write to.
+"""What is allowed: the values of the jail, the paths that it declares, and the folder that a cell
+may write to.
 
-A `JailSpec` goes in and an `Enforcement` comes out. Both are plain data that crosses the wire between host, fork server
-and worker, so that the host can compare what it required with what the child says. The invariant: an `Enforcement` is
-made only after the probes ran, and a guarantee that its tier promises and that does not hold is an error before it is a
-value. What a tier does not promise is listed as not enforced, with the reason and the remedy.
+A `JailSpec` goes in and an `Enforcement` comes out. Both are plain data that crosses the wire
+between host, fork server and worker, so that the host can compare what it required with what the
+child says. The invariant: an `Enforcement` is made only after the probes ran, and a guarantee that
+its tier promises and that does not hold is an error before it is a value. What a tier does not
+promise is listed as not enforced, with the reason and the remedy.
 
-`default_read_only` names the standard library, the shared libraries and the few files and devices that the
-interpreter opens while it works, for system, pyenv and container installations and for virtual environments.
-`site_packages` names the folders of installed packages, `package_paths` where single ones lie.
+`default_read_only` names the standard library, the shared libraries and the few files and devices
+that the interpreter opens while it works, for system, pyenv and container installations and for
+virtual environments. `site_packages` names the folders of installed packages, `package_paths` where
+single ones lie.
 
-The scratch folder is filled by hostile code: what counts and removes it follows no symbolic link, does not recurse
-and trusts no mode, because folders may be nested thousands deep and closed to their owner. A living host holds a lock
-on its folder, which ends with its process however that ends; so a folder that can be locked has no owner any more.
+The scratch folder is filled by hostile code: what counts and removes it follows no symbolic link,
+does not recurse and trusts no mode, because folders may be nested thousands deep and closed to
+their owner. A living host holds a lock on its folder, which ends with its process however that
+ends; so a folder that can be locked has no owner any more.
 """
 
 from __future__ import annotations
@@ -41,7 +45,10 @@ ALLOW_UNSANDBOXED = "SCROLL_ALLOW_UNSANDBOXED"
 
 
 class JailLimits(msgspec.Struct, frozen=True):
-    """What one kernel may use. `cpu_seconds` is per cell: the host renews it with `set_cpu_budget`."""
+    """What one kernel may use.
+
+    `cpu_seconds` is per cell: the host renews it with `set_cpu_budget`.
+    """
 
     memory_bytes: int = 2 << 30
     cpu_seconds: int = 120
@@ -53,10 +60,11 @@ class JailLimits(msgspec.Struct, frozen=True):
 class JailSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What the jailed process may reach: `read_only` paths, one `scratch` folder, and nothing else.
 
-    `scratch` is an absolute path. In tier `full` a private tmpfs appears there, and the host's folder of that
-    name is neither needed nor visible; in the other tiers it is a folder of the host that must exist. `packages` are
-    modules that cells can import besides those of the readable paths: names that the host can import, or absolute
-    paths of a package, a module file, or a folder of modules. A kernel makes them readable.
+    `scratch` is an absolute path. In tier `full` a private tmpfs appears there, and the host's
+    folder of that name is neither needed nor visible; in the other tiers it is a folder of the host
+    that must exist. `packages` are modules that cells can import besides those of the readable
+    paths: names that the host can import, or absolute paths of a package, a module file, or a
+    folder of modules. A kernel makes them readable.
     """
 
     tier: RequiredTier = "auto"
@@ -87,7 +95,9 @@ class Enforcement(msgspec.Struct, frozen=True):
 
 def refuse(guarantee: str, what: str, remedy: str) -> KernelUnavailable:
     """The error of every path that fails closed."""
-    return KernelUnavailable(f"jail: '{guarantee}' cannot be guaranteed: {what}. No model code has run. {remedy}")
+    return KernelUnavailable(
+        f"jail: '{guarantee}' cannot be guaranteed: {what}. No model code has run. {remedy}"
+    )
 
 
 UNTESTED: frozenset[Tier] = frozenset({"seatbelt"})
@@ -97,16 +107,36 @@ _USE_FULL = "Use tier 'full': allow unprivileged user namespaces."
 _USE_A_JAIL = "Use Linux 5.13 or newer with landlock, tier 'full' or 'kernel-only'."
 _HIDDEN = "mount namespace: no other path has a name"
 
-# What enforces each guarantee in the tiers full, kernel-only and seatbelt; nothing where it is not promised.
+# What enforces each guarantee in the tiers full, kernel-only and seatbelt; nothing where it is not
+# promised.
 _MECHANISMS = {
     "read outside": (f"{_HIDDEN}; {{landlock}}", "{landlock}", "sandbox profile"),
-    "write outside": (f"{_HIDDEN}; read-only mounts; {{landlock}}", "{landlock}; seccomp", "sandbox profile"),
+    "write outside": (
+        f"{_HIDDEN}; read-only mounts; {{landlock}}",
+        "{landlock}; seccomp",
+        "sandbox profile",
+    ),
     "metadata": ("mount namespace; no /proc", "", ""),
     "network": ("seccomp; empty network namespace", "seccomp", "sandbox profile"),
-    "processes": ("seccomp: threads only, no exec", "seccomp: threads only, no exec", "sandbox profile"),
-    "signals": ("seccomp: itself only; process namespace", "seccomp: itself only", "sandbox profile"),
-    "inheritance": (*["descriptors closed, environment wiped"] * 2, "descriptors closed, environment replaced"),
-    "privileges": ("no_new_privs, no capabilities; user namespace", "no_new_privs, no capabilities", ""),
+    "processes": (
+        "seccomp: threads only, no exec",
+        "seccomp: threads only, no exec",
+        "sandbox profile",
+    ),
+    "signals": (
+        "seccomp: itself only; process namespace",
+        "seccomp: itself only",
+        "sandbox profile",
+    ),
+    "inheritance": (
+        *["descriptors closed, environment wiped"] * 2,
+        "descriptors closed, environment replaced",
+    ),
+    "privileges": (
+        "no_new_privs, no capabilities; user namespace",
+        "no_new_privs, no capabilities",
+        "",
+    ),
     "system calls": (*["seccomp allow-list with argument checks"] * 2, ""),
     "memory": (*["RLIMIT_DATA and RLIMIT_AS; the supervisor kills on tricks"] * 2, ""),
     "cpu": (*["RLIMIT_CPU, renewed by the host for each cell"] * 2, ""),
@@ -135,7 +165,11 @@ def guarantees(tier: Tier, abi: int = 0) -> tuple[Guarantee, ...]:
                 mechanism, remedy = f"{mechanism} (untested)", _USE_A_JAIL
             rows.append(Guarantee(name, True, mechanism, remedy))
         elif tier == "kernel-only":
-            rows.append(Guarantee(name, False, "none: landlock does not govern stat and readlink", _USE_FULL))
+            rows.append(
+                Guarantee(
+                    name, False, "none: landlock does not govern stat and readlink", _USE_FULL
+                )
+            )
         else:
             rows.append(Guarantee(name, False, "none", _USE_A_JAIL))
     return tuple(rows)
@@ -161,12 +195,19 @@ _YOUNG = 60.0  # seconds in which a folder may not have been locked yet
 @functools.cache
 def default_read_only() -> tuple[str, ...]:
     """What the interpreter needs at run time, and no installed package."""
-    import sysconfig  # only here and below: workers import this module too, and start faster without it
+    # only here and below: workers import this module too, and start faster without it
+    import sysconfig
 
     # of the interpreter that a virtual environment was made from
-    base = {"base": sys.base_prefix, "platbase": sys.base_exec_prefix, "installed_base": sys.base_prefix}
+    base = {
+        "base": sys.base_prefix,
+        "platbase": sys.base_exec_prefix,
+        "installed_base": sys.base_prefix,
+    }
     libraries = {sysconfig.get_path(name, vars=base) for name in ("stdlib", "platstdlib")}
-    if os.path.isdir(f"{sys.base_prefix}/conda-meta"):  # its shared libraries lie beside those of its packages
+    if os.path.isdir(
+        f"{sys.base_prefix}/conda-meta"
+    ):  # its shared libraries lie beside those of its packages
         libraries.add(f"{sys.base_prefix}/lib")
     return _existing(libraries | set(_SYSTEM) | _shared_libraries())
 
@@ -182,7 +223,8 @@ def site_packages() -> tuple[str, ...]:
 
 
 def package_paths(packages: Iterable[str]) -> tuple[str, ...]:
-    """Where these packages lie: names are looked up as this interpreter would, without importing them.
+    """Where these packages lie: names are looked up as this interpreter would, without importing
+    them.
 
     Raises KernelUnavailable for one that is not there.
     """
@@ -197,15 +239,22 @@ def package_paths(packages: Iterable[str]) -> tuple[str, ...]:
                 paths = [*(spec.submodule_search_locations or ())] or [spec.origin or ""]
         if not paths or not all(os.path.exists(path) for path in paths):
             raise refuse(
-                "packages", f"{package!r} is neither importable here nor a path", "Install it, or name its path."
+                "packages",
+                f"{package!r} is neither importable here nor a path",
+                "Install it, or name its path.",
             )
         for path in paths:
-            found += [real for real in (path, f"{path}.libs") if os.path.exists(real)]  # wheels keep libraries there
+            found += [
+                real for real in (path, f"{path}.libs") if os.path.exists(real)
+            ]  # wheels keep libraries there
     return tuple(dict.fromkeys(found))
 
 
 def make_importable(packages: Iterable[str]) -> None:
-    """Let this process import each of these paths by its own name. The folder around it need not be readable."""
+    """Let this process import each of these paths by its own name.
+
+    The folder around it need not be readable.
+    """
     import importlib.util
 
     modules: dict[str, str] = {}
@@ -223,19 +272,27 @@ def make_importable(packages: Iterable[str]) -> None:
             file = modules.get(name)
             within = [os.path.dirname(file)] if file and file.endswith("/__init__.py") else None
             return (
-                importlib.util.spec_from_file_location(name, file, submodule_search_locations=within) if file else None
+                importlib.util.spec_from_file_location(
+                    name, file, submodule_search_locations=within
+                )
+                if file
+                else None
             )
 
     sys.meta_path.append(PackageFinder)
 
 
 def lies_in(path: str, trees: Iterable[str]) -> bool:
-    """Whether a path is one of these trees or lies inside one; all are absolute and without symbolic links."""
+    """Whether a path is one of these trees or lies inside one; all are absolute and without
+    symbolic links.
+    """
     return any(path == tree or path.startswith(tree.rstrip("/") + "/") for tree in trees)
 
 
 def _shared_libraries() -> set[str]:
-    """The system's library folders, found by where this process has its C library from, and libpython."""
+    """The system's library folders, found by where this process has its C library from, and
+    libpython.
+    """
     try:
         with open("/proc/self/maps") as maps:
             files = {line[line.index("/") :].rstrip("\n") for line in maps if "/" in line}
@@ -294,7 +351,9 @@ def remove_scratch(folder: str) -> None:
 
 
 def _empty(folder: int, top: int) -> list[str]:
-    """Remove the files of one folder and move its folders to the top; the names that they have there."""
+    """Remove the files of one folder and move its folders to the top; the names that they have
+    there.
+    """
     moved: list[str] = []
     for name in os.listdir(folder):
         if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):

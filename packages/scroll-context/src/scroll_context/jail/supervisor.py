@@ -1,11 +1,13 @@
 """The supervisor: the process between the host and the jailed one, which watches and mirrors it.
 
-`split` forks. The child goes on into the jail; the parent stays outside as the supervisor, without capabilities, with
-no descriptor but its own few, and never runs model code. It answers the kernel each time the jailed process wants a
-thread (RLIMIT_NPROC does nothing for uid 0, and counts all of a user's processes for others). It kills a process whose
-memory outgrows the limit by tricks, whose first thread has ended so that nothing can be seen of it, or that goes on
-after its processor time is used up. Where no tmpfs bounds the scratch folder, it stops growth past the limit by moving
-RLIMIT_FSIZE. It dies with its parent, the jailed process dies with it, and it ends as the jailed process ended.
+`split` forks. The child goes on into the jail; the parent stays outside as the supervisor, without
+capabilities, with no descriptor but its own few, and never runs model code. It answers the kernel
+each time the jailed process wants a thread (RLIMIT_NPROC does nothing for uid 0, and counts all of
+a user's processes for others). It kills a process whose memory outgrows the limit by tricks, whose
+first thread has ended so that nothing can be seen of it, or that goes on after its processor time
+is used up. Where no tmpfs bounds the scratch folder, it stops growth past the limit by moving
+RLIMIT_FSIZE. It dies with its parent, the jailed process dies with it, and it ends as the jailed
+process ended.
 """
 
 from __future__ import annotations
@@ -24,12 +26,20 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
-from scroll_context.jail.linux import close_inherited, cpu_budget, cpu_used, die_with_parent, drop_capabilities
+from scroll_context.jail.linux import (
+    close_inherited,
+    cpu_budget,
+    cpu_used,
+    die_with_parent,
+    drop_capabilities,
+)
 from scroll_context.jail.spec import JailSpec, space_used
 
 _LOOK_SECONDS = 0.1
 _MEMORY_SLACK = 64 << 20
-_CPU_GRACE = max(2.0, float(os.cpu_count() or 1))  # seconds past the budget in which SIGXCPU may stop a cell
+_CPU_GRACE = max(
+    2.0, float(os.cpu_count() or 1)
+)  # seconds past the budget in which SIGXCPU may stop a cell
 _NOTIFICATION_BYTES = 80  # struct seccomp_notif: it begins with the id of the request
 _ANSWER = struct.Struct("=QqiI")  # struct seccomp_notif_resp: id, value, error, flags
 _RECEIVE, _SEND, _CONTINUE = 0xC0502100, 0xC0182101, 1
@@ -46,7 +56,9 @@ class Link(NamedTuple):
     control: socket.socket
 
     def hand_over(self, listener: int) -> None:
-        """Give the supervisor the descriptor on which the kernel announces threads; wait until it watches."""
+        """Give the supervisor the descriptor on which the kernel announces threads; wait until it
+        watches.
+        """
         socket.send_fds(self.control, [b"listener"], [listener])
         os.close(listener)
         if not self.control.recv(1):
@@ -81,7 +93,9 @@ def _guard(
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         report_pid(child)
-        control.sendall(str(child).encode())  # it goes on meanwhile, and waits for the rest in `hand_over`
+        control.sendall(
+            str(child).encode()
+        )  # it goes on meanwhile, and waits for the rest in `hand_over`
         close_inherited({control.fileno()})
         drop_capabilities()
         die_with_parent()
@@ -108,7 +122,9 @@ def _mirror(status: int) -> NoReturn:
 
 
 class _Watch:
-    """The duties of the supervisor towards one child, which it has not reaped: its number cannot be reused."""
+    """The duties of the supervisor towards one child, which it has not reaped: its number cannot be
+    reused.
+    """
 
     def __init__(self, child: int, spec: JailSpec, watch_scratch: bool) -> None:
         self._child = child
@@ -162,7 +178,9 @@ class _Watch:
             return
         self._cpu_seen = used
         if used > cpu_budget(self._child) + _CPU_GRACE:
-            os.kill(self._child, signal.SIGKILL)  # SIGXCPU has been sent meanwhile, and did not stop it
+            os.kill(
+                self._child, signal.SIGKILL
+            )  # SIGXCPU has been sent meanwhile, and did not stop it
         memory = self._memory()
         if memory is None or memory > self._limits.memory_bytes + _MEMORY_SLACK:
             os.kill(self._child, signal.SIGKILL)
@@ -175,12 +193,17 @@ class _Watch:
         return os.stat(f"/proc/{self._child}/task").st_nlink - 2
 
     def _memory(self) -> int | None:
-        """Memory that is neither a file's nor another process's, swapped out or not; whatever it may do or not.
+        """Memory that is neither a file's nor another process's, swapped out or not; whatever it
+        may do or not.
 
         None when there is no figure: the first thread has ended by itself, and others go on unseen.
         """
         with open(f"/proc/{self._child}/status", "rb") as status:
-            held = [int(line.split()[1]) << 10 for line in status if line.startswith((b"RssAnon:", b"VmSwap:"))]
+            held = [
+                int(line.split()[1]) << 10
+                for line in status
+                if line.startswith((b"RssAnon:", b"VmSwap:"))
+            ]
         return sum(held) if held else None
 
     def _locks(self) -> int:
@@ -190,7 +213,9 @@ class _Watch:
         return 0
 
     def _bound(self, scratch: str) -> None:
-        """No file may grow once the folder is full; one that overflows all the same costs the kernel its life."""
+        """No file may grow once the folder is full; one that overflows all the same costs the
+        kernel its life.
+        """
         used = self._scratch_used(scratch)
         if used >= _OVERFLOW * self._limits.scratch_bytes:
             os.kill(self._child, signal.SIGKILL)
@@ -202,15 +227,19 @@ class _Watch:
             self._scratch_full = full
 
     def _scratch_used(self, scratch: str) -> int:
-        """What the folder holds, and what was removed from it but is still open. A folder that cannot be listed,
-        or lies too deep, could hide any number of files: it counts as an overflow."""
+        """What the folder holds, and what was removed from it but is still open. A folder that
+        cannot be listed, or lies too deep, could hide any number of files: it counts as an
+        overflow."""
         try:
             return space_used(scratch) + self._removed(scratch)
         except OSError:
             return _OVERFLOW * self._limits.scratch_bytes
 
     def _removed(self, scratch: str) -> int:
-        """Files without a name that are open or mapped. A map is counted as far as it reaches, holes included."""
+        """Files without a name that are open or mapped.
+
+        A map is counted as far as it reaches, holes included.
+        """
         held: dict[int, int] = {}  # inode -> bytes
         folder = f"/proc/{self._child}/fd"
         for descriptor in os.listdir(folder):

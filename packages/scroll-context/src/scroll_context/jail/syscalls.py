@@ -1,14 +1,16 @@
 """The allow-list of system calls, as classic BPF programs, and the edge to the C library.
 
-Two filters. The first hands every `clone` to the supervisor, which counts threads (`install_thread_watch`). The
-second, installed last, is the allow-list (`install`): a call that it does not name fails with EPERM, a call
-newer than the table with ENOSYS so that the C library falls back, and a call in another instruction set
-(32-bit, x32) ends the process. What is allowed only for some arguments is checked in `_rules`.
-A filter sees registers, never memory: so nothing is decided by what a pointer points to.
+Two filters. The first hands every `clone` to the supervisor, which counts threads
+(`install_thread_watch`). The second, installed last, is the allow-list (`install`): a call that it
+does not name fails with EPERM, a call newer than the table with ENOSYS so that the C library falls
+back, and a call in another instruction set (32-bit, x32) ends the process. What is allowed only for
+some arguments is checked in `_rules`. A filter sees registers, never memory: so nothing is decided
+by what a pointer points to.
 
-The tables have the numbers of each call on x86_64 and aarch64. A test checks them against the kernel's headers. An
-architecture that is not in the tables has no filter, and without a filter there is no jail. The C library is loaded
-when it is first needed, so that importing the package on another platform does no harm.
+The tables have the numbers of each call on x86_64 and aarch64. A test checks them against the
+kernel's headers. An architecture that is not in the tables has no filter, and without a filter
+there is no jail. The C library is loaded when it is first needed, so that importing the package on
+another platform does no harm.
 """
 
 from __future__ import annotations
@@ -36,11 +38,14 @@ Numbers = dict[str, tuple[int | None, int | None]]
 def _table(*groups: str) -> Numbers:
     """Rows of the form `name=x86_64/aarch64`, with `-` where an architecture has no such call."""
     rows = (re.split("[=/]", row) for group in groups for row in group.split())
-    return {name: (None if x86 == "-" else int(x86), None if arm == "-" else int(arm)) for name, x86, arm in rows}
+    return {
+        name: (None if x86 == "-" else int(x86), None if arm == "-" else int(arm))
+        for name, x86, arm in rows
+    }
 
 
-# Allowed whatever the arguments: each acts on the caller's own memory, descriptors, threads and clocks, or on
-# a path, and paths are the business of landlock and of the mount namespace.
+# Allowed whatever the arguments: each acts on the caller's own memory, descriptors, threads and
+# clocks, or on a path, and paths are the business of landlock and of the mount namespace.
 PLAIN = _table(
     # files by descriptor
     """
@@ -140,7 +145,9 @@ def _checked(result: int, what: str) -> int:
 
 def syscall(name: str, *arguments: int | bytes | None) -> int:
     """Call the kernel directly. Bytes are passed as a pointer to a copy, None as a null pointer."""
-    converted: list[Any] = [ctypes.c_char_p(a) if isinstance(a, bytes) else ctypes.c_long(a or 0) for a in arguments]
+    converted: list[Any] = [
+        ctypes.c_char_p(a) if isinstance(a, bytes) else ctypes.c_long(a or 0) for a in arguments
+    ]
     return _checked(libc().syscall(ctypes.c_long(number(name)), *converted), name)
 
 
@@ -149,7 +156,9 @@ def prctl(option: int, *arguments: int) -> int:
     return _checked(libc().prctl(ctypes.c_int(option), *padded), f"prctl({option})")
 
 
-def mount(source: str, target: str, kind: str | None = None, flags: int = 0, options: str = "") -> None:
+def mount(
+    source: str, target: str, kind: str | None = None, flags: int = 0, options: str = ""
+) -> None:
     result = libc().mount(
         os.fsencode(source),
         os.fsencode(target),
@@ -183,8 +192,8 @@ ABSENT = Instruction(_RETURN, 0, 0, _ERRNO | errno.ENOSYS)
 UNSUPPORTED = Instruction(_RETURN, 0, 0, _ERRNO | errno.EOPNOTSUPP)
 KILL = Instruction(_RETURN, 0, 0, _KILL_PROCESS)
 
-# What glibc asks for when it starts a thread; musl adds the obsolete CLONE_DETACHED. Nothing else is a thread
-# here: not one with a table of descriptors of its own, and not a process.
+# What glibc asks for when it starts a thread; musl adds the obsolete CLONE_DETACHED. Nothing else
+# is a thread here: not one with a table of descriptors of its own, and not a process.
 _THREAD_FLAGS = (0x3D0F00, 0x7D0F00)
 _O_TRUNC, _O_ACCESS_MODE, _O_RDONLY = 0o1000, 0o3, 0
 _SET_ID_BITS = 0o6000
@@ -199,8 +208,27 @@ _IOCTLS = (
     0x5450,  # FIONCLEX
     0x5451,  # FIOCLEX
 )
-_FCNTLS = (0, 1, 2, 3, 4, 5, 6, 7, 1030, 1032)  # dup, flags, locks with an owner; never F_SETOWN or F_SETSIG
-_SOCKET_OPTIONS = (3, 4, 7, 8, 30, 38, 39)  # type, error, buffers, accepting, protocol, domain; never the peer
+_FCNTLS = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    1030,
+    1032,
+)  # dup, flags, locks with an owner; never F_SETOWN or F_SETSIG
+_SOCKET_OPTIONS = (
+    3,
+    4,
+    7,
+    8,
+    30,
+    38,
+    39,
+)  # type, error, buffers, accepting, protocol, domain; never the peer
 _RENAME_FLAGS = (0, 1, 2)  # not RENAME_WHITEOUT, which leaves a device behind
 _CLOCKS_OF_OTHERS = 0xFFFFFFF0  # a negative number names a process, a thread or a descriptor
 _X32_BIT = 0x40000000
@@ -251,9 +279,9 @@ def _null(argument: int) -> Program:
 
 
 def _open_rule(flags: int) -> Program:
-    """Refuse to truncate a file opened without write access, which landlock before ABI 3 does not see, and the
-    undocumented access mode 3, for which landlock asks no right at all. The mode of a new file, which is the
-    next argument, must not make a program that runs as its owner."""
+    """Refuse to truncate a file opened without write access, which landlock before ABI 3 does not
+    see, and the undocumented access mode 3, for which landlock asks no right at all. The mode of a
+    new file, which is the next argument, must not make a program that runs as its owner."""
     masked = Instruction(_AND, 0, 0, _O_TRUNC | _O_ACCESS_MODE)
     return [
         _low(flags),
@@ -266,7 +294,9 @@ def _open_rule(flags: int) -> Program:
 
 
 def _mmap_rule() -> Program:
-    """Refuse the mappings that RLIMIT_DATA does not count: shared anonymous ones and growing stacks."""
+    """Refuse the mappings that RLIMIT_DATA does not count: shared anonymous ones and growing
+    stacks.
+    """
     shared = _MAP_ANONYMOUS | _MAP_SHARED
     return [
         _low(3),
@@ -280,7 +310,10 @@ def _mmap_rule() -> Program:
 def _rules(pid: int) -> dict[str, Program]:
     """What each checked call may do. `pid` is this process as it sees itself."""
     own = (0, pid)
-    kept_handlers = (signal.SIGINT, signal.SIGXCPU)  # they may be read; the worker has set them for good
+    kept_handlers = (
+        signal.SIGINT,
+        signal.SIGXCPU,
+    )  # they may be read; the worker has set them for good
     return {
         "open": _open_rule(1),
         "openat": _open_rule(2),
@@ -289,7 +322,9 @@ def _rules(pid: int) -> dict[str, Program]:
         "fcntl": _only(1, _FCNTLS),
         "ioctl": _only(1, _IOCTLS),
         "rt_sigaction": [*_unless_among(0, kept_handlers, ALLOW), *_null(1)],
-        "fallocate": [UNSUPPORTED],  # reserves a disk faster than the supervisor looks; the C library writes instead
+        "fallocate": [
+            UNSUPPORTED
+        ],  # reserves a disk faster than the supervisor looks; the C library writes instead
         "sendto": [_low(3), *_if_any_bit(socket.MSG_OOB, DENY), *_null(4)],
         "recvfrom": _unless_bits(3, socket.MSG_OOB),
         "getsockopt": [*_unless_among(1, (socket.SOL_SOCKET,), DENY), *_only(2, _SOCKET_OPTIONS)],
@@ -310,7 +345,10 @@ def _rules(pid: int) -> dict[str, Program]:
 
 
 def allow_list(arch: str, pid: int) -> Program:
-    """The whole filter. Calls with rules come first: the kernel caches the verdict of the others."""
+    """The whole filter.
+
+    Calls with rules come first: the kernel caches the verdict of the others.
+    """
     table = numbers(arch)
     program = [
         Instruction(_LOAD, 0, 0, _ARCH_OFFSET),

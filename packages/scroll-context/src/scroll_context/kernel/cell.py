@@ -1,13 +1,15 @@
-"""Runs one cell: its streams, its execution, its failure, and the names that it touched. Worker only.
+"""Runs one cell: its streams, its execution, its failure, and the names that it touched. Worker
+only.
 
-Cells share one namespace, the globals of `__main__`. The value of a last expression is dropped: only `print`
-shows anything. `await` works at top level, on one event loop that lives as long as the worker. Variables bound
-before an exception stay bound. The traceback that is reported holds the frames of cells and of the libraries that
-they called, never those of the worker.
+Cells share one namespace, the globals of `__main__`. The value of a last expression is dropped:
+only `print` shows anything. `await` works at top level, on one event loop that lives as long as the
+worker. Variables bound before an exception stay bound. The traceback that is reported holds the
+frames of cells and of the libraries that they called, never those of the worker.
 
-`sys.stdout` and `sys.stderr` end in one `Output`, so what was printed stays in order, whichever thread printed it.
-Lines of standard error are marked. The first lines of a cell leave at once, so that a cell that has to be killed still
-shows how far it came; after those, text leaves in batches. A cell that prints without end is stopped at a limit.
+`sys.stdout` and `sys.stderr` end in one `Output`, so what was printed stays in order, whichever
+thread printed it. Lines of standard error are marked. The first lines of a cell leave at once, so
+that a cell that has to be killed still shows how far it came; after those, text leaves in batches.
+A cell that prints without end is stopped at a limit.
 """
 
 import _symtable  # type: ignore[import-not-found]  # `symtable` wraps this in objects, which are slow
@@ -39,7 +41,10 @@ _MARK = b"[stderr] "
 
 
 class OutputLimitExceeded(BaseException):
-    """The cell printed more than is kept. Not an Exception, so that `except Exception` does not hide it."""
+    """The cell printed more than is kept.
+
+    Not an Exception, so that `except Exception` does not hide it.
+    """
 
 
 class Output:
@@ -90,7 +95,8 @@ class Output:
 class _Sink(io.BufferedIOBase):
     """The binary end under a text stream; `sys.stdout.buffer.write` lands here as well.
 
-    With a mark, as for standard error, each line starts with it, and only whole lines are passed on before `finish`.
+    With a mark, as for standard error, each line starts with it, and only whole lines are passed on
+    before `finish`.
     """
 
     def __init__(self, output: Output, mark: bytes = b"") -> None:
@@ -155,7 +161,11 @@ class Streams:
 def _text_stream(sink: _Sink) -> io.TextIOWrapper:
     # Lone surrogates are printed as escapes: what leaves the worker is always UTF-8.
     return io.TextIOWrapper(
-        cast(BinaryIO, sink), encoding="utf-8", errors="backslashreplace", newline="", line_buffering=True
+        cast(BinaryIO, sink),
+        encoding="utf-8",
+        errors="backslashreplace",
+        newline="",
+        line_buffering=True,
     )
 
 
@@ -167,12 +177,15 @@ _PREFIX = "<cell "
 _SOURCES_KEPT = 1000  # of the newest cells, for the lines in tracebacks
 _GLOBAL = (_symtable.GLOBAL_EXPLICIT, _symtable.GLOBAL_IMPLICIT)
 _ASSIGNED = _symtable.DEF_LOCAL | _symtable.DEF_IMPORT
-# Since Python 3.12 a comprehension has no symbol table of its own. Its names are entered into the table around it,
-# unless they are there already. The names that it iterates with have this flag, for which `_symtable` has no name.
+# Since Python 3.12 a comprehension has no symbol table of its own. Its names are entered into the
+# table around it, unless they are there already. The names that it iterates with have this flag,
+# for which `_symtable` has no name.
 _INLINED = version_info >= (3, 12)
 _ITERATED = 2 << 8
 _AUGMENTED = re.compile(r"[-+*/%&|^@<>]=")  # which the symbol tables do not count as reading
-_OWN_NAMES = re.compile(r"\bscroll_context\.kernel\.\w+\.(?=[A-Z])")  # of exceptions that the worker defines
+_OWN_NAMES = re.compile(
+    r"\bscroll_context\.kernel\.\w+\.(?=[A-Z])"
+)  # of exceptions that the worker defines
 
 
 class NamesUsed(msgspec.Struct, frozen=True):
@@ -190,8 +203,8 @@ NOT_COMPILED = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowEr
 def names_used(source: str, filename: str, existing: Container[str]) -> NamesUsed:
     """What `source` reads of the values that are there before it runs, and what it binds.
 
-    Told by the compiler's symbol tables, of the functions and classes in it as well. What it does by way of `globals()`
-    or of another name for an object does not show here.
+    Told by the compiler's symbol tables, of the functions and classes in it as well. What it does
+    by way of `globals()` or of another name for an object does not show here.
     """
     read: set[str] = set()
     bound: set[str] = set()
@@ -219,7 +232,9 @@ def names_used(source: str, filename: str, existing: Container[str]) -> NamesUse
 
 
 def names_read_later(source: str, filename: str) -> frozenset[str]:
-    """The names of the namespace that functions, classes and generators in `source` read whenever they are run."""
+    """The names of the namespace that functions, classes and generators in `source` read whenever
+    they are run.
+    """
     names: set[str] = set()
     tables = list(_symtable.symtable(source, filename, "exec").children)
     while tables:
@@ -233,7 +248,9 @@ def names_read_later(source: str, filename: str) -> frozenset[str]:
 
 
 def _read_elsewhere(tree: ast.Module) -> set[str]:
-    """Names that are read where the symbol tables do not say so: in augmented assignments and in comprehensions."""
+    """Names that are read where the symbol tables do not say so: in augmented assignments and in
+    comprehensions.
+    """
     read: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
@@ -241,14 +258,18 @@ def _read_elsewhere(tree: ast.Module) -> set[str]:
         elif isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp):
             iterated = {name for part in node.generators for name in _targets(part.target)}
             names = {
-                part.id for part in ast.walk(node) if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Store)
+                part.id
+                for part in ast.walk(node)
+                if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Store)
             }
             read |= names - iterated
     return read
 
 
 def bound_before_read(tree: ast.Module, names: Iterable[str], source: str) -> set[str]:
-    """Those of the names that a cell surely binds before anything in it reads them: their old values are not seen."""
+    """Those of the names that a cell surely binds before anything in it reads them: their old
+    values are not seen.
+    """
     undecided = set(names)
     fresh: set[str] = set()
     lines = source.split("\n") if source.isascii() and "\r" not in source else []
@@ -266,8 +287,14 @@ def bound_before_read(tree: ast.Module, names: Iterable[str], source: str) -> se
         elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
             targets = [statement.target]
         direct = {name for target in targets for name in _targets(target)}
-        found = [node for node in ast.walk(statement) if isinstance(node, ast.Name) and node.id in undecided]
-        undecided -= {node.id for node in found if not (node.id in direct and isinstance(node.ctx, ast.Store))}
+        found = [
+            node
+            for node in ast.walk(statement)
+            if isinstance(node, ast.Name) and node.id in undecided
+        ]
+        undecided -= {
+            node.id for node in found if not (node.id in direct and isinstance(node.ctx, ast.Store))
+        }
         fresh |= direct & undecided
         undecided -= direct
     return fresh
@@ -284,7 +311,9 @@ def _targets(target: ast.expr) -> list[str]:
 class CellRunner:
     """Executes sources in one namespace."""
 
-    def __init__(self, namespace: dict[str, Any], host_names: dict[str, Any], interrupts: Interrupts) -> None:
+    def __init__(
+        self, namespace: dict[str, Any], host_names: dict[str, Any], interrupts: Interrupts
+    ) -> None:
         self._namespace = namespace
         self._host_names = host_names
         self._interrupts = interrupts
@@ -309,12 +338,17 @@ class CellRunner:
         return self._execute(code), used
 
     def _names_a_variable(self, code: CodeType) -> bool:
-        """Whether a name in `code` may be that of a variable which is there already; most cells need no closer look."""
+        """Whether a name in `code` may be that of a variable which is there already; most cells
+        need no closer look.
+        """
         pending = [code]
         while pending:
             part = pending.pop()
             for name in part.co_names:
-                if name in self._namespace and self._host_names.get(name) is not self._namespace[name]:
+                if (
+                    name in self._namespace
+                    and self._host_names.get(name) is not self._namespace[name]
+                ):
                     return True
             pending += [constant for constant in part.co_consts if type(constant) is CodeType]
         return False
@@ -346,13 +380,17 @@ class CellRunner:
         try:
             loop.run_until_complete(eval(code, self._namespace))
         except (KeyboardInterrupt, CpuLimitExceeded):
-            # It may have been stopped inside the loop's own upkeep, at every line of it: do not use that loop again.
+            # It may have been stopped inside the loop's own upkeep, at every line of it: do not use
+            # that loop again.
             self._loop = None
             asyncio._set_running_loop(None)
             raise
 
     def _report(self, error: BaseException) -> CellError:
-        """Describe `error`. Its text may come from code of the cell, so this can be interrupted as well."""
+        """Describe `error`.
+
+        Its text may come from code of the cell, so this can be interrupted as well.
+        """
         if limit_of(error):
             self._interrupts.disarm()
         try:
@@ -360,7 +398,9 @@ class CellRunner:
         except BaseException as second:  # noqa: BLE001 - str() of a foreign exception
             self._interrupts.disarm()
             name = type.__dict__["__name__"].__get__(type(error))
-            return CellError(_shorten(name, 250), "the exception could not be described", "", limit_of(second))
+            return CellError(
+                _shorten(name, 250), "the exception could not be described", "", limit_of(second)
+            )
 
 
 def limit_of(error: BaseException) -> str:
@@ -378,19 +418,28 @@ def limit_of(error: BaseException) -> str:
 
 def error_of(error: BaseException) -> CellError:
     """An exception as plain text, without the worker's own frames."""
-    shown = TracebackException(type(error), error, _from_first_cell(error.__traceback__), capture_locals=False)
+    shown = TracebackException(
+        type(error), error, _from_first_cell(error.__traceback__), capture_locals=False
+    )
     _hide_worker(shown)
     text = _OWN_NAMES.sub("", "".join(shown.format()))
     # Without the lines of source that a SyntaxError shows: those are in the traceback.
-    described = [line for line in format_exception_only(type(error), error) if not line.startswith("  ")]
+    described = [
+        line for line in format_exception_only(type(error), error) if not line.startswith("  ")
+    ]
     message = _OWN_NAMES.sub("", "".join(described).strip())
     kind = type(error)
     name = (
-        kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+        kind.__qualname__
+        if kind.__module__ in ("builtins", "__main__")
+        else f"{kind.__module__}.{kind.__qualname__}"
     )
     name = _OWN_NAMES.sub("", name)
     return CellError(
-        _shorten(name, 250), _shorten(message, _MESSAGE_CHARS), _shorten(text, _TRACEBACK_CHARS), limit_of(error)
+        _shorten(name, 250),
+        _shorten(message, _MESSAGE_CHARS),
+        _shorten(text, _TRACEBACK_CHARS),
+        limit_of(error),
     )
 
 

@@ -1,21 +1,23 @@
 """The worker's end of the wire, and how a running cell is stopped from inside its own process.
 
-There is no reading thread. A thread that waits also reads: the first one takes the socket, hands what arrives for
-others to them, and passes the turn on when it has its own. So an empty round trip costs no thread switch, and thirty
-threads of a cell can wait for thirty capabilities at once. Messages are sent whole, under a lock. An answer that no
-thread waits for any more is dropped.
+There is no reading thread. A thread that waits also reads: the first one takes the socket, hands
+what arrives for others to them, and passes the turn on when it has its own. So an empty round trip
+costs no thread switch, and thirty threads of a cell can wait for thirty capabilities at once.
+Messages are sent whole, under a lock. An answer that no thread waits for any more is dropped.
 
-SIGINT and SIGXCPU may come at any moment, but an exception is raised only in code that is not the worker's own:
-a frame of a module registered with `protect` is never interrupted, so messages on the wire stay whole and nothing
-is caught half done. The two exceptions to that are `window`, through which the worker does its own waiting, and
-`checkpoint`, which raises what was held back. Between cells signals end the threads that a cell left running.
+SIGINT and SIGXCPU may come at any moment, but an exception is raised only in code that is not the
+worker's own: a frame of a module registered with `protect` is never interrupted, so messages on the
+wire stay whole and nothing is caught half done. The two exceptions to that are `window`, through
+which the worker does its own waiting, and `checkpoint`, which raises what was held back. Between
+cells signals end the threads that a cell left running.
 
-A cell may swallow what is raised (a bare `except:` in a loop). From the third signal on, an exception is raised
-at every line that is not the worker's, inside `except` and `finally` bodies too, until the cell has unwound. What
-never returns to the interpreter (`sum(range(10**12))`) cannot be stopped this way: the host ends the process.
+A cell may swallow what is raised (a bare `except:` in a loop). From the third signal on, an
+exception is raised at every line that is not the worker's, inside `except` and `finally` bodies
+too, until the cell has unwound. What never returns to the interpreter (`sum(range(10**12))`) cannot
+be stopped this way: the host ends the process.
 
-As in all modules of the worker, what is needed from others is imported by name: a cell that sets `threading.Lock`
-to None breaks its own threads only.
+As in all modules of the worker, what is needed from others is imported by name: a cell that sets
+`threading.Lock` to None breaks its own threads only.
 """
 
 import _signal  # type: ignore[import-not-found]  # `signal` wraps this in enumerations, which are slow
@@ -68,7 +70,10 @@ _raise_if_truth_fails = ctypes.cast(_api.PyObject_IsTrue, ctypes.c_void_p)
 
 
 class CpuLimitExceeded(BaseException):
-    """The cell used up its processor time. Not an Exception, so that `except Exception` does not hide it."""
+    """The cell used up its processor time.
+
+    Not an Exception, so that `except Exception` does not hide it.
+    """
 
 
 def window(wait: Callable[..., T], *arguments: Any) -> T:
@@ -93,7 +98,9 @@ class Interrupts:
         self._ours.add(id(module_globals))
 
     def install(self) -> None:
-        """Take SIGINT and SIGXCPU; call again before each cell, in case the last one took them away."""
+        """Take SIGINT and SIGXCPU; call again before each cell, in case the last one took them
+        away.
+        """
         for number in _SIGNALS:
             if _signal.getsignal(number) is not self._handler:
                 _signal.signal(number, self._handler)
@@ -105,7 +112,10 @@ class Interrupts:
         self._armed = True
 
     def disarm(self) -> None:
-        """From now on signals raise nothing. Called by the worker when a cell has returned to it."""
+        """From now on signals raise nothing.
+
+        Called by the worker when a cell has returned to it.
+        """
         self._armed = False
         if self._strikes > PATIENCE:
             _api.PyEval_SetTrace(None, self)
@@ -130,14 +140,20 @@ class Interrupts:
             self._stop_threads()
         if self._strikes > PATIENCE:
             _api.PyEval_SetTrace(_raise_if_truth_fails, self)
-        if frame is not None and id(frame.f_globals) in self._ours and frame.f_code is not window.__code__:
+        if (
+            frame is not None
+            and id(frame.f_globals) in self._ours
+            and frame.f_code is not window.__code__
+        ):
             self._held = exception
             return
         self._held = None
         raise exception
 
     def _stop_threads(self) -> None:
-        """End the other threads of the cell as well, silently; one inside the worker's code is left alone."""
+        """End the other threads of the cell as well, silently; one inside the worker's code is left
+        alone.
+        """
         for ident, frame in _current_frames().items():
             if ident != self._main and id(frame.f_globals) not in self._ours:
                 _api.PyThreadState_SetAsyncExc(ident, SystemExit)
@@ -145,14 +161,16 @@ class Interrupts:
     def __bool__(self) -> bool:
         """The truth value that stops a cell at every line.
 
-        A trace function written in Python is removed by the interpreter once it raises; one written in C is not.
-        `PyObject_IsTrue` has the form of one: the interpreter calls it with this object at each line, it calls
-        this method, and what is raised here is raised there.
+        A trace function written in Python is removed by the interpreter once it raises; one written
+        in C is not. `PyObject_IsTrue` has the form of one: the interpreter calls it with this
+        object at each line, it calls this method, and what is raised here is raised there.
         """
         frame = _getframe(1)
         if not self._armed or id(frame.f_globals) in self._ours:
             return False  # go on
-        raise KeyboardInterrupt("the cell was interrupted, and went on; it was stopped at the next line")
+        raise KeyboardInterrupt(
+            "the cell was interrupted, and went on; it was stopped at the next line"
+        )
 
 
 # the wire ---------------------------------------------------------------------------------------------------
@@ -234,7 +252,9 @@ class Channel:
                 reason = ValueError(f"{error}; send it in parts")
             raise type(reason)(f"{capability}: {reason}") from None
         if len(arguments) > _SMALL and count_items(arguments) > MAX_ITEMS:
-            raise ValueError(f"{capability}: the arguments hold more than {MAX_ITEMS:,} values; send them in parts")
+            raise ValueError(
+                f"{capability}: the arguments hold more than {MAX_ITEMS:,} values; send them in parts"
+            )
         return frame
 
     def _send_frame(self, frame: bytearray) -> None:
@@ -318,6 +338,10 @@ class Channel:
 def _as_exception(refusal: CallRefusal) -> Exception:
     """The host's refusal as the built-in exception that it names, or as a CapabilityError."""
     kind = getattr(builtins, refusal.kind, None)
-    if isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, UnicodeError):
+    if (
+        isinstance(kind, type)
+        and issubclass(kind, Exception)
+        and not issubclass(kind, UnicodeError)
+    ):
         return kind(refusal.text)
     return CapabilityError(f"{refusal.kind}: {refusal.text}" if refusal.kind else refusal.text)

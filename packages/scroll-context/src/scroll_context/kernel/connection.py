@@ -1,13 +1,16 @@
-"""The host's end of the wire: messages in and out, and the capability calls of cells that arrive on it.
+"""The host's end of the wire: messages in and out, and the capability calls of cells that arrive on
+it.
 
-`Connection` trusts nothing that it reads: a frame that is too large, does not decode, or does not fit its schema ends
-the kernel with KernelDied. Neither reading nor sending blocks longer than it is told to: a worker that does not read,
-or that stops in the middle of a frame, costs a deadline and no more.
+`Connection` trusts nothing that it reads: a frame that is too large, does not decode, or does not
+fit its schema ends the kernel with KernelDied. Neither reading nor sending blocks longer than it is
+told to: a worker that does not read, or that stops in the middle of a frame, costs a deadline and
+no more.
 
-`Broker` runs the calls in threads of the host, each with a deadline of its own. Threads of a cell may call at once, so
-calls run at once. A call whose time is up is refused to the cell whether or not the host's function has returned; its
-result is dropped when it comes. What is open at a time is bounded in number and in bytes: above that, `has_room` is
-false and the caller stops reading from the worker.
+`Broker` runs the calls in threads of the host, each with a deadline of its own. Threads of a cell
+may call at once, so calls run at once. A call whose time is up is refused to the cell whether or
+not the host's function has returned; its result is dropped when it comes. What is open at a time is
+bounded in number and in bytes: above that, `has_room` is false and the caller stops reading from
+the worker.
 """
 
 import contextlib
@@ -69,11 +72,17 @@ class Connection:
         except (EOFError, OSError) as error:
             raise _lost(error) from error
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            # The process speaks another language than its worker: model code has taken over the socket.
-            raise KernelDied(f"the kernel process sent a malformed message ({type(error).__name__})") from error
+            # The process speaks another language than its worker: model code has taken over the
+            # socket.
+            raise KernelDied(
+                f"the kernel process sent a malformed message ({type(error).__name__})"
+            ) from error
 
     def send(self, message: WireMessage) -> None:
-        """Send whole. Raises KernelDied when the worker does not take it, ValueError when it cannot be encoded."""
+        """Send whole.
+
+        Raises KernelDied when the worker does not take it, ValueError when it cannot be encoded.
+        """
         view = memoryview(encode_frame(message))
         if not self._sending.acquire(timeout=STALL_SECONDS):
             raise KernelDied("the kernel process does not read what is sent to it")
@@ -85,14 +94,19 @@ class Connection:
                     poll = select.poll()
                     poll.register(self._sock.fileno(), select.POLLOUT)
                     if not poll.poll(STALL_SECONDS * 1000):
-                        raise KernelDied("the kernel process does not read what is sent to it") from None
+                        raise KernelDied(
+                            "the kernel process does not read what is sent to it"
+                        ) from None
         except OSError as error:
             raise _lost(error) from error
         finally:
             self._sending.release()
 
     def try_send(self, message: WireMessage) -> bool:
-        """Send a small message if that can be done at once; False when it cannot. Raises KernelDied."""
+        """Send a small message if that can be done at once; False when it cannot.
+
+        Raises KernelDied.
+        """
         frame = encode_frame(message)
         if not self._sending.acquire(blocking=False):
             return False
@@ -108,7 +122,9 @@ class Connection:
         return True
 
     def close(self) -> None:
-        """Wake the threads that send or receive, and free the descriptor when no thread sends any more."""
+        """Wake the threads that send or receive, and free the descriptor when no thread sends any
+        more.
+        """
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
         with self._sending:
@@ -116,13 +132,17 @@ class Connection:
 
 
 def _lost(error: EOFError | OSError) -> KernelDied:
-    if isinstance(error, EOFError | ConnectionError):  # which of them depends on whether it had read all it was sent
+    if isinstance(
+        error, EOFError | ConnectionError
+    ):  # which of them depends on whether it had read all it was sent
         return KernelDied("the kernel process ended")
     return KernelDied(f"the connection to the kernel process broke: {error}")
 
 
 MAX_OPEN = 64
-MOST_SEQS = 100_000  # events that a cell was given and that are remembered; an erasure looks for them
+MOST_SEQS = (
+    100_000  # events that a cell was given and that are remembered; an erasure looks for them
+)
 _MAX_REFUSALS = 1000
 _LAST_SECONDS = 0.5  # for all calls together that still run when the worker is closed
 _SMALL = 1_024  # bytes of arguments that cannot do any harm
@@ -136,16 +156,23 @@ class _OpenCall(msgspec.Struct, frozen=True):
 
 
 class Broker:
-    """The open calls of one worker. `submit` and `expire` belong to the thread that reads its messages."""
+    """The open calls of one worker.
 
-    def __init__(self, dispatch: Dispatch, connection: Connection, process: Process, seconds: float) -> None:
+    `submit` and `expire` belong to the thread that reads its messages.
+    """
+
+    def __init__(
+        self, dispatch: Dispatch, connection: Connection, process: Process, seconds: float
+    ) -> None:
         self._dispatch = dispatch
         self._connection = connection
         self._process = process
         self.seconds = seconds
         self._queue: queue.SimpleQueue[tuple[int, CapabilityCall] | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._taken = 0  # calls that threads work on or will; one whose time is up keeps its thread busy
+        self._taken = (
+            0  # calls that threads work on or will; one whose time is up keeps its thread busy
+        )
         self._lock = threading.Lock()
         self._open: dict[int, _OpenCall] = {}  # by the id that the worker gave it
         self._bytes = 0
@@ -163,33 +190,47 @@ class Broker:
         return len(self._open) < MAX_OPEN and self._bytes < MAX_FRAME
 
     def submit(self, message: CallRequest, cell: int, until: float) -> None:
-        """Start a call of a request that ends at `until`. A message that no honest worker sends is KernelDied."""
+        """Start a call of a request that ends at `until`.
+
+        A message that no honest worker sends is KernelDied.
+        """
         size = len(memoryview(message.arguments))
         try:
             if size > _SMALL and count_items(memoryview(message.arguments)) > MAX_ITEMS:
-                raise KernelDied(f"the kernel process sent a call with more than {MAX_ITEMS:,} values")
+                raise KernelDied(
+                    f"the kernel process sent a call with more than {MAX_ITEMS:,} values"
+                )
         except ValueError as error:
             raise KernelDied(f"the kernel process sent a malformed call: {error}") from error
         try:
             args, kwargs = _arguments.decode(message.arguments)
         except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
             # Not its text: that may repeat words of the model.
-            raise KernelDied(f"the kernel process sent a malformed call ({type(error).__name__})") from error
+            raise KernelDied(
+                f"the kernel process sent a malformed call ({type(error).__name__})"
+            ) from error
         deadline = time.monotonic() + self.seconds
         work = Work(min(deadline, until))
         with self._lock:
             if message.id in self._open:
-                raise KernelDied(f"the kernel process used the id {message.id} of a call for another one")
+                raise KernelDied(
+                    f"the kernel process used the id {message.id} of a call for another one"
+                )
             self._open[message.id] = _OpenCall(deadline, size, work)
             self._bytes += size
             self._calls += 1
             self._taken += 1
         if len(self._threads) < min(self._taken, MAX_OPEN):
-            thread = threading.Thread(target=self._work, name=f"scroll-call-{len(self._threads) + 1}", daemon=True)
+            thread = threading.Thread(
+                target=self._work, name=f"scroll-call-{len(self._threads) + 1}", daemon=True
+            )
             thread.start()
             self._threads.append(thread)
-        # Last, because the thread that takes it needs the interpreter lock, which the caller lets go of soon.
-        self._queue.put((message.id, CapabilityCall(message.capability, args, kwargs, cell, deadline, work)))
+        # Last, because the thread that takes it needs the interpreter lock, which the caller lets
+        # go of soon.
+        self._queue.put(
+            (message.id, CapabilityCall(message.capability, args, kwargs, cell, deadline, work))
+        )
 
     def refuse(self, message: CallRequest, reason: str) -> None:
         """Answer a call without running it."""
@@ -198,7 +239,10 @@ class Broker:
         self._refusals.append(CallRefusal(message.id, "RuntimeError", reason))
 
     def expire(self) -> None:
-        """Refuse the calls whose time is up. Never waits: what cannot be sent now is sent the next time."""
+        """Refuse the calls whose time is up.
+
+        Never waits: what cannot be sent now is sent the next time.
+        """
         now = time.monotonic()
         for ident in [ident for ident, call in list(self._open.items()) if call.deadline <= now]:
             if self._finish(ident, ()):
@@ -214,7 +258,9 @@ class Broker:
                 call.work.stop()
 
     def take_seqs(self) -> tuple[tuple[int, ...], int, int]:
-        """The events handed out, how many more there were, and the number of calls, since this was last asked."""
+        """The events handed out, how many more there were, and the number of calls, since this was
+        last asked.
+        """
         if not (self._calls or self._seqs):
             return (), 0, 0
         with self._lock:
@@ -223,7 +269,8 @@ class Broker:
         return seqs, more, calls
 
     def close(self) -> None:
-        """Let the threads end. A call about to return may still record its result; a long one is left behind.
+        """Let the threads end. A call about to return may still record its result; a long one is
+        left behind.
 
         One that no thread has taken up yet does not begin any more.
         """
@@ -266,9 +313,15 @@ class Broker:
         try:
             self._connection.send(answer)
         except FrameTooLarge as error:
-            self._connection.send(CallRefusal(ident, "ValueError", f"the result is too large: {error}; ask for a part"))
+            self._connection.send(
+                CallRefusal(
+                    ident, "ValueError", f"the result is too large: {error}; ask for a part"
+                )
+            )
         except UnicodeEncodeError as error:
-            self._connection.send(CallRefusal(ident, "ValueError", f"the result cannot be sent: {explain(error)}"))
+            self._connection.send(
+                CallRefusal(ident, "ValueError", f"the result cannot be sent: {explain(error)}")
+            )
 
     def _finish(self, ident: int, seqs: tuple[int, ...]) -> bool:
         """Close a call; False when it was closed already."""
@@ -282,6 +335,9 @@ class Broker:
             room = MOST_SEQS - len(self._seqs)
             if len(fresh) > room:
                 self._seqs_left_out += len(fresh) - room
-                fresh = {UNKNOWN_SEQ, *sorted(fresh)[:room]}  # it was given events that are not named here
+                fresh = {
+                    UNKNOWN_SEQ,
+                    *sorted(fresh)[:room],
+                }  # it was given events that are not named here
             self._seqs |= fresh
         return True

@@ -1,10 +1,11 @@
-"""The kernel as the rest of Scroll sees it: a Python namespace that lives across cells, in a jailed process.
+"""The kernel as the rest of Scroll sees it: a Python namespace that lives across cells, in a jailed
+process.
 
-`Kernel` owns the lifetime: it starts a worker, runs cells in it, saves and restores its namespace, and replaces it
-when it had to be killed. It knows nothing of stores or models; what cells may reach arrives as `dispatch`, and
-where pickles are kept as `blobs`. All methods may be called from any thread; they take turns, except `interrupt`,
-which acts on the turn that is under way, and `known_variables`. No method waits without a deadline, whatever the
-model's code does.
+`Kernel` owns the lifetime: it starts a worker, runs cells in it, saves and restores its namespace,
+and replaces it when it had to be killed. It knows nothing of stores or models; what cells may reach
+arrives as `dispatch`, and where pickles are kept as `blobs`. All methods may be called from any
+thread; they take turns, except `interrupt`, which acts on the turn that is under way, and
+`known_variables`. No method waits without a deadline, whatever the model's code does.
 """
 
 import threading
@@ -70,11 +71,17 @@ class KernelOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The limits that the host keeps; those of the jail are in `JailSpec.limits`."""
 
     output_chars: int = 32_000  # of a cell's output that is shown
-    output_bytes: int = 64 << 20  # of a cell's output that is kept; a cell that prints more is stopped
+    output_bytes: int = (
+        64 << 20
+    )  # of a cell's output that is kept; a cell that prints more is stopped
     call_seconds: float = 60.0  # for each capability call
     blob_bytes: int = 256 << 20  # for the pickle of one variable
-    packages: tuple[str, ...] = ()  # that cells can import: names or paths, as in `JailSpec.packages`
-    share_fork_server: bool = True  # workers of one fork server start fast and share hash seed and address layout
+    packages: tuple[
+        str, ...
+    ] = ()  # that cells can import: names or paths, as in `JailSpec.packages`
+    share_fork_server: bool = (
+        True  # workers of one fork server start fast and share hash seed and address layout
+    )
 
 
 class Kernel:
@@ -96,8 +103,12 @@ class Kernel:
         self._spec = spec
         self._options = options or KernelOptions()
         self._turn = threading.RLock()
-        self._stopping = threading.RLock()  # guards the next two; a signal handler may take it twice
-        self._stop: bool | None = None  # whether the cell that has the turn is to stop; None when there is no cell
+        self._stopping = (
+            threading.RLock()
+        )  # guards the next two; a signal handler may take it twice
+        self._stop: bool | None = (
+            None  # whether the cell that has the turn is to stop; None when there is no cell
+        )
         self._running_worker: WorkerProcess | None = None  # the worker that runs it, while it does
         self._worker: WorkerProcess | None = None
         self._fork_server: ForkServer | None = None
@@ -106,7 +117,9 @@ class Kernel:
         self._cell = 0
         self._names = Namespace()
         self._manifest = Manifest()
-        self._send_again = False  # the last save was not kept whole: the next one must not build on it
+        self._send_again = (
+            False  # the last save was not kept whole: the next one must not build on it
+        )
         self._unreported_restore: RestoreReport | None = None  # goes with the next cell's result
 
     def __enter__(self) -> Self:
@@ -114,18 +127,25 @@ class Kernel:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
     def start(self) -> Enforcement:
-        """Start the process and tell what is enforced on it. Raises KernelUnavailable; no model code has run then."""
+        """Start the process and tell what is enforced on it.
+
+        Raises KernelUnavailable; no model code has run then.
+        """
         with self._turn:
             self._started = True
             return self._ready().enforcement
 
     def execute(self, source: str, timeout: float = 60.0, *, event: int = 0) -> CellResult:
-        """Run a cell. Whatever the cell does, this returns; a worker that had to be killed is replaced.
+        """Run a cell. Whatever the cell does, this returns; a worker that had to be killed is
+        replaced.
 
         `event` is the address of the cell in a log, under which its variables are then known.
         """
@@ -137,7 +157,10 @@ class Kernel:
                 self._stop = None
 
     def interrupt(self) -> bool:
-        """Stop the cell that is running or about to, as a timeout would; False when none is. Does not wait."""
+        """Stop the cell that is running or about to, as a timeout would; False when none is.
+
+        Does not wait.
+        """
         with self._stopping:
             if self._stop is None:
                 return False
@@ -153,7 +176,9 @@ class Kernel:
             return self._names.variables()
 
     def cells_behind(self, source: str, text_of: Callable[[int], str]) -> tuple[int, ...]:
-        """The events of the cells whose values `source` would read, if it ran now; see `Namespace.cells_behind`."""
+        """The events of the cells whose values `source` would read, if it ran now; see
+        `Namespace.cells_behind`.
+        """
         return self._names.cells_behind(source, text_of)
 
     def cells_behind_digest(self) -> tuple[int, ...]:
@@ -165,28 +190,36 @@ class Kernel:
         return self._names.variables()
 
     def digest(self, limit: int = 2000) -> str:
-        """The namespace in at most about `limit` characters, one line a variable, the last used first."""
+        """The namespace in at most about `limit` characters, one line a variable, the last used
+        first.
+        """
         with self._turn:
             fresh = self._refresh_descriptions()
             heading: list[str] = []
             if self._worker is not None and self._worker.enforcement.tier == "none":
-                heading.append("(unsandboxed: code in this kernel runs with all the rights of its user)")
+                heading.append(
+                    "(unsandboxed: code in this kernel runs with all the rights of its user)"
+                )
             if self._worker is not None and self._worker.enforcement.tier in UNTESTED:
                 heading.append("(the sandbox of this kernel is experimental and untested)")
             if not fresh:
-                heading.append(f"(the kernel did not answer; this is what was known after cell {self._cell})")
+                heading.append(
+                    f"(the kernel did not answer; this is what was known after cell {self._cell})"
+                )
             return self._names.digest(limit, "\n".join(heading))
 
     def save(self, full: bool = False) -> SaveReport:
         """Pickle what may have changed since the last save, or, if `full`, look at everything.
 
-        Raises KernelDied if the process is lost over it; the last save stays valid and the next cell restores it.
-        What the blob store raises is raised here; the last save stays valid then as well, and the kernel lives on.
+        Raises KernelDied if the process is lost over it; the last save stays valid and the next
+        cell restores it. What the blob store raises is raised here; the last save stays valid then
+        as well, and the kernel lives on.
         """
         with self._turn:
             begun = time.monotonic()
             worker = self._ready()
-            # Names may share parts, which are pickled with each; more than this does not fit into one memory.
+            # Names may share parts, which are pickled with each; more than this does not fit into
+            # one memory.
             everything = _PICKLES * worker.memory_bytes
             pieces = SavedPieces(self._manifest, self._blobs, self._options.blob_bytes, everything)
             request = Save(full, self._send_again, self._options.blob_bytes)
@@ -201,9 +234,20 @@ class Kernel:
                 raise pieces.trouble
             mutated = self._names.record_save(answer.names, pieces.changed, self._cell)
             manifest = self._names.saved(pieces.entries, answer.names, answer.unchecked)
-            self._manifest = msgspec.structs.replace(manifest, cell=self._cell, python=worker.python)
-            lost = tuple(Loss(one.name, reason_text(one.reason)) for one in self._manifest.variables if one.reason)
-            return SaveReport(manifest=self._manifest, mutated=mutated, lost=lost, duration=time.monotonic() - begun)
+            self._manifest = msgspec.structs.replace(
+                manifest, cell=self._cell, python=worker.python
+            )
+            lost = tuple(
+                Loss(one.name, reason_text(one.reason))
+                for one in self._manifest.variables
+                if one.reason
+            )
+            return SaveReport(
+                manifest=self._manifest,
+                mutated=mutated,
+                lost=lost,
+                duration=time.monotonic() - begun,
+            )
 
     def restore(self, manifest: Manifest) -> RestoreReport:
         """Replace the namespace by a saved one, of this kernel or of another."""
@@ -217,7 +261,8 @@ class Kernel:
             return self._restore_saved()
 
     def replace_preludes(self, preludes: tuple[Prelude, ...], call_seconds: float) -> None:
-        """Run these preludes in the place of those that the kernel was made with: now, and in every new process.
+        """Run these preludes in the place of those that the kernel was made with: now, and in every
+        new process.
 
         What they call may take `call_seconds`.
         """
@@ -258,13 +303,19 @@ class Kernel:
             return self._killed(worker, str(error), begun, timeout)
         except ValueError as error:  # the source cannot be sent: it is too long, or not Unicode
             refusal = CellError(type(error).__name__, f"{type(error).__name__}: {error}")
-            return CellResult(cell=self._cell, ended="error", stdout="", error=refusal, restore=restore)
+            return CellResult(
+                cell=self._cell, ended="error", stdout="", error=refusal, restore=restore
+            )
         except BaseException:
             self._discard()  # the caller was interrupted in the middle of the conversation
             raise
-        result = self._result(worker, begun, *_outcome(done.error, worker.stopped_for, timeout), done, restore)
+        result = self._result(
+            worker, begun, *_outcome(done.error, worker.stopped_for, timeout), done, restore
+        )
         written = (*done.bound, *done.changed)
-        self._names.record_cell(self._cell, written, done.deleted, done.read, result.seqs, source, event)
+        self._names.record_cell(
+            self._cell, written, done.deleted, done.read, result.seqs, source, event
+        )
         return result
 
     def _ask_for_cell(self, worker: WorkerProcess, source: str, timeout: float) -> Done:
@@ -299,7 +350,8 @@ class Kernel:
     def _ensure_worker(self) -> WorkerProcess:
         """The worker; if there is none, a fresh one with an empty namespace.
 
-        `auto` is the best tested tier that can be built: each is tried for real. `none` and `seatbelt` must be named.
+        `auto` is the best tested tier that can be built: each is tried for real. `none` and
+        `seatbelt` must be named.
         """
         if self._worker is not None:
             return self._worker
@@ -312,7 +364,9 @@ class Kernel:
             except KernelUnavailable as error:
                 refusals.append(f"{tier}: {error}" if len(tiers) > 1 else str(error))
                 continue
-            self._spec = msgspec.structs.replace(spec, tier=tier, scratch="" if self._scratch else spec.scratch)
+            self._spec = msgspec.structs.replace(
+                spec, tier=tier, scratch="" if self._scratch else spec.scratch
+            )
             return self._worker
         raise KernelUnavailable("; ".join(refusals) or no_jail())
 
@@ -325,7 +379,9 @@ class Kernel:
             self._fork_server = ForkServer()
             sock = self._fork_server.spawn(spec)
         options = self._options
-        worker = WorkerProcess(sock, spec, self._dispatch, options.call_seconds, options.output_bytes)
+        worker = WorkerProcess(
+            sock, spec, self._dispatch, options.call_seconds, options.output_bytes
+        )
         try:
             worker.prepare(Prepare(self._preludes, options.output_bytes), _SETUP_SECONDS)
         except BaseException:
@@ -335,10 +391,14 @@ class Kernel:
 
     def _full_spec(self) -> JailSpec:
         """The spec with everything filled in: a scratch folder, and packages as readable paths."""
-        spec = self._spec or JailSpec(read_only=(*default_read_only(), *site_packages()), scratch="")
+        spec = self._spec or JailSpec(
+            read_only=(*default_read_only(), *site_packages()), scratch=""
+        )
         packages = package_paths((*spec.packages, *self._options.packages))
         readable = [path for path in packages if path not in spec.read_only]
-        spec = msgspec.structs.replace(spec, read_only=(*spec.read_only, *readable), packages=packages)
+        spec = msgspec.structs.replace(
+            spec, read_only=(*spec.read_only, *readable), packages=packages
+        )
         if spec.scratch:
             return spec
         self._scratch = self._scratch or ScratchFolder()
@@ -349,17 +409,23 @@ class Kernel:
         if self._worker is None:
             return not self._names.variables()
         try:
-            self._names.record_description(self._worker.ask(Describe(), Facts, _DESCRIBE_SECONDS).variables)
+            self._names.record_description(
+                self._worker.ask(Describe(), Facts, _DESCRIBE_SECONDS).variables
+            )
         except KernelDied:
             self._discard()
             return False
         return True
 
-    def _killed(self, worker: WorkerProcess, reason: str, begun: float, timeout: float) -> CellResult:
+    def _killed(
+        self, worker: WorkerProcess, reason: str, begun: float, timeout: float
+    ) -> CellResult:
         """The worker died during the cell: keep what it printed, and bring back what was saved."""
         if worker.stopped_for == "timeout":
             reason = f"the cell ran for more than {timeout:g} s; {reason}"
-        result = self._result(worker, begun, "killed", CellError("KernelDied", reason), _NOTHING, None)
+        result = self._result(
+            worker, begun, "killed", CellError("KernelDied", reason), _NOTHING, None
+        )
         self._discard()
         return msgspec.structs.replace(result, restore=self._restore_or_report())
 
@@ -408,18 +474,24 @@ class Kernel:
         return self._names.record_restore(self._manifest, restored, lost)
 
     def _restore_or_report(self) -> RestoreReport:
-        """As `_restore_saved`; if no process can be had now, everything counts as lost until the next cell."""
+        """As `_restore_saved`; if no process can be had now, everything counts as lost until the
+        next cell.
+        """
         try:
             return self._restore_saved()
         except KernelUnavailable as error:
             reason = f"no kernel process could be started: {error}"
-            return RestoreReport(lost=tuple(Loss(one.name, reason) for one in self._names.variables()))
+            return RestoreReport(
+                lost=tuple(Loss(one.name, reason) for one in self._names.variables())
+            )
 
     def _discard(self) -> None:
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.close()
-        if self._scratch is not None:  # the next process gets a folder of its own: this one may be full
+        if (
+            self._scratch is not None
+        ):  # the next process gets a folder of its own: this one may be full
             self._scratch.close()
             self._scratch = None
 
@@ -430,19 +502,30 @@ def _head_and_tail(text: str, limit: int) -> tuple[str, int]:
     if hidden <= 0:
         return text, 0
     head = limit * 11 // 16  # 22,000 of 32,000
-    return f"{text[:head]}\n[... {hidden:,} characters are not shown here ...]\n{text[head + hidden :]}", hidden
+    return (
+        f"{text[:head]}\n[... {hidden:,} characters are not shown here ...]\n{text[head + hidden :]}",
+        hidden,
+    )
 
 
-_ENDED_BY: dict[str, Ended] = {"memory": "memory", "output": "output-limit", "cpu": "timeout"}  # by the limit
+_ENDED_BY: dict[str, Ended] = {
+    "memory": "memory",
+    "output": "output-limit",
+    "cpu": "timeout",
+}  # by the limit
 
 
-def _outcome(error: CellError | None, stopped_for: str, timeout: float) -> tuple[Ended, CellError | None]:
+def _outcome(
+    error: CellError | None, stopped_for: str, timeout: float
+) -> tuple[Ended, CellError | None]:
     if error is None:
         return "ok", None
     if error.limit in _ENDED_BY:
         return _ENDED_BY[error.limit], error
     if stopped_for == "timeout":
-        return "timeout", msgspec.structs.replace(error, message=f"the cell ran for more than {timeout:g} s")
+        return "timeout", msgspec.structs.replace(
+            error, message=f"the cell ran for more than {timeout:g} s"
+        )
     return ("interrupted" if stopped_for else "error"), error
 
 

@@ -1,10 +1,12 @@
-"""The processes behind kernels: how a worker is asked for, signalled and ended. Nothing here speaks the protocol.
+"""The processes behind kernels: how a worker is asked for, signalled and ended. Nothing here speaks
+the protocol.
 
-One fork server serves all kernels of this process; a kernel that must share neither hash seed nor address layout with
-others brings its own. It is executed afresh with an empty environment, has one thread, keeps no descriptor but the
-control socket, and never runs model code. It ends with the host, and the workers end with it; one that was lost is
-replaced. The parent of a worker reports it with a pidfd that was
-opened before anyone could reap it, so a signal never reaches another process that got the same number.
+One fork server serves all kernels of this process; a kernel that must share neither hash seed nor
+address layout with others brings its own. It is executed afresh with an empty environment, has one
+thread, keeps no descriptor but the control socket, and never runs model code. It ends with the
+host, and the workers end with it; one that was lost is replaced. The parent of a worker reports it
+with a pidfd that was opened before anyone could reap it, so a signal never reaches another process
+that got the same number.
 """
 
 import atexit
@@ -34,7 +36,9 @@ _FORK_SECONDS = 10.0
 
 
 class SpawnRequest(msgspec.Struct, frozen=True):
-    """The settings of a new worker, sent before it enters the jail; its socket comes along as a descriptor."""
+    """The settings of a new worker, sent before it enters the jail; its socket comes along as a
+    descriptor.
+    """
 
     spec: JailSpec
     allow_unsandboxed: bool  # whether the host's environment permits tier `none`
@@ -64,7 +68,9 @@ class Process:
     def has_ended(self, within: float = 0.0) -> bool:
         """Whether it has ended, or ends within that many seconds."""
         if self._pidfd is not None:
-            poll = select.poll()  # unlike `select`, it takes a descriptor above 1023; one for each thread that asks
+            poll = (
+                select.poll()
+            )  # unlike `select`, it takes a descriptor above 1023; one for each thread that asks
             poll.register(self._pidfd, select.POLLIN)
             return bool(poll.poll(within * 1000))
         deadline = time.monotonic() + within
@@ -103,7 +109,10 @@ def receive_process(sock: socket.socket, within: float) -> Process | None:
 
 
 def report_process(sock: socket.socket, pid: int) -> None:
-    """Send the other end a worker's number, and a pidfd where the system has those. Runs in its parent."""
+    """Send the other end a worker's number, and a pidfd where the system has those.
+
+    Runs in its parent.
+    """
     message = str(pid).ljust(_REPORT_BYTES).encode()
     if hasattr(os, "pidfd_open"):
         pidfd = os.pidfd_open(pid)
@@ -125,14 +134,19 @@ main(int(sys.argv[1]), int(sys.argv[2]))
 
 
 class ForkServer:
-    """A process that forks workers. Thread-safe. Raises KernelUnavailable when there cannot be one."""
+    """A process that forks workers.
+
+    Thread-safe. Raises KernelUnavailable when there cannot be one.
+    """
 
     def __init__(self) -> None:
-        import subprocess  # only here: the fork server imports this module too, and starts faster without it
+        # only here: the fork server imports this module too, and starts faster without it
+        import subprocess
 
         ours, theirs = socket.socketpair()
-        # The interpreter takes nothing from the environment or the working directory, and does not spend time on
-        # finding site-packages: it is told where this process finds its modules, after its own library.
+        # The interpreter takes nothing from the environment or the working directory, and does not
+        # spend time on finding site-packages: it is told where this process finds its modules,
+        # after its own library.
         folders = [path for path in sys.path if path.startswith("/")]
         command = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _PROGRAM]
         try:
@@ -184,7 +198,9 @@ _shared_lock = threading.Lock()
 
 
 def spawn_shared(spec: JailSpec) -> socket.socket:
-    """A worker of the fork server that all kernels of this process share; it is started again if it was lost."""
+    """A worker of the fork server that all kernels of this process share; it is started again if it
+    was lost.
+    """
     global _shared
     for last in (False, True):
         with _shared_lock:
@@ -230,7 +246,10 @@ def main(control_fd: int, host_pid: int) -> None:
 
 
 def _end_with(host_pid: int) -> None:
-    """End when the host does. The kernel sends the signal when the *thread* that started us ends, so look twice."""
+    """End when the host does.
+
+    The kernel sends the signal when the *thread* that started us ends, so look twice.
+    """
     if sys.platform == "linux":
         signal.signal(signal.SIGUSR1, lambda *_: os._exit(0) if os.getppid() != host_pid else None)
         prctl(PR_SET_PDEATHSIG, signal.SIGUSR1)
@@ -249,7 +268,9 @@ def _receive(control: socket.socket) -> tuple[SpawnRequest, int]:
     return msgspec.msgpack.decode(data[PREFIX.size :], type=SpawnRequest), fds[0]
 
 
-def _become_worker(serve: Callable[[socket.socket, JailSpec], None], request: SpawnRequest, fd: int) -> NoReturn:
+def _become_worker(
+    serve: Callable[[socket.socket, JailSpec], None], request: SpawnRequest, fd: int
+) -> NoReturn:
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGUSR1, signal.SIG_DFL)

@@ -1,18 +1,22 @@
-"""What host and worker say to each other: frames of bytes, the values in them, and two closed sets of messages.
+"""What host and worker say to each other: frames of bytes, the values in them, and two closed sets
+of messages.
 
-A frame is a four-byte big-endian length, then that many bytes of msgpack, over one stream socket. The reader treats
-what it reads as hostile: a length above the cap is refused before anything is allocated, a frame is handed out only
-whole, and no more than one frame is held at a time. Large frames are received in place.
+A frame is a four-byte big-endian length, then that many bytes of msgpack, over one stream socket.
+The reader treats what it reads as hostile: a length above the cap is refused before anything is
+allocated, a frame is handed out only whole, and no more than one frame is held at a time. Large
+frames are received in place.
 
-Values that cross between a cell and the host are JSON-like ones, bytes, dates and datetimes. `portable` checks a value
-before it is sent and rewrites the few types that msgpack lacks; `revive` is the decoder's hook for them. Everything
-else is refused on the sending side with a TypeError that says what to pass instead. `count_items` bounds what a
-hostile frame can cost the host: one byte of msgpack can become a container of more than sixty, and keys can be chosen
-so that all of them have one hash; so the structure is counted before it is decoded.
+Values that cross between a cell and the host are JSON-like ones, bytes, dates and datetimes.
+`portable` checks a value before it is sent and rewrites the few types that msgpack lacks; `revive`
+is the decoder's hook for them. Everything else is refused on the sending side with a TypeError that
+says what to pass instead. `count_items` bounds what a hostile frame can cost the host: one byte of
+msgpack can become a container of more than sixty, and keys can be chosen so that all of them have
+one hash; so the structure is counted before it is decoded.
 
-`ToWorker` is what the host sends, `ToHost` is what it accepts. Every list and text that the host accepts has a bound
-here, except the arguments of a call, which stay undecoded until `count_items` has measured them, and the bytes of
-outputs and blobs, which the receiver counts. A message that does not fit its schema ends the kernel.
+`ToWorker` is what the host sends, `ToHost` is what it accepts. Every list and text that the host
+accepts has a bound here, except the arguments of a call, which stay undecoded until `count_items`
+has measured them, and the bytes of outputs and blobs, which the receiver counts. A message that
+does not fit its schema ends the kernel.
 """
 
 import datetime as dt
@@ -64,7 +68,8 @@ class FrameReader:
         self._filled = 0
 
     def take(self) -> memoryview | bytearray | None:
-        """The next whole frame of what was received, valid until the next call; None when there is none yet.
+        """The next whole frame of what was received, valid until the next call; None when there is
+        none yet.
 
         Raises ValueError on a length above the cap.
         """
@@ -79,7 +84,9 @@ class FrameReader:
             return None
         (size,) = _PREFIX.unpack_from(self._buffer, self._start)
         if size > MAX_FRAME:
-            raise ValueError(f"a frame of {size:,} bytes was announced; at most {MAX_FRAME:,} are allowed")
+            raise ValueError(
+                f"a frame of {size:,} bytes was announced; at most {MAX_FRAME:,} are allowed"
+            )
         begin = self._start + _PREFIX.size
         if held - _PREFIX.size >= size:
             self._start = begin + size
@@ -92,7 +99,10 @@ class FrameReader:
         return None
 
     def receive(self) -> None:
-        """Take once from the socket, which does not block. Raises EOFError at the end of the stream, and OSError."""
+        """Take once from the socket, which does not block.
+
+        Raises EOFError at the end of the stream, and OSError.
+        """
         if self._large is not None:
             count = self._sock.recv_into(memoryview(self._large)[self._filled :])
             self._filled += count
@@ -119,11 +129,16 @@ _ADVICE = "pass text, numbers, bytes, dates, or lists and dicts of them"
 
 
 def portable(value: Any) -> Any:
-    """`value` itself when it can cross as it is, else a copy that can. Raises TypeError or ValueError."""
+    """`value` itself when it can cross as it is, else a copy that can.
+
+    Raises TypeError or ValueError.
+    """
     try:
         return _portable(value)
     except RecursionError:
-        raise ValueError("the value is nested too deeply, or contains itself, and cannot be sent") from None
+        raise ValueError(
+            "the value is nested too deeply, or contains itself, and cannot be sent"
+        ) from None
 
 
 def explain(error: UnicodeEncodeError) -> ValueError:
@@ -139,13 +154,19 @@ def _portable(value: Any) -> Any:
     if kind in _ATOMS:
         return value
     if kind is int:
-        return value if _INT_MIN <= value <= _INT_MAX else msgspec.msgpack.Ext(_BIG_INTEGER, b"%d" % value)
+        return (
+            value
+            if _INT_MIN <= value <= _INT_MAX
+            else msgspec.msgpack.Ext(_BIG_INTEGER, b"%d" % value)
+        )
     if kind is list or kind is tuple:
         return _portable_items(value, enumerate(value), list)
     if kind is dict:
         for key in value:
             if type(key) is not str and type(key) is not int:
-                raise TypeError(f"a dict key of type {type(key).__name__} cannot be sent: use text or integers as keys")
+                raise TypeError(
+                    f"a dict key of type {type(key).__name__} cannot be sent: use text or integers as keys"
+                )
         return _portable_items(value, value.items(), dict)
     if kind is dt.datetime:
         return msgspec.msgpack.Ext(_DATETIME, value.isoformat().encode())
@@ -154,8 +175,12 @@ def _portable(value: Any) -> Any:
     return _portable_subclass(value, kind)
 
 
-def _portable_items(value: Any, items: Iterable[tuple[Any, Any]], copy: Callable[[Any], Any]) -> Any:
-    """A container itself, unless one of its items must change; then a copy with the changed ones in place."""
+def _portable_items(
+    value: Any, items: Iterable[tuple[Any, Any]], copy: Callable[[Any], Any]
+) -> Any:
+    """A container itself, unless one of its items must change; then a copy with the changed ones in
+    place.
+    """
     changed: Any = None
     for place, item in items:
         kind = type(item)
@@ -201,12 +226,19 @@ def revive(code: int, data: memoryview) -> Any:
 
 
 def _widths() -> tuple[list[int], list[int]]:
-    """For each msgpack type byte: the bytes that follow it at once, and the width of a length that follows it."""
+    """For each msgpack type byte: the bytes that follow it at once, and the width of a length that
+    follows it.
+    """
     fixed, length = [0] * 256, [0] * 256
     fixed[0xA0:0xC0] = range(32)  # short text
     fixed[0xCA:0xD4] = 4, 8, 1, 2, 4, 8, 1, 2, 4, 8  # numbers
     fixed[0xD4:0xD9] = 2, 3, 5, 9, 17  # extensions of fixed size
-    fixed[0xDC:0xE0] = 2, 4, 2, 4  # the count of a container: its items follow as values of their own
+    fixed[0xDC:0xE0] = (
+        2,
+        4,
+        2,
+        4,
+    )  # the count of a container: its items follow as values of their own
     fixed[0xC7:0xCA] = 1, 1, 1  # the type code of an extension
     length[0xC4:0xCA] = 1, 2, 4, 1, 2, 4  # bytes, extensions
     length[0xD9:0xDC] = 1, 2, 4  # text
@@ -216,8 +248,11 @@ def _widths() -> tuple[list[int], list[int]]:
 _FIXED, _LENGTH = _widths()
 _CONTAINERS = frozenset((*range(0x80, 0xA0), *range(0xDC, 0xE0)))
 _DICTS = frozenset((*range(0x80, 0x90), 0xDE, 0xDF))
-# Text, which each process hashes in its own way, and integers, of which at most a few have the same hash.
-_KEYS = frozenset((*range(0x80), *range(0xA0, 0xC0), *range(0xCC, 0xD4), 0xD9, 0xDA, 0xDB, *range(0xE0, 0x100)))
+# Text, which each process hashes in its own way, and integers, of which at most a few have the same
+# hash.
+_KEYS = frozenset(
+    (*range(0x80), *range(0xA0, 0xC0), *range(0xCC, 0xD4), 0xD9, 0xDA, 0xDB, *range(0xE0, 0x100))
+)
 
 
 def count_items(data: bytes | memoryview, limit: int = MAX_ITEMS) -> int:
@@ -226,7 +261,10 @@ def count_items(data: bytes | memoryview, limit: int = MAX_ITEMS) -> int:
     Raises ValueError on a dict key that is neither text nor an integer.
     """
     count, position, end = 0, 0, len(data)
-    left, in_dict = -1, False  # how many values the innermost container still has; a dict, keys and values in turn
+    left, in_dict = (
+        -1,
+        False,
+    )  # how many values the innermost container still has; a dict, keys and values in turn
     outer: list[tuple[int, bool]] = []
     while position < end and count <= limit:
         byte = data[position]
@@ -236,7 +274,11 @@ def count_items(data: bytes | memoryview, limit: int = MAX_ITEMS) -> int:
         count += 1
         if byte in _CONTAINERS:
             width = _FIXED[byte]
-            size = int.from_bytes(data[position + 1 : position + 1 + width], "big") if width else byte & 0x0F
+            size = (
+                int.from_bytes(data[position + 1 : position + 1 + width], "big")
+                if width
+                else byte & 0x0F
+            )
             outer.append((left, in_dict))
             left, in_dict = (2 * size, True) if byte in _DICTS else (size, False)
             position += 1 + width
@@ -251,7 +293,9 @@ def count_items(data: bytes | memoryview, limit: int = MAX_ITEMS) -> int:
 
 # messages ---------------------------------------------------------------------------------------------------
 
-Reason = Annotated[str, Meta(max_length=64)]  # a code of `results.REASONS`, and the exception after a colon
+Reason = Annotated[
+    str, Meta(max_length=64)
+]  # a code of `results.REASONS`, and the exception after a colon
 Names = Annotated[tuple[Name, ...], Meta(max_length=20_000)]
 
 
@@ -263,10 +307,12 @@ class WireMessage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Prelude(msgspec.Struct, frozen=True):
-    """Trusted source that runs inside the jail before the first cell, as the importable module `name`.
+    """Trusted source that runs inside the jail before the first cell, as the importable module
+    `name`.
 
-    It finds `call(capability, *args, **kwargs)` among its globals. Each of `exports` is bound in the namespace of
-    the cells: an attribute of the module, or the module itself where the export is the module's own name.
+    It finds `call(capability, *args, **kwargs)` among its globals. Each of `exports` is bound in
+    the namespace of the cells: an attribute of the module, or the module itself where the export is
+    the module's own name.
     """
 
     name: str
@@ -309,7 +355,9 @@ class CallReply(WireMessage, frozen=True, tag="reply"):
 
 
 class CallRefusal(WireMessage, frozen=True, tag="refusal"):
-    """The answer to a call that failed: `kind` names a built-in exception where there is a fitting one."""
+    """The answer to a call that failed: `kind` names a built-in exception where there is a fitting
+    one.
+    """
 
     id: int
     kind: str
@@ -356,7 +404,8 @@ class Done(WireMessage, frozen=True, tag="done"):
     changed: Names
     deleted: Names
     read: Names
-    rebound: Names  # names of the host that the model had overwritten and that came back before this cell
+    # names of the host that the model had overwritten and that came back before this cell
+    rebound: Names
 
 
 class Facts(WireMessage, frozen=True, tag="facts"):
@@ -394,4 +443,6 @@ class Loaded(WireMessage, frozen=True, tag="loaded"):
     reason: Reason  # why it could not be restored; empty when it was
 
 
-ToHost = Ready | Failed | Prepared | Printed | CallRequest | Done | Facts | Blob | Kept | Saved | Loaded
+ToHost = (
+    Ready | Failed | Prepared | Printed | CallRequest | Done | Facts | Blob | Kept | Saved | Loaded
+)

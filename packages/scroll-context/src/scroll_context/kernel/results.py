@@ -1,8 +1,10 @@
-"""The values that a user of a kernel sees, how a cell ended and what was saved or lost, and the words for them.
+"""The values that a user of a kernel sees, how a cell ended and what was saved or lost, and the
+words for them.
 
-The words are pure functions of a CellResult. Four cases must never be confused: the cell failed before it printed
-anything (which says nothing about what a search would have found), it failed after it had printed, it ran and printed
-nothing, and it printed more than fits. Each text says what happened, what was kept, and what to do next.
+The words are pure functions of a CellResult. Four cases must never be confused: the cell failed
+before it printed anything (which says nothing about what a search would have found), it failed
+after it had printed, it ran and printed nothing, and it printed more than fits. Each text says what
+happened, what was kept, and what to do next.
 """
 
 import builtins
@@ -32,11 +34,16 @@ REASONS = {
     "import": "its module cannot be imported",
     "unsent": "it was not sent",
 }
-"""Why a variable could not be saved or restored. What a kernel process says beyond that is not repeated."""
+"""Why a variable could not be saved or restored.
+
+What a kernel process says beyond that is not repeated.
+"""
 
 
 def is_variable_name(name: object) -> bool:
-    """Whether a key of the namespace is a variable: an identifier that is not one of the interpreter's own."""
+    """Whether a key of the namespace is a variable: an identifier that is not one of the
+    interpreter's own.
+    """
     return (
         type(name) is str
         and name.isidentifier()
@@ -46,7 +53,9 @@ def is_variable_name(name: object) -> bool:
 
 
 def reason_text(reason: str) -> str:
-    """A code of REASONS as a text, with the exception if that is a built-in one; anything else is not known."""
+    """A code of REASONS as a text, with the exception if that is a built-in one; anything else is
+    not known.
+    """
     code, _, error = reason.partition(":")
     kind = getattr(builtins, error, None) if error.isidentifier() else None
     shown = f" ({error})" if isinstance(kind, type) and issubclass(kind, BaseException) else ""
@@ -59,11 +68,16 @@ class CellError(msgspec.Struct, frozen=True):
     type: Line
     message: Text
     traceback: Text = ""
-    limit: Annotated[str, Meta(pattern="^(|interrupt|cpu|memory|output)$")] = ""  # which limit it stands for, if any
+    limit: Annotated[str, Meta(pattern="^(|interrupt|cpu|memory|output)$")] = (
+        ""  # which limit it stands for, if any
+    )
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """A variable that is not there, or not as it was, and why. The reason is one of the texts of this package."""
+    """A variable that is not there, or not as it was, and why.
+
+    The reason is one of the texts of this package.
+    """
 
     name: str
     reason: str
@@ -72,8 +86,8 @@ class Loss(msgspec.Struct, frozen=True):
 class RestoreReport(msgspec.Struct, frozen=True):
     """What a restore brought back.
 
-    `restored` is as it was. `stale` is back as well, but without later changes, or it is not known whether there were
-    any.
+    `restored` is as it was. `stale` is back as well, but without later changes, or it is not known
+    whether there were any.
     """
 
     restored: tuple[str, ...] = ()
@@ -82,20 +96,29 @@ class RestoreReport(msgspec.Struct, frozen=True):
 
 
 class CellResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One cell, from start to end. Each list of names or events is bounded; `left_out` counts the rest of all lists."""
+    """One cell, from start to end.
+
+    Each list of names or events is bounded; `left_out` counts the rest of all lists.
+    """
 
     cell: int
     ended: Ended
-    stdout: str  # what was printed, standard error marked; beginning and end of it when it is longer than the limit
+    # what was printed, standard error marked; beginning and end of it when it is longer than the
+    # limit
+    stdout: str
     printed: bytes = b""  # all of it, as UTF-8
     printed_chars: int = 0
     hidden_chars: int = 0  # of what was printed, between the beginning and the end in `stdout`
     error: CellError | None = None
     bound: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()  # bound again; a value that was changed in place shows in the next save
+    changed: tuple[
+        str, ...
+    ] = ()  # bound again; a value that was changed in place shows in the next save
     deleted: tuple[str, ...] = ()
     read: tuple[str, ...] = ()  # whose values from before the cell it could see
-    rebound: tuple[str, ...] = ()  # names of the host that an earlier cell had overwritten, now put back
+    rebound: tuple[
+        str, ...
+    ] = ()  # names of the host that an earlier cell had overwritten, now put back
     seqs: tuple[int, ...] = ()  # the events that the host handed to this cell
     all_seqs: tuple[int, ...] = ()  # the same without a bound, where there are more
     left_out: int = 0
@@ -110,7 +133,10 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Variable(msgspec.Struct, frozen=True, kw_only=True):
-    """One variable of the namespace. A worker tells what it looks like; the host knows where it comes from."""
+    """One variable of the namespace.
+
+    A worker tells what it looks like; the host knows where it comes from.
+    """
 
     name: Name
     type: Name = ""
@@ -119,15 +145,19 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True):
     size: Annotated[int, Meta(ge=0)] = 0  # bytes, estimated; 0 when unknown
     cell: int = 0  # the cell that bound it
     used: int = 0  # the last cell that bound, changed or read it
-    seqs: Annotated[tuple[int, ...], Meta(max_length=MAX_SEQS)] = ()  # the events that it derives from, in order
+    seqs: Annotated[
+        tuple[int, ...], Meta(max_length=MAX_SEQS)
+    ] = ()  # the events that it derives from, in order
 
 
 class SavedVariable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One variable in a manifest: a pickle (a blob or, when small, inline), a module, or the reason why neither.
+    """One variable in a manifest: a pickle (a blob or, when small, inline), a module, or the reason
+    why neither.
 
-    Variables with the same `group` are names of one object. `stale` is set when the value may have changed since it
-    was pickled. `cells` are those whose events went into it; `seqs` is what older versions wrote instead. `made_by` are
-    the events of the cells that bound it or changed it, by which an erasure finds what they had read in turn.
+    Variables with the same `group` are names of one object. `stale` is set when the value may have
+    changed since it was pickled. `cells` are those whose events went into it; `seqs` is what older
+    versions wrote instead. `made_by` are the events of the cells that bound it or changed it, by
+    which an erasure finds what they had read in turn.
     """
 
     name: str
@@ -164,7 +194,10 @@ class SaveReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CapabilityCall(msgspec.Struct, frozen=True):
-    """A request of a cell, as the host's dispatch receives it. Arguments are plain values, not checked further."""
+    """A request of a cell, as the host's dispatch receives it.
+
+    Arguments are plain values, not checked further.
+    """
 
     capability: str
     args: tuple[Any, ...]
@@ -175,19 +208,28 @@ class CapabilityCall(msgspec.Struct, frozen=True):
 
 
 UNKNOWN_SEQ = 0
-"""Among the seqs that a cell was given, and that a variable derives from: events that cannot be named."""
+"""Among the seqs that a cell was given, and that a variable derives from: events that cannot be
+named.
+"""
 
 
 class CapabilityResult(msgspec.Struct, frozen=True):
-    """What a dispatch may return instead of a bare value: the value, and the events that it was made from."""
+    """What a dispatch may return instead of a bare value: the value, and the events that it was
+    made from.
+    """
 
     value: Any
     seqs: tuple[int, ...] = ()
-    unknown: bool = False  # it was also made from events that cannot be named; recorded as UNKNOWN_SEQ
+    unknown: bool = (
+        False  # it was also made from events that cannot be named; recorded as UNKNOWN_SEQ
+    )
 
 
 Dispatch = Callable[[CapabilityCall], Any]
-"""Runs a call, in a thread of its own; returns the value, or a CapabilityResult. What it raises, the cell raises."""
+"""Runs a call, in a thread of its own; returns the value, or a CapabilityResult.
+
+What it raises, the cell raises.
+"""
 
 
 class BlobStore(Protocol):
@@ -232,7 +274,9 @@ def observation(result: CellResult, tool_calls: int = 0) -> str:
     if result.is_cut:
         parts.append(printed_too_much(result))
     if result.ended != "ok":
-        parts.append(failed_after_output(result) if result.printed_chars else failed_before_output(result))
+        parts.append(
+            failed_after_output(result) if result.printed_chars else failed_before_output(result)
+        )
     elif not result.printed_chars:
         parts.append(printed_nothing(result))
     if result.rebound:
@@ -289,7 +333,9 @@ def restored(report: RestoreReport) -> str:
     """What a restart of the kernel brought back and what it did not."""
     lines = ["[the kernel was started again. What was saved is back:"]
     if report.restored or not report.stale:
-        lines.append(f" restored: {_listed(report.restored)}" if report.restored else " restored: nothing")
+        lines.append(
+            f" restored: {_listed(report.restored)}" if report.restored else " restored: nothing"
+        )
     if report.stale:
         lines.append(f" restored, but perhaps not as they were last: {_reasons(report.stale)}")
     if report.lost:
@@ -318,11 +364,19 @@ def _what_is_kept(result: CellResult) -> str:
     if result.ended == "killed":
         return "What it had bound is lost; what was saved before it is restored."
     bound = (*result.bound, *result.changed)
-    return f"What it bound before that is kept: {_listed(bound)}." if bound else "Earlier variables are unchanged."
+    return (
+        f"What it bound before that is kept: {_listed(bound)}."
+        if bound
+        else "Earlier variables are unchanged."
+    )
 
 
 def _trace(result: CellResult) -> str:
-    return f"\n{result.error.traceback.rstrip()}" if result.error is not None and result.error.traceback else ""
+    return (
+        f"\n{result.error.traceback.rstrip()}"
+        if result.error is not None and result.error.traceback
+        else ""
+    )
 
 
 def _listed(names: tuple[str, ...]) -> str:

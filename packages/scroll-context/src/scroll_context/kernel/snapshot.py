@@ -1,17 +1,21 @@
-"""The variables of the namespace: what each looks like, how it is pickled, and how it comes back. Worker only.
+"""The variables of the namespace: what each looks like, how it is pickled, and how it comes back.
+Worker only.
 
-`describe` gives the type, the shape or length, the size, and the value when it is small. It runs no code that a cell
-defined: no `repr`, no `len`, no attribute of an object whose type is not known. Types are told apart by identity, or,
-for numpy, by being a type that only C can make; classes of the model get their name and nothing else. Attributes are
-read through the descriptors of C types and from instance dicts.
+`describe` gives the type, the shape or length, the size, and the value when it is small. It runs no
+code that a cell defined: no `repr`, no `len`, no attribute of an object whose type is not known.
+Types are told apart by identity, or, for numpy, by being a type that only C can make; classes of
+the model get their name and nothing else. Attributes are read through the descriptors of C types
+and from instance dicts.
 
-`Snapshots` pickles; the host never unpickles anything. A value can change without being named: through `globals()`,
-through another name for one of its parts, by a thread. So a save looks at every value that is small, by pickling it or
-by a mark that tells it is the same, and at each larger one that a cell has named (through the functions that it called
-as well). The rest is reported as not looked at, and the host reports it as possibly stale; a full save looks at
-everything. A value is sent only when the hash of its pickle changed. Names bound to one object are saved once and
-restored as one object. Plain pickle does the work; cloudpickle takes over for functions and classes that cells defined,
-which are restored with the live namespace as their globals. What cannot be pickled is reported with the reason.
+`Snapshots` pickles; the host never unpickles anything. A value can change without being named:
+through `globals()`, through another name for one of its parts, by a thread. So a save looks at
+every value that is small, by pickling it or by a mark that tells it is the same, and at each larger
+one that a cell has named (through the functions that it called as well). The rest is reported as
+not looked at, and the host reports it as possibly stale; a full save looks at everything. A value
+is sent only when the hash of its pickle changed. Names bound to one object are saved once and
+restored as one object. Plain pickle does the work; cloudpickle takes over for functions and classes
+that cells defined, which are restored with the live namespace as their globals. What cannot be
+pickled is reported with the reason.
 
 Not covered: two variables that share an object below their top level come back with a copy each.
 """
@@ -89,7 +93,9 @@ def describe(name: str, value: Any) -> Variable:
         detail, size = _array(value)
     elif type(module := _type_module(kind)) is str and module.partition(".")[0] == "pandas":
         detail, size = _frame(value, _type_name(kind))
-    return Variable(name=name, type=type_label(kind), detail=_clean(detail, 512), size=size, inline=inline)
+    return Variable(
+        name=name, type=type_label(kind), detail=_clean(detail, 512), size=size, inline=inline
+    )
 
 
 def type_label(kind: type) -> str:
@@ -145,7 +151,11 @@ def _keys(value: dict[Any, Any]) -> str:
 def _sample(value: Any, kind: type) -> list[Any]:
     """The first items of a container, or values of a dict."""
     try:
-        return [] if kind is range else list(islice(value.values() if kind is dict else value, _SAMPLE))
+        return (
+            []
+            if kind is range
+            else list(islice(value.values() if kind is dict else value, _SAMPLE))
+        )
     except RuntimeError:  # a thread of the cell changed it meanwhile
         return []
 
@@ -156,8 +166,14 @@ def _module_name(value: ModuleType) -> str:
 
 
 def _is_numpy(kind: type, name: str) -> bool:
-    """Only C code can make a type that is not on the heap, so the name of such a type is not forged."""
-    return not _type_flags(kind) & _HEAP_TYPE and _type_name(kind) == name and _type_module(kind) == "numpy"
+    """Only C code can make a type that is not on the heap, so the name of such a type is not
+    forged.
+    """
+    return (
+        not _type_flags(kind) & _HEAP_TYPE
+        and _type_name(kind) == name
+        and _type_module(kind) == "numpy"
+    )
 
 
 def _array(value: Any) -> tuple[str, int]:
@@ -200,7 +216,9 @@ def _index_length(index: Any) -> int:
 
 
 def _raw(value: Any, name: str) -> Any:
-    """An attribute without running code: from the instance's dict, or by the descriptor of a C type."""
+    """An attribute without running code: from the instance's dict, or by the descriptor of a C
+    type.
+    """
     for base in _type_mro(type(value)):
         members = _type_dict(base)
         if name in members:
@@ -256,7 +274,8 @@ class Snapshots:
     def save(
         self, variables: dict[str, Any], full: bool, limit: int, send: Callable[[WireMessage], None]
     ) -> tuple[str, ...]:
-        """Send what changed among `variables`; returns those that may have changed and were not looked at.
+        """Send what changed among `variables`; returns those that may have changed and were not
+        looked at.
 
         Interrupts are on: pickling may run code of the cells.
         """
@@ -269,9 +288,16 @@ class Snapshots:
             first = sent[0]
             if full or first is None or not all(sent) or not named.isdisjoint(group):
                 self._save_group(group, value, limit, send)
-            elif all(one is not None and one.mark is not None and _is_marked(value, one.mark) for one in sent):
+            elif all(
+                one is not None and one.mark is not None and _is_marked(value, one.mark)
+                for one in sent
+            ):
                 continue
-            elif first.size <= _SMALL and first.seconds < _SECONDS / 4 and thread_time() - begun < _SECONDS:
+            elif (
+                first.size <= _SMALL
+                and first.seconds < _SECONDS / 4
+                and thread_time() - begun < _SECONDS
+            ):
                 self._save_group(group, value, limit, send)
             else:
                 unchecked += group
@@ -296,7 +322,9 @@ class Snapshots:
             self._sent[name] = sent
         return Loaded(type_label(type(value)), "")
 
-    def _save_group(self, group: tuple[str, ...], value: Any, limit: int, send: Callable[[WireMessage], None]) -> None:
+    def _save_group(
+        self, group: tuple[str, ...], value: Any, limit: int, send: Callable[[WireMessage], None]
+    ) -> None:
         data, module, reason = b"", "", ""
         begun = thread_time()
         if type(value) is ModuleType:
@@ -311,7 +339,9 @@ class Snapshots:
         digest = b"lost:" + reason.encode() if reason else module.encode() or _digest(data)
         before = [self._sent.get(name) for name in group]
         changed = any(one is None or one.digest != digest for one in before)
-        sent = _Sent(digest, group, len(data), thread_time() - begun, None if reason else _mark(value))
+        sent = _Sent(
+            digest, group, len(data), thread_time() - begun, None if reason else _mark(value)
+        )
         for name in group:
             self._sent[name] = sent
         if not changed and all(one is not None and one.group == group for one in before):
@@ -364,8 +394,8 @@ def _digest(data: bytes) -> bytes:
 def _mark(value: Any) -> Any:
     """What shows, without pickling it, that a value is still the same; None where nothing does.
 
-    Text and bytes are known by their hash, which they keep. Numbers, modules, and functions without state of their own
-    are known by being the same object, which is held for that reason.
+    Text and bytes are known by their hash, which they keep. Numbers, modules, and functions without
+    state of their own are known by being the same object, which is held for that reason.
     """
     kind = type(value)
     if kind is str or kind is bytes:
@@ -373,7 +403,11 @@ def _mark(value: Any) -> Any:
     if id(kind) in _IMMUTABLE or kind is ModuleType:
         return value
     if kind is FunctionType and not (
-        value.__closure__ or value.__defaults__ or value.__kwdefaults__ or value.__dict__ or value.__annotations__
+        value.__closure__
+        or value.__defaults__
+        or value.__kwdefaults__
+        or value.__dict__
+        or value.__annotations__
     ):
         return value, value.__code__
     return None
@@ -384,13 +418,20 @@ def _is_marked(value: Any, mark: Any) -> bool:
     if kind is str or kind is bytes:
         return type(mark) is tuple and mark[0] is kind and mark[1:] == (hash(value), len(value))
     if kind is FunctionType:
-        return type(mark) is tuple and mark[0] is value and mark[1] is value.__code__ and _mark(value) is not None
+        return (
+            type(mark) is tuple
+            and mark[0] is value
+            and mark[1] is value.__code__
+            and _mark(value) is not None
+        )
     return mark is value
 
 
 def _importable(module: ModuleType) -> str:
     name = _module_name(module)
-    return name if len(name) <= 256 and name.isprintable() and sys.modules.get(name) is module else ""
+    return (
+        name if len(name) <= 256 and name.isprintable() and sys.modules.get(name) is module else ""
+    )
 
 
 def _reason(code: str, error: BaseException) -> str:
@@ -430,7 +471,9 @@ def _functions_of(value: Any) -> Iterator[FunctionType]:
         members = type.__dict__["__dict__"].__get__(base)
         if members.get("__module__") == "__main__":
             for member in members.values():
-                function = member.__func__ if type(member) in (staticmethod, classmethod) else member
+                function = (
+                    member.__func__ if type(member) in (staticmethod, classmethod) else member
+                )
                 if type(function) is FunctionType and function.__globals__ is namespace:
                     yield function
 
@@ -458,7 +501,9 @@ def _namespace() -> dict[str, Any]:
 
 
 class _ByValue(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles what cells defined by value; their functions keep referring to the namespace, not to a copy of it."""
+    """Pickles what cells defined by value; their functions keep referring to the namespace, not to
+    a copy of it.
+    """
 
     def reducer_override(self, value: Any) -> Any:
         if type(value) is _CachedFunction:  # would pickle as a name of `__main__`

@@ -1,16 +1,18 @@
-"""What the host knows of the namespace: each variable, the cell that bound it, the events behind it, its save.
+"""What the host knows of the namespace: each variable, the cell that bound it, the events behind
+it, its save.
 
-The host records which events each cell was given; that is the authority. A name that a cell binds derives from those,
-and from what the names that the cell read derive from. So a variable refers to cells, and each cell has one bounded
-tuple of events: nothing is stored once for each variable. Pickles are opaque bytes: the host keeps them, sends them
-back, and never unpickles.
+The host records which events each cell was given; that is the authority. A name that a cell binds
+derives from those, and from what the names that the cell read derive from. So a variable refers to
+cells, and each cell has one bounded tuple of events: nothing is stored once for each variable.
+Pickles are opaque bytes: the host keeps them, sends them back, and never unpickles.
 
-For an erasure, which must find everything, each variable also knows the events of the cells that bound or changed it
-(`made_by`). The event of a cell names those behind the values that it was about to read (`cells_behind`), and so on:
-the log has all of it, without a bound.
+For an erasure, which must find everything, each variable also knows the events of the cells that
+bound or changed it (`made_by`). The event of a cell names those behind the values that it was about
+to read (`cells_behind`), and so on: the log has all of it, without a bound.
 
-What a worker claims about its variables is bounded in size and believed only for that worker's own namespace. Names are
-identifiers and reasons come from a fixed list, because both are shown to the model in the host's own words.
+What a worker claims about its variables is bounded in size and believed only for that worker's own
+namespace. Names are identifiers and reasons come from a fixed list, because both are shown to the
+model in the host's own words.
 """
 
 import contextlib
@@ -50,7 +52,9 @@ _PIECE = 4 << 20
 _LOAD_SECONDS = 60.0
 _ATTEMPTS = 3
 _MOST_CELLS = 1_000  # events of cells behind one variable; more than that are not told apart
-_UNCHANGING = frozenset({"int", "float", "bool", "complex", "str", "bytes", "NoneType", "date", "datetime", "range"})
+_UNCHANGING = frozenset(
+    {"int", "float", "bool", "complex", "str", "bytes", "NoneType", "date", "datetime", "range"}
+)
 _ANY_NAME = re.compile(
     r"\b(?:globals|locals|vars|eval|exec|__main__|__globals__|f_globals|f_locals|f_back|modules|gc|inspect|ctypes)\b"
 )  # a source with one of these words may read any variable without naming it
@@ -59,7 +63,9 @@ _FILES = re.compile(
     r"|(?:to|read|write|scan|sink)_(?:csv|json|parquet|pickle|excel|feather|hdf|sql|text|bytes|table|xml|html|ndjson)"
     r"|savefig|savetxt|loadtxt|genfromtxt|memmap|imread|imsave|tofile|fromfile|savez?(?=\()|load(?=\()|dump(?=\())\b"
 )  # a source with one of these words may write files of the kernel, or read them
-_DEFINES = re.compile(r"\b(?:def|lambda|class|for)\b")  # what may be run, and read names, after its cell has ended
+_DEFINES = re.compile(
+    r"\b(?:def|lambda|class|for)\b"
+)  # what may be run, and read names, after its cell has ended
 _WORD = re.compile(r"\w+")
 _LOOP = re.compile(r"\bfor\s([\w\s,()*]{1,60}?)\sin\b")
 _SOURCE_CHARS = 10_000  # of a cell that are searched for loops
@@ -73,7 +79,9 @@ class _Known(msgspec.Struct):
 
     variable: Variable
     behind: tuple[int, ...] = ()  # cells whose events went into it
-    touched: set[int] | None = None  # if a cell read it since the last save: cells whose events may have gone in
+    touched: set[int] | None = (
+        None  # if a cell read it since the last save: cells whose events may have gone in
+    )
     bound: int = 0  # the cell that bound it, if that was since the last save
     by_loop: bool = False
     made_by: frozenset[int] = frozenset()  # events of the cells that bound it or changed it
@@ -94,7 +102,9 @@ class Namespace:
         self._finished = 0  # the last cell that ran to an end
         self._saved_cell = 0
         self._files: frozenset[int] = frozenset()  # events of cells that may have written files
-        self._read_later: dict[int, frozenset[str] | None] = {}  # by event of a cell; None is every name
+        self._read_later: dict[
+            int, frozenset[str] | None
+        ] = {}  # by event of a cell; None is every name
         self.listed: tuple[str, ...] = ()  # the names in the newest digest
 
     def variables(self) -> tuple[Variable, ...]:
@@ -104,7 +114,11 @@ class Namespace:
             if one.behind not in seqs:
                 events = {seq for cell in one.behind for seq in self._given.get(cell, ())}
                 seqs[one.behind] = tuple(sorted(events)[:MAX_SEQS])
-            found.append(msgspec.structs.replace(one.variable, seqs=seqs[one.behind]) if one.behind else one.variable)
+            found.append(
+                msgspec.structs.replace(one.variable, seqs=seqs[one.behind])
+                if one.behind
+                else one.variable
+            )
         return tuple(found)
 
     def record_cell(
@@ -117,7 +131,10 @@ class Namespace:
         source: str = "",
         event: int = 0,
     ) -> None:
-        """A cell ran: it was given `seqs`, read and wrote those names. `event` is its address in a log."""
+        """A cell ran: it was given `seqs`, read and wrote those names.
+
+        `event` is its address in a log.
+        """
         self._finished = cell
         here = frozenset([event] if event else ())
         if here and _FILES.search(source):
@@ -143,7 +160,9 @@ class Namespace:
             self._read_later[event] = _names_read_later(source)
         for name in written:
             fresh = Variable(name=name, cell=cell, used=cell)
-            touched = self._known[name].touched if name in self._known else None  # its old value may have other names
+            touched = (
+                self._known[name].touched if name in self._known else None
+            )  # its old value may have other names
             self._known[name] = _Known(fresh, derived, touched, cell, name in loops, here)
         for name in list(self._known)[:-_MOST] if len(self._known) > _MOST else ():
             del self._known[name]
@@ -153,7 +172,8 @@ class Namespace:
         seen: dict[str, _Known] = {}
         for one in found:
             check_names((one.name,))
-            # A name that no cell is known to have bound: a thread may have done it, which a cell has left behind.
+            # A name that no cell is known to have bound: a thread may have done it, which a cell
+            # has left behind.
             unknown = _Known(Variable(name=one.name), made_by=frozenset([UNKNOWN_SEQ]))
             known = seen[one.name] = self._known.get(one.name) or unknown
             size = one.size or known.variable.size
@@ -162,14 +182,24 @@ class Namespace:
             )
         self._known = seen
 
-    def record_save(self, names: Sequence[str], changed: Iterable[str], cell: int) -> tuple[str, ...]:
-        """A save found these names, and these with another pickle than before. Returns those changed in place."""
-        mutated = tuple(name for name in changed if name in self._known and not self._known[name].bound)
-        anything = {cell for one in self._known.values() for cell in one.touched or ()}  # reached by another name
+    def record_save(
+        self, names: Sequence[str], changed: Iterable[str], cell: int
+    ) -> tuple[str, ...]:
+        """A save found these names, and these with another pickle than before.
+
+        Returns those changed in place.
+        """
+        mutated = tuple(
+            name for name in changed if name in self._known and not self._known[name].bound
+        )
+        anything = {
+            cell for one in self._known.values() for cell in one.touched or ()
+        }  # reached by another name
         anything_by = frozenset().union(*(known.touched_by for known in self._known.values()))
         for name in mutated:
             known = self._known[name]
-            # A cell that read it by name names what it was made by before, so the chain of cells goes on from there.
+            # A cell that read it by name names what it was made by before, so the chain of cells
+            # goes on from there.
             known.made_by = known.touched_by or _bounded(known.made_by | anything_by)
             behind = {*known.behind, *(anything if known.touched is None else known.touched)}
             known.behind = tuple(sorted(behind)[-_CELLS_BEHIND:])
@@ -179,12 +209,16 @@ class Namespace:
             known.touched, known.bound, known.touched_by = None, 0, frozenset()
         self._saved_cell = cell
         made_by = set(self.made_by(self._known))
-        self._read_later = {event: names for event, names in self._read_later.items() if event in made_by}
+        self._read_later = {
+            event: names for event, names in self._read_later.items() if event in made_by
+        }
         needed = {cell for known in self._known.values() for cell in known.behind}
         self._given = {cell: seqs for cell, seqs in self._given.items() if cell in needed}
         return mutated
 
-    def saved(self, entries: dict[str, SavedVariable], names: Sequence[str], unchecked: Iterable[str]) -> Manifest:
+    def saved(
+        self, entries: dict[str, SavedVariable], names: Sequence[str], unchecked: Iterable[str]
+    ) -> Manifest:
         """The manifest of a save, each variable with the origin that is known here."""
         stale = set(unchecked)
         variables: list[SavedVariable] = []
@@ -204,7 +238,9 @@ class Namespace:
             )
         return Manifest(variables=tuple(variables), sources=dict(self._given))
 
-    def record_restore(self, manifest: Manifest, restored: Iterable[str], lost: Iterable[Loss]) -> RestoreReport:
+    def record_restore(
+        self, manifest: Manifest, restored: Iterable[str], lost: Iterable[Loss]
+    ) -> RestoreReport:
         """The process was replaced: only what was restored is left. Reports what else there was."""
         saved = {variable.name: variable for variable in manifest.variables}
         back = tuple(name for name in restored if name in saved)
@@ -212,14 +248,22 @@ class Namespace:
         for name, known in self._known.items():
             if name not in saved:
                 bound = f"bound by cell {known.bound}, after the last save"
-                losses.setdefault(name, Loss(name, bound if known.bound else "not in the last save"))
-        went_on = self._finished > max(self._saved_cell, manifest.cell)  # a cell has run that was not saved
+                losses.setdefault(
+                    name, Loss(name, bound if known.bound else "not in the last save")
+                )
+        went_on = self._finished > max(
+            self._saved_cell, manifest.cell
+        )  # a cell has run that was not saved
         stale: list[Loss] = []
         for name in back:
             if name in self._known and self._known[name].bound:
-                stale.append(Loss(name, f"as it was after cell {manifest.cell}; later changes are lost"))
+                stale.append(
+                    Loss(name, f"as it was after cell {manifest.cell}; later changes are lost")
+                )
             elif (saved[name].stale or went_on) and not saved[name].module:
-                stale.append(Loss(name, "as it was when it was last saved; it may have changed since"))
+                stale.append(
+                    Loss(name, "as it was when it was last saved; it may have changed since")
+                )
         self._given = {cell: seqs[:MAX_SEQS] for cell, seqs in manifest.sources.items()}
         self._known = {}
         self._files = frozenset()
@@ -229,26 +273,38 @@ class Namespace:
             if one.seqs:  # of an older version: one tuple for each variable
                 self._given.setdefault(one.cell, one.seqs[:MAX_SEQS])
                 behind = (one.cell,)
-            variable = Variable(name=name, type=one.type, size=one.size, cell=one.cell, used=one.cell)
+            variable = Variable(
+                name=name, type=one.type, size=one.size, cell=one.cell, used=one.cell
+            )
             self._known[name] = _Known(variable, behind, made_by=frozenset(one.made_by))
         old = {loss.name for loss in stale}
-        return RestoreReport(tuple(name for name in back if name not in old), tuple(stale), tuple(losses.values()))
+        return RestoreReport(
+            tuple(name for name in back if name not in old), tuple(stale), tuple(losses.values())
+        )
 
     def made_by(self, names: Iterable[str]) -> tuple[int, ...]:
         """The events of the cells that these variables come from."""
-        events = frozenset().union(*(self._known[name].cells for name in names if name in self._known))
+        events = frozenset().union(
+            *(self._known[name].cells for name in names if name in self._known)
+        )
         return tuple(sorted(events))
 
     def cells_behind(self, source: str, text_of: Callable[[int], str]) -> tuple[int, ...]:
-        """The events of the cells whose values a source would read, if it ran now. It may name too many, not too few.
+        """The events of the cells whose values a source would read, if it ran now. It may name too
+        many, not too few.
 
-        Asked before the cell runs, so that it is recorded whatever becomes of the cell, and decided here: what a worker
-        tells is not needed for it. A function reads its names when it is called, so those are followed through the
-        source of the cell that defined it, which `text_of` gives. UNKNOWN_SEQ stands for cells that are not known.
+        Asked before the cell runs, so that it is recorded whatever becomes of the cell, and decided
+        here: what a worker tells is not needed for it. A function reads its names when it is
+        called, so those are followed through the source of the cell that defined it, which
+        `text_of` gives. UNKNOWN_SEQ stands for cells that are not known.
         """
         names = self._names_read(source, text_of)
         behind = self.made_by(self._known if names is None else names)
-        return tuple(sorted({*behind, *self._files})) if self._files and _FILES.search(source) else behind
+        return (
+            tuple(sorted({*behind, *self._files}))
+            if self._files and _FILES.search(source)
+            else behind
+        )
 
     def _names_read(self, source: str, text_of: Callable[[int], str]) -> set[str] | None:
         """The variables that a source reads, by way of functions too; None when it may be any."""
@@ -281,17 +337,20 @@ class Namespace:
         return self._read_later[event]
 
     def digest(self, limit: int, heading: str = "") -> str:
-        """The namespace in at most about `limit` characters: data by use and size, then functions on one line.
+        """The namespace in at most about `limit` characters: data by use and size, then functions
+        on one line.
 
-        Modules and small values that a loop left behind are not listed. The events behind a variable are named where
-        they differ from those behind most others, which are named once.
+        Modules and small values that a loop left behind are not listed. The events behind a
+        variable are named where they differ from those behind most others, which are named once.
         """
         data: list[Variable] = []
         callables: list[Variable] = []
         for one in self.variables():
             if one.type in ("function", "class"):
                 callables.append(one)
-            elif one.type != "module" and not (self._known[one.name].by_loop and one.size <= _LOOP_BYTES):
+            elif one.type != "module" and not (
+                self._known[one.name].by_loop and one.size <= _LOOP_BYTES
+            ):
                 data.append(one)
         data.sort(key=lambda one: (-(one.used + log2(one.size + 1) / 2), -one.cell, one.name))
         callables.sort(key=lambda one: (-one.used, one.name))
@@ -326,7 +385,11 @@ def _names_read_later(source: str) -> frozenset[str] | None:
 
 
 def _bounded(events: frozenset[int]) -> frozenset[int]:
-    return events if len(events) <= _MOST_CELLS else frozenset([UNKNOWN_SEQ, *sorted(events)[-_MOST_CELLS:]])
+    return (
+        events
+        if len(events) <= _MOST_CELLS
+        else frozenset([UNKNOWN_SEQ, *sorted(events)[-_MOST_CELLS:]])
+    )
 
 
 def check_names(*lists: Sequence[str]) -> None:
@@ -393,7 +456,9 @@ class SavedPieces:
         self._data = bytearray()
         self._named = 0
         self.changed: list[str] = []
-        self.trouble: Exception | None = None  # what the blob store raised; the save is not to be kept then
+        self.trouble: Exception | None = (
+            None  # what the blob store raised; the save is not to be kept then
+        )
 
     def take(self, message: Any) -> None:
         """One message of a save. Raises KernelDied on what does not belong to one."""
@@ -405,7 +470,9 @@ class SavedPieces:
         elif isinstance(message, Kept):
             self._keep(message)
         else:
-            raise KernelDied(f"the kernel process sent {type(message).__name__} in the middle of a save")
+            raise KernelDied(
+                f"the kernel process sent {type(message).__name__} in the middle of a save"
+            )
 
     def _keep(self, kept: Kept) -> None:
         check_names(kept.names)
@@ -443,9 +510,15 @@ class SavedPieces:
 
 
 def load_into(
-    live: Callable[[], WorkerProcess], discard: Callable[[], None], manifest: Manifest, blobs: BlobStore
+    live: Callable[[], WorkerProcess],
+    discard: Callable[[], None],
+    manifest: Manifest,
+    blobs: BlobStore,
 ) -> tuple[list[str], list[Loss]]:
-    """Restore every variable into a live worker. One that kills the worker is left out of the next attempt."""
+    """Restore every variable into a live worker.
+
+    One that kills the worker is left out of the next attempt.
+    """
     deadly: dict[str, Loss] = {}
     for _ in range(_ATTEMPTS):
         restored: list[str] = []
@@ -466,7 +539,9 @@ def load_into(
                 raise
             deadly |= {one.name: Loss(one.name, _ENDED_RESTORING) for one in group}
     live()
-    return [], [deadly.get(one.name) or Loss(one.name, _ENDED_RESTORING) for one in manifest.variables]
+    return [], [
+        deadly.get(one.name) or Loss(one.name, _ENDED_RESTORING) for one in manifest.variables
+    ]
 
 
 def _groups(manifest: Manifest, without: dict[str, Loss]) -> list[list[SavedVariable]]:

@@ -1,9 +1,10 @@
 """The process inside the jail: takes the host's requests one at a time and answers them.
 
-The order is fixed: imports, signals, `enter` of the jail, then `Ready` with what is enforced, and only then the
-first byte of anything that the host or a model wrote. From then on everything here shares an interpreter with
-model code, which may break it; the host relies on none of it. What is done about that here is for the sake of
-carelessness: streams, built-ins and names of the host are put back after each cell.
+The order is fixed: imports, signals, `enter` of the jail, then `Ready` with what is enforced, and
+only then the first byte of anything that the host or a model wrote. From then on everything here
+shares an interpreter with model code, which may break it; the host relies on none of it. What is
+done about that here is for the sake of carelessness: streams, built-ins and names of the host are
+put back after each cell.
 """
 
 import builtins
@@ -47,14 +48,19 @@ _RESERVE_BYTES = 8 << 20
 
 
 def serve(sock: socket.socket, spec: JailSpec) -> None:
-    """Enter the jail, say so, and answer requests until the host goes away. The process must have one thread."""
+    """Enter the jail, say so, and answer requests until the host goes away.
+
+    The process must have one thread.
+    """
     interrupts = Interrupts()
     interrupts.protect(globals())
     interrupts.install()
     channel = Channel(sock, interrupts)
     started_as = os.getpid()
     try:
-        enforcement = enter(spec, keep={sock.fileno()}, report_pid=lambda pid: report_process(sock, pid))
+        enforcement = enter(
+            spec, keep={sock.fileno()}, report_pid=lambda pid: report_process(sock, pid)
+        )
     except KernelUnavailable as error:
         if os.getpid() == started_as:  # it failed before there was a jailed process to report
             report_process(sock, started_as)
@@ -69,7 +75,9 @@ def serve(sock: socket.socket, spec: JailSpec) -> None:
 
 
 def _tidy(spec: JailSpec) -> None:
-    """Leave in the interpreter what a cell can use: paths that it can read, and the usual built-ins."""
+    """Leave in the interpreter what a cell can use: paths that it can read, and the usual
+    built-ins.
+    """
     if spec.tier != "none":
         readable = tuple(f"{path}/" for path in spec.read_only)
         sys.path[:] = [path for path in sys.path if f"{path}/".startswith(readable)]
@@ -89,14 +97,20 @@ class Worker:
         self._namespace: dict[str, Any] = main.__dict__
         self._channel = channel
         self._interrupts = interrupts
-        self._output = Output(lambda data: channel.send(Printed(cast(bytes, data))), interrupts)  # any buffer will do
+        self._output = Output(
+            lambda data: channel.send(Printed(cast(bytes, data))), interrupts
+        )  # any buffer will do
         self._streams = Streams(self._output)
         self._host_names: dict[str, Any] = {}
         self._runner = CellRunner(self._namespace, self._host_names, interrupts)
         self._snapshots = Snapshots(self._namespace, interrupts)
         self._pieces: list[bytes] = []
-        self._reserve: bytes | None = bytes(_RESERVE_BYTES)  # counts for the limit, but touches no memory
-        self._rebound: tuple[str, ...] = ()  # names of the host that were put back after the last cell
+        self._reserve: bytes | None = bytes(
+            _RESERVE_BYTES
+        )  # counts for the limit, but touches no memory
+        self._rebound: tuple[
+            str, ...
+        ] = ()  # names of the host that were put back after the last cell
         # Bound methods of built-in types, so that putting built-ins back needs none of them.
         self._restore_builtins = vars(builtins).update
         self._builtins = dict(vars(builtins))
@@ -111,7 +125,9 @@ class Worker:
             case Execute(cell, source):
                 self._execute(cell, source)
             case Describe():
-                self._channel.send(Facts(tuple(describe(*item) for item in self._variables().items())))
+                self._channel.send(
+                    Facts(tuple(describe(*item) for item in self._variables().items()))
+                )
             case Save(full, again, limit):
                 variables = self._variables()
                 if again:
@@ -128,7 +144,8 @@ class Worker:
                 self._prepare(preludes, output_bytes)
 
     def _variables(self) -> dict[str, Any]:
-        """The model's variables: not the interpreter's names, and not the host's unless they were overwritten.
+        """The model's variables: not the interpreter's names, and not the host's unless they were
+        overwritten.
 
         A copy, because threads of a cell may go on changing the namespace.
         """
@@ -136,31 +153,47 @@ class Worker:
         return dict(items[:_NAMES])
 
     def _is_variable(self, name: str, value: Any) -> bool:
-        return is_variable_name(name) and (name not in self._host_names or self._host_names[name] is not value)
+        return is_variable_name(name) and (
+            name not in self._host_names or self._host_names[name] is not value
+        )
 
     def _execute(self, cell: int, source: str) -> None:
         before = {name: id(value) for name, value in list(self._namespace.items())}
         error, used = self._runner.run(cell, source)
         self._watch_builtins = self._watch_builtins or "builtins" in source
-        if self._watch_builtins:  # some cell has named them, and what it defined may be running still
+        if (
+            self._watch_builtins
+        ):  # some cell has named them, and what it defined may be running still
             self._restore_builtins(self._builtins)
         if error is not None and error.limit == "memory":
             self._reserve = None  # room to answer, even if the namespace itself fills the limit
         self._channel.send(self._done(cell, error, used, before))
         self._put_back()  # after the answer, while the host is busy with it
 
-    def _done(self, cell: int, error: CellError | None, used: NamesUsed, before: dict[str, int]) -> Done:
-        with suppress(OutputLimitExceeded, ValueError):  # a stream that the cell filled up or closed
+    def _done(
+        self, cell: int, error: CellError | None, used: NamesUsed, before: dict[str, int]
+    ) -> Done:
+        with suppress(
+            OutputLimitExceeded, ValueError
+        ):  # a stream that the cell filled up or closed
             self._streams.finish_cell()
         after = dict(self._namespace)
-        written = [name for name, value in after.items() if before.get(name) != id(value) or name in used.bound]
+        written = [
+            name
+            for name, value in after.items()
+            if before.get(name) != id(value) or name in used.bound
+        ]
         if not (written or used.read or len(before) != len(after)):
             return Done(cell, error, (), (), (), (), self._rebound)
         written = [name for name in written if self._is_variable(name, after[name])][:_NAMES]
         bound = tuple(name for name in written if name not in before)
         changed = tuple(name for name in written if name in before)
-        deleted = tuple(name for name in before if name not in after and is_variable_name(name))[:_NAMES]
-        read = frozenset(name for name in used.read if name in after and self._is_variable(name, after[name]))
+        deleted = tuple(name for name in before if name not in after and is_variable_name(name))[
+            :_NAMES
+        ]
+        read = frozenset(
+            name for name in used.read if name in after and self._is_variable(name, after[name])
+        )
         self._snapshots.note_cell((*bound, *changed, *read))
         return Done(cell, error, bound, changed, deleted, tuple(sorted(read)), self._rebound)
 
@@ -170,14 +203,22 @@ class Worker:
         self._output.begin_cell()
         if self._streams.stdout.closed or self._streams.stderr.closed:
             self._streams = Streams(self._output)
-        sys.stdin, sys.stdout, sys.stderr = self._streams.stdin, self._streams.stdout, self._streams.stderr
+        sys.stdin, sys.stdout, sys.stderr = (
+            self._streams.stdin,
+            self._streams.stdout,
+            self._streams.stderr,
+        )
         sys.setrecursionlimit(1000)
         self._namespace["__name__"] = "__main__"
         self._namespace["__builtins__"] = builtins
         if self._reserve is None:
             with suppress(MemoryError):
                 self._reserve = bytes(_RESERVE_BYTES)
-        lost = [name for name, value in self._host_names.items() if self._namespace.get(name) is not value]
+        lost = [
+            name
+            for name, value in self._host_names.items()
+            if self._namespace.get(name) is not value
+        ]
         for name in lost:
             self._namespace[name] = self._host_names[name]
         self._rebound = tuple(lost)
@@ -188,7 +229,9 @@ class Worker:
             try:
                 self._run_prelude(prelude)
             except BaseException:  # noqa: BLE001 - whatever it is, the host must know it
-                self._channel.send(Failed(f"prelude {prelude.name} failed:\n{traceback.format_exc()}"[:65_536]))
+                self._channel.send(
+                    Failed(f"prelude {prelude.name} failed:\n{traceback.format_exc()}"[:65_536])
+                )
                 return
         self._namespace.update(self._host_names)
         self._put_back()

@@ -1,8 +1,9 @@
 """One worker, as the host drives it: one request at a time, each with a deadline.
 
-`WorkerProcess` sends a request and reads whatever the worker says until the answer is there: printed text is collected,
-calls go to the broker, and an answer that was not asked for ends the worker. When time is up or the user interrupts, it
-sends SIGINT, again and again for a grace period, then SIGKILL. The host's clock decides, never the worker's.
+`WorkerProcess` sends a request and reads whatever the worker says until the answer is there:
+printed text is collected, calls go to the broker, and an answer that was not asked for ends the
+worker. When time is up or the user interrupts, it sends SIGINT, again and again for a grace period,
+then SIGKILL. The host's clock decides, never the worker's.
 """
 
 import contextlib
@@ -20,7 +21,15 @@ from scroll_context.jail.linux import set_cpu_budget
 from scroll_context.jail.spec import Enforcement, JailSpec, guarantees
 from scroll_context.kernel.connection import Broker, Connection
 from scroll_context.kernel.launcher import receive_process
-from scroll_context.kernel.protocol import CallRequest, Failed, Prepare, Prepared, Printed, Ready, WireMessage
+from scroll_context.kernel.protocol import (
+    CallRequest,
+    Failed,
+    Prepare,
+    Prepared,
+    Printed,
+    Ready,
+    WireMessage,
+)
 from scroll_context.kernel.results import Dispatch
 
 M = TypeVar("M", bound=WireMessage)
@@ -39,18 +48,27 @@ class WorkerProcess:
     """A live worker. Not thread-safe, except `interrupt`."""
 
     def __init__(
-        self, sock: socket.socket, spec: JailSpec, dispatch: Dispatch, call_seconds: float, printed_limit: int
+        self,
+        sock: socket.socket,
+        spec: JailSpec,
+        dispatch: Dispatch,
+        call_seconds: float,
+        printed_limit: int,
     ) -> None:
         process = receive_process(sock, START_SECONDS)
         if process is None:
             sock.close()
-            raise KernelUnavailable("the process that should have become the kernel ended. No model code has run.")
+            raise KernelUnavailable(
+                "the process that should have become the kernel ended. No model code has run."
+            )
         self.process = process
         self.connection = Connection(sock)
         self.broker = Broker(dispatch, self.connection, process, call_seconds)
         self._cpu_seconds = spec.limits.cpu_seconds
         self.memory_bytes = spec.limits.memory_bytes
-        self.stopped_for = ""  # why the last request was told to stop: `timeout`, `interrupted`, or nothing
+        self.stopped_for = (
+            ""  # why the last request was told to stop: `timeout`, `interrupted`, or nothing
+        )
         self._busy = False
         self._prepared = self._is_watched = False
         self._cell = 0
@@ -66,7 +84,9 @@ class WorkerProcess:
             _check(ready.enforcement, spec)
         except KernelDied as error:
             self.close()
-            raise KernelUnavailable(f"{error} while it was starting. No model code has run.") from error
+            raise KernelUnavailable(
+                f"{error} while it was starting. No model code has run."
+            ) from error
         except BaseException:
             self.close()
             raise
@@ -74,11 +94,16 @@ class WorkerProcess:
         self.python: str = ready.python
 
     def prepare(self, setup: Prepare, seconds: float) -> None:
-        """Bind names and run preludes. The last moment at which a worker can fail to become a kernel."""
+        """Bind names and run preludes.
+
+        The last moment at which a worker can fail to become a kernel.
+        """
         try:
             self.ask(setup, Prepared, seconds)
         except KernelDied as error:
-            raise KernelUnavailable(f"{error} while it was being prepared. No model code has run.") from error
+            raise KernelUnavailable(
+                f"{error} while it was being prepared. No model code has run."
+            ) from error
         self._prepared = True
         self._is_watched = self.enforcement.tier in ("full", "kernel-only")
 
@@ -91,7 +116,9 @@ class WorkerProcess:
         return True
 
     def take_printed(self) -> bytes:
-        """What was printed since the last time this was asked; between cells by threads, it belongs to the next."""
+        """What was printed since the last time this was asked; between cells by threads, it belongs
+        to the next.
+        """
         printed, self._printed = bytes(self._printed), bytearray()
         return printed
 
@@ -121,9 +148,13 @@ class WorkerProcess:
             self._idle_watch.resume(self._cell_deadline)
 
     def _stop_idle_threads(self) -> None:
-        """Tell threads to stop; one that goes on all the same uses up what is left of the budget, and is killed."""
+        """Tell threads to stop; one that goes on all the same uses up what is left of the budget,
+        and is killed.
+        """
         with contextlib.suppress(OSError):  # it has ended
-            if os.stat(f"/proc/{self.enforcement.pid}/task").st_nlink > 3:  # more than one thread, each a folder
+            if (
+                os.stat(f"/proc/{self.enforcement.pid}/task").st_nlink > 3
+            ):  # more than one thread, each a folder
                 self.process.signal(signal.SIGINT)
                 self._set_cpu_budget(0.0)
                 self._budget_at = -math.inf
@@ -141,9 +172,11 @@ class WorkerProcess:
         take: Callable[[Any], None] | None = None,
         answers_calls: bool = False,
     ) -> M:
-        """Send a request and wait for its answer; what else belongs to it goes to `take`. Raises KernelDied.
+        """Send a request and wait for its answer; what else belongs to it goes to `take`. Raises
+        KernelDied.
 
-        Capability calls are refused unless `answers_calls`: what a snapshot runs when it is restored gets no answer.
+        Capability calls are refused unless `answers_calls`: what a snapshot runs when it is
+        restored gets no answer.
         """
         if not self._busy:  # not begun by `begin_cell`
             self._begin()
@@ -168,7 +201,9 @@ class WorkerProcess:
                     self.broker.stop_work()
                 if now >= kill_at:
                     self.process.kill()
-                    raise KernelDied(f"it did not stop within {GRACE_SECONDS:g} s of being interrupted, and was killed")
+                    raise KernelDied(
+                        f"it did not stop within {GRACE_SECONDS:g} s of being interrupted, and was killed"
+                    )
                 if now >= next_signal:
                     self.process.signal(signal.SIGINT)
                     next_signal = now + _REPEAT_SECONDS
@@ -177,7 +212,9 @@ class WorkerProcess:
             if not (self.broker.has_room or self.stopped_for):
                 time.sleep(0.001)  # let calls finish before more are taken
                 continue
-            message = self.connection.receive(min(_SLICE_SECONDS, max(0.0, deadline - now) or _SLICE_SECONDS))
+            message = self.connection.receive(
+                min(_SLICE_SECONDS, max(0.0, deadline - now) or _SLICE_SECONDS)
+            )
             if isinstance(message, wanted):
                 return message
             if message is not None:
@@ -192,7 +229,10 @@ class WorkerProcess:
             if self.stopped_for:
                 self.broker.refuse(message, "the cell is being interrupted")
             elif not self._answers_calls:
-                self.broker.refuse(message, "no capability is answered while the kernel is being prepared or restored")
+                self.broker.refuse(
+                    message,
+                    "no capability is answered while the kernel is being prepared or restored",
+                )
             else:
                 self.broker.submit(message, self._cell, self._request_deadline)
         elif isinstance(message, Failed) and not self._prepared:
@@ -200,7 +240,9 @@ class WorkerProcess:
         elif take is not None:
             take(message)
         else:
-            raise KernelDied(f"the kernel process sent a message that it was not asked for: {type(message).__name__}")
+            raise KernelDied(
+                f"the kernel process sent a message that it was not asked for: {type(message).__name__}"
+            )
 
     def close(self) -> None:
         """End the process and everything that waits for it."""
@@ -213,8 +255,8 @@ class WorkerProcess:
 class _IdleWatch:
     """Calls a function when a deadline passes while no request is under way.
 
-    Its thread starts with the first deadline. It is woken only for a deadline that is earlier than the one it waits
-    for, so that a cell costs it nothing.
+    Its thread starts with the first deadline. It is woken only for a deadline that is earlier than
+    the one it waits for, so that a cell costs it nothing.
     """
 
     def __init__(self, at_deadline: Callable[[], None]) -> None:
@@ -231,7 +273,9 @@ class _IdleWatch:
             if deadline >= self._wakes_at or self._closed:
                 return
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="scroll-idle-watch", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._run, name="scroll-idle-watch", daemon=True
+                )
                 self._thread.start()
             self._wakes_at = deadline
             self._changed.notify()
@@ -256,7 +300,9 @@ class _IdleWatch:
                     self._deadline = math.inf
                     self._at_deadline()
                     self._wakes_at = math.inf
-                elif self._wakes_at <= now:  # a request is under way, or a later one has moved the deadline
+                elif (
+                    self._wakes_at <= now
+                ):  # a request is under way, or a later one has moved the deadline
                     self._wakes_at = min(self._deadline, now + _LOOK_AGAIN_SECONDS)
                 self._changed.wait(min(self._wakes_at - now, threading.TIMEOUT_MAX))
 

@@ -1,12 +1,14 @@
 """The hash chain: each row's chain value covers the row and the chain value before it.
 
-A row that is changed, removed or slipped in breaks the chain at its seq. The chain is not keyed: it proves that
-the log is whole and unaltered against accident and against editing in place, not against somebody who rewrites
-the file from that point on. Compare `scroll stats` heads kept elsewhere to detect that.
+A row that is changed, removed or slipped in breaks the chain at its seq. The chain is not keyed: it
+proves that the log is whole and unaltered against accident and against editing in place, not
+against somebody who rewrites the file from that point on. Compare `scroll stats` heads kept
+elsewhere to detect that.
 
-`leaf = SHA-256(nonce + body)` and `chain = SHA-256(previous + seq + leaf)`, where `body` is the MessagePack array of
-the columns between seq and chain, and seq has 8 bytes, big-endian. An erased row keeps only its leaf, so the chain
-holds, and the random nonce, gone with the body, keeps a short content from being guessed by its hash.
+`leaf = SHA-256(nonce + body)` and `chain = SHA-256(previous + seq + leaf)`, where `body` is the
+MessagePack array of the columns between seq and chain, and seq has 8 bytes, big-endian. An erased
+row keeps only its leaf, so the chain holds, and the random nonce, gone with the body, keeps a short
+content from being guessed by its hash.
 """
 
 import os
@@ -35,7 +37,9 @@ def new_nonce() -> bytes:
         return _nonces.pop()
     except IndexError:
         drawn = os.urandom(256 * NONCE_BYTES)
-        _nonces.extend(drawn[at : at + NONCE_BYTES] for at in range(NONCE_BYTES, len(drawn), NONCE_BYTES))
+        _nonces.extend(
+            drawn[at : at + NONCE_BYTES] for at in range(NONCE_BYTES, len(drawn), NONCE_BYTES)
+        )
         return drawn[:NONCE_BYTES]
 
 
@@ -55,7 +59,9 @@ def link(previous: bytes, seq: int, leaf: bytes) -> bytes:
 
 
 def expected(previous: bytes, row: Sequence[Any]) -> bytes:
-    """The chain value that a row, as the table has it, must have behind this one; empty when damage leaves none."""
+    """The chain value that a row, as the table has it, must have behind this one; empty when damage
+    leaves none.
+    """
     nonce, leaf = row[22], row[23]
     try:
         if leaf is None:
@@ -66,9 +72,11 @@ def expected(previous: bytes, row: Sequence[Any]) -> bytes:
 
 
 def breaks(rows: Iterable[Sequence[Any]], seq: int, chain: bytes) -> Iterator[tuple[int, int]]:
-    """The rows that do not follow from the one before, as (seq, the seq before it), behind a row with this chain value.
+    """The rows that do not follow from the one before, as (seq, the seq before it), behind a row
+    with this chain value.
 
-    The same as `expected` row by row, without a call for each: this is what a check of a whole log consists of.
+    The same as `expected` row by row, without a call for each: this is what a check of a whole log
+    consists of.
     """
     for row in rows:
         at, nonce = row[0], row[22]

@@ -1,6 +1,7 @@
 """How foreign material enters a log: imports, captures, merged exports and hooks.
 
-Whatever a file says about itself is data. So one class adds it, `ForeignWriter`, and for every event
+Whatever a file says about itself is data. So one class adds it, `ForeignWriter`, and for every
+event
 
 * the door says where it comes from (origin.py), never the file;
 * metadata that means something to Scroll itself is set aside: it stays readable under `set_aside`
@@ -33,7 +34,8 @@ SET_ASIDE = "set_aside"
 """Where a foreign event keeps metadata under names that Scroll gives a meaning to."""
 
 PAYLOAD_MISSING = "payload_missing"
-"""Set for an event of a foreign export that names a body and does not bring it: it has none here."""
+"""Set for an event of a foreign export that names a body and does not bring it: it has none here.
+"""
 
 RESERVED = frozenset(
     """altered at_seq captured context digest earlier echo erased hash host_id imported kind lost moved_from
@@ -45,8 +47,8 @@ RESERVED = frozenset(
 STRUCTURE = frozenset(
     """bound bytes continues cost cut effects inside_cell made_from seqs tokens tool_calls unknown usage""".split()
 )
-"""Names that describe how the events of a session hang together. Only an export of a store has them,
-with addresses that were changed to match; in any other file they are set aside as well."""
+"""Names that describe how the events of a session hang together. Only an export of a store has
+them, with addresses that were changed to match; in any other file they are set aside as well."""
 
 NOTE = "note"
 """The kind of what an assistant noted with the MCP tool of that name; the hand-over shows it."""
@@ -97,13 +99,26 @@ def check_foreign(draft: Draft, kinds: Collection[str] = RESERVED_KINDS) -> None
             f"kind {draft.kind!r} is reserved for what Scroll records itself; leave it out or choose another"
         )
     if is_reserved_session(draft.session_id):
-        raise BadInput(f"session {draft.session_id!r:.80} is one of Scroll's own; choose another name")
-    labels = (draft.kind, draft.role, draft.name, draft.tool_call_id, draft.tool_state, draft.headline)
+        raise BadInput(
+            f"session {draft.session_id!r:.80} is one of Scroll's own; choose another name"
+        )
+    labels = (
+        draft.kind,
+        draft.role,
+        draft.name,
+        draft.tool_call_id,
+        draft.tool_state,
+        draft.headline,
+    )
     longest = max(map(len, labels))
     if longest > LONGEST_LABEL:
-        raise BadInput(f"a label of {longest:,} characters, more than {LONGEST_LABEL:,}; this is not a message")
+        raise BadInput(
+            f"a label of {longest:,} characters, more than {LONGEST_LABEL:,}; this is not a message"
+        )
     if len(draft.content) > LONGEST_CONTENT:
-        raise BadInput(f"{len(draft.content):,} characters in one message, more than {LONGEST_CONTENT:,}")
+        raise BadInput(
+            f"{len(draft.content):,} characters in one message, more than {LONGEST_CONTENT:,}"
+        )
 
 
 def as_foreign(draft: Draft, origin: Origin, source: str, *, is_export: bool = False) -> Draft:
@@ -129,7 +144,10 @@ class HeldLeases:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.release()
 
@@ -139,7 +157,10 @@ class HeldLeases:
         return {session: lease.epoch for session, lease in self._held.items()}
 
     def hold(self, sessions: set[str]) -> None:
-        """Take the leases of at most MOST_LEASES sessions. Raises SessionBusy, which names the holder."""
+        """Take the leases of at most MOST_LEASES sessions.
+
+        Raises SessionBusy, which names the holder.
+        """
         new = sorted(sessions - self._held.keys())
         if len(self._held) + len(new) > MOST_LEASES:
             self.release(keep=sessions)
@@ -178,7 +199,10 @@ class ForeignWriter:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.leases.release()
 
@@ -201,7 +225,9 @@ class ForeignWriter:
         self.leases.release()
 
     def append(self, pieces: Iterable[Piece]) -> list[int]:
-        """Record the events that are not there yet, all or none of up to MOST_LEASES sessions; the seqs of all."""
+        """Record the events that are not there yet, all or none of up to MOST_LEASES sessions; the
+        seqs of all.
+        """
         seqs: list[int] = []
         for group in by_sessions(pieces, lambda piece: piece.draft.session_id):
             self.leases.hold({piece.draft.session_id for piece in group})
@@ -211,7 +237,9 @@ class ForeignWriter:
 
     def _draft(self, piece: Piece) -> Draft:
         """The event as it may be recorded, its body stored."""
-        check_foreign(piece.draft, BOOKKEEPING - {Kind.FOREIGN} if self._is_export else RESERVED_KINDS)
+        check_foreign(
+            piece.draft, BOOKKEEPING - {Kind.FOREIGN} if self._is_export else RESERVED_KINDS
+        )
         draft = as_foreign(piece.draft, self._origin, self._source, is_export=self._is_export)
         own = dict(piece.own)
         if piece.is_echo and self._origin is Origin.CAPTURED:
@@ -236,7 +264,9 @@ class ForeignWriter:
         return replace(draft, payload=self._log.payloads.put(body, media_type))
 
     def _redacted_body(self, draft: Draft, redactor: Redactor) -> Draft:
-        """The draft with secrets replaced in a body that an export brought and that is stored already."""
+        """The draft with secrets replaced in a body that an export brought and that is stored
+        already.
+        """
         if draft.payload is None:
             return draft
         try:
@@ -252,7 +282,9 @@ class ForeignWriter:
         return replace(draft, payload=payload)
 
 
-def by_sessions(events: Iterable[AnyEvent], session_of: Callable[[AnyEvent], str]) -> Iterator[list[AnyEvent]]:
+def by_sessions(
+    events: Iterable[AnyEvent], session_of: Callable[[AnyEvent], str]
+) -> Iterator[list[AnyEvent]]:
     """The events in their order, in groups of at most MOST_LEASES sessions."""
     group: list[AnyEvent] = []
     sessions: set[str] = set()

@@ -1,15 +1,16 @@
 """The journal: the one writer of a session's events while the session is open.
 
-Everything that happens in a session is appended here and nowhere else: what the user and the model said, calls and
-results, cells, snapshots, plans, notices. An append that returned is on disk. Appends come from any thread; they are
-ordered under one lock, threads that wait share a commit, and each event is built from the row that was written. The
-view is given every event in that order, before anybody else, so a view rebuilt from the log is the live one. Then come
-the observers: what one of them raises is logged and changes nothing. The journal orders the threads of one session; the
+Everything that happens in a session is appended here and nowhere else: what the user and the model
+said, calls and results, cells, snapshots, plans, notices. An append that returned is on disk.
+Appends come from any thread; they are ordered under one lock, threads that wait share a commit, and
+each event is built from the row that was written. The view is given every event in that order,
+before anybody else, so a view rebuilt from the log is the live one. Then come the observers: what
+one of them raises is logged and changes nothing. The journal orders the threads of one session; the
 log below it lets several sessions of a process share a commit.
 
-The journal holds the session's lease (lease.py), so no other process and no other journal of this process writes the
-same session. It also counts the session's quota: work that would begin above it is refused, while what has begun may
-still be recorded in a reserve.
+The journal holds the session's lease (lease.py), so no other process and no other journal of this
+process writes the same session. It also counts the session's quota: work that would begin above it
+is refused, while what has begun may still be recorded in a reserve.
 """
 
 import logging
@@ -56,7 +57,8 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
             events=self.events + 2_000,
             row_bytes=self.row_bytes + (64 << 20),
             payload_bytes=self.payload_bytes + (512 << 20),
-            snapshot_bytes=sys.maxsize,  # a save beyond the quota is not begun (session/environment.py)
+            # a save beyond the quota is not begun (session/environment.py)
+            snapshot_bytes=sys.maxsize,
         )
 
 
@@ -98,14 +100,21 @@ class _Waiting:
 
 
 class Journal:
-    """The events of one open session. Use it from any thread; close it to release the lease of the session."""
+    """The events of one open session.
 
-    def __init__(self, log: EventLog, scope: Scope, *, quota: Quota | None = None, wait: float = 0.0) -> None:
+    Use it from any thread; close it to release the lease of the session.
+    """
+
+    def __init__(
+        self, log: EventLog, scope: Scope, *, quota: Quota | None = None, wait: float = 0.0
+    ) -> None:
         self.log = log
         self.scope = scope
         self.session_id = scope.session_id
         self.quota = quota or Quota()
-        self.redact: Redactor | None = None  # set it, and secrets are replaced before they are recorded
+        self.redact: Redactor | None = (
+            None  # set it, and secrets are replaced before they are recorded
+        )
         self.used = Used()
         self._lock = threading.RLock()
         self._waiting: deque[_Waiting] = deque()
@@ -124,8 +133,13 @@ class Journal:
         """A draft that belongs to this session."""
         return self.scope.draft(kind, **fields)
 
-    def append(self, draft: Draft, *, body: bytes | str | None = None, media_type: str = TEXT) -> Event:
-        """Record one event. `body` is what its payload holds; without one, long content becomes its own payload."""
+    def append(
+        self, draft: Draft, *, body: bytes | str | None = None, media_type: str = TEXT
+    ) -> Event:
+        """Record one event.
+
+        `body` is what its payload holds; without one, long content becomes its own payload.
+        """
         self._check_owner(draft)
         draft = self._redacted(draft)
         if self.redact is not None and body is not None:
@@ -147,7 +161,9 @@ class Journal:
         return [event for event, _ in recorded]
 
     def append_once(self, source_key: str, draft: Draft) -> tuple[Event, bool]:
-        """Record an event under a key of its source, unless that is known: the event, and whether it is new."""
+        """Record an event under a key of its source, unless that is known: the event, and whether
+        it is new.
+        """
         self._check_owner(draft)
         draft = self._redacted(draft)
         row = prepare(replace(draft, source_key=source_key), utc_now(), self.log.payloads)
@@ -162,10 +178,14 @@ class Journal:
 
     def _check_owner(self, draft: Draft) -> None:
         if draft.session_id != self.session_id:
-            raise BadInput(f"this journal records session {self.session_id!r}, not {draft.session_id!r}")
+            raise BadInput(
+                f"this journal records session {self.session_id!r}, not {draft.session_id!r}"
+            )
 
     def _record(self, rows: list[Row]) -> list[tuple[Event, bool]]:
-        """Wait for the lock, then write the rows of all who wait; whoever finds its rows written is done."""
+        """Wait for the lock, then write the rows of all who wait; whoever finds its rows written is
+        done.
+        """
         mine = _Waiting(rows)
         self._waiting.append(mine)
         with self._lock:
@@ -229,7 +249,9 @@ class Journal:
             raise StoreClosed(f"session {self.session_id!r} was closed; resume it to record more")
         self._lease.check()
         if over := self.used.over(self.quota.with_reserve):
-            raise QuotaReached(f"session {self.session_id!r} has recorded {over}, its reserve included; {_REMEDY}")
+            raise QuotaReached(
+                f"session {self.session_id!r} has recorded {over}, its reserve included; {_REMEDY}"
+            )
 
     # order ----------------------------------------------------------------------------------------------
 
@@ -241,7 +263,9 @@ class Journal:
             yield
 
     def follow(self, view: Observer, past: Iterable[Event] = ()) -> None:
-        """Give `view` the past events of the session, and from now on every event before anybody else has it."""
+        """Give `view` the past events of the session, and from now on every event before anybody
+        else has it.
+        """
         with self._lock:
             self.used = Used()
             for event in past:
@@ -252,10 +276,12 @@ class Journal:
             self._shown = self.log.last_seq()
 
     def subscribe(self, observer: Observer) -> Callable[[], None]:
-        """Tell `observer` of each event from now on, in order; returns a function that unsubscribes.
+        """Tell `observer` of each event from now on, in order; returns a function that
+        unsubscribes.
 
-        It is called in the thread of some appender, perhaps a little after the append has returned. What it raises is
-        logged and has no other effect. While a request is being made it must not wait for another thread's append.
+        It is called in the thread of some appender, perhaps a little after the append has returned.
+        What it raises is logged and has no other effect. While a request is being made it must not
+        wait for another thread's append.
         """
         with self._lock:
             self._observers = (*self._observers, observer)
@@ -267,11 +293,17 @@ class Journal:
         return unsubscribe
 
     def tell_all(self) -> None:
-        """Return when the observers have been told of every event so far. An observer must not call this."""
+        """Return when the observers have been told of every event so far.
+
+        An observer must not call this.
+        """
         self._tell(wait=True)
 
     def _tell(self, wait: bool = False) -> None:
-        """Tell the observers. One thread tells at a time, so that the order holds; `wait` waits for that thread."""
+        """Tell the observers.
+
+        One thread tells at a time, so that the order holds; `wait` waits for that thread.
+        """
         while self._untold or wait:
             if not self._telling.acquire(blocking=wait):
                 return  # the thread that is telling sees these events too
@@ -283,7 +315,11 @@ class Journal:
                         try:
                             observer(event)
                         except Exception:
-                            _logger.exception("an observer of session %r failed on seq %d", self.session_id, event.seq)
+                            _logger.exception(
+                                "an observer of session %r failed on seq %d",
+                                self.session_id,
+                                event.seq,
+                            )
             finally:
                 self._telling.release()
 
@@ -292,7 +328,9 @@ class Journal:
     def require_room(self) -> None:
         """Refuse to begin new work when the session has used up its quota."""
         if over := self.used.over(self.quota):
-            raise QuotaReached(f"this session has recorded {over}, so nothing new is begun; {_REMEDY}")
+            raise QuotaReached(
+                f"this session has recorded {over}, so nothing new is begun; {_REMEDY}"
+            )
 
     # lifetime -------------------------------------------------------------------------------------------
 

@@ -1,9 +1,9 @@
 """The user's secret, which belongs to a store and lies outside it and its backups.
 
-It keys the hash of an erased event's source key and the fingerprint of a redacted secret, so that a store alone allows
-no guess at either. It is made when it is first needed, in the file that SCROLL_KEY_FILE names, else `scroll/key` in the
-user's configuration folder. Without it everything can be read; only an erased event that is imported again is no longer
-recognised.
+It keys the hash of an erased event's source key and the fingerprint of a redacted secret, so that a
+store alone allows no guess at either. It is made when it is first needed, in the file that
+SCROLL_KEY_FILE names, else `scroll/key` in the user's configuration folder. Without it everything
+can be read; only an erased event that is imported again is no longer recognised.
 """
 
 import contextlib
@@ -48,7 +48,9 @@ def make_key() -> bytes:
             "Set SCROLL_KEY_FILE to a file of your own, outside the store."
         ) from error
     if (key := read_key()) is None:
-        raise StoreReadOnly(f"the key file {path} cannot be read. Fix or remove it; nothing was changed.")
+        raise StoreReadOnly(
+            f"the key file {path} cannot be read. Fix or remove it; nothing was changed."
+        )
     return key
 
 

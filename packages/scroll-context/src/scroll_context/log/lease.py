@@ -1,9 +1,11 @@
-"""The lease of a session: at most one journal writes a session at a time, among all processes of this machine.
+"""The lease of a session: at most one journal writes a session at a time, among all processes of
+this machine.
 
-A lease is a POSIX record lock on a small file in the store's `leases` folder. The system frees it when its process
-ends, however it ends, and a forked child does not have it. Threads of one process are kept apart by a table in this
-module, since record locks belong to the whole process. The file names its holder for others to read; a file without
-a lock means nothing. Readers of a store need no lease.
+A lease is a POSIX record lock on a small file in the store's `leases` folder. The system frees it
+when its process ends, however it ends, and a forked child does not have it. Threads of one process
+are kept apart by a table in this module, since record locks belong to the whole process. The file
+names its holder for others to read; a file without a lock means nothing. Readers of a store need no
+lease.
 """
 
 import fcntl
@@ -41,7 +43,9 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 _table_lock = threading.Lock()
-_held: dict[tuple[int, str], Holder] = {}  # by process, since a forked child inherits this table but no lock
+_held: dict[
+    tuple[int, str], Holder
+] = {}  # by process, since a forked child inherits this table but no lock
 
 
 class AnyLease(Protocol):
@@ -85,7 +89,8 @@ class Lease:
             if not self.is_ours or _held.pop((os.getpid(), str(self._path)), None) is None:
                 return
             try:
-                # While it is locked: a process that had opened it finds that it was removed, and looks again.
+                # While it is locked: a process that had opened it finds that it was removed, and
+                # looks again.
                 self._path.unlink(missing_ok=True)
             except OSError as error:
                 # The soak met a file system that had become read-only. A file without a lock means
@@ -96,7 +101,10 @@ class Lease:
 
 
 def take(folder: Path, session_id: str, since: str, wait: float = 0.0) -> Lease:
-    """Take the lease of a session, waiting up to `wait` seconds. Raises SessionBusy, which names the holder."""
+    """Take the lease of a session, waiting up to `wait` seconds.
+
+    Raises SessionBusy, which names the holder.
+    """
     path = _file(folder, session_id)
     holder = Holder(session_id, os.getpid(), socket.gethostname(), since)
     deadline = time.monotonic() + wait
@@ -110,7 +118,10 @@ def take(folder: Path, session_id: str, since: str, wait: float = 0.0) -> Lease:
 
 
 def holder_of(folder: Path, session_id: str) -> Holder | None:
-    """Who has a session open now; None when it is free. Looking takes no lock and changes nothing."""
+    """Who has a session open now; None when it is free.
+
+    Looking takes no lock and changes nothing.
+    """
     path = _file(folder, session_id)
     with _table_lock:
         if (own := _held.get((os.getpid(), str(path)))) is not None:
@@ -128,7 +139,8 @@ def holder_of(folder: Path, session_id: str) -> Holder | None:
 
 
 def _locked_by(handle: int) -> int | None:
-    """The other process that has a record lock on an open file, 0 for one in another container; None for no lock.
+    """The other process that has a record lock on an open file, 0 for one in another container;
+    None for no lock.
 
     The layouts are those of `struct flock`.
     """
@@ -194,7 +206,10 @@ def _open(path: Path) -> int:
 
 
 def _written(handle: int, asking: Holder) -> Holder:
-    """Who the file says has it. Just after it was locked it may still say nothing: the system names the process."""
+    """Who the file says has it.
+
+    Just after it was locked it may still say nothing: the system names the process.
+    """
     try:
         return msgspec.json.decode(os.pread(handle, 4096, 0), type=Holder)
     except msgspec.DecodeError:

@@ -1,11 +1,12 @@
 """The Event Log: one append-only SQLite file, the ground truth of every session.
 
-An append that returned is on disk (WAL, synchronous FULL). Appends come from any number of threads and processes:
-threads of one process share a commit (the first in the queue writes what all have queued), processes take
-SQLite's write lock up front, and only the taking of the lock is ever retried. Reads never hold a transaction open
-across a yield. Nothing here updates or deletes, and the file itself refuses both (see schema.py). The events of an
-open session come through its journal (journal.py). Imports and merges append here directly; erase, merge and salvage
-also write rows themselves, each under the write lock or into a file of its own.
+An append that returned is on disk (WAL, synchronous FULL). Appends come from any number of threads
+and processes: threads of one process share a commit (the first in the queue writes what all have
+queued), processes take SQLite's write lock up front, and only the taking of the lock is ever
+retried. Reads never hold a transaction open across a yield. Nothing here updates or deletes, and
+the file itself refuses both (see schema.py). The events of an open session come through its journal
+(journal.py). Imports and merges append here directly; erase, merge and salvage also write rows
+themselves, each under the write lock or into a file of its own.
 """
 
 import sqlite3
@@ -29,18 +30,21 @@ from scroll_context.origin import FROM_USER_SQL
 from scroll_context.work import check as check_work
 from scroll_context.work import current as current_work
 
-Values = Sequence[Any] | Mapping[str, Any]  # for ? and for :name; ?1 is refused by newer versions of sqlite3
+Values = (
+    Sequence[Any] | Mapping[str, Any]
+)  # for ? and for :name; ?1 is refused by newer versions of sqlite3
 
-NEWEST_ERASURE = (
-    f"SELECT ifnull(max(seq), 0) FROM event WHERE session_id = '{STORE_SESSION}' AND kind = '{Kind.ERASURE}'"
-)
+NEWEST_ERASURE = f"SELECT ifnull(max(seq), 0) FROM event WHERE session_id = '{STORE_SESSION}' AND kind = '{Kind.ERASURE}'"
 EraseRows = Callable[[list[int], list[str], Mapping[str, Any]], tuple[int, str]]
-"""Erases seqs and payloads, with facts for the record; the seq that records it, and what is left to do."""
+"""Erases seqs and payloads, with facts for the record; the seq that records it, and what is left to
+do.
+"""
 
 _COLUMNS = ", ".join(schema.ALL_COLUMNS)
 LEASES = "leases"  # the folder of a store that holds them
 PAGE = 500  # rows fetched per read transaction when iterating
-_STEPS = 20_000  # of SQLite's virtual machine between two looks at whether a query is still wanted: some 0.3 ms
+# of SQLite's virtual machine between two looks at whether a query is still wanted: some 0.3 ms
+_STEPS = 20_000
 
 
 class SessionInfo(msgspec.Struct, frozen=True):
@@ -65,7 +69,9 @@ class _Ticket:
         self.rows = [(row, epochs.get(row.session_id)) for row in rows]
         self.written: list[Written] | None = None
         self.error: Exception | None = None
-        self.turn = threading.Lock()  # released when the rows are written, or when it is up to this caller to write
+        self.turn = (
+            threading.Lock()
+        )  # released when the rows are written, or when it is up to this caller to write
         self.turn.acquire()
 
     def wake(self) -> None:
@@ -77,7 +83,10 @@ class _Ticket:
 
 
 class _Reader:
-    """A connection to read with. Closing waits for a running query: to close under it crashes the process."""
+    """A connection to read with.
+
+    Closing waits for a running query: to close under it crashes the process.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -101,7 +110,9 @@ class _Reader:
             finally:
                 self._connection.set_progress_handler(None, 0)
 
-    def _rows(self, connection: sqlite3.Connection, sql: str, values: Values) -> list[tuple[Any, ...]]:
+    def _rows(
+        self, connection: sqlite3.Connection, sql: str, values: Values
+    ) -> list[tuple[Any, ...]]:
         try:
             return connection.execute(sql, values).fetchall()
         except sqlite3.OperationalError as error:
@@ -134,21 +145,33 @@ class EventLog:
         self.path = schema.locate(folder)
         self.payloads = payloads
         self.lock_timeout = lock_timeout
-        self.on_erased: Callable[[], object] | None = None  # cleans the other files after rows were erased on a server
+        self.on_erased: Callable[[], object] | None = (
+            None  # cleans the other files after rows were erased on a server
+        )
         self.erase_on_server: EraseRows | None = None
         self.on_append: Callable[[], None] | None = None  # told after each commit of this process
-        self.on_first_use: Callable[[], None] | None = None  # called once, before the first read or append
+        self.on_first_use: Callable[[], None] | None = (
+            None  # called once, before the first read or append
+        )
         self.read_only = False  # a log that was opened to be read refuses every append
         self._closed = False
         self._readers: list[_Reader] = []  # as many as there ever were queries at once
-        self._idle: list[_Reader] = []  # those that nobody uses; the last one has the freshest cache
-        self._queue_lock = threading.Lock()  # guards the list of all readers, the queue and the leader
+        self._idle: list[
+            _Reader
+        ] = []  # those that nobody uses; the last one has the freshest cache
+        self._queue_lock = (
+            threading.Lock()
+        )  # guards the list of all readers, the queue and the leader
         self._write_lock = threading.Lock()  # held during a commit
         self._queue: list[_Ticket] = []
         self._leader: _Ticket | None = None  # whose caller writes, now or next
         self._was_shared = False  # whether the last commit was shared
-        self._writer = writer or FileWriter(self.path, payloads, lock_timeout, limits or StoreLimits())
-        self._idle.append(self._new_reader())  # fail now, not at the first read, when the file is no log
+        self._writer = writer or FileWriter(
+            self.path, payloads, lock_timeout, limits or StoreLimits()
+        )
+        self._idle.append(
+            self._new_reader()
+        )  # fail now, not at the first read, when the file is no log
 
     # appending ------------------------------------------------------------------------------------------
 
@@ -156,33 +179,51 @@ class EventLog:
         """Record one event and return its address; durable when this returns."""
         return self.append_many((draft,))[0]
 
-    def append_many(self, drafts: Iterable[Draft], epochs: Mapping[str, int | None] | None = None) -> list[int]:
-        """Record all or none, in order. A draft whose source key is already recorded yields the existing seq.
+    def append_many(
+        self, drafts: Iterable[Draft], epochs: Mapping[str, int | None] | None = None
+    ) -> list[int]:
+        """Record all or none, in order. A draft whose source key is already recorded yields the
+        existing seq.
 
-        `epochs` are those of the leases under which sessions of a shared log are added to, by session.
+        `epochs` are those of the leases under which sessions of a shared log are added to, by
+        session.
         """
         now, drafts = utc_now(), list(drafts)
         rows = [prepare(draft, now, self.payloads) for draft in drafts]
         written = self.write(rows, epochs)
-        if large := {number: row.digest for number, row in enumerate(rows) if row.digest is not None}:
+        if large := {
+            number: row.digest for number, row in enumerate(rows) if row.digest is not None
+        }:
             for number in large:
                 put_again(rows[number], drafts[number], self.payloads)
             self.remove_erased(
-                {written[number].seq: digest for number, digest in large.items() if not written[number].is_new}
+                {
+                    written[number].seq: digest
+                    for number, digest in large.items()
+                    if not written[number].is_new
+                }
             )
         return [one.seq for one in written]
 
     def remove_erased(self, bodies: dict[int, str]) -> None:
-        """Remove bodies that were stored again for events that were erased; nothing else of these was recorded."""
+        """Remove bodies that were stored again for events that were erased; nothing else of these
+        was recorded.
+        """
         if bodies:
             from scroll_context.upkeep.copies import remove_unnamed  # which imports this module
 
-            remove_unnamed(self, [bodies[event.seq] for event in self.get_many(list(bodies)) if event.is_erased])
+            remove_unnamed(
+                self,
+                [bodies[event.seq] for event in self.get_many(list(bodies)) if event.is_erased],
+            )
 
-    def write(self, rows: list[Row], epochs: Mapping[str, int | None] | None = None) -> list[Written]:
+    def write(
+        self, rows: list[Row], epochs: Mapping[str, int | None] | None = None
+    ) -> list[Written]:
         """Record checked rows, all or none, in order; durable when this returns.
 
-        `epochs` are those of the leases under which sessions of a shared log are written, by session.
+        `epochs` are those of the leases under which sessions of a shared log are written, by
+        session.
         """
         if not rows:
             return []
@@ -209,18 +250,23 @@ class EventLog:
         return ticket.written
 
     def _join(self, ticket: _Ticket) -> None:
-        """Wait until the rows are written, or until it is up to this caller to write all that is queued."""
+        """Wait until the rows are written, or until it is up to this caller to write all that is
+        queued.
+        """
         with self._queue_lock:
             self._queue.append(ticket)
             if self._leader is None:
                 self._leader = ticket
                 return
-        ticket.turn.acquire()  # released by the leader that wrote our rows, or that made us the leader
+        # released by the leader that wrote our rows, or that made us the leader
+        ticket.turn.acquire()
 
     def _leave(self, ticket: _Ticket) -> None:
-        """Hand the lead to the next caller. Nobody waits for a caller that an interrupt has taken away.
+        """Hand the lead to the next caller. Nobody waits for a caller that an interrupt has taken
+        away.
 
-        Doing it twice is the same as once, so that it can be done again when it was itself interrupted.
+        Doing it twice is the same as once, so that it can be done again when it was itself
+        interrupted.
         """
         with self._queue_lock:
             if ticket in self._queue:
@@ -231,10 +277,15 @@ class EventLog:
                 self._leader.wake()
 
     def _commit_queue(self) -> None:
-        """Write the rows of all who wait, and wake them. One that is woken without an answer was interrupted."""
+        """Write the rows of all who wait, and wake them.
+
+        One that is woken without an answer was interrupted.
+        """
         batch: list[_Ticket] = []
         if self._was_shared:
-            time.sleep(self._writer.linger)  # those whom the last commit woke are on their way back: let them in
+            time.sleep(
+                self._writer.linger
+            )  # those whom the last commit woke are on their way back: let them in
         try:
             with self._write_lock, schema.Translated(self.path):
                 with self._queue_lock:
@@ -251,7 +302,10 @@ class EventLog:
                 at += len(own)
                 ticket.written = [one for one in own if isinstance(one, Written)]
                 if len(ticket.written) < len(own):  # another host has taken the session
-                    ticket.written, ticket.error = None, next(one for one in own if isinstance(one, ScrollError))
+                    ticket.written, ticket.error = (
+                        None,
+                        next(one for one in own if isinstance(one, ScrollError)),
+                    )
         except (ScrollError, OSError) as error:
             for ticket in batch:
                 ticket.error = error
@@ -260,7 +314,10 @@ class EventLog:
                 ticket.wake()
 
     def take_lease(self, session_id: str, wait: float = 0.0) -> AnyLease:
-        """Be the only writer of a session, waiting up to `wait` seconds for it. Raises SessionBusy."""
+        """Be the only writer of a session, waiting up to `wait` seconds for it.
+
+        Raises SessionBusy.
+        """
         return lease.take(self.path.parent / LEASES, session_id, utc_now(), wait)
 
     def holder(self, session_id: str) -> Holder | None:
@@ -270,7 +327,8 @@ class EventLog:
     def settle(self) -> None:
         """Find out what became of an append that had no answer from a server."""
 
-    # freshness: a local log has everything at once, a shared one reads from a copy that follows its server --------
+    # freshness: a local log has everything at once, a shared one reads from a copy that follows its
+    # server --------
 
     def refresh(self) -> None:
         """Read what other hosts have appended until now, if the server answers."""
@@ -280,7 +338,9 @@ class EventLog:
         return self.last_seq()
 
     def awaited_seq(self, patience: float) -> int:  # noqa: ARG002
-        """The newest event that a reader of this process may expect to see, which can be read by now."""
+        """The newest event that a reader of this process may expect to see, which can be read by
+        now.
+        """
         return self.last_seq()
 
     def wait_for_own(self, patience: float) -> bool:  # noqa: ARG002
@@ -288,7 +348,9 @@ class EventLog:
         return True
 
     def unread(self, seq: int) -> int:  # noqa: ARG002
-        """How many events of other hosts are known to exist behind this one, for which no reader waits."""
+        """How many events of other hosts are known to exist behind this one, for which no reader
+        waits.
+        """
         return 0
 
     # reading --------------------------------------------------------------------------------------------
@@ -311,10 +373,15 @@ class EventLog:
             found |= {event.seq: event for event in self._select(f"seq IN ({marks})", part)}
         if grant == EVERYTHING:
             return [found[seq] for seq in seqs if seq in found]
-        return [event for seq in seqs if (event := found.get(seq)) is not None and grant.permits(event)]
+        return [
+            event for seq in seqs if (event := found.get(seq)) is not None and grant.permits(event)
+        ]
 
     def column(self, name: str, seqs: Sequence[int]) -> dict[int, Any]:
-        """One column of these events. The chain value at an address stands for everything up to there."""
+        """One column of these events.
+
+        The chain value at an address stands for everything up to there.
+        """
         found: dict[int, Any] = {}
         for at in range(0, len(seqs), PAGE):
             part = seqs[at : at + PAGE]
@@ -338,22 +405,28 @@ class EventLog:
     def iterate(self, after: int = 0, until: int | None = None, **filters: Any) -> Iterator[Event]:
         """Events in order of seq, from behind `after` to `until`, fetched in pages.
 
-        Filters: session_id, agent_id, task_id, kind, role (a text or several; `user` means the user of this store,
-        see origin.py), created_from, created_to (ISO text, compared as text; a date as the upper end includes that
-        day), grant.
+        Filters: session_id, agent_id, task_id, kind, role (a text or several; `user` means the user
+        of this store, see origin.py), created_from, created_to (ISO text, compared as text; a date
+        as the upper end includes that day), grant.
         """
         where, values = conditions(**filters)
         until = self.last_seq() if until is None else until
         while True:
             check_work()
-            page = self._select(f"seq > ? AND seq <= ? AND {where} ORDER BY seq LIMIT ?", [after, until, *values, PAGE])
+            page = self._select(
+                f"seq > ? AND seq <= ? AND {where} ORDER BY seq LIMIT ?",
+                [after, until, *values, PAGE],
+            )
             yield from page
             if len(page) < PAGE:
                 return
             after = page[-1].seq
 
     def newest_erasure(self) -> int:
-        """The seq of the newest erasure; 0 when there was none. Who holds text of the log in memory asks for it."""
+        """The seq of the newest erasure; 0 when there was none.
+
+        Who holds text of the log in memory asks for it.
+        """
         return int(self.query(NEWEST_ERASURE)[0][0])
 
     def last_seq(self) -> int:
@@ -367,7 +440,9 @@ class EventLog:
         return self.payloads.text(event.payload.digest)
 
     def excerpt(self, event: Event, most: int) -> Excerpt:
-        """The whole text of an event if it has at most `most` characters, else its two ends in the memory of those."""
+        """The whole text of an event if it has at most `most` characters, else its two ends in the
+        memory of those.
+        """
         if event.payload is None or not event.payload.is_text:
             return excerpt([event.content], most)
         return excerpt(self.payloads.text_pieces(event.payload.digest), most)
@@ -413,7 +488,10 @@ class EventLog:
             told()
 
     def _select(self, condition: str, values: Sequence[Any]) -> list[Event]:
-        return [event_from_row(row) for row in self.query(f"SELECT {_COLUMNS} FROM event WHERE {condition}", values)]
+        return [
+            event_from_row(row)
+            for row in self.query(f"SELECT {_COLUMNS} FROM event WHERE {condition}", values)
+        ]
 
     def _new_reader(self) -> _Reader:
         reader = _Reader(self.path)
@@ -439,9 +517,14 @@ def conditions(
     terms: list[str] = ["1"]
     values: list[Any] = []
     for column, wanted in (
-        ("session_id", session_id), ("agent_id", agent_id), ("task_id", task_id), ("kind", kind),
-        ("session_id", grant.session_id), ("agent_id", grant.agent_id), ("task_id", grant.task_id),
-    ):  # fmt: skip
+        ("session_id", session_id),
+        ("agent_id", agent_id),
+        ("task_id", task_id),
+        ("kind", kind),
+        ("session_id", grant.session_id),
+        ("agent_id", grant.agent_id),
+        ("task_id", grant.task_id),
+    ):
         if wanted is not None:
             several = [wanted] if isinstance(wanted, str) else list(wanted)
             terms.append(f"{column} IN ({', '.join('?' * len(several))})")

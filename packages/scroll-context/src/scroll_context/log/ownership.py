@@ -1,14 +1,15 @@
 """Whether the parts of a store are the user's own.
 
-A store may have arrived with a repository or an archive, or lie where others can write. So a part is
-used only if it is a plain file or folder and not a link, if it belongs to the user of this process or
-to root, and if no other user can write to it. Folders are looked at through a handle that follows no
-link: the store and what lies directly in it when the store is opened, deeper parts when they are.
-Whatever fails is refused with `StoreUnsafe`, which names the remedy; nothing is changed.
+A store may have arrived with a repository or an archive, or lie where others can write. So a part
+is used only if it is a plain file or folder and not a link, if it belongs to the user of this
+process or to root, and if no other user can write to it. Folders are looked at through a handle
+that follows no link: the store and what lies directly in it when the store is opened, deeper parts
+when they are. Whatever fails is refused with `StoreUnsafe`, which names the remedy; nothing is
+changed.
 
-Owners tell users apart, not contents: files of a cloned repository belong to the user who cloned it.
-So clean-up code also looks at names (`is_made_by_us`), and nothing that a file of a store says is
-followed out of the store. docs/FORMAT.md describes the race that remains.
+Owners tell users apart, not contents: files of a cloned repository belong to the user who cloned
+it. So clean-up code also looks at names (`is_made_by_us`), and nothing that a file of a store says
+is followed out of the store. docs/FORMAT.md describes the race that remains.
 """
 
 import os
@@ -29,8 +30,8 @@ _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 def check_folder(folder: Path, *, inside: bool = False) -> os.stat_result:
     """Refuse a store if it, or anything directly in it, is not the user's own. Returns its status.
 
-    A folder `inside` a store may be open to others: they cannot enter the store. Raises FileNotFoundError
-    and NotADirectoryError where there is no folder.
+    A folder `inside` a store may be open to others: they cannot enter the store. Raises
+    FileNotFoundError and NotADirectoryError where there is no folder.
     """
     handle = _opened(folder, _FOLDER, None)
     try:
@@ -66,7 +67,10 @@ def open_folder(folder: Path, *, dir_fd: int | None = None) -> int:
 
 
 def open_file(file: Path, flags: int, *, dir_fd: int | None = None) -> int:
-    """A handle of a plain file in a store: not a link, and the user's own. With O_CREAT it is private."""
+    """A handle of a plain file in a store: not a link, and the user's own.
+
+    With O_CREAT it is private.
+    """
     handle = _opened(file, flags | _FILE, dir_fd)
     try:
         status = os.fstat(handle)
@@ -88,7 +92,9 @@ def _opened(path: Path, flags: int, dir_fd: int | None) -> int:
 
 
 def is_own(status: os.stat_result) -> bool:
-    """Whether a part belongs to the user of this process, or to root, who can change everything anyway."""
+    """Whether a part belongs to the user of this process, or to root, who can change everything
+    anyway.
+    """
     return status.st_uid in (os.geteuid(), 0)
 
 

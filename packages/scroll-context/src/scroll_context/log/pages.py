@@ -1,9 +1,10 @@
 """Reading event rows straight from the pages of an SQLite file, without SQLite.
 
-A damaged file is one that SQLite refuses: a broken page near the root of the tree hides all that hangs below it.
-The leaves are still there. This reader looks at every page by itself, lays the committed frames of the write-ahead
-log over the file, and takes each table cell that decodes as an event row. It understands just enough of the file
-format for that: leaf cells, records, overflow chains, WAL frames. It judges nothing: the hash chain does.
+A damaged file is one that SQLite refuses: a broken page near the root of the tree hides all that
+hangs below it. The leaves are still there. This reader looks at every page by itself, lays the
+committed frames of the write-ahead log over the file, and takes each table cell that decodes as an
+event row. It understands just enough of the file format for that: leaf cells, records, overflow
+chains, WAL frames. It judges nothing: the hash chain does.
 """
 
 import struct
@@ -27,7 +28,11 @@ class PageFile:
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb")
         header = self._file.read(100)
-        size = int.from_bytes(header[16:18], "big") if header.startswith(b"SQLite format 3\0") else 4096
+        size = (
+            int.from_bytes(header[16:18], "big")
+            if header.startswith(b"SQLite format 3\0")
+            else 4096
+        )
         self._size = 65536 if size == 1 else size if size >= 512 and not size & (size - 1) else 4096
         self._count = -(-path.stat().st_size // self._size)
         wal = path.with_name(path.name + "-wal")
@@ -63,7 +68,9 @@ class PageFile:
                 continue
 
     def pairs(self, number: int) -> Iterator[tuple[str, Any]]:
-        """The rows of tables with two columns on a page: ("event", the newest address given out), and chores."""
+        """The rows of tables with two columns on a page: ("event", the newest address given out),
+        and chores.
+        """
         page = self.page(number)
         for offset in _cell_offsets(page, number):
             try:
@@ -74,7 +81,9 @@ class PageFile:
                 yield values[0], values[1]
 
     def row(self, place: Place, errors: str = "strict") -> tuple[Any, ...]:
-        """The whole row at a place, as SQLite would give it; `errors` says what to do with text that is no UTF-8."""
+        """The whole row at a place, as SQLite would give it; `errors` says what to do with text
+        that is no UTF-8.
+        """
         seq, record = self._cell(self.page(place[0]), place[1])
         return (seq, *_decode(record, errors)[1:])
 
@@ -107,7 +116,9 @@ class PageFile:
         committed: dict[int, int] = {}
         pending: dict[int, int] = {}
         at = 32
-        while len(frame := self._wal.read(24)) == 24 and frame[8:16] == header[16:24]:  # salts: this WAL generation
+        while (
+            len(frame := self._wal.read(24)) == 24 and frame[8:16] == header[16:24]
+        ):  # salts: this WAL generation
             number, commit = struct.unpack(">II", frame[:8])
             pending[number] = at + 24
             if commit:
@@ -149,7 +160,11 @@ def _types(record: bytes) -> tuple[list[int], int]:
 
 def _looks_like_event(record: bytes) -> bool:
     types, _ = _types(record)
-    return len(types) == len(schema.ALL_COLUMNS) and types[0] == 0 and types[len(schema.COLUMNS) - 1] == _CHAIN_TYPE
+    return (
+        len(types) == len(schema.ALL_COLUMNS)
+        and types[0] == 0
+        and types[len(schema.COLUMNS) - 1] == _CHAIN_TYPE
+    )
 
 
 def _decode(record: bytes, errors: str = "strict") -> list[Any]:

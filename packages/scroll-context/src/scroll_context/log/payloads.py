@@ -1,11 +1,12 @@
 """Payloads: bodies too large for a row, as immutable files named by their SHA-256.
 
-A body is written to a temporary file, synced, renamed to its digest, and the folder synced, before anyone may
-refer to it; so an event never names a payload that a crash can take away. Equal bodies are one file. Every read
-checks the digest: a body comes back exact or not at all. Digests come from rows and from model code, so they are
-untrusted: only 64 hex digits ever become a path.
+A body is written to a temporary file, synced, renamed to its digest, and the folder synced, before
+anyone may refer to it; so an event never names a payload that a crash can take away. Equal bodies
+are one file. Every read checks the digest: a body comes back exact or not at all. Digests come from
+rows and from model code, so they are untrusted: only 64 hex digits ever become a path.
 
-A handle (`ToolResultRef`, `ArtifactRef`) shows size, type and address of an event's payload and loads it when asked.
+A handle (`ToolResultRef`, `ArtifactRef`) shows size, type and address of an event's payload and
+loads it when asked.
 """
 
 import codecs
@@ -47,13 +48,16 @@ _TEMPORARY = re.compile(r"[0-9a-f]{16}\.part")  # a name there
 
 
 class PayloadPlace(Protocol):
-    """Where the bytes of payloads lie: immutable objects by name. What they mean is the payload store's business.
+    """Where the bytes of payloads lie: immutable objects by name. What they mean is the payload
+    store's business.
 
-    A name is the 64 hex digits of a payload, and perhaps more behind them. Methods raise OSError when the place fails.
+    A name is the 64 hex digits of a payload, and perhaps more behind them. Methods raise OSError
+    when the place fails.
     """
 
     def write(self, pieces: Iterable[bytes], name: Callable[[], str | None]) -> int:
-        """Store the pieces, durably and as one; `name` is asked after the last of them, and None discards them.
+        """Store the pieces, durably and as one; `name` is asked after the last of them, and None
+        discards them.
 
         Returns the size. An object of the same name is replaced.
         """
@@ -85,7 +89,8 @@ class PayloadPlace(Protocol):
 
 
 class PayloadFolder:
-    """A folder of files, in subfolders by the first two digits of their names. Safe for any number of processes.
+    """A folder of files, in subfolders by the first two digits of their names. Safe for any number
+    of processes.
 
     Each subfolder is opened without following links, and files are named relative to its handle.
     """
@@ -110,7 +115,10 @@ class PayloadFolder:
 
     def names(self, digest: str = "") -> Iterator[str]:
         for subfolder in [digest[:2]] if digest else self._subfolders():
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._subfolder(subfolder) as folder:
+            with (
+                contextlib.suppress(FileNotFoundError, NotADirectoryError),
+                self._subfolder(subfolder) as folder,
+            ):
                 yield from sorted(name for name in os.listdir(folder) if name.startswith(digest))
 
     def _subfolders(self) -> list[str]:
@@ -176,7 +184,9 @@ class PayloadFolder:
             os.close(handle)
 
     def _make_durable(self, subfolder: str) -> None:
-        """Create a folder for digests, or make sure that the one another process created survives a crash."""
+        """Create a folder for digests, or make sure that the one another process created survives a
+        crash.
+        """
         if subfolder not in self._durable:
             private_folder(self.folder / subfolder)
             sync_folder(self.folder)
@@ -185,7 +195,10 @@ class PayloadFolder:
 
 
 def _new_temporary(folder: int) -> tuple[int, str]:
-    """A new file, locked. A sweep may hold or remove it in the moment before it is locked; then another is made."""
+    """A new file, locked.
+
+    A sweep may hold or remove it in the moment before it is locked; then another is made.
+    """
     while True:
         name = f"{secrets.token_hex(8)}.part"
         handle = open_file(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, dir_fd=folder)
@@ -227,7 +240,9 @@ class PayloadStore:
         self.place.sweep()
 
     def put(self, body: bytes | IO[bytes] | Iterable[bytes], media_type: str) -> Payload:
-        """Store a body, streamed when it is a file or an iterable of pieces; durable when this returns."""
+        """Store a body, streamed when it is a file or an iterable of pieces; durable when this
+        returns.
+        """
         with self._faults():
             if isinstance(body, bytes):
                 payload = Payload(hashlib.sha256(body).hexdigest(), len(body), media_type)
@@ -256,7 +271,10 @@ class PayloadStore:
         return "".join(self.text_pieces(digest))
 
     def chunks(self, digest: str) -> Iterator[bytes]:
-        """The body in pieces. The last piece is given out only after the whole has been verified."""
+        """The body in pieces.
+
+        The last piece is given out only after the whole has been verified.
+        """
         hasher = hashlib.sha256()
         held: bytes | None = None
         for piece in self._stored_pieces(digest):
@@ -276,7 +294,10 @@ class PayloadStore:
             pass
 
     def piece(self, digest: str, start: int, size: int) -> bytes:
-        """Some bytes of the body. They are not verified: `check` it once, then read it in pieces."""
+        """Some bytes of the body.
+
+        They are not verified: `check` it once, then read it in pieces.
+        """
         with self._open(digest, start) as file:
             return file.read(size)
 
@@ -289,7 +310,8 @@ class PayloadStore:
             yield rest
 
     def save_as(self, digest: str, target: Path) -> None:
-        """Copy the body to a new file, verified; an existing file is never overwritten, a bad copy never left.
+        """Copy the body to a new file, verified; an existing file is never overwritten, a bad copy
+        never left.
 
         Only its owner can read the copy.
         """
@@ -302,7 +324,9 @@ class PayloadStore:
                 raise
 
     def named_by(self, kind: str, content: str, digest: str | None) -> list[str]:
-        """The payloads that an event names: its own, and in the text of a snapshot those that hold its variables."""
+        """The payloads that an event names: its own, and in the text of a snapshot those that hold
+        its variables.
+        """
         own = [] if digest is None else [digest]
         return own if kind != Kind.SNAPSHOT else own + self._of_snapshot(content, digest)
 
@@ -320,7 +344,9 @@ class PayloadStore:
         self._bytes = None
 
     def bytes_used(self) -> int:
-        """The size of everything in the place: counted once, and from then on by what this process adds."""
+        """The size of everything in the place: counted once, and from then on by what this process
+        adds.
+        """
         if self._bytes is None:
             self._bytes = sum(self.stored_sizes().values())
         return self._bytes
@@ -337,8 +363,13 @@ class PayloadStore:
             return 0
 
     def lacks(self, digest: str) -> bool:
-        """Whether a body is not in its folder. A place elsewhere keeps track by itself of what is deleted."""
-        return isinstance(self.place, PayloadFolder) and next(self.place.names(digest), None) is None
+        """Whether a body is not in its folder.
+
+        A place elsewhere keeps track by itself of what is deleted.
+        """
+        return (
+            isinstance(self.place, PayloadFolder) and next(self.place.names(digest), None) is None
+        )
 
     def digests(self) -> Iterator[str]:
         """Every payload that is there."""
@@ -350,7 +381,11 @@ class PayloadStore:
 
     def _checked(self, digest: str) -> str:
         if not is_digest(digest):
-            check = command("verify", self.folder) if isinstance(self.place, PayloadFolder) else "`scroll verify`"
+            check = (
+                command("verify", self.folder)
+                if isinstance(self.place, PayloadFolder)
+                else "`scroll verify`"
+            )
             raise PayloadMissing(
                 f"there can be no payload {digest!r:.80}: a payload's name is 64 hex digits. The event that names it "
                 f"is damaged; {check} says which."
@@ -388,8 +423,12 @@ class PayloadStore:
                     "Free some space and repeat."
                 ) from error
             if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-                raise StoreReadOnly(f"{where} refuses writes: {error.strerror}. Nothing was changed.") from error
-            raise StoreError(f"the device failed while storing a payload in {where}: {error}") from error
+                raise StoreReadOnly(
+                    f"{where} refuses writes: {error.strerror}. Nothing was changed."
+                ) from error
+            raise StoreError(
+                f"the device failed while storing a payload in {where}: {error}"
+            ) from error
 
 
 def missing(digest: str) -> PayloadMissing:
@@ -414,7 +453,9 @@ class _Saved(msgspec.Struct):
 
 
 def excerpt(pieces: Iterable[str], most: int) -> Excerpt:
-    """A text that comes in pieces, with all of it up to `most` characters, else two thirds of them and a third."""
+    """A text that comes in pieces, with all of it up to `most` characters, else two thirds of them
+    and a third.
+    """
     head, tail = "", ""
     longest_head = most * 2 // 3
     longest_tail = most - longest_head
@@ -475,7 +516,9 @@ class ToolResultRef(PayloadRef):
         try:
             return json.loads(self.text())
         except ValueError as error:
-            raise BadInput(f"the payload of seq {self.seq} is not JSON ({error}); read it with .text()") from error
+            raise BadInput(
+                f"the payload of seq {self.seq} is not JSON ({error}); read it with .text()"
+            ) from error
 
     def lines(self) -> Iterator[str]:
         """The lines, one at a time, without holding the whole text."""

@@ -1,15 +1,17 @@
-"""Redaction: secrets are replaced before an event is recorded, and found in what was recorded before.
+"""Redaction: secrets are replaced before an event is recorded, and found in what was recorded
+before.
 
-Secrets are found by their shape: the keys and tokens of many services, whole private keys, passwords and tokens in
-addresses, and lines of an `.env` file whose name says what they hold. JSON text is read too, where line breaks are
-written with a backslash. Guesses by entropy are left out: they take hashes for secrets. So a password in a sentence is
-not found.
+Secrets are found by their shape: the keys and tokens of many services, whole private keys,
+passwords and tokens in addresses, and lines of an `.env` file whose name says what they hold. JSON
+text is read too, where line breaks are written with a backslash. Guesses by entropy are left out:
+they take hashes for secrets. So a password in a sentence is not found.
 
-Nearly every text holds none. So all shapes are first looked for at once, loosely and in linear time (RE2); only a text
-with a suspect is gone through shape by shape.
+Nearly every text holds none. So all shapes are first looked for at once, loosely and in linear time
+(RE2); only a text with a suspect is gone through shape by shape.
 
-A marker stands in the place of a secret: its kind and a fingerprint, keyed with a secret that lies outside the store
-(keys.py). Equal secrets have equal fingerprints, and nothing can be recovered from one.
+A marker stands in the place of a secret: its kind and a fingerprint, keyed with a secret that lies
+outside the store (keys.py). Equal secrets have equal fingerprints, and nothing can be recovered
+from one.
 """
 
 import codecs
@@ -31,21 +33,31 @@ _KEY_BLOCK = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
     r"(?:(?!-----BEGIN )[\s\S]){0,20000}?-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 )
-_KEY_HEAD = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----[A-Za-z0-9+/=\s\\]{0,20000}")
+_KEY_HEAD = re.compile(
+    r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----[A-Za-z0-9+/=\s\\]{0,20000}"
+)
 
-_START = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"  # of a token: not inside a word, but behind a line break of JSON text
+# of a token: not inside a word, but behind a line break of JSON text
+_START = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
 _LOOSE_START = r"(?:^|[^A-Za-z0-9]|\\[nrt])"
 _ASSIGNED = r"""["']?\]?[ ]{0,40}(?:=>|::|:=|=|:|[ ])[ ]{0,40}["']?"""
 _NAMED = r"[\w-]{0,40}(?:key|pwd?|password|pass|token)" + _ASSIGNED
 _SHAPES = (
-    # A kind and how a secret of it begins and goes on. A group holds the secret where the shape is more than that.
+    # A kind and how a secret of it begins and goes on. A group holds the secret where the shape is
+    # more than that.
     ("Anthropic key", r"sk-ant-[A-Za-z0-9_-]{20,}"),  # before OpenAI's, which it has the shape of
     ("OpenAI key", r"sk-(?:proj-|svcacct-|admin-)?(?=[A-Za-z_-]{0,200}\d)[A-Za-z0-9_-]{20,}"),
     ("Google API key", r"AIza[A-Za-z0-9_-]{35,}"),
     ("Google OAuth token", r"ya29\.[A-Za-z0-9_-]{20,}"),
     ("AWS Access Key", r"(?:A3T[A-Z0-9]|ABIA|ACCA|AKIA|ASIA)[A-Z0-9]{16,}"),
-    ("AWS Access Key", r"""(?i:aws.{0,20}?(?:key|pw|pass|token).{0,20}?["'= ]([0-9a-z/+]{40})(?![0-9a-z/+]))"""),
-    ("Artifactory token", r"AKC[a-zA-Z0-9]{10,}|AP[0-9A-F](?=[a-zA-Z]{0,200}\d)[a-zA-Z0-9]{8,}(?![\w-])"),
+    (
+        "AWS Access Key",
+        r"""(?i:aws.{0,20}?(?:key|pw|pass|token).{0,20}?["'= ]([0-9a-z/+]{40})(?![0-9a-z/+]))""",
+    ),
+    (
+        "Artifactory token",
+        r"AKC[a-zA-Z0-9]{10,}|AP[0-9A-F](?=[a-zA-Z]{0,200}\d)[a-zA-Z0-9]{8,}(?![\w-])",
+    ),
     ("Azure storage key", r"AccountKey=([a-zA-Z0-9+/=]{80,})"),
     (
         "Cloudant or SoftLayer key",
@@ -55,12 +67,21 @@ _SHAPES = (
         ),
     ),
     ("SoftLayer key", r"(?i:api\.softlayer\.com/soap/v3(?:\.1)?/([a-z0-9]{64}))"),
-    ("IBM key", rf"(?i:[\w-]{{0,20}}secret[_-]?(?:access)?[_-]?key{_ASSIGNED}([a-f0-9]{{48}})(?![a-f0-9]))"),
+    (
+        "IBM key",
+        rf"(?i:[\w-]{{0,20}}secret[_-]?(?:access)?[_-]?key{_ASSIGNED}([a-f0-9]{{48}})(?![a-f0-9]))",
+    ),
     ("IBM key", rf"(?i:{_NAMED}([a-z0-9_-]{{44}})(?![a-z0-9_-]))"),
     ("Discord token", r"[MNO][A-Za-z0-9_-]{23,25}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,}"),
     ("GitHub Token", r"gh[pousr]_[A-Za-z0-9_]{36,}|github_pat_[A-Za-z0-9_]{22,}"),
-    ("GitLab token", r"(?:gl(?:pat|dt|ft|soat|rt|cbt|imt|ptt|agent|oas)-|GR1348941)[A-Za-z0-9_-]{20,}"),
-    ("kernel name", r"scroll_kernel_[0-9a-f]{32}"),  # of the MCP server, which is good for the client that has it
+    (
+        "GitLab token",
+        r"(?:gl(?:pat|dt|ft|soat|rt|cbt|imt|ptt|agent|oas)-|GR1348941)[A-Za-z0-9_-]{20,}",
+    ),
+    (
+        "kernel name",
+        r"scroll_kernel_[0-9a-f]{32}",
+    ),  # of the MCP server, which is good for the client that has it
     ("Hugging Face token", r"hf_[A-Za-z0-9]{30,}"),
     ("JSON Web Token", r"eyJ[A-Za-z0-9_=-]{1,1000}\.[A-Za-z0-9_=-]+(?:\.[A-Za-z0-9_+/=-]*)?"),
     ("Mailchimp key", r"[0-9a-z]{32}-us[0-9]{1,2}"),
@@ -89,9 +110,12 @@ _SHAPES = (
             r"""(?=[^\s"'`0-9]{0,200}\d)([^\s"'`$<{(\[\\][^\s"'`\\]{11,})"""
         ),
     ),
-)  # fmt: skip
+)
 _IN_ADDRESSES = (
-    ("password in a URL", r"""://[^\s:/?#@"'<>{}\\]{0,200}:([^\s/@"'<>{}$\\][^\s/@"'<>{}\\]{0,300})@"""),
+    (
+        "password in a URL",
+        r"""://[^\s:/?#@"'<>{}\\]{0,200}:([^\s/@"'<>{}$\\][^\s/@"'<>{}\\]{0,300})@""",
+    ),
     ("token in a URL", r"://(?=[A-Za-z_-]{0,200}\d)([A-Za-z0-9_-]{20,})(?::x-oauth-basic)?@"),
     (
         "token in a URL",
@@ -100,7 +124,7 @@ _IN_ADDRESSES = (
             r"|passw(?:or)?d|x-amz-(?:signature|credential|security-token))=(?=[a-z%._~+/-]{0,200}\d)([a-z0-9%._~+/=-]{12,}))"
         ),
     ),
-)  # fmt: skip
+)
 
 
 class Secret(NamedTuple):
@@ -120,7 +144,9 @@ def find_secrets(text: str) -> list[Secret]:
     found += [Secret("private key", *match.span()) for match in _KEY_HEAD.finditer(text)]
     for kind, loose, pattern in _patterns():
         if loose.search(data) is not None:
-            found += [Secret(kind, *match.span(match.lastindex or 0)) for match in pattern.finditer(text)]
+            found += [
+                Secret(kind, *match.span(match.lastindex or 0)) for match in pattern.finditer(text)
+            ]
     chosen: list[Secret] = []
     for one in sorted(found, key=lambda secret: (secret.start, -secret.end)):
         if not chosen or one.start >= chosen[-1].end:
@@ -131,20 +157,31 @@ def find_secrets(text: str) -> list[Secret]:
 @functools.cache
 def _suspect() -> Any:
     """One pattern that matches wherever a shape may."""
-    inside, anywhere = ("|".join(_loose(shape) for _, shape in shapes) for shapes in (_SHAPES, _IN_ADDRESSES))
+    inside, anywhere = (
+        "|".join(_loose(shape) for _, shape in shapes) for shapes in (_SHAPES, _IN_ADDRESSES)
+    )
     return _linear(f"-----BEGIN [A-Z0-9 ]*PRIVATE KEY|{_LOOSE_START}(?:{inside})|{anywhere}")
 
 
 @functools.cache
 def _patterns() -> tuple[tuple[str, Any, "re.Pattern[str]"], ...]:
-    """Each kind with a pattern that finds out fast whether the shape may be there, and the shape itself."""
-    begun = [(kind, f"{_LOOSE_START}(?:{_loose(shape)})", f"{_START}(?:{shape})") for kind, shape in _SHAPES]
+    """Each kind with a pattern that finds out fast whether the shape may be there, and the shape
+    itself.
+    """
+    begun = [
+        (kind, f"{_LOOSE_START}(?:{_loose(shape)})", f"{_START}(?:{shape})")
+        for kind, shape in _SHAPES
+    ]
     shapes = [*begun, *((kind, _loose(shape), shape) for kind, shape in _IN_ADDRESSES)]
-    return tuple((kind, _linear(loose), re.compile(shape, re.ASCII)) for kind, loose, shape in shapes)
+    return tuple(
+        (kind, _linear(loose), re.compile(shape, re.ASCII)) for kind, loose, shape in shapes
+    )
 
 
 def _loose(shape: str) -> str:
-    """A shape without what it looks ahead or back to, which RE2 cannot do: it matches at least where the shape does."""
+    """A shape without what it looks ahead or back to, which RE2 cannot do: it matches at least
+    where the shape does.
+    """
     return re.sub(r"\(\?<?[=!](?:\[[^]]*\]|[^()\[\]])*\)", "", shape)
 
 
@@ -174,8 +211,8 @@ class Redactor:
     def body(self, body: bytes | str, media_type: str) -> bytes | str:
         """The body of a payload with every secret replaced, if it is text.
 
-        Bytes that call themselves no media type are text when they are UTF-8. What is not UTF-8 stays as it is, to the
-        byte, around the secrets that are replaced.
+        Bytes that call themselves no media type are text when they are UTF-8. What is not UTF-8
+        stays as it is, to the byte, around the secrets that are replaced.
         """
         if isinstance(body, str):
             return self.text(body)
@@ -186,7 +223,9 @@ class Redactor:
         redacted = self.text(text)
         if redacted == text:
             return body
-        return redacted.encode(encoding, "surrogateescape" if encoding == "utf-8" else "surrogatepass")
+        return redacted.encode(
+            encoding, "surrogateescape" if encoding == "utf-8" else "surrogatepass"
+        )
 
     def marker(self, kind: str, value: str) -> str:
         """What stands in the place of a secret."""
@@ -206,7 +245,9 @@ class Redactor:
         metadata = self._value(draft.metadata)
         if (content, headline, metadata) == (draft.content, draft.headline, draft.metadata):
             return draft
-        return replace(draft, content=content, headline=headline, metadata={**metadata, "redacted": True})
+        return replace(
+            draft, content=content, headline=headline, metadata={**metadata, "redacted": True}
+        )
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, str):

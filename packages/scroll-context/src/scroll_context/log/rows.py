@@ -1,8 +1,8 @@
 """Between values and rows: what a draft becomes in the event table, and back.
 
-A draft is checked here, before it waits for the write lock, so that one caller's bad value never spoils a commit that
-others share. Text over the inline limit moves to a payload and leaves a preview. What SQLite cannot hold (lone
-surrogates) is replaced, and the row says so.
+A draft is checked here, before it waits for the write lock, so that one caller's bad value never
+spoils a commit that others share. Text over the inline limit moves to a payload and leaves a
+preview. What SQLite cannot hold (lone surrogates) is replaced, and the row says so.
 """
 
 import builtins
@@ -31,9 +31,18 @@ UNREADABLE = "[unreadable]"  # the content of a row of a shared log that this ho
 UNREADABLE_METADATA = '{"unreadable":true}'
 
 _LABELS = (
-    "kind", "session_id", "agent_id", "task_id", "role", "name",
-    "tool_call_id", "tool_state", "headline", "created_at", "source_key",
-)  # fmt: skip
+    "kind",
+    "session_id",
+    "agent_id",
+    "task_id",
+    "role",
+    "name",
+    "tool_call_id",
+    "tool_state",
+    "headline",
+    "created_at",
+    "source_key",
+)
 _NUMBERS = ("reply_to", "step_index", "msg_index")
 _TEXTS = (1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 17, 18, 19)  # the columns that always hold text
 _texts_of = itemgetter(*_TEXTS)
@@ -73,17 +82,26 @@ class Row(msgspec.Struct, frozen=True):
     @property
     def bytes(self) -> int:
         """What the row takes in the log file, about."""
-        return sum(len(one) if one.isascii() else len(one.encode()) for one in self.before if isinstance(one, str))
+        return sum(
+            len(one) if one.isascii() else len(one.encode())
+            for one in self.before
+            if isinstance(one, str)
+        )
 
 
 def prepare(
-    draft: Draft, now: str, payloads: PayloadStore, body: bytes | str | None = None, media_type: str = TEXT
+    draft: Draft,
+    now: str,
+    payloads: PayloadStore,
+    body: bytes | str | None = None,
+    media_type: str = TEXT,
 ) -> Row:
     """Check a draft and make a row of it; its payload, if it needs one, is durable afterwards.
 
-    This is the one place that decides between row and payload. `content` stays in the row up to the inline limit, and
-    beyond it becomes a payload of `media_type` with a preview in the row. A `body` always becomes a payload: bytes, or
-    a text of which `content` is what a reader is shown first.
+    This is the one place that decides between row and payload. `content` stays in the row up to the
+    inline limit, and beyond it becomes a payload of `media_type` with a preview in the row. A
+    `body` always becomes a payload: bytes, or a text of which `content` is what a reader is shown
+    first.
     """
     _check(draft)
     metadata = draft.metadata
@@ -96,28 +114,51 @@ def prepare(
             payload = payloads.put(body, media_type)
         else:
             payload = payloads.put_text(without_surrogates(body), media_type)
-    elif payload is None and len(content) > INLINE_LIMIT // 4 and len(content.encode()) > INLINE_LIMIT:
+    elif (
+        payload is None
+        and len(content) > INLINE_LIMIT // 4
+        and len(content.encode()) > INLINE_LIMIT
+    ):
         payload, content = payloads.put_text(content, media_type), content[:PREVIEW]
     before = (
-        draft.session_id, draft.agent_id, draft.task_id, str(draft.kind), draft.role, draft.name, content,
+        draft.session_id,
+        draft.agent_id,
+        draft.task_id,
+        str(draft.kind),
+        draft.role,
+        draft.name,
+        content,
         payload.digest if payload else None,
         payload.size if payload else None,
         payload.media_type if payload else None,
-        draft.tool_call_id, draft.tool_state, draft.headline,
-        draft.reply_to, draft.step_index, draft.msg_index,
+        draft.tool_call_id,
+        draft.tool_state,
+        draft.headline,
+        draft.reply_to,
+        draft.step_index,
+        draft.msg_index,
         _encode_metadata(metadata),
-        recorded(draft.created_at) if draft.created_at else now, now, draft.source_key or None,
-    )  # fmt: skip
+        recorded(draft.created_at) if draft.created_at else now,
+        now,
+        draft.source_key or None,
+    )
     nonce = new_nonce()
     return Row(before, draft.source_key, nonce, leaf_of(nonce, before))
 
 
 def put_again(
-    row: Row, draft: Draft, payloads: PayloadStore, body: bytes | str | None = None, *, media_type: str = TEXT
+    row: Row,
+    draft: Draft,
+    payloads: PayloadStore,
+    body: bytes | str | None = None,
+    *,
+    media_type: str = TEXT,
 ) -> None:
-    """Store the body of a recorded row once more, if an erasure in another process has just removed an equal one.
+    """Store the body of a recorded row once more, if an erasure in another process has just removed
+    an equal one.
 
-    That erasure found no event that named it. From now on one does, so no later erasure removes it by mistake.
+    That erasure found no event that named it. From now on one does, so no later erasure removes it
+    by mistake.
     """
     digest = row.digest
     if digest is not None and payloads.lacks(str(digest)):
@@ -127,8 +168,13 @@ def put_again(
 def is_blank(row: tuple[Any, ...]) -> bool:
     """Whether an erased row holds nothing but what it may keep."""
     return (row[6], row[7], row[8:11], row[13], row[17], row[22]) == (
-        "", ERASED, (None, None, None), "", ERASED_METADATA, None,
-    )  # fmt: skip
+        "",
+        ERASED,
+        (None, None, None),
+        "",
+        ERASED_METADATA,
+        None,
+    )
 
 
 def is_unreadable(row: tuple[Any, ...]) -> bool:
@@ -137,23 +183,44 @@ def is_unreadable(row: tuple[Any, ...]) -> bool:
 
 
 def event_from_row(row: tuple[Any, ...]) -> Event:
-    """The event that a row of the table stands for; one that was just written may lack nonce and leaf."""
+    """The event that a row of the table stands for; one that was just written may lack nonce and
+    leaf.
+    """
     if not (_are_texts(_texts_of(row)) and isinstance(row[21], bytes)):
         row = _legible(row)
     source_key = row[20] or ""
     if not isinstance(source_key, str):
         source_key = _as_text(source_key)
     return Event(
-        seq=row[0], session_id=row[1], agent_id=row[2], task_id=row[3], kind=row[4], role=row[5], name=row[6],
-        content=row[7], payload=_payload(row[8], row[9], row[10]) if row[8] is not None else None,
-        tool_call_id=row[11], tool_state=row[12], headline=row[13], reply_to=row[14], step_index=row[15],
-        msg_index=row[16], metadata=_metadata(row[17]) if row[17] != "{}" else {}, created_at=row[18],
-        recorded_at=row[19], source_key=source_key, chain=row[21], is_erased=_is_erased(row),
-    )  # fmt: skip
+        seq=row[0],
+        session_id=row[1],
+        agent_id=row[2],
+        task_id=row[3],
+        kind=row[4],
+        role=row[5],
+        name=row[6],
+        content=row[7],
+        payload=_payload(row[8], row[9], row[10]) if row[8] is not None else None,
+        tool_call_id=row[11],
+        tool_state=row[12],
+        headline=row[13],
+        reply_to=row[14],
+        step_index=row[15],
+        msg_index=row[16],
+        metadata=_metadata(row[17]) if row[17] != "{}" else {},
+        created_at=row[18],
+        recorded_at=row[19],
+        source_key=source_key,
+        chain=row[21],
+        is_erased=_is_erased(row),
+    )
 
 
 def _is_erased(row: tuple[Any, ...]) -> bool:
-    """What IS_ERASED says in SQL. A placeholder for a row that cannot be read has a leaf and keeps its nonce."""
+    """What IS_ERASED says in SQL.
+
+    A placeholder for a row that cannot be read has a leaf and keeps its nonce.
+    """
     return len(row) > 23 and row[23] is not None and row[22] is None
 
 
@@ -182,14 +249,21 @@ def _payload(digest: Any, size: Any, media_type: Any) -> Payload:
 def _as_text(value: Any) -> str:
     if isinstance(value, str):
         return value
-    return value.decode(errors="replace") if isinstance(value, bytes) else "" if value is None else str(value)
+    return (
+        value.decode(errors="replace")
+        if isinstance(value, bytes)
+        else ""
+        if value is None
+        else str(value)
+    )
 
 
 def number_at(path: str, most: float = 1e15) -> str:
-    """SQL for a number in the metadata; NULL where there is none, or where the metadata is not JSON.
+    """SQL for a number in the metadata; NULL where there is none, or where the metadata is not
+    JSON.
 
-    Metadata of any shape may have come from an import, and a flipped bit may have spoilt it. The largest number keeps a
-    sum from becoming infinite.
+    Metadata of any shape may have come from an import, and a flipped bit may have spoilt it. The
+    largest number keeps a sum from becoming infinite.
     """
     place = f"'$.{path}'"
     return (
@@ -208,7 +282,10 @@ def text_at(path: str) -> str:
 
 
 def _metadata(text: str) -> dict[str, Any]:
-    """The metadata of a row. What damage has made unreadable is shown as it is: the rest of the row is still good."""
+    """The metadata of a row.
+
+    What damage has made unreadable is shown as it is: the rest of the row is still good.
+    """
     try:
         return _decode_metadata(text)
     except (msgspec.DecodeError, RecursionError):
@@ -217,9 +294,18 @@ def _metadata(text: str) -> dict[str, Any]:
 
 def _check(draft: Draft) -> None:
     labels = (
-        draft.kind, draft.session_id, draft.agent_id, draft.task_id, draft.role, draft.name,
-        draft.tool_call_id, draft.tool_state, draft.headline, draft.created_at, draft.source_key,
-    )  # fmt: skip
+        draft.kind,
+        draft.session_id,
+        draft.agent_id,
+        draft.task_id,
+        draft.role,
+        draft.name,
+        draft.tool_call_id,
+        draft.tool_state,
+        draft.headline,
+        draft.created_at,
+        draft.source_key,
+    )
     if not _are_plain(labels):
         for field, value in zip(_LABELS, labels, strict=True):
             _require_text(field, value)
@@ -230,20 +316,28 @@ def _check(draft: Draft) -> None:
         for field in _NUMBERS:
             value = getattr(draft, field)
             if value is not None and (not isinstance(value, int) or abs(value) >= 1 << 63):
-                raise BadInput(f"{field} must be a whole number of at most 64 bits, not {value!r:.80}")
+                raise BadInput(
+                    f"{field} must be a whole number of at most 64 bits, not {value!r:.80}"
+                )
     if len(draft.session_id) + len(draft.agent_id) + len(draft.task_id) > LONGEST_ID:
         for field in ("session_id", "agent_id", "task_id"):
             if len(value := getattr(draft, field)) > LONGEST_ID:
-                raise BadInput(f"{field} has {len(value):,} characters, more than {LONGEST_ID:,}: {value[:40]!r}…")
+                raise BadInput(
+                    f"{field} has {len(value):,} characters, more than {LONGEST_ID:,}: {value[:40]!r}…"
+                )
     if not draft.kind:
         raise BadInput("an event needs a kind")
     if draft.payload is not None and not is_digest(draft.payload.digest):
-        raise BadInput(f"{draft.payload.digest!r:.80} is not the digest of a payload; store the body first, with put()")
+        raise BadInput(
+            f"{draft.payload.digest!r:.80} is not the digest of a payload; store the body first, with put()"
+        )
     if draft.created_at:
         try:
             dt.datetime.fromisoformat(draft.created_at)
         except ValueError as error:
-            raise BadInput(f"created_at {draft.created_at[:80]!r} is not an ISO-8601 date or time") from error
+            raise BadInput(
+                f"created_at {draft.created_at[:80]!r} is not an ISO-8601 date or time"
+            ) from error
 
 
 def _are_plain(labels: tuple[Any, ...]) -> bool:
@@ -269,7 +363,9 @@ def _encode_metadata(metadata: dict[str, Any]) -> str:
     if not encoded.startswith(b"{"):
         raise BadInput(f"metadata must be a dict, not {type(metadata).__name__}")
     if len(encoded) > METADATA_LIMIT:
-        raise BadInput(f"metadata of {len(encoded):,} bytes is over {METADATA_LIMIT:,}; store it as a payload")
+        raise BadInput(
+            f"metadata of {len(encoded):,} bytes is over {METADATA_LIMIT:,}; store it as a payload"
+        )
     return encoded.decode()
 
 

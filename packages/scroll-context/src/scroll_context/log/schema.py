@@ -1,10 +1,11 @@
-"""What the log file looks like inside: tables, guards, versions, and how a file is created or opened.
+"""What the log file looks like inside: tables, guards, versions, and how a file is created or
+opened.
 
-A log file is created complete, under a temporary name, and linked into place, so that no process ever meets
-half of one. The guards live in the file: SQLite itself refuses UPDATE, DELETE and every INSERT that is not a
-plain append, whoever asks (`INSERT OR REPLACE` included: a BEFORE INSERT trigger runs before the conflict is
-resolved). Opening a current file writes nothing and takes no lock. `docs/FORMAT.md` describes all of this for
-readers of the file.
+A log file is created complete, under a temporary name, and linked into place, so that no process
+ever meets half of one. The guards live in the file: SQLite itself refuses UPDATE, DELETE and every
+INSERT that is not a plain append, whoever asks (`INSERT OR REPLACE` included: a BEFORE INSERT
+trigger runs before the conflict is resolved). Opening a current file writes nothing and takes no
+lock. `docs/FORMAT.md` describes all of this for readers of the file.
 """
 
 import contextlib
@@ -44,11 +45,32 @@ UNFINISHED = ".creating-"  # prefix of files that are being created
 _logger = logging.getLogger("scroll_context.store")
 
 COLUMNS = (
-    "seq", "session_id", "agent_id", "task_id", "kind", "role", "name", "content",
-    "payload", "payload_size", "payload_type", "tool_call_id", "tool_state", "headline",
-    "reply_to", "step_index", "msg_index", "metadata", "created_at", "recorded_at", "source_key", "chain",
-)  # fmt: skip
-"""What an event is made of, in the order of the table; the hash chain covers them in this order, without the last."""
+    "seq",
+    "session_id",
+    "agent_id",
+    "task_id",
+    "kind",
+    "role",
+    "name",
+    "content",
+    "payload",
+    "payload_size",
+    "payload_type",
+    "tool_call_id",
+    "tool_state",
+    "headline",
+    "reply_to",
+    "step_index",
+    "msg_index",
+    "metadata",
+    "created_at",
+    "recorded_at",
+    "source_key",
+    "chain",
+)
+"""What an event is made of, in the order of the table; the hash chain covers them in this order,
+without the last.
+"""
 
 ALL_COLUMNS = (*COLUMNS, "nonce", "leaf")
 """Every column of the event table: the last two make a row erasable (see chain.py)."""
@@ -97,13 +119,16 @@ BEGIN SELECT RAISE(ABORT, 'the event log is append-only: this address or source 
 FORMAT_VERSION = 2
 """The format of the file, which grows with every change to it and is never given out again.
 
-A file of another format is refused: an older Scroll must not write into a newer file, and a newer one has no code for
-older files.
+A file of another format is refused: an older Scroll must not write into a newer file, and a newer
+one has no code for older files.
 """
 
 
 class Translated:
-    """Turns SQLite's errors on `path` into ours, each with its remedy. A class: every read and append enters it."""
+    """Turns SQLite's errors on `path` into ours, each with its remedy.
+
+    A class: every read and append enters it.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -112,7 +137,10 @@ class Translated:
         pass
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if isinstance(error, sqlite3.Error):
             raise _explain(error, self._path) from error
@@ -131,7 +159,9 @@ def _explain(error: sqlite3.Error, path: Path) -> StoreError | BadInput:
     code = getattr(error, "sqlite_errorcode", None) or 0
     match code & 0xFF:
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return StoreLocked(f"{path} is locked by another process; nothing was written. Try again.")
+            return StoreLocked(
+                f"{path} is locked by another process; nothing was written. Try again."
+            )
         case sqlite3.SQLITE_FULL:
             return StoreFull(
                 f"no room left for {path}: this append was not recorded, all earlier ones are safe. "
@@ -163,9 +193,11 @@ def command(name: str, log: Path) -> str:
 
 
 def tolerates(database: sqlite3.Connection, error: sqlite3.Error) -> bool:
-    """Whether the error is text that is no UTF-8, which a flipped bit makes of it and this connection now tolerates.
+    """Whether the error is text that is no UTF-8, which a flipped bit makes of it and this
+    connection now tolerates.
 
-    The bad bytes read as U+FFFD from here on, so that they hide nothing but themselves; `verify` names the row.
+    The bad bytes read as U+FFFD from here on, so that they hide nothing but themselves; `verify`
+    names the row.
     """
     if not str(error).startswith("Could not decode to UTF-8"):
         return False
@@ -174,14 +206,18 @@ def tolerates(database: sqlite3.Connection, error: sqlite3.Error) -> bool:
 
 
 def create(folder: Path, fill: Callable[[sqlite3.Connection], None] | None = None) -> None:
-    """Create `folder/log.db` atomically, with what `fill` inserts; another process may win the race to create it."""
+    """Create `folder/log.db` atomically, with what `fill` inserts; another process may win the race
+    to create it.
+    """
     path = folder / LOG_NAME
     try:
         private_folder(folder)
         handle, name = tempfile.mkstemp(prefix=UNFINISHED, dir=folder)
         os.fchmod(handle, 0o600)  # SQLite gives its WAL files the mode of the log
     except OSError as error:
-        raise StoreReadOnly(f"cannot create a store in {folder}: {error.strerror}. Nothing was changed.") from error
+        raise StoreReadOnly(
+            f"cannot create a store in {folder}: {error.strerror}. Nothing was changed."
+        ) from error
     os.close(handle)
     try:
         with Translated(path):
@@ -214,7 +250,8 @@ def is_vacant(folder: Path) -> bool:
 def locate(folder: Path) -> Path:
     """The log file of an existing store, or an error that says what the folder is instead.
 
-    Everything that opens a store begins here, so this is where it is refused if it is not the user's own.
+    Everything that opens a store begins here, so this is where it is refused if it is not the
+    user's own.
     """
     path = folder / LOG_NAME
     try:
@@ -229,7 +266,9 @@ def locate(folder: Path) -> Path:
     if os.path.isfile(path):
         return path
     if folder.exists() and not folder.is_dir():
-        raise NotAStore(f"{folder} is a file, not a store. A store is a folder with {LOG_NAME} in it.")
+        raise NotAStore(
+            f"{folder} is a file, not a store. A store is a folder with {LOG_NAME} in it."
+        )
     if any((folder / part).exists() for part in ("payloads", "index")):
         raise StoreDamaged(
             f"{folder} has payloads or an index but no {LOG_NAME}. Scroll will not put an empty log in its place: "
@@ -240,7 +279,9 @@ def locate(folder: Path) -> Path:
             f"{folder} holds other files and no store. A store needs a folder of its own: name a new one, such as "
             f"{str(folder / 'scroll')!r}."
         )
-    raise NotAStore(f"there is no store in {folder}. Store({str(folder)!r}, create=True) creates one.")
+    raise NotAStore(
+        f"there is no store in {folder}. Store({str(folder)!r}, create=True) creates one."
+    )
 
 
 def connect(path: Path, *, writable: bool, busy_ms: int = 10_000) -> sqlite3.Connection:
@@ -259,7 +300,9 @@ def connect(path: Path, *, writable: bool, busy_ms: int = 10_000) -> sqlite3.Con
 
 
 def _checked(uri: str, path: Path, busy_ms: int) -> sqlite3.Connection:
-    database = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=busy_ms / 1_000)
+    database = sqlite3.connect(
+        uri, uri=True, isolation_level=None, check_same_thread=False, timeout=busy_ms / 1_000
+    )
     try:
         _check(database, path)
     except BaseException:
@@ -288,7 +331,9 @@ def closed(path: Path, purpose: str) -> StoreClosed:
 
 
 def frozen_uri(path: Path) -> str:
-    """How to read a cleanly closed log on a medium that cannot be written, where SQLite cannot make its WAL files."""
+    """How to read a cleanly closed log on a medium that cannot be written, where SQLite cannot make
+    its WAL files.
+    """
     wal = path.with_name(path.name + "-wal")
     if wal.exists() and wal.stat().st_size > 0:
         raise StoreReadOnly(
@@ -316,7 +361,8 @@ def _check(database: sqlite3.Connection, path: Path) -> None:
 
 
 def private_folder(folder: Path) -> Path:
-    """Create a folder of a store, which only its owner can enter, whatever the umask; close one that exists.
+    """Create a folder of a store, which only its owner can enter, whatever the umask; close one
+    that exists.
 
     A link in its place, or a folder of another user, is refused.
     """
@@ -328,7 +374,9 @@ def private_folder(folder: Path) -> Path:
     try:
         mode = 0o777 if is_new else stat.S_IMODE(os.fstat(handle).st_mode)
         if mode & 0o077:
-            with contextlib.suppress(OSError):  # it is root's, or on a medium that cannot be written
+            with contextlib.suppress(
+                OSError
+            ):  # it is root's, or on a medium that cannot be written
                 os.fchmod(handle, mode & 0o700)
     finally:
         os.close(handle)
@@ -342,8 +390,12 @@ def _make_store_private(folder: Path) -> None:
 
 
 def make_private(path: Path) -> bool:
-    """Take away what others may do with a file or folder of a store, where it is ours to take; whether they could."""
-    with contextlib.suppress(OSError):  # it is not there, another user's, or on a medium that cannot be written
+    """Take away what others may do with a file or folder of a store, where it is ours to take;
+    whether they could.
+    """
+    with contextlib.suppress(
+        OSError
+    ):  # it is not there, another user's, or on a medium that cannot be written
         mode = stat.S_IMODE(path.stat().st_mode)
         if mode & 0o077:
             path.chmod(mode & 0o700)
@@ -360,9 +412,11 @@ def size_of(file: Path) -> int:
 
 
 def try_lock(handle: int) -> bool:
-    """Take the exclusive lock of an open file or folder; False when another opening of it holds the lock.
+    """Take the exclusive lock of an open file or folder; False when another opening of it holds the
+    lock.
 
-    The lock goes when the handle is closed, and so with the process that held it, however that ended.
+    The lock goes when the handle is closed, and so with the process that held it, however that
+    ended.
     """
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -35,7 +35,9 @@ def bound(value: str | dt.date, *, upper: bool) -> str:
     microseconds = (fraction or "").ljust(6, "9" if upper else "0")[:6]
     moment = begin.replace(microsecond=int(microseconds), tzinfo=_zone(zone, text))
     if upper:
-        moment = moment.replace(minute=59 if minute is None else minute, second=59 if second is None else second)
+        moment = moment.replace(
+            minute=59 if minute is None else minute, second=59 if second is None else second
+        )
     try:
         utc = moment.astimezone(dt.UTC).replace(tzinfo=None)
     except OverflowError:

@@ -1,8 +1,10 @@
-"""Where rows of the log are written: to the SQLite file, or to the server of a shared log (shared/writer.py).
+"""Where rows of the log are written: to the SQLite file, or to the server of a shared log
+(shared/writer.py).
 
-`EventLog` gathers what threads append at one moment and gives it to its writer, one batch at a time. A writer gives
-each new row its address and its place in the chain, in one transaction, and has it on disk when it returns. The writer
-of a file takes SQLite's write lock up front, and only the taking of the lock is ever retried.
+`EventLog` gathers what threads append at one moment and gives it to its writer, one batch at a
+time. A writer gives each new row its address and its place in the chain, in one transaction, and
+has it on disk when it returns. The writer of a file takes SQLite's write lock up front, and only
+the taking of the lock is ever retried.
 """
 
 import logging
@@ -23,7 +25,8 @@ from scroll_context.log.keys import key_file, keyed_hash, make_key, read_key
 from scroll_context.log.payloads import PayloadStore
 from scroll_context.log.rows import Row
 
-REPLICA = "replica.json"  # a file of a folder that is a copy of a shared store: only its server is appended to
+# a file of a folder that is a copy of a shared store: only its server is appended to
+REPLICA = "replica.json"
 ERASED_KEY = "erased:"  # how the source key of an erased event begins
 INSERT = f"INSERT INTO event ({', '.join(schema.ALL_COLUMNS)}) VALUES ({', '.join('?' * len(schema.ALL_COLUMNS))})"
 _APPEND = INSERT.replace(", leaf)", ")").replace(", ?)", ")")  # what is appended is not erased
@@ -35,7 +38,10 @@ _logger = logging.getLogger("scroll_context.store")
 
 
 class Written(NamedTuple):
-    """Where a row stands in the log. A row whose source key was known is not new, and has no chain value here."""
+    """Where a row stands in the log.
+
+    A row whose source key was known is not new, and has no chain value here.
+    """
 
     seq: int
     chain: bytes
@@ -45,13 +51,15 @@ class Written(NamedTuple):
 class Writer(Protocol):
     """Writes batches of rows. It is called by one thread at a time."""
 
-    linger: float  # seconds to wait for callers whom the last commit has woken, so that they share the next one
+    # seconds to wait for callers whom the last commit has woken, so that they share the next one
+    linger: float
 
     def write(self, rows: Sequence[tuple[Row, int | None]]) -> Sequence[Written | ScrollError]:
-        """Record rows, each with the epoch of its session's lease if it has one; durable when this returns.
+        """Record rows, each with the epoch of its session's lease if it has one; durable when this
+        returns.
 
-        The answer has an error for each row of a session that somebody else has taken; all other rows are recorded.
-        What fails as a whole raises.
+        The answer has an error for each row of a session that somebody else has taken; all other
+        rows are recorded. What fails as a whole raises.
         """
 
     def close(self) -> None:
@@ -59,7 +67,10 @@ class Writer(Protocol):
 
 
 class StoreLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How large a store may get. What would go beyond is refused before it is written; everything else goes on."""
+    """How large a store may get.
+
+    What would go beyond is refused before it is written; everything else goes on.
+    """
 
     max_bytes: int | None = None  # log and payloads together; None for as much as there is
     min_free: int = 8 << 20  # bytes that stay free on the device
@@ -70,7 +81,9 @@ class FileWriter:
 
     linger = 0.0
 
-    def __init__(self, path: Path, payloads: PayloadStore, lock_timeout: float, limits: StoreLimits) -> None:
+    def __init__(
+        self, path: Path, payloads: PayloadStore, lock_timeout: float, limits: StoreLimits
+    ) -> None:
         self.path = path
         self.connection: sqlite3.Connection | None = None
         self.payloads = payloads
@@ -86,7 +99,9 @@ class FileWriter:
                     "its postgresql:// address."
                 )
             self.connection = schema.connect(self.path, writable=True)
-            self.connection.execute("PRAGMA busy_timeout = 0")  # waiting is done in _take_lock, with jitter
+            self.connection.execute(
+                "PRAGMA busy_timeout = 0"
+            )  # waiting is done in _take_lock, with jitter
         self._check_room()
         database = self.connection
         if database.in_transaction:  # a second Ctrl-C, during the rollback after the first
@@ -102,7 +117,9 @@ class FileWriter:
         return written
 
     def _check_room(self) -> None:
-        """Refuse an append that would go beyond the limits of the store, or leave nothing on the device."""
+        """Refuse an append that would go beyond the limits of the store, or leave nothing on the
+        device.
+        """
         if (now := time.monotonic()) > self._roomy_until:
             device = os.statvfs(self.path.parent)
             free = device.f_bavail * device.f_frsize
@@ -110,10 +127,15 @@ class FileWriter:
                 raise self._full(f"only {free:,} bytes are free on the device of {self.path}")
             self._roomy_until = now + ROOMY_FOR if free > ROOMY * self._limits.min_free else 0.0
         if self._limits.max_bytes is not None:
-            log = sum(schema.size_of(self.path.with_name(self.path.name + suffix)) for suffix in ("", "-wal"))
+            log = sum(
+                schema.size_of(self.path.with_name(self.path.name + suffix))
+                for suffix in ("", "-wal")
+            )
             used = log + self.payloads.bytes_used()
             if used >= self._limits.max_bytes:
-                raise self._full(f"{self.path.parent} holds {used:,} bytes and may hold {self._limits.max_bytes:,}")
+                raise self._full(
+                    f"{self.path.parent} holds {used:,} bytes and may hold {self._limits.max_bytes:,}"
+                )
 
     def _full(self, what: str) -> StoreFull:
         return StoreFull(
@@ -183,7 +205,9 @@ def head_of(database: sqlite3.Connection, path: Path) -> tuple[int, bytes]:
 
 
 def erased_key(source_key: str | None) -> str | None:
-    """What an erased event keeps of its source key: enough to recognise it when it is imported again."""
+    """What an erased event keeps of its source key: enough to recognise it when it is imported
+    again.
+    """
     return source_key and ERASED_KEY + keyed_hash(make_key(), source_key)
 
 
@@ -194,7 +218,9 @@ def _known_sources(database: sqlite3.Connection, rows: list[Row]) -> dict[str, i
         part = keys[at : at + _AT_ONCE]
         marks = ", ".join("?" * len(part))
         known.update(
-            database.execute(f"SELECT source_key, seq FROM event WHERE source_key IN ({marks})", part).fetchall()
+            database.execute(
+                f"SELECT source_key, seq FROM event WHERE source_key IN ({marks})", part
+            ).fetchall()
         )
     if len(known) < len(keys):
         known.update(_erased_sources(database, [key for key in keys if key not in known]))
@@ -208,7 +234,9 @@ def _erased_sources(database: sqlite3.Connection, keys: list[str]) -> dict[str, 
     if not database.execute(f"SELECT 1 FROM event WHERE {erased} LIMIT 1", bounds).fetchone():
         return {}
     if (key := read_key()) is None:
-        _logger.warning("no key in %s: events that were erased are not recognised when imported", key_file())
+        _logger.warning(
+            "no key in %s: events that were erased are not recognised when imported", key_file()
+        )
         return {}
     hashed = {ERASED_KEY + keyed_hash(key, one): one for one in keys}
     known = database.execute(f"SELECT source_key, seq FROM event WHERE {erased}", bounds)

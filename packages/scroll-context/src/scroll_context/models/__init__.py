@@ -16,7 +16,7 @@ from scroll_context.models.protocol import (
     Settings,
     Usage,
     with_retries,
-)  # fmt: skip
+)
 from scroll_context.models.scripted import ScriptedModel, answer, exec_cell, load_script
 
 __all__ = [
@@ -48,13 +48,14 @@ def connect(
 ) -> Model:
     """The model that `spec` names.
 
-    `anthropic:NAME`, `openai:NAME` and all providers of pydantic-ai; `openai:NAME` with a `base_url` is any
-    server that speaks OpenAI's chat completions (vLLM, Ollama, llama.cpp and so on); `scripted:FILE` plays a
-    JSON script. Keys come from `api_key` or the provider's usual environment variable; a server at a
-    `base_url` gets only the key given here. `window` is the context window in tokens: without it, what is
-    known of the model is taken, else `DEFAULT_WINDOW`. Pass it for self-hosted models, whose server sets it.
-    A reply that failed for now (the provider was busy, or the connection broke) is asked for up to `retries`
-    times more, with growing waits; `on_retry` is called before each (see `with_retries`).
+    `anthropic:NAME`, `openai:NAME` and all providers of pydantic-ai; `openai:NAME` with a
+    `base_url` is any server that speaks OpenAI's chat completions (vLLM, Ollama, llama.cpp and so
+    on); `scripted:FILE` plays a JSON script. Keys come from `api_key` or the provider's usual
+    environment variable; a server at a `base_url` gets only the key given here. `window` is the
+    context window in tokens: without it, what is known of the model is taken, else
+    `DEFAULT_WINDOW`. Pass it for self-hosted models, whose server sets it. A reply that failed for
+    now (the provider was busy, or the connection broke) is asked for up to `retries` times more,
+    with growing waits; `on_retry` is called before each (see `with_retries`).
     """
     if spec.startswith("scripted:"):
         script = load_script(Path(spec.removeprefix("scripted:")))

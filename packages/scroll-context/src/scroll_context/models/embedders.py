@@ -1,7 +1,8 @@
-"""Embedders for search by meaning: an OpenAI-compatible endpoint, and models of sentence-transformers on this machine.
+"""Embedders for search by meaning: an OpenAI-compatible endpoint, and models of
+sentence-transformers on this machine.
 
-Both satisfy `scroll_context.search.meaning.Embedder`; any object with `name` and `embed` does. Their libraries are
-imported when one is made.
+Both satisfy `scroll_context.search.meaning.Embedder`; any object with `name` and `embed` does.
+Their libraries are imported when one is made.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,9 @@ from scroll_context.errors import BadInput, ModelUnavailable
 
 
 class EndpointEmbedder:
-    """A model behind an endpoint that speaks OpenAI's embeddings protocol: a provider, or vLLM, Ollama and the like."""
+    """A model behind an endpoint that speaks OpenAI's embeddings protocol: a provider, or vLLM,
+    Ollama and the like.
+    """
 
     def __init__(
         self,
@@ -25,7 +28,9 @@ class EndpointEmbedder:
         try:
             import openai
         except ImportError:
-            raise BadInput("this embedder needs the library openai: pip install 'scroll-context[models]'") from None
+            raise BadInput(
+                "this embedder needs the library openai: pip install 'scroll-context[models]'"
+            ) from None
         self.name = f"{base_url or 'openai'} {model} {dimensions or ''}".strip()
         self._model = model
         self._more: dict[str, Any] = {} if dimensions is None else {"dimensions": dimensions}
@@ -52,7 +57,9 @@ class LocalEmbedder:
         try:
             from sentence_transformers import SentenceTransformer
         except ImportError:
-            raise BadInput("this embedder needs sentence-transformers: pip install sentence-transformers") from None
+            raise BadInput(
+                "this embedder needs sentence-transformers: pip install sentence-transformers"
+            ) from None
         self.name = f"sentence-transformers {model}"
         self._model = SentenceTransformer(model, device=device)
 

@@ -1,15 +1,17 @@
 """What the agent asks of a language model and what it gets back, for every provider.
 
-A `Model` turns a `Request` into a `Reply`, synchronously: the caller's thread waits, receives the text as
-it is written through `on_text` (called in that same thread), and can stop waiting through `cancel`, through
-`timeout` or with Ctrl-C. Faults are the `ModelError` branch of the error tree and nothing else. A model
-keeps no conversation: everything it is told is in the request. Requests and replies are values with one
-canonical JSON form (`messages.canonical`), so both can be logged and compared.
+A `Model` turns a `Request` into a `Reply`, synchronously: the caller's thread waits, receives the
+text as it is written through `on_text` (called in that same thread), and can stop waiting through
+`cancel`, through `timeout` or with Ctrl-C. Faults are the `ModelError` branch of the error tree and
+nothing else. A model keeps no conversation: everything it is told is in the request. Requests and
+replies are values with one canonical JSON form (`messages.canonical`), so both can be logged and
+compared.
 
-`with_retries` is the one place where a request is sent again. Only `ModelUnavailable` is retried; an overflow, a
-refusal and a cancelled reply are raised at once. The wait doubles from `first_wait` with jitter, or is what the
-provider asked for. A provider that asks for more than `max_wait` is not waited for: the error is raised and the run
-can be resumed later. The SDKs' own retries are switched off where the models are made.
+`with_retries` is the one place where a request is sent again. Only `ModelUnavailable` is retried;
+an overflow, a refusal and a cancelled reply are raised at once. The wait doubles from `first_wait`
+with jitter, or is what the provider asked for. A provider that asks for more than `max_wait` is not
+waited for: the error is raised and the run can be resumed later. The SDKs' own retries are switched
+off where the models are made.
 """
 
 import logging
@@ -43,7 +45,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_tokens: int | None = None
     temperature: float | None = None
     thinking: bool | str | None = None  # True, False, or an effort such as "low", "medium", "high"
-    extra: dict[str, Any] = {}  # other settings by their pydantic-ai name, passed through as they are
+    extra: dict[
+        str, Any
+    ] = {}  # other settings by their pydantic-ai name, passed through as they are
 
     def over(self, defaults: "Settings") -> "Settings":
         """These settings, with `defaults` where a field is not set."""
@@ -61,7 +65,10 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Tokens as the provider counted them. Cached tokens are part of `input_tokens`; 0 means not reported."""
+    """Tokens as the provider counted them.
+
+    Cached tokens are part of `input_tokens`; 0 means not reported.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -75,7 +82,10 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Spent(msgspec.Struct, kw_only=True):
-    """What replies have cost so far. Tokens are the provider's own count, so a request without a reply adds none."""
+    """What replies have cost so far.
+
+    Tokens are the provider's own count, so a request without a reply adds none.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -96,13 +106,17 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool_calls: tuple[ToolCall, ...] = ()
     thinking: tuple[Thinking, ...] = ()
     usage: Usage = Usage()
-    finish_reason: str = ""  # stop, tool_call, length, content_filter, error, a provider's own; "" when not reported
+    finish_reason: str = (
+        ""  # stop, tool_call, length, content_filter, error, a provider's own; "" when not reported
+    )
     model: str = ""  # the name the provider answered under, often a dated version
     cost: float | None = None  # US dollars, when a price is known
 
     def message(self) -> Message:
         """This reply as a message of the conversation."""
-        return Message(role="assistant", text=self.text, tool_calls=self.tool_calls, thinking=self.thinking)
+        return Message(
+            role="assistant", text=self.text, tool_calls=self.tool_calls, thinking=self.thinking
+        )
 
 
 class Model(Protocol):
@@ -126,21 +140,24 @@ class Model(Protocol):
     ) -> Reply:
         """Ask for one reply.
 
-        `on_text` receives the visible text in pieces, in the calling thread; together they are `Reply.text`.
-        Setting `cancel` makes the call raise `ModelCancelled` soon; `timeout` seconds without a whole reply
-        raise `ModelUnavailable`.
+        `on_text` receives the visible text in pieces, in the calling thread; together they are
+        `Reply.text`. Setting `cancel` makes the call raise `ModelCancelled` soon; `timeout` seconds
+        without a whole reply raise `ModelUnavailable`.
         """
 
 
 def well_formed(messages: Iterable[Message]) -> list[Message]:
     """The messages with every call answered exactly once, right after it, and without empty texts.
 
-    Providers answer HTTP 400 to a tool result without its call, to a call without its result and to an empty text. The
-    view does not produce them; a hand-made or imported history can. What is left out here says nothing (an empty
-    message) or answers nothing (a result without its call), and is still in the log.
+    Providers answer HTTP 400 to a tool result without its call, to a call without its result and to
+    an empty text. The view does not produce them; a hand-made or imported history can. What is left
+    out here says nothing (an empty message) or answers nothing (a result without its call), and is
+    still in the log.
     """
     out: list[Message] = []
-    open_calls: dict[str, str] = {}  # id to tool name: asked for by the newest assistant message, not answered
+    open_calls: dict[
+        str, str
+    ] = {}  # id to tool name: asked for by the newest assistant message, not answered
 
     def answer_the_rest() -> None:
         for call_id, name in open_calls.items():
@@ -166,8 +183,8 @@ def well_formed(messages: Iterable[Message]) -> list[Message]:
 
 
 OnRetry = Callable[[int, float, ModelUnavailable], None]
-"""Called before each wait: how many attempts have failed, the seconds to wait, and why. Text that a failed attempt
-streamed will come again."""
+"""Called before each wait: how many attempts have failed, the seconds to wait, and why. Text that a
+failed attempt streamed will come again."""
 
 
 def with_retries(
@@ -178,7 +195,9 @@ def with_retries(
     first_wait: float = 1.0,
     on_retry: OnRetry | None = None,
 ) -> Model:
-    """The same model, asked up to `attempts` times for each reply, however often it would be asked already."""
+    """The same model, asked up to `attempts` times for each reply, however often it would be asked
+    already.
+    """
     model = model.once if isinstance(model, _Retrying) else model
     return _Retrying(model, attempts, max_wait, first_wait, on_retry)
 
@@ -192,7 +211,12 @@ class _Retrying:
     """What `with_retries` makes of a model."""
 
     def __init__(
-        self, model: Model, attempts: int, max_wait: float, first_wait: float, on_retry: OnRetry | None
+        self,
+        model: Model,
+        attempts: int,
+        max_wait: float,
+        first_wait: float,
+        on_retry: OnRetry | None,
     ) -> None:
         self.name = model.name
         self.window = model.window
@@ -232,8 +256,12 @@ class _Retrying:
                     raise
                 _logger.warning(
                     "%s failed (attempt %d of %d): %s; trying again in %.1f s",
-                    self.name, failed, self._attempts, error, wait,
-                )  # fmt: skip
+                    self.name,
+                    failed,
+                    self._attempts,
+                    error,
+                    wait,
+                )
                 if self._on_retry is not None:
                     self._on_retry(failed, wait, error)
                 _pause(wait, cancel)
@@ -272,4 +300,6 @@ class Stoppable:
         cancel: threading.Event | None = None,
         timeout: float | None = None,
     ) -> Reply:
-        return self._model.reply(request, on_text=on_text, cancel=cancel or self._stop, timeout=timeout)
+        return self._model.reply(
+            request, on_text=on_text, cancel=cancel or self._stop, timeout=timeout
+        )

@@ -1,9 +1,9 @@
 """Real models, through pydantic-ai's low-level model interface (not its agent).
 
-Imported only when a model is made: `scroll_context.models.connect` is the way in. Every request is streamed
-unless told otherwise, so that a reply can be shown as it is written and stopped in the middle; a stream
-that ends without saying why it ended was cut, and is an error rather than a short answer. The client
-libraries' own retries are off (`with_retries` is the one place for them).
+Imported only when a model is made: `scroll_context.models.connect` is the way in. Every request is
+streamed unless told otherwise, so that a reply can be shown as it is written and stopped in the
+middle; a stream that ends without saying why it ended was cut, and is an error rather than a short
+answer. The client libraries' own retries are off (`with_retries` is the one place for them).
 """
 
 import asyncio
@@ -25,7 +25,14 @@ from pydantic_ai.settings import ModelSettings
 from scroll_context.background import in_loop
 from scroll_context.errors import BadInput, ModelCancelled, ModelUnavailable
 from scroll_context.models import translate
-from scroll_context.models.protocol import DEFAULT_WINDOW, OnText, Reply, Request, Settings, well_formed
+from scroll_context.models.protocol import (
+    DEFAULT_WINDOW,
+    OnText,
+    Reply,
+    Request,
+    Settings,
+    well_formed,
+)
 from scroll_context.models.translate import ThinkTags, as_model_error
 
 T = TypeVar("T")
@@ -33,15 +40,20 @@ T = TypeVar("T")
 POLL_SECONDS = 0.05  # how soon a set `cancel` is noticed
 CLOSING_SECONDS = 5.0  # how long a cancelled request may take to close its connection
 COMPATIBLE = "openai-compatible"
-_Joined = codecs.getincrementaldecoder("utf-16-le")  # holds back half of a pair that was cut between two chunks
-_IN_PYTHON = re.compile(r" or pass it via `[^`]*`")  # the part of a remedy that cannot be done on a command line
+_Joined = codecs.getincrementaldecoder(
+    "utf-16-le"
+)  # holds back half of a pair that was cut between two chunks
+_IN_PYTHON = re.compile(
+    r" or pass it via `[^`]*`"
+)  # the part of a remedy that cannot be done on a command line
 PROFILE = {
     # pydantic-ai sees a tag only when it is a chunk of its own; `ThinkTags` does it for any cut.
     "thinking_tags": ("\0think\0", "\0/think\0"),
     "openai_chat_streaming_requires_finish_reason": True,
 }
 PROFILE_COMPATIBLE = {
-    "openai_chat_supports_max_completion_tokens": False,  # `max_tokens` is what self-hosted servers know
+    # `max_tokens` is what self-hosted servers know
+    "openai_chat_supports_max_completion_tokens": False,
     "openai_chat_supports_multiple_system_messages": False,
 }
 
@@ -95,14 +107,21 @@ class ConnectedModel:
         try:
             response = run_streaming(work, on_text=show, cancel=cancel)
         except Cancelled:
-            raise ModelCancelled("the reply was stopped by the caller", partial="".join(shown)) from None
+            raise ModelCancelled(
+                "the reply was stopped by the caller", partial="".join(shown)
+            ) from None
         reply = translate.reply(response, cost=self._cost(response))
         if not self._stream and on_text is not None and reply.text:
             on_text(reply.text)
         return reply
 
-    async def _respond(self, request: Request, emit: Callable[[str], None]) -> foreign.ModelResponse:
-        """One request to the provider. Errors of its client library are raised as errors of ours."""
+    async def _respond(
+        self, request: Request, emit: Callable[[str], None]
+    ) -> foreign.ModelResponse:
+        """One request to the provider.
+
+        Errors of its client library are raised as errors of ours.
+        """
         messages = well_formed(request.messages)
         history = translate.history(messages, self._model.system)
         parameters = translate.parameters(messages, request.tools)
@@ -113,14 +132,18 @@ class ConnectedModel:
             tags, joined = ThinkTags(), _Joined("replace")
             async with self._model.request_stream(history, settings, parameters) as stream:
                 async for event in stream:
-                    if visible := tags.feed(joined.decode(_text_in(event).encode("utf-16-le", "surrogatepass"))):
+                    if visible := tags.feed(
+                        joined.decode(_text_in(event).encode("utf-16-le", "surrogatepass"))
+                    ):
                         emit(visible)
                 response = stream.get()
             if held := tags.feed(joined.decode(b"", final=True)) + tags.finish():
                 emit(held)
         except Exception as error:  # noqa: BLE001 - foreign code: SDKs raise their own and their parsers' errors
             raise as_model_error(error, self.name, self._secret) from None
-        if response.finish_reason is None and "finish_reason" not in (response.provider_details or {}):
+        if response.finish_reason is None and "finish_reason" not in (
+            response.provider_details or {}
+        ):
             raise ModelUnavailable(
                 f"the reply of {self.name} was cut off: the stream ended without a finish reason. Nothing was "
                 "lost; try again. If the server never sends one, connect with stream=False."
@@ -158,12 +181,15 @@ def run_streaming(
     on_text: OnText | None = None,
     cancel: threading.Event | None = None,
 ) -> T:
-    """Run `work(emit)` on an event loop and pass what it emits to `on_text` in this thread; return its result.
+    """Run `work(emit)` on an event loop and pass what it emits to `on_text` in this thread; return
+    its result.
 
-    The calling thread stays open to Ctrl-C and to `cancel`. However the wait ends, the coroutine is cancelled and gets
-    a few seconds to close its connection before this function returns.
+    The calling thread stays open to Ctrl-C and to `cancel`. However the wait ends, the coroutine is
+    cancelled and gets a few seconds to close its connection before this function returns.
     """
-    pieces: queue.SimpleQueue[str | None] = queue.SimpleQueue()  # None says that the coroutine has ended
+    pieces: queue.SimpleQueue[str | None] = (
+        queue.SimpleQueue()
+    )  # None says that the coroutine has ended
     started, ended = threading.Event(), threading.Event()
 
     async def emitting() -> T:
@@ -206,7 +232,9 @@ def connect(
     """The model that `spec` names; see `scroll_context.models.connect`."""
     provider_name, model_name = parse_model_id(spec)
     if provider_name is None or not model_name:
-        raise BadInput(f"{spec!r} does not name a model. Write provider:model, for example anthropic:claude-x.")
+        raise BadInput(
+            f"{spec!r} does not name a model. Write provider:model, for example anthropic:claude-x."
+        )
     try:
         if base_url is not None and provider_name in ("openai", "openai-chat"):
             model = _compatible(model_name, base_url, api_key)
@@ -217,7 +245,8 @@ def connect(
     except (foreign_errors.UserError, ValueError) as error:
         reason = _IN_PYTHON.sub("", str(error).split(" To try Pydantic AI", 1)[0])
         raise BadInput(f"cannot connect to {spec}: {reason}") from None
-    # `profile` is a cached property: writing it is how an instance gets another one after its construction.
+    # `profile` is a cached property: writing it is how an instance gets another one after its
+    # construction.
     model.__dict__["profile"] = {**model.profile, **PROFILE}
     return ConnectedModel(
         model,
@@ -230,12 +259,18 @@ def connect(
 
 
 def _compatible(model_name: str, base_url: str, api_key: str | None) -> ForeignModel:
-    """Any server that speaks OpenAI's chat completions. A key is sent only if one is given for it."""
+    """Any server that speaks OpenAI's chat completions.
+
+    A key is sent only if one is given for it.
+    """
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
     provider = OpenAICompatibleProvider(
-        COMPATIBLE, base_url=base_url, api_key=api_key, profile=cast(ModelProfile, PROFILE_COMPATIBLE)
+        COMPATIBLE,
+        base_url=base_url,
+        api_key=api_key,
+        profile=cast(ModelProfile, PROFILE_COMPATIBLE),
     )
     return OpenAIChatModel(model_name, provider=provider)
 

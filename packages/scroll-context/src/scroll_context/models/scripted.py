@@ -1,10 +1,10 @@
 """A model that follows a script: deterministic, without a provider, for demonstrations and tests.
 
-The script is a sequence with one entry a step, or one function of the request and the step number. An entry
-is a `Reply`, a plain text (an answer), a function of the request, or an error, which is raised: that is how
-a fault at step n is played. Usage is measured, not invented: prompt tokens by `count`, and as cache reads
-the part of the prompt that repeats the beginning of the request before, which is what a provider's prefix
-cache would give.
+The script is a sequence with one entry a step, or one function of the request and the step number.
+An entry is a `Reply`, a plain text (an answer), a function of the request, or an error, which is
+raised: that is how a fault at step n is played. Usage is measured, not invented: prompt tokens by
+`count`, and as cache reads the part of the prompt that repeats the beginning of the request before,
+which is what a provider's prefix cache would give.
 """
 
 import threading
@@ -42,7 +42,9 @@ def load_script(path: Path) -> list[Answer]:
     except OSError as error:
         raise BadInput(f"cannot read the script {path}: {error.strerror}") from error
     except msgspec.DecodeError as error:
-        raise BadInput(f"{path} is not a script (a JSON list of texts and replies): {error}") from error
+        raise BadInput(
+            f"{path} is not a script (a JSON list of texts and replies): {error}"
+        ) from error
 
 
 def quarter_of_characters(text: str) -> int:
@@ -66,13 +68,17 @@ class ScriptedModel:
     ) -> None:
         self.name = name
         self.window = window
-        self.requests: deque[Request] = deque(maxlen=keep)  # the newest `keep` requests, oldest first
+        self.requests: deque[Request] = deque(
+            maxlen=keep
+        )  # the newest `keep` requests, oldest first
         self.steps = 0
         self._script = script
         self._count = count
         self._chunk = chunk
         self._pace = pace
-        self._previous: list[tuple[bytes, int]] = []  # the units of the request before, with their tokens
+        self._previous: list[
+            tuple[bytes, int]
+        ] = []  # the units of the request before, with their tokens
         self._lock = threading.Lock()
 
     def reply(
@@ -108,7 +114,9 @@ class ScriptedModel:
         elif step < len(self._script):
             entry = self._script[step]
         else:
-            raise ModelRefused(f"the script of {self.name} has {len(self._script)} entries and all were played")
+            raise ModelRefused(
+                f"the script of {self.name} has {len(self._script)} entries and all were played"
+            )
         if isinstance(entry, Exception):
             raise entry
         if callable(entry):
@@ -125,12 +133,19 @@ class ScriptedModel:
                 time.sleep(self._pace)
 
     def _usage(self, request: Request, reply: Reply) -> Usage:
-        """Tokens of this exchange; what repeats the start of the request before counts as read from cache."""
-        units = [canonical(request.tools), *(canonical(_unmarked(message)) for message in request.messages)]
+        """Tokens of this exchange; what repeats the start of the request before counts as read from
+        cache.
+        """
+        units = [
+            canonical(request.tools),
+            *(canonical(_unmarked(message)) for message in request.messages),
+        ]
         counted: list[tuple[bytes, int]] = []
         cached, intact = 0, True
         for position, unit in enumerate(units):
-            before, tokens_before = self._previous[position] if position < len(self._previous) else (b"", 0)
+            before, tokens_before = (
+                self._previous[position] if position < len(self._previous) else (b"", 0)
+            )
             tokens = tokens_before if unit == before else self._count(unit.decode())
             counted.append((unit, tokens))
             if intact:
@@ -146,7 +161,9 @@ class ScriptedModel:
 
 
 def _unmarked(message: Message) -> Message:
-    """The message as a prefix cache compares it: a mark instructs the cache and is no part of the text."""
+    """The message as a prefix cache compares it: a mark instructs the cache and is no part of the
+    text.
+    """
     return msgspec.structs.replace(message, cache_mark=False) if message.cache_mark else message
 
 

@@ -1,16 +1,17 @@
 """Between Scroll's messages, replies and errors and those of pydantic-ai.
 
-Going out: consecutive messages that are not the assistant's become one `ModelRequest`; thinking goes back
-only to the provider that wrote it, and only with what proves it (a signature, or the field it came in). A
-cache mark becomes a `CachePoint` for the providers that take explicit ones; all others cache by themselves.
-Coming in: text, thinking and calls are gathered, `<think>` blocks are taken out of the text, and arguments
-that are not a JSON object stay raw text. Ids that tie reasoning to the items after it travel inside the
-thinking's `opaque`, so that they vanish together with it: a provider rejects one without the other.
+Going out: consecutive messages that are not the assistant's become one `ModelRequest`; thinking
+goes back only to the provider that wrote it, and only with what proves it (a signature, or the
+field it came in). A cache mark becomes a `CachePoint` for the providers that take explicit ones;
+all others cache by themselves. Coming in: text, thinking and calls are gathered, `<think>` blocks
+are taken out of the text, and arguments that are not a JSON object stay raw text. Ids that tie
+reasoning to the items after it travel inside the thinking's `opaque`, so that they vanish together
+with it: a provider rejects one without the other.
 
-pydantic-ai sorts provider errors into classes; `as_model_error` maps them to the `ModelError` branch and adds what it
-leaves out: overflow texts of servers it does not know, the token counts inside those texts, and a remedy. An error text
-never carries a key: providers echo parts of it in their messages, so texts are cleaned, and the original exception is
-not chained.
+pydantic-ai sorts provider errors into classes; `as_model_error` maps them to the `ModelError`
+branch and adds what it leaves out: overflow texts of servers it does not know, the token counts
+inside those texts, and a remedy. An error text never carries a key: providers echo parts of it in
+their messages, so texts are cleaned, and the original exception is not chained.
 """
 
 import json
@@ -32,21 +33,34 @@ from scroll_context.models.protocol import Reply, Usage
 OPEN, CLOSE = "<think>", "</think>"
 TAKES_CACHE_POINTS = frozenset({"anthropic", "bedrock"})
 FINISH_REASONS = dict.fromkeys(
-    ("max_tokens", "max_output_tokens", "max_new_tokens", "model_length", "model_context_window_exceeded"), "length"
-) | dict.fromkeys(("eos", "eos_token", "end_turn", "end", "stop_sequence", "complete", "completed"), "stop")
+    (
+        "max_tokens",
+        "max_output_tokens",
+        "max_new_tokens",
+        "model_length",
+        "model_context_window_exceeded",
+    ),
+    "length",
+) | dict.fromkeys(
+    ("eos", "eos_token", "end_turn", "end", "stop_sequence", "complete", "completed"), "stop"
+)
 UNREADABLE = "unreadable_arguments"
 IN_TAGS = "content"  # pydantic-ai's own id for thinking that was written into the text
 
 
 def parameters(messages: Sequence[Message], tools: Iterable[ToolSpec]) -> ModelRequestParameters:
-    """Tools and the leading system messages. Only the first of those counts as constant, for the cache."""
+    """Tools and the leading system messages.
+
+    Only the first of those counts as constant, for the cache.
+    """
     return ModelRequestParameters(
         function_tools=[
             ToolDefinition(
                 name=tool.name,
                 description=tool.description,
                 parameters_json_schema=tool.parameters,
-                strict=False,  # strict mode rewrites schemas; the model must see the one we hash and document
+                # strict mode rewrites schemas; the model must see the one we hash and document
+                strict=False,
             )
             for tool in tools
         ],
@@ -66,7 +80,11 @@ def history(messages: Sequence[Message], provider: str) -> list[foreign.ModelMes
             out.extend(_response(message, provider) for message in group)
         else:
             marks = provider in TAKES_CACHE_POINTS
-            out.append(foreign.ModelRequest(parts=[part for m in group for part in _request_parts(m, marks)]))
+            out.append(
+                foreign.ModelRequest(
+                    parts=[part for m in group for part in _request_parts(m, marks)]
+                )
+            )
     return out
 
 
@@ -91,9 +109,13 @@ def reply(response: foreign.ModelResponse, *, cost: float | None = None) -> Repl
             if part.id:
                 item_ids[call.id] = part.id
     text += tags.finish() or _unicode(str((response.provider_details or {}).get("refusal", "")))
-    thinking.extend(Thinking(text=block, provider=provider, opaque={"id": IN_TAGS}) for block in tags.thinking)
+    thinking.extend(
+        Thinking(text=block, provider=provider, opaque={"id": IN_TAGS}) for block in tags.thinking
+    )
     if thinking and item_ids:
-        thinking[-1] = msgspec.structs.replace(thinking[-1], opaque={**thinking[-1].opaque, "items": item_ids})
+        thinking[-1] = msgspec.structs.replace(
+            thinking[-1], opaque={**thinking[-1].opaque, "items": item_ids}
+        )
     usage, said = response.usage, str((response.provider_details or {}).get("finish_reason") or "")
     return Reply(
         text=text,
@@ -113,23 +135,35 @@ def reply(response: foreign.ModelResponse, *, cost: float | None = None) -> Repl
 
 
 def _leading_system(messages: Sequence[Message]) -> list[Message]:
-    leading = next((n for n, message in enumerate(messages) if message.role != "system"), len(messages))
+    leading = next(
+        (n for n, message in enumerate(messages) if message.role != "system"), len(messages)
+    )
     return list(messages[:leading])
 
 
 def _request_parts(message: Message, marks: bool) -> list[foreign.ModelRequestPart]:
     """A message, the cache mark behind it, and its tail behind the mark."""
-    after: list[foreign.UserContent] = [foreign.CachePoint()] if message.cache_mark and marks else []
+    after: list[foreign.UserContent] = (
+        [foreign.CachePoint()] if message.cache_mark and marks else []
+    )
     if message.tail:
         after.append(message.tail)
     if message.role == "tool":
-        result = foreign.ToolReturnPart(tool_name=message.name, content=message.text, tool_call_id=message.tool_call_id)
+        result = foreign.ToolReturnPart(
+            tool_name=message.name, content=message.text, tool_call_id=message.tool_call_id
+        )
         if not after:
             return [result]
-        # A cache point is user content; first in its part it attaches to the block before, the result.
-        return [result, foreign.UserPromptPart(content=message.tail if after == [message.tail] else after)]
+        # A cache point is user content; first in its part it attaches to the block before, the
+        # result.
+        return [
+            result,
+            foreign.UserPromptPart(content=message.tail if after == [message.tail] else after),
+        ]
     if not marks:  # one text, since not every compatible server takes a list
-        return [foreign.UserPromptPart(content="\n\n".join(filter(None, (message.text, message.tail))))]
+        return [
+            foreign.UserPromptPart(content="\n\n".join(filter(None, (message.text, message.tail))))
+        ]
     return [foreign.UserPromptPart(content=[message.text, *after] if after else message.text)]
 
 
@@ -143,7 +177,9 @@ def _response(message: Message, provider: str) -> foreign.ModelResponse:
         kind = thought.opaque.get("id")
         if kind == IN_TAGS:
             in_tags += f"{OPEN}{thought.text}{CLOSE}\n\n"
-        elif kind or thought.signature:  # without either it could only go back as if the model had said it
+        elif (
+            kind or thought.signature
+        ):  # without either it could only go back as if the model had said it
             parts.append(
                 foreign.ThinkingPart(
                     content=thought.text,
@@ -154,13 +190,20 @@ def _response(message: Message, provider: str) -> foreign.ModelResponse:
                 )
             )
     if in_tags or message.text.strip():
-        parts.append(foreign.TextPart(in_tags + message.text, id=item_ids.get("text"), provider_name=provider))
+        parts.append(
+            foreign.TextPart(
+                in_tags + message.text, id=item_ids.get("text"), provider_name=provider
+            )
+        )
     for call in message.tool_calls:
         parts.append(
             foreign.ToolCallPart(
                 tool_name=call.name,
-                # Sent back as valid JSON whatever the model wrote, else every later request would be rejected.
-                args={UNREADABLE: call.arguments} if isinstance(call.arguments, str) else call.arguments,
+                # Sent back as valid JSON whatever the model wrote, else every later request would
+                # be rejected.
+                args={UNREADABLE: call.arguments}
+                if isinstance(call.arguments, str)
+                else call.arguments,
                 tool_call_id=call.id,
                 id=item_ids.get(call.id),
                 provider_name=provider,
@@ -217,8 +260,15 @@ def _arguments(raw: str | dict[str, Any] | None) -> dict[str, Any] | str:
 
 
 def _unicode(text: str) -> str:
-    """A text that can be encoded. Servers cut surrogate pairs between two chunks: halves that meet again are joined."""
-    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    """A text that can be encoded.
+
+    Servers cut surrogate pairs between two chunks: halves that meet again are joined.
+    """
+    return (
+        text
+        if text.isascii()
+        else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    )
 
 
 def _plain(details: dict[str, Any]) -> dict[str, Any]:
@@ -227,12 +277,14 @@ def _plain(details: dict[str, Any]) -> dict[str, Any]:
 
 
 class ThinkTags:
-    """Takes `<think>` blocks out of text that arrives in pieces: `feed` gives visible text, `thinking` has the blocks.
+    """Takes `<think>` blocks out of text that arrives in pieces: `feed` gives visible text,
+    `thinking` has the blocks.
 
-    Open-weight models write their reasoning into the text, in tags, and a stream cuts the text anywhere, in the middle
-    of a tag too. A block is recognised only at the head of the reply, where such models put it: a tag further on is
-    something that the model is writing about, and stays text. The cuts make no difference to the result, and nothing
-    but the tags and the space around blocks is dropped.
+    Open-weight models write their reasoning into the text, in tags, and a stream cuts the text
+    anywhere, in the middle of a tag too. A block is recognised only at the head of the reply, where
+    such models put it: a tag further on is something that the model is writing about, and stays
+    text. The cuts make no difference to the result, and nothing but the tags and the space around
+    blocks is dropped.
     """
 
     def __init__(self) -> None:
@@ -305,19 +357,25 @@ LIMITS = (
     r"must be <= (\d+)",
     r"n_ctx\W+(\d+)",
 )
-SECRET = re.compile(r"\b(?:sk|pk|rk|gsk|xai|hf|key)[-_][\w*.\-]{6,}|\bAIza[\w\-]{10,}|\bbearer\s+\S+", re.IGNORECASE)
+SECRET = re.compile(
+    r"\b(?:sk|pk|rk|gsk|xai|hf|key)[-_][\w*.\-]{6,}|\bAIza[\w\-]{10,}|\bbearer\s+\S+", re.IGNORECASE
+)
 SHORTEST_SECRET = 6  # anything shorter is a placeholder, and would be found in ordinary words
 LONGEST_TEXT = 500
 PASSING_STATUS = frozenset({408, 409, 425, 429})
 
 
 def as_model_error(error: Exception, name: str, secret: str = "") -> ModelError:
-    """The error of ours for one that a provider or its client library raised while `name` was replying."""
+    """The error of ours for one that a provider or its client library raised while `name` was
+    replying.
+    """
     said = _said(error, secret)
     status = error.status_code if isinstance(error, foreign_errors.ModelHTTPError) else None
     where = f"{name} (HTTP {status})" if status else name
     if isinstance(error, foreign_errors.ModelQuotaExceededError):
-        return ModelRefused(f"{where} refused: {said}. The account is out of credit: top it up, then resume.")
+        return ModelRefused(
+            f"{where} refused: {said}. The account is out of credit: top it up, then resume."
+        )
     # A limit on tokens a minute is worded like an overflow, but passes with time.
     if status not in PASSING_STATUS and _is_overflow(error, status, said):
         return ContextOverflow(
@@ -327,11 +385,17 @@ def as_model_error(error: Exception, name: str, secret: str = "") -> ModelError:
             limit=_number(LIMITS, said),
         )
     if isinstance(error, foreign_errors.ModelAuthenticationError):
-        return ModelRefused(f"{where} refused the credentials: {said}. Check the API key and what it may use.")
+        return ModelRefused(
+            f"{where} refused the credentials: {said}. Check the API key and what it may use."
+        )
     if isinstance(error, foreign_errors.ModelNotFoundError):
-        return ModelRefused(f"{where} was not found: {said}. Check the model's name and the base URL.")
+        return ModelRefused(
+            f"{where} was not found: {said}. Check the model's name and the base URL."
+        )
     if _is_rejection(error, status):
-        return ModelRefused(f"{where} rejected the request: {said}. Sending it again unchanged will not help.")
+        return ModelRefused(
+            f"{where} rejected the request: {said}. Sending it again unchanged will not help."
+        )
     return ModelUnavailable(
         f"{where} failed for now: {said}. Nothing was lost; try again, or resume later.",
         retry_after=error.retry_after if isinstance(error, foreign_errors.ModelAPIError) else None,
@@ -350,7 +414,11 @@ def _is_overflow(error: Exception, status: int | None, said: str) -> bool:
 def _is_rejection(error: Exception, status: int | None) -> bool:
     if status is not None:
         return status < 500 and status not in PASSING_STATUS
-    rejections = foreign_errors.ModelRequestRejectedError | foreign_errors.ContentFilterError | foreign_errors.UserError
+    rejections = (
+        foreign_errors.ModelRequestRejectedError
+        | foreign_errors.ContentFilterError
+        | foreign_errors.UserError
+    )
     return isinstance(error, rejections)
 
 
@@ -365,7 +433,9 @@ def _said(error: Exception, secret: str) -> str:
 
 
 def _message_in(body: object) -> str:
-    """The human text inside an error body: `message`, directly or under `error`, with llama.cpp's counts."""
+    """The human text inside an error body: `message`, directly or under `error`, with llama.cpp's
+    counts.
+    """
     if not isinstance(body, dict):
         return ""
     inner = body.get("error")

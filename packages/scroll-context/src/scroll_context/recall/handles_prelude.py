@@ -1,6 +1,7 @@
 """Lazy handles inside the kernel: a body that stays in the store until it is asked for.
 
-This file is not imported by the host: its source runs inside the jail, where `call` reaches the host.
+This file is not imported by the host: its source runs inside the jail, where `call` reaches the
+host.
 """
 
 import json as _json

@@ -1,12 +1,13 @@
 """The host half of `ms`: searching, expanding and querying the log on behalf of a cell.
 
-Every method checks its arguments (they come from model code, or from frames that model code forged), stays inside the
-grant that the session was opened with, and says which seqs it gave away, which is what provenance rests on. A scope
-that a caller names can only narrow the grant. Rows go back as plain dicts; what is said about them goes beside them in
-a note, never among them. The methods that cover rather than rank are in `recall`.
+Every method checks its arguments (they come from model code, or from frames that model code
+forged), stays inside the grant that the session was opened with, and says which seqs it gave away,
+which is what provenance rests on. A scope that a caller names can only narrow the grant. Rows go
+back as plain dicts; what is said about them goes beside them in a note, never among them. The
+methods that cover rather than rank are in `recall`.
 
-Models send whole numbers as text, dates as date objects, and one text where several are allowed; all of these work.
-Everything else is refused with a sentence that says what is expected.
+Models send whole numbers as text, dates as date objects, and one text where several are allowed;
+all of these work. Everything else is refused with a sentence that says what is expected.
 """
 
 import datetime as dt
@@ -43,7 +44,9 @@ MOST_NAMED = 20_000  # events that the answer of one call names; an answer made 
 REMEMBERED = 1_000  # searches and verified bodies that a session remembers
 _OWN_METHODS = ("search", "expand", "sql_query", "index", "provenance")
 _RECALL_METHODS = ("grep", "outline", "timeline", "turns", "gist", "standing")  # methods of Recall
-_OWN_WORDS = ", ".join(f"'{kind}'" for kind in (Kind.CONVERSATION, Kind.TOOL_CALL, Kind.CELL, Kind.OBSERVATION))
+_OWN_WORDS = ", ".join(
+    f"'{kind}'" for kind in (Kind.CONVERSATION, Kind.TOOL_CALL, Kind.CELL, Kind.OBSERVATION)
+)
 
 
 class SessionFacts(Protocol):
@@ -66,7 +69,9 @@ class MemorySurface:
         self.facts = facts
         self.calls = 0  # in the running cell
         self.empty_searches = 0  # of them, searches that found nothing
-        self.notes: list[str] = []  # what a reader of its output must know, such as that rows were left out
+        self.notes: list[
+            str
+        ] = []  # what a reader of its output must know, such as that rows were left out
         self._sql: GuardedSql | None = None
         self._asked: dict[int, int] = {}  # how often the same search was asked, by its hash
         self._verified: dict[str, None] = {}  # digests of bodies that were as they should be
@@ -89,8 +94,8 @@ class MemorySurface:
     def answer(self, call: CapabilityCall) -> CapabilityResult:
         """Answer a call of a cell, of which everything may be forged.
 
-        A few calls run at once, each until its answer has been sent, so that no number of threads in a cell takes the
-        memory of the host; and all of them end with the cell.
+        A few calls run at once, each until its answer has been sent, so that no number of threads
+        in a cell takes the memory of the host; and all of them end with the cell.
         """
         with call.work.in_this_thread():
             call.work.until_sent.enter_context(self.places.place())
@@ -98,7 +103,9 @@ class MemorySurface:
             return self.call(call.capability, *call.args, **call.kwargs)
 
     def call(self, capability: str, /, *args: Any, **kwargs: Any) -> CapabilityResult:
-        """Call a method by the name under which a model knows it: the border that every argument passes."""
+        """Call a method by the name under which a model knows it: the border that every argument
+        passes.
+        """
         method = self._methods.get(capability)
         if method is None:
             raise NameError(f"the host offers no capability {capability!r:.80}")
@@ -109,9 +116,11 @@ class MemorySurface:
     def search(
         self, query: str, k: Any = 10, per_session: Any = None, by: Any = "words", **filters: Any
     ) -> CapabilityResult:
-        """Ranked hits, each with its address and whole text; `per_session` is the most that one session may have.
+        """Ranked hits, each with its address and whole text; `per_session` is the most that one
+        session may have.
 
-        With by="meaning", turns that say it in other words are joined in, where the store has an embedder.
+        With by="meaning", turns that say it in other words are joined in, where the store has an
+        embedder.
         """
         if not isinstance(query, str):
             raise BadInput(f"ms.search takes a text as query, not {type(query).__name__}")
@@ -128,7 +137,12 @@ class MemorySurface:
             per_session=most,
             **wanted,
         )
-        notes = [found.note, self._repeated(query, count, most, by, sorted(filters.items(), key=lambda item: item[0]))]
+        notes = [
+            found.note,
+            self._repeated(
+                query, count, most, by, sorted(filters.items(), key=lambda item: item[0])
+            ),
+        ]
         hits: Sequence[Hit] = found
         if by == "meaning":
             hits, said = self.recall.with_meaning(query, count, found, most, wanted)
@@ -138,7 +152,9 @@ class MemorySurface:
             notes.append(self._misdated())
         if not rows and found.excluded:
             shown = ", ".join(map(str, sorted(found.excluded)[:20]))
-            notes[0] = f"only events that the working view already shows match: seq {shown}. Read them there."
+            notes[0] = (
+                f"only events that the working view already shows match: seq {shown}. Read them there."
+            )
         self.note(f"ms.search({query!r:.60}): ", *notes)
         if not rows and not found.excluded:
             self.empty_searches += 1
@@ -152,13 +168,19 @@ class MemorySurface:
         )
 
     def running_seqs(self) -> frozenset[int]:
-        """The events of the running task that the view shows, or will show next: no evidence about the past.
+        """The events of the running task that the view shows, or will show next: no evidence about
+        the past.
 
-        These are the newest request of the user, the replies to it, and their calls and cells. What was folded or
-        evicted is not among them, nor is the result of a tool that was called inside a cell: the view shows neither.
+        These are the newest request of the user, the replies to it, and their calls and cells. What
+        was folded or evicted is not among them, nor is the result of a tool that was called inside
+        a cell: the view shows neither.
         """
         visible, session = self.facts.visible_seqs(), self.scope.session_id
-        request = self.store.log.tail(1, session_id=session, role="user", kind=Kind.CONVERSATION) if visible else []
+        request = (
+            self.store.log.tail(1, session_id=session, role="user", kind=Kind.CONVERSATION)
+            if visible
+            else []
+        )
         if not request:
             return frozenset()
         first = request[0].seq
@@ -166,7 +188,9 @@ class MemorySurface:
             f"SELECT seq FROM event WHERE session_id = ? AND seq > ? AND kind IN ({_OWN_WORDS})",
             [session, max(first - 1, *visible)],
         )
-        return frozenset([*(seq for seq in visible if seq >= first), *(row[0] for row in not_yet_shown)])
+        return frozenset(
+            [*(seq for seq in visible if seq >= first), *(row[0] for row in not_yet_shown)]
+        )
 
     def expand(self, *places: Any) -> CapabilityResult:
         """The exact events at one seq, at several, or from one to another."""
@@ -177,9 +201,11 @@ class MemorySurface:
         left = EXPAND_BYTES
         for event in self._events_at(seqs):
             row = _common(event) | {
-                "content": self.whole_text(event), "name": event.name, "tool_call_id": event.tool_call_id,
+                "content": self.whole_text(event),
+                "name": event.name,
+                "tool_call_id": event.tool_call_id,
                 "reply_to": event.reply_to,
-            }  # fmt: skip
+            }
             left -= sys.getsizeof(row["content"])
             if left < 0 and rows:
                 notes.append(
@@ -245,7 +271,9 @@ class MemorySurface:
         at = whole_number(start, "start", 0)
         self._verify(event.payload.digest)
         piece = self.store.payloads.piece(event.payload.digest, at, PIECE)
-        return CapabilityResult({"piece": piece, "more": at + len(piece) < event.payload.size}, (event.seq,))
+        return CapabilityResult(
+            {"piece": piece, "more": at + len(piece) < event.payload.size}, (event.seq,)
+        )
 
     def page(self, seq: int, start: int, count: int) -> tuple[str, bool]:
         """Some characters of a large text within reach, and whether more follow."""
@@ -269,7 +297,10 @@ class MemorySurface:
         """What to say about sessions whose date contradicts the order in which they happened."""
         sessions = self.store.log.sessions(self.grant)
         suspect = misdated([info.first_at for info in sessions])
-        said = [f"session {sessions[at].session_id!r:.60} is {why}" for at, why in list(suspect.items())[:3]]
+        said = [
+            f"session {sessions[at].session_id!r:.60} is {why}"
+            for at, why in list(suspect.items())[:3]
+        ]
         return "; ".join(said) + "." if said else ""
 
     def _verify(self, digest: str) -> None:
@@ -292,7 +323,9 @@ class MemorySurface:
         return f"this is call {times} of the same search in this session; other words will find other rows."
 
     def whole_text(self, event: Event) -> str:
-        """The text of an event; of a body that is larger than `WHOLE_TEXT`, or no text, what stands in the log."""
+        """The text of an event; of a body that is larger than `WHOLE_TEXT`, or no text, what stands
+        in the log.
+        """
         if event.payload is not None and event.payload.is_text and event.payload.size <= WHOLE_TEXT:
             return self.store.log.text(event)
         return event.content
@@ -315,7 +348,9 @@ class NoSession:
         return []
 
     def provenance(self, name: str) -> dict[str, Any]:
-        raise BadInput(f"there is no session here, so nothing is known about {name!r}; :names lists your variables")
+        raise BadInput(
+            f"there is no session here, so nothing is known about {name!r}; :names lists your variables"
+        )
 
 
 def reading_surface(store: Store) -> MemorySurface:
@@ -343,11 +378,19 @@ def prelude_source(name: str, package: str = "scroll_context.recall") -> str:
 
 def _common(event: Event) -> dict[str, Any]:
     row: dict[str, Any] = {
-        "seq": event.seq, "session_id": event.session_id, "agent_id": event.agent_id, "task_id": event.task_id,
-        "kind": event.kind, "role": event.role, "created_at": event.created_at, "step_index": event.step_index,
-        "msg_index": event.msg_index, "headline": event.headline, "content": event.content,
+        "seq": event.seq,
+        "session_id": event.session_id,
+        "agent_id": event.agent_id,
+        "task_id": event.task_id,
+        "kind": event.kind,
+        "role": event.role,
+        "created_at": event.created_at,
+        "step_index": event.step_index,
+        "msg_index": event.msg_index,
+        "headline": event.headline,
+        "content": event.content,
         "metadata": event.metadata,
-    }  # fmt: skip
+    }
     if (body := ref_of(event)) is not None:
         row["payload"] = msgspec.to_builtins(body)
     return row
@@ -366,14 +409,21 @@ class ResultRef(msgspec.Struct, frozen=True):
 def ref_of(event: Event) -> ResultRef | None:
     """Where the body of an event is; None when its content is all there is."""
     body = event.payload
-    return ResultRef(event.seq, body.size, body.media_type, body.is_text, event.content) if body else None
+    return (
+        ResultRef(event.seq, body.size, body.media_type, body.is_text, event.content)
+        if body
+        else None
+    )
 
 
 # arguments --------------------------------------------------------------------------------------------------
 
 
 def check_size(capability: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Refuse arguments that are larger than a question is. What is under the limit costs linear time everywhere."""
+    """Refuse arguments that are larger than a question is.
+
+    What is under the limit costs linear time everywhere.
+    """
     characters = values = 0
     waiting: list[Any] = [args, kwargs]
     while waiting:
@@ -395,8 +445,18 @@ def check_size(capability: str, args: Sequence[Any], kwargs: Mapping[str, Any]) 
 
 
 MAX_EXPAND = 5_000  # rows of one expand; more is asked for in pieces
-FILTERS = ("scope", "kind", "role", "session_id", "agent_id", "all_agents", "seq_range", "created_on", "created_from",
-           "created_to")  # fmt: skip
+FILTERS = (
+    "scope",
+    "kind",
+    "role",
+    "session_id",
+    "agent_id",
+    "all_agents",
+    "seq_range",
+    "created_on",
+    "created_from",
+    "created_to",
+)
 
 
 def filters_of(method: str, given: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
@@ -405,7 +465,9 @@ def filters_of(method: str, given: Mapping[str, Any], scope: Scope) -> dict[str,
     `all_agents=True` takes the narrowing of `scope` away; the grant holds in any case.
     """
     if unknown := sorted(set(given) - set(FILTERS)):
-        raise BadInput(f"{method} has no argument {unknown[0]!r}; it filters by {', '.join(sorted(FILTERS))}")
+        raise BadInput(
+            f"{method} has no argument {unknown[0]!r}; it filters by {', '.join(sorted(FILTERS))}"
+        )
     wanted: dict[str, Any] = {
         name: texts(given[name], name)
         for name in ("kind", "role", "session_id", "agent_id")
@@ -416,7 +478,9 @@ def filters_of(method: str, given: Mapping[str, Any], scope: Scope) -> dict[str,
         narrowed = scope.grant(named)
         for name in ("session_id", "task_id", "agent_id"):
             if (value := getattr(narrowed, name)) is not None:
-                wanted.setdefault(name, value)  # a session named beside scope="session" is the one that is meant
+                wanted.setdefault(
+                    name, value
+                )  # a session named beside scope="session" is the one that is meant
     if given.get("seq_range") is not None:
         wanted["seq_range"], _ = bounds(given["seq_range"])
     for name in ("created_from", "created_to"):
@@ -452,7 +516,9 @@ def bounds(pair: Any) -> tuple[tuple[int, int], str]:
 
 
 def places_of(places: tuple[Any, ...]) -> tuple[list[int], str]:
-    """The seqs meant by expand(7), expand([7, 9]) and expand(7, 9), which is a range; expand((7, 9)) is the list."""
+    """The seqs meant by expand(7), expand([7, 9]) and expand(7, 9), which is a range; expand((7,
+    9)) is the list.
+    """
     if len(places) == 2 and not any(isinstance(place, list | tuple) for place in places):
         (lo, hi), asked = bounds(places)
         if hi - lo >= MAX_EXPAND:
@@ -460,7 +526,9 @@ def places_of(places: tuple[Any, ...]) -> tuple[list[int], str]:
                 f"expand gives at most {MAX_EXPAND:,} events at once; {asked} has {hi - lo + 1:,}. Take parts."
             )
         return list(range(max(lo, 1), hi + 1)), asked
-    flat = [one for place in places for one in (place if isinstance(place, list | tuple) else [place])]
+    flat = [
+        one for place in places for one in (place if isinstance(place, list | tuple) else [place])
+    ]
     if not flat:
         raise BadInput("ms.expand needs a seq, a list of seqs, or a first and a last seq")
     if len(flat) > MAX_EXPAND:
@@ -471,7 +539,9 @@ def places_of(places: tuple[Any, ...]) -> tuple[list[int], str]:
 def moment(value: Any, *, upper: bool) -> str:
     """The first or last moment that a date, a datetime or a text means, in UTC."""
     if not isinstance(value, str | dt.date):
-        raise BadInput(f"{value!r:.80} is not a date: give one such as '2024-07-31', or an ISO time, as text")
+        raise BadInput(
+            f"{value!r:.80} is not a date: give one such as '2024-07-31', or an ISO time, as text"
+        )
     return times.bound(value, upper=upper)
 
 

@@ -1,4 +1,5 @@
-"""`ms` inside the kernel: search, expand and query the whole history of this session and its neighbours.
+"""`ms` inside the kernel: search, expand and query the whole history of this session and its
+neighbours.
 
     ms.search(query, k=10, ...)   ranked hits, each with its seq, snippet and whole text
     ms.expand(seq) / ([seqs]) / (lo, hi)   the exact events
@@ -6,7 +7,8 @@
     ms.index(), ms.days_between(a, b), ms.provenance(name)
     ms.grep(text), ms.outline(), ms.timeline(query), ms.turns(session), ms.gist(), ms.standing()
 
-This file is not imported by the host: its source runs inside the jail, where `call` reaches the host.
+This file is not imported by the host: its source runs inside the jail, where `call` reaches the
+host.
 """
 
 import datetime as _dt
@@ -19,7 +21,9 @@ call: Callable[..., Any]  # put here by the kernel
 
 
 class Rows(list[Any]):
-    """Rows as dicts; `note` says what there is to know about them, for example that there were more."""
+    """Rows as dicts; `note` says what there is to know about them, for example that there were
+    more.
+    """
 
     note = ""
     truncated = False  # whether rows were left out
@@ -89,7 +93,9 @@ class Lines(Rows):
     width = 400  # characters of a text that are printed
 
     def __str__(self) -> str:
-        return "\n".join(_line(row, self.width) for row in self) + (f"\n[note] {self.note}" if self.note else "")
+        return "\n".join(_line(row, self.width) for row in self) + (
+            f"\n[note] {self.note}" if self.note else ""
+        )
 
 
 def _lines(answer: dict[str, Any], width: int = Lines.width) -> Lines:
@@ -99,39 +105,60 @@ def _lines(answer: dict[str, Any], width: int = Lines.width) -> Lines:
 
 
 def grep(
-    text: str, regex: bool = False, case: bool = False, width: int = 120, limit: int = 50, **filters: Any
+    text: str,
+    regex: bool = False,
+    case: bool = False,
+    width: int = 120,
+    limit: int = 50,
+    **filters: Any,
 ) -> Lines:
-    """Every row that holds a text, in order of seq; the note has the total. Filters: role, kind, session_id, seq_range,
-    created_on/_from/_to. regex=True for a regular expression, case=True to mind the case."""
+    """Every row that holds a text, in order of seq; the note has the total. Filters: role, kind,
+    session_id, seq_range, created_on/_from/_to. regex=True for a regular expression, case=True to
+    mind the case."""
     return _lines(call("ms.grep", text, regex, case, width, limit, **filters))
 
 
 def outline(created_from: Any = None, created_to: Any = None, query: str | None = None) -> Lines:
-    """One row a session: n, session_id, from, to, seqs, turns, terms, title; with a query only those with hits."""
+    """One row a session: n, session_id, from, to, seqs, turns, terms, title; with a query only
+    those with hits.
+    """
     return _lines(call("ms.outline", created_from, created_to, query))
 
 
 def timeline(query: str, by: str = "session", **filters: Any) -> Lines:
-    """How often a subject came up, by "session", "day" or "month", with the first and the last mention."""
+    """How often a subject came up, by "session", "day" or "month", with the first and the last
+    mention.
+    """
     return _lines(call("ms.timeline", query, by, **filters))
 
 
 def turns(*place: Any, session_id: Any = None, role: Any = None) -> Lines:
-    """What was said in a session (its id, or its number in the outline), or from seq lo to hi: turns(lo, hi)."""
+    """What was said in a session (its id, or its number in the outline), or from seq lo to hi:
+    turns(lo, hi).
+    """
     return _lines(call("ms.turns", *place, session_id=session_id, role=role), 4_000)
 
 
 def gist(
-    session_id: Any = None, seq_range: Any = None, query: str | None = None, chars: int = 6_000, role: Any = "user",
-    created_from: Any = None, created_to: Any = None,
-) -> Lines:  # fmt: skip
-    """The most telling sentences of a stretch, spread evenly over it, each with its seq. role=["user", "assistant"]
-    takes both sides."""
-    return _lines(call("ms.gist", session_id, seq_range, query, chars, role, created_from, created_to))
+    session_id: Any = None,
+    seq_range: Any = None,
+    query: str | None = None,
+    chars: int = 6_000,
+    role: Any = "user",
+    created_from: Any = None,
+    created_to: Any = None,
+) -> Lines:
+    """The most telling sentences of a stretch, spread evenly over it, each with its seq.
+    role=["user", "assistant"] takes both sides."""
+    return _lines(
+        call("ms.gist", session_id, seq_range, query, chars, role, created_from, created_to)
+    )
 
 
 def standing(topic: str = "") -> Lines:
-    """The user's standing instructions and preferences, newest last; with a topic, those that bear on it."""
+    """The user's standing instructions and preferences, newest last; with a topic, those that bear
+    on it.
+    """
     return _lines(call("ms.standing", topic))
 
 
@@ -149,7 +176,11 @@ def show(rows: Any, n: int = 20, width: int = 200) -> None:
 def _line(row: Any, width: int) -> str:
     if not isinstance(row, dict):
         return str(row)[:width]
-    facts = [str(row[name])[: _CUT.get(name)] for name in _FIRST if row.get(name) and row[name] != "conversation"]
+    facts = [
+        str(row[name])[: _CUT.get(name)]
+        for name in _FIRST
+        if row.get(name) and row[name] != "conversation"
+    ]
     if "first_seq" in row and "n" in row:
         facts[0] = f"session {row['n']}"
     if "seqs" in row:
@@ -159,15 +190,36 @@ def _line(row: Any, width: int) -> str:
             "{}-{}".format(*row["seqs"]),
             f"{row['turns']} turns",
         ]
-    facts += [f"{name} {row[name]}" for name in _NAMED if row.get(name) and (name, row[name]) != ("count", 1)]
+    facts += [
+        f"{name} {row[name]}"
+        for name in _NAMED
+        if row.get(name) and (name, row[name]) != ("count", 1)
+    ]
     terms = ", ".join(row.get("terms", ()))
-    texts = (terms, row.get("title", ""), row.get("snippet") or row.get("text") or row.get("content") or "")
+    texts = (
+        terms,
+        row.get("title", ""),
+        row.get("snippet") or row.get("text") or row.get("content") or "",
+    )
     text = " | ".join(" ".join(str(one).split()) for one in texts if one)
     return (
-        " ".join(facts) + (": " if facts and text else "") + (text if len(text) <= width else text[: width - 1] + "…")
+        " ".join(facts)
+        + (": " if facts and text else "")
+        + (text if len(text) <= width else text[: width - 1] + "…")
     )
 
 
 _FIRST = ("n", "seq", "day", "month", "date", "created_at", "role", "kind", "when")
-_NAMED = ("hits", "by_user", "first", "last", "first_seq", "last_seq", "closeness", "count", "repeats", "misdated")
+_NAMED = (
+    "hits",
+    "by_user",
+    "first",
+    "last",
+    "first_seq",
+    "last_seq",
+    "closeness",
+    "count",
+    "repeats",
+    "misdated",
+)
 _CUT = {"created_at": 10}

@@ -1,10 +1,11 @@
-"""The part of `ms` that covers rather than ranks: grep, outline, timeline, turns, gist and standing.
+"""The part of `ms` that covers rather than ranks: grep, outline, timeline, turns, gist and
+standing.
 
-Ranked search shows the best few rows; these methods show that there is nothing more, what lies where, and how a subject
-went on over time. They keep the rules of the memory surface: arguments are checked, nothing outside the grant is read,
-each answer says which seqs it gave away, and what is said about rows goes beside them in a note. Echoes are never
-shown, and neither is the running task: what was said since the newest request and still stands in the view is no
-evidence about the past.
+Ranked search shows the best few rows; these methods show that there is nothing more, what lies
+where, and how a subject went on over time. They keep the rules of the memory surface: arguments are
+checked, nothing outside the grant is read, each answer says which seqs it gave away, and what is
+said about rows goes beside them in a note. Echoes are never shown, and neither is the running task:
+what was said since the newest request and still stands in the view is no evidence about the past.
 """
 
 import math
@@ -23,8 +24,22 @@ from scroll_context.events import Event, Kind
 from scroll_context.kernel.results import CapabilityResult
 from scroll_context.log.log import SessionInfo
 from scroll_context.origin import SPEAKER, Origin
-from scroll_context.recall.memory import FUSED, MemorySurface, bounds, filters_of, moment, whole_number
-from scroll_context.search.grep import LONGEST_PATTERN, SECONDS, GrepMatch, Scan, pattern, query_patterns
+from scroll_context.recall.memory import (
+    FUSED,
+    MemorySurface,
+    bounds,
+    filters_of,
+    moment,
+    whole_number,
+)
+from scroll_context.search.grep import (
+    LONGEST_PATTERN,
+    SECONDS,
+    GrepMatch,
+    Scan,
+    pattern,
+    query_patterns,
+)
 from scroll_context.search.meaning import fused
 from scroll_context.search.search import Hit
 from scroll_context.text.dates import misdated
@@ -45,22 +60,36 @@ MOST_GIST = 30_000  # characters of one gist()
 MOST_READ = 20_000  # turns that one gist() reads; of more, it reads some that are spread evenly
 MOST_ALTERNATIVES = 16  # parts of a query between OR
 MOST_COUNTED_ROWS = 200_000  # rows that one part of a query is counted in
-TURN_CHARS = 110  # of a turn that a gist for a query shows: the more turns, the more of the evidence is among them
+# of a turn that a gist for a query shows: the more turns, the more of the evidence is among them
+TURN_CHARS = 110
 ENOUGH = 3  # rows with all words of a query, below which rows with most of the words are taken
 FEW_STANDING = 12  # instructions and preferences that are listed whatever the topic
-TITLE_TURNS, TITLE_FROM, TITLE_CHARS = 6, 2_000, 60  # turns, characters of each to look at, characters of a title
+TITLE_TURNS, TITLE_FROM, TITLE_CHARS = (
+    6,
+    2_000,
+    60,
+)  # turns, characters of each to look at, characters of a title
 
-NOBODYS = "The user of this store said nothing there: these are words of others, from an imported file."
+NOBODYS = (
+    "The user of this store said nothing there: these are words of others, from an imported file."
+)
 _SPOKEN = ("user", "assistant", SPEAKER)
 _NOT_SAID = frozenset({Kind.TOOL_CALL, Kind.TOOL_RESULT, Kind.CELL, Kind.OBSERVATION})
-_CUT_TAG = re.compile(r"\A…[^\[\]\n]{0,80}\] ?(?:user|assistant): ")  # the rest of the tag of an imported message
-_CONDITION = re.compile(r"\b(?:when|whenever|if|each time|every time)\b|\A(?:for|in|on|with)\b", re.IGNORECASE)
+_CUT_TAG = re.compile(
+    r"\A…[^\[\]\n]{0,80}\] ?(?:user|assistant): "
+)  # the rest of the tag of an imported message
+_CONDITION = re.compile(
+    r"\b(?:when|whenever|if|each time|every time)\b|\A(?:for|in|on|with)\b", re.IGNORECASE
+)
 
 Rows = list[dict[str, Any]]
 
 
 class Recall:
-    """The methods, within the grant of a memory surface. Calls may come from several threads at once."""
+    """The methods, within the grant of a memory surface.
+
+    Calls may come from several threads at once.
+    """
 
     def __init__(self, memory: MemorySurface) -> None:
         self._memory = memory
@@ -71,9 +100,17 @@ class Recall:
     # finding everything ---------------------------------------------------------------------------------
 
     def grep(
-        self, text: Any, regex: Any = False, case: Any = False, width: Any = 120, limit: Any = 50, **filters: Any
+        self,
+        text: Any,
+        regex: Any = False,
+        case: Any = False,
+        width: Any = 120,
+        limit: Any = 50,
+        **filters: Any,
     ) -> CapabilityResult:
-        """Every row whose text holds a text or matches a regular expression, in order of seq, with the total."""
+        """Every row whose text holds a text or matches a regular expression, in order of seq, with
+        the total.
+        """
         wanted = self._filters("ms.grep", filters)
         most = whole_number(limit, "limit", 1, MOST_MATCHES)
         wide = min(whole_number(width, "width", 0), MOST_WIDTH)
@@ -93,9 +130,14 @@ class Recall:
             if is_first:
                 excerpt = _CUT_TAG.sub("", body(found.excerpt))
                 row: dict[str, Any] = {
-                    "seq": found.seq, "session_id": found.session_id, "role": found.role, "kind": found.kind,
-                    "created_at": found.created_at, "text": excerpt, "count": found.count,
-                }  # fmt: skip
+                    "seq": found.seq,
+                    "session_id": found.session_id,
+                    "role": found.role,
+                    "kind": found.kind,
+                    "created_at": found.created_at,
+                    "text": excerpt,
+                    "count": found.count,
+                }
                 rows.append(row | ({"name": found.name} if found.name else {}))
             else:
                 folded += 1
@@ -123,12 +165,15 @@ class Recall:
         rows: Rows = [
             ({"n": numbers.get(key), "session_id": key} if by == "session" else {by: key})
             | {
-                "hits": len(own), "by_user": sum(one.is_from_user for one in own),
-                "first": own[0].created_at[:10], "last": own[-1].created_at[:10],
-                "first_seq": own[0].seq, "last_seq": own[-1].seq,
+                "hits": len(own),
+                "by_user": sum(one.is_from_user for one in own),
+                "first": own[0].created_at[:10],
+                "last": own[-1].created_at[:10],
+                "first_seq": own[0].seq,
+                "last_seq": own[-1].seq,
             }
             for key, own in groups.items()
-        ]  # fmt: skip
+        ]
         if by != "session":
             rows.sort(key=lambda row: row[by])
         note = how
@@ -140,8 +185,12 @@ class Recall:
 
     # what lies where ------------------------------------------------------------------------------------
 
-    def outline(self, created_from: Any = None, created_to: Any = None, query: Any = None) -> CapabilityResult:
-        """One row a session: number, id, dates, seqs, turns of the user, distinctive terms, title; hits of a query."""
+    def outline(
+        self, created_from: Any = None, created_to: Any = None, query: Any = None
+    ) -> CapabilityResult:
+        """One row a session: number, id, dates, seqs, turns of the user, distinctive terms, title;
+        hits of a query.
+        """
         sessions = self._sessions()
         first = None if created_from is None else moment(created_from, upper=False)
         last = None if created_to is None else moment(created_to, upper=True)
@@ -153,7 +202,9 @@ class Recall:
             hits.update(one.session_id for one in found)
             notes.append(how)
         known = self._current_notes().map
-        told = known.read(lambda after, until: self._turns(after=after, until=until), self._before_running())
+        told = known.read(
+            lambda after, until: self._turns(after=after, until=until), self._before_running()
+        )
         rows: Rows = []
         for number, info in enumerate(sessions):
             if (first and info.last_at < first) or (last and info.first_at[: len(last)] > last):
@@ -165,9 +216,15 @@ class Recall:
                 continue
             turns, terms, name = about
             row: dict[str, Any] = {
-                "n": number + 1, "session_id": info.session_id, "from": info.first_at[:10], "to": info.last_at[:10],
-                "seqs": [info.first_seq, info.last_seq], "turns": turns, "terms": list(terms), "title": name,
-            }  # fmt: skip
+                "n": number + 1,
+                "session_id": info.session_id,
+                "from": info.first_at[:10],
+                "to": info.last_at[:10],
+                "seqs": [info.first_seq, info.last_seq],
+                "turns": turns,
+                "terms": list(terms),
+                "title": name,
+            }
             if info.session_id in known.imported:
                 row["imported"] = known.imported[info.session_id]
             if query is not None:
@@ -179,10 +236,14 @@ class Recall:
         self._memory.note("ms.outline: ", *notes)
         notes.insert(0, f"{len(rows)} of {len(sessions)} sessions")
         # Titles and terms are made of all turns of a session, which are too many to be named.
-        return self._answer(rows, "; ".join(notes), [seq for row in rows for seq in row["seqs"]], unknown=bool(rows))
+        return self._answer(
+            rows, "; ".join(notes), [seq for row in rows for seq in row["seqs"]], unknown=bool(rows)
+        )
 
     def turns(self, *place: Any, session_id: Any = None, role: Any = None) -> CapabilityResult:
-        """What was said in a session (by id, or by its number in the outline), or from one seq to another."""
+        """What was said in a session (by id, or by its number in the outline), or from one seq to
+        another.
+        """
         if session_id is not None:
             place = (session_id,)
         wanted: dict[str, Any] = {}
@@ -192,7 +253,9 @@ class Recall:
         elif len(place) == 1:
             wanted = {"session_id": self._session(place[0])}
         else:
-            raise BadInput("ms.turns takes the id or the number of a session, or a first and a last seq")
+            raise BadInput(
+                "ms.turns takes the id or the number of a session, or a first and a last seq"
+            )
         rows: Rows = []
         chars, note = 0, ""
         for event in self._said(role, **wanted):
@@ -216,10 +279,19 @@ class Recall:
         created_from: Any = None,
         created_to: Any = None,
     ) -> CapabilityResult:
-        """An extract that covers a stretch evenly: its most telling sentences, in order, each with its seq."""
+        """An extract that covers a stretch evenly: its most telling sentences, in order, each with
+        its seq.
+        """
         room = whole_number(chars, "chars", 200, MOST_GIST)
-        given = {"role": role, "seq_range": seq_range, "created_from": created_from, "created_to": created_to}
-        wanted = self._filters("ms.gist", {name: value for name, value in given.items() if value is not None})
+        given = {
+            "role": role,
+            "seq_range": seq_range,
+            "created_from": created_from,
+            "created_to": created_to,
+        }
+        wanted = self._filters(
+            "ms.gist", {name: value for name, value in given.items() if value is not None}
+        )
         if session_id is not None:
             wanted["session_id"] = self._session(session_id)
         behind = ""
@@ -234,7 +306,9 @@ class Recall:
         else:
             events, behind = self._best_turns(query, room // TURN_CHARS, wanted)
             turns = [self._turn(event) for event in events]
-            extracts = gist(((turn.seq, turn.text) for turn in turns), room, content_stems(query), TURN_CHARS)
+            extracts = gist(
+                ((turn.seq, turn.text) for turn in turns), room, content_stems(query), TURN_CHARS
+            )
         at = {turn.seq: turn for turn in turns}
         rows = [
             {"seq": one.seq, "date": at[one.seq].date, "role": at[one.seq].role, "text": one.text}
@@ -244,12 +318,16 @@ class Recall:
         sessions = len({turn.session_id for turn in turns})
         note = f"{len(rows)} sentences of {len(turns)} turns in {sessions} sessions"
         if query is not None:
-            note += f", the best for {clip(query, 60)!r}; ms.timeline and ms.grep find every mention."
+            note += (
+                f", the best for {clip(query, 60)!r}; ms.timeline and ms.grep find every mention."
+            )
         note = f"{note} {behind}".rstrip()
         return self._answer(rows, note)
 
     def _spread_evenly(self, events: Iterator[Event]) -> list["_Turn"]:
-        """A bounded number of turns, whatever their number: every one, or every second, fourth, eighth."""
+        """A bounded number of turns, whatever their number: every one, or every second, fourth,
+        eighth.
+        """
         turns: list[_Turn] = []
         step = 1
         for number, event in enumerate(events):
@@ -266,25 +344,33 @@ class Recall:
         return _Turn(event.seq, event.session_id, event.created_at[:10], event.role, text)
 
     def standing(self, topic: Any = "") -> CapabilityResult:
-        """The user's standing instructions and preferences, newest last; about a topic, if one is named."""
+        """The user's standing instructions and preferences, newest last; about a topic, if one is
+        named.
+        """
         if not isinstance(topic, str):
             raise BadInput(f"topic is a text, not {type(topic).__name__}")
         told = self._current_notes().stances.read(self._user_turns, self._before_running())
         rows: Rows = [
             {
-                "seq": seq, "session_id": told[seq].session_id, "date": told[seq].created_at[:10],
-                "kind": "instruction" if stance(sentence) == INSTRUCTION else "preference", "text": sentence,
+                "seq": seq,
+                "session_id": told[seq].session_id,
+                "date": told[seq].created_at[:10],
+                "kind": "instruction" if stance(sentence) == INSTRUCTION else "preference",
+                "text": sentence,
             }
-            for seq, sentence in standing(((seq, one) for seq, turn in told.items() for one in turn.sentences), least=1)
-        ]  # fmt: skip
+            for seq, sentence in standing(
+                ((seq, one) for seq, turn in told.items() for one in turn.sentences), least=1
+            )
+        ]
         note = "" if rows else "no standing instruction or preference was found"
         if topic and len(rows) > FEW_STANDING:
             about = content_stems(topic)
             chosen = [
-                row for row in rows
+                row
+                for row in rows
                 if about & content_stems(row["text"])
                 or (row["kind"] == "instruction" and not _CONDITION.search(row["text"]))
-            ]  # fmt: skip
+            ]
             note = f"{len(chosen)} of {len(rows)} are about {clip(topic, 60)!r} or always hold; ms.standing() lists all"
             rows = chosen
         return self._answer(rows, note)
@@ -292,9 +378,16 @@ class Recall:
     # other words ----------------------------------------------------------------------------------------
 
     def with_meaning(
-        self, query: str, count: int, by_words: Sequence[Hit], per_session: int | None, filters: dict[str, Any]
+        self,
+        query: str,
+        count: int,
+        by_words: Sequence[Hit],
+        per_session: int | None,
+        filters: dict[str, Any],
     ) -> tuple[list[Hit], str]:
-        """The hits of a search by words, joined with the turns that are near in meaning; and what to say about them."""
+        """The hits of a search by words, joined with the turns that are near in meaning; and what
+        to say about them.
+        """
         meaning = self._memory.store.meaning
         if meaning is None:
             raise BadInput(
@@ -302,15 +395,21 @@ class Recall:
             )
         hidden = self._memory.facts.visible_seqs()
         try:
-            near = meaning.search(query, k=max(count, FUSED), grant=self._grant, exclude=hidden, **filters)
+            near = meaning.search(
+                query, k=max(count, FUSED), grant=self._grant, exclude=hidden, **filters
+            )
         except Exception as error:  # noqa: BLE001 - the embedder is foreign code, and words still work
-            return list(by_words[:count]), f"search by meaning failed ({error!r:.200}); these are the hits by words"
+            return list(
+                by_words[:count]
+            ), f"search by meaning failed ({error!r:.200}); these are the hits by words"
         hits = {hit.seq: hit for hit in by_words}
         events = self._log.get_many([seq for seq in near.seqs if seq not in hits], self._grant)
         hits |= {event.seq: Hit(event, 0.0, clip(body(event.content), 300)) for event in events}
         taken: Counter[str] = Counter()
         order = []
-        for hit in (hits[seq] for seq in fused([hit.seq for hit in by_words], near.seqs) if seq in hits):
+        for hit in (
+            hits[seq] for seq in fused([hit.seq for hit in by_words], near.seqs) if seq in hits
+        ):
             if per_session is None or taken[hit.event.session_id] < per_session:
                 taken[hit.event.session_id] += 1
                 order.append(hit)
@@ -342,7 +441,9 @@ class Recall:
             number = 0
         if 1 <= number <= len(sessions):
             return sessions[number - 1].session_id
-        raise BadInput(f"there is no session {named!r:.80} within reach; ms.outline() lists them by number and id")
+        raise BadInput(
+            f"there is no session {named!r:.80} within reach; ms.outline() lists them by number and id"
+        )
 
     def _sessions(self) -> list[SessionInfo]:
         return self._log.sessions(self._grant)
@@ -367,38 +468,61 @@ class Recall:
         return (event for event in self._said(None, **filters) if event.is_turn)
 
     def _said(self, role: Any, **filters: Any) -> Iterator[Event]:
-        """What these roles said, or, without a role, what anybody said; the running task is left out."""
+        """What these roles said, or, without a role, what anybody said; the running task is left
+        out.
+        """
         running = self._memory.running_seqs()
         for event in self._log.iterate(grant=self._grant, role=role, **filters):
             if role is None and event.role not in _SPOKEN:
                 continue
-            if event.is_searchable and event.content and event.seq not in running and event.kind not in _NOT_SAID:
+            if (
+                event.is_searchable
+                and event.content
+                and event.seq not in running
+                and event.kind not in _NOT_SAID
+            ):
                 yield event
 
-    def _best_turns(self, query: Any, count: int, filters: dict[str, Any]) -> tuple[list[Event], str]:
-        """The turns that search finds best for a query, in order of seq, and what search says about them."""
+    def _best_turns(
+        self, query: Any, count: int, filters: dict[str, Any]
+    ) -> tuple[list[Event], str]:
+        """The turns that search finds best for a query, in order of seq, and what search says about
+        them.
+        """
         if not isinstance(query, str):
             raise BadInput(f"a query is a text, not {type(query).__name__}")
         hits = self._memory.store.index.search(
-            query, k=max(1, count), grant=self._grant, exclude=self._memory.running_seqs(), **filters
+            query,
+            k=max(1, count),
+            grant=self._grant,
+            exclude=self._memory.running_seqs(),
+            **filters,
         )
-        return sorted((hit.event for hit in hits if hit.event.content), key=lambda event: event.seq), hits.note
+        return sorted(
+            (hit.event for hit in hits if hit.event.content), key=lambda event: event.seq
+        ), hits.note
 
     def _unspoken(self, info: SessionInfo) -> tuple[int, tuple[str, ...], str] | None:
         """What a session was about in which no user spoke; None when there is nothing to show."""
         some = self._log.iterate(grant=self._grant, session_id=info.session_id)
         texts = [
-            event.headline or event.content for _, event in zip(range(40), some, strict=False) if event.is_searchable
+            event.headline or event.content
+            for _, event in zip(range(40), some, strict=False)
+            if event.is_searchable
         ]
         [terms] = distinctive([texts])
         return (0, terms, title(texts, terms, TITLE_CHARS)) if texts else None
 
     def _matches(self, query: Any, filters: dict[str, Any]) -> tuple[list[GrepMatch], str]:
-        """Every row that matches a query, in order of seq, and in words how the query was understood."""
+        """Every row that matches a query, in order of seq, and in words how the query was
+        understood.
+        """
         if not isinstance(query, str):
             raise BadInput(f"a query is a text, not {type(query).__name__}")
         if len(query) > LONGEST_PATTERN:
-            raise BadInput(f"a query has at most {LONGEST_PATTERN:,} characters here, not {len(query):,}")
+            raise BadInput(
+                f"a query has at most {LONGEST_PATTERN:,} characters here, not {len(query):,}"
+            )
         rows: dict[int, GrepMatch] = {}
         notes = []
         running = self._memory.running_seqs()
@@ -409,14 +533,21 @@ class Recall:
             if not wanted:
                 continue
             scan = Scan(self._log, seconds=until - time.monotonic())
-            matches = scan.rows(wanted, without=unwanted, grant=self._grant, exclude=running, **filters)
+            matches = scan.rows(
+                wanted, without=unwanted, grant=self._grant, exclude=running, **filters
+            )
             every = list(islice(matches, MOST_COUNTED_ROWS))
             which = "the word" if len(wanted) == 1 else "all words"
             found, how = every, f"{len(every)} rows with {which} of {clip(part, 60)!r}"
             if len(every) < ENOUGH and len(wanted) > 1:
                 scan = Scan(self._log, seconds=until - time.monotonic())
                 matches = scan.rows(
-                    wanted, every=False, without=unwanted, grant=self._grant, exclude=running, **filters
+                    wanted,
+                    every=False,
+                    without=unwanted,
+                    grant=self._grant,
+                    exclude=running,
+                    **filters,
                 )
                 found = _with_most_words(list(islice(matches, MOST_COUNTED_ROWS)), len(wanted))
                 how += f", {len(found)} with most of them"
@@ -437,7 +568,9 @@ _Turns = Callable[[int, int], Iterator[Event]]  # the turns behind a seq and up 
 
 
 class _Map:
-    """What each session was about, as far as it was read; new turns are counted when they are asked for."""
+    """What each session was about, as far as it was read; new turns are counted when they are asked
+    for.
+    """
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -459,7 +592,9 @@ class _Map:
                 self._forget()
             new = self._new(turns, self._upto, upto)
             newest = next(reversed(self._numbers), None)
-            if any(session in self._numbers and session != newest for session in new):  # an older session went on
+            if any(
+                session in self._numbers and session != newest for session in new
+            ):  # an older session went on
                 self._forget()
                 new = self._new(turns, 0, upto)
             try:
@@ -563,9 +698,12 @@ def _alternatives(query: str) -> list[str]:
 
 def _row_of_turn(event: Event, text: str) -> dict[str, Any]:
     return {
-        "seq": event.seq, "session_id": event.session_id, "role": event.role, "created_at": event.created_at,
+        "seq": event.seq,
+        "session_id": event.session_id,
+        "role": event.role,
+        "created_at": event.created_at,
         "text": text,
-    }  # fmt: skip
+    }
 
 
 def _grep_note(text: str, total: int, folded: int, upto: int, is_narrowed: bool, scan: Scan) -> str:
@@ -573,23 +711,40 @@ def _grep_note(text: str, total: int, folded: int, upto: int, is_narrowed: bool,
     if not total:
         notes = [f"no row {where} holds {clip(text, 80)!r}; every row was looked at"]
     else:
-        notes = [f"{total:,} {'row holds' if total == 1 else 'rows hold'} {clip(text, 80)!r} {where}"]
+        notes = [
+            f"{total:,} {'row holds' if total == 1 else 'rows hold'} {clip(text, 80)!r} {where}"
+        ]
         if folded:
-            notes.append(f"{folded:,} near-duplicates are folded into the rows that they repeat (repeats, also)")
+            notes.append(
+                f"{folded:,} near-duplicates are folded into the rows that they repeat (repeats, also)"
+            )
         if upto:
             notes.append(
                 f"shown are those up to seq {upto}: go on with seq_range=({upto + 1}, …), or take a larger limit"
             )
     if scan.stopped_at is not None:
-        notes.append(f"time ran out at seq {scan.stopped_at}: go on with seq_range=({scan.stopped_at + 1}, …)")
+        notes.append(
+            f"time ran out at seq {scan.stopped_at}: go on with seq_range=({scan.stopped_at + 1}, …)"
+        )
     if scan.unreadable:
-        notes.append(f"the payloads of {scan.unreadable[:10]} cannot be read; only their previews were looked at")
+        notes.append(
+            f"the payloads of {scan.unreadable[:10]} cannot be read; only their previews were looked at"
+        )
     return "; ".join(notes)
 
 
 def _with_most_words(found: list[GrepMatch], count: int) -> list[GrepMatch]:
-    """The rows with at least two of the words and at least half of their weight; rare words weigh more."""
+    """The rows with at least two of the words and at least half of their weight; rare words weigh
+    more.
+    """
     held = Counter(number for one in found for number in one.matched)
-    weights = {number: math.log(1 + len(found) / held[number]) if held[number] else 0.0 for number in range(count)}
+    weights = {
+        number: math.log(1 + len(found) / held[number]) if held[number] else 0.0
+        for number in range(count)
+    }
     half = sum(weights.values()) / 2
-    return [one for one in found if len(one.matched) > 1 and sum(weights[number] for number in one.matched) >= half]
+    return [
+        one
+        for one in found
+        if len(one.matched) > 1 and sum(weights[number] for number in one.matched) >= half
+    ]

@@ -1,9 +1,10 @@
 """Exhaustive matching over the log: every event within a grant whose text matches, in order of seq.
 
-Search ranks and stops at k; this looks at everything, payload bodies included, so its count is the count. Matching is
-linear in the text (RE2), so that no pattern can stall the host. Where a pattern has a part that every match must hold,
-SQLite looks for that first: its LIKE reads a row without copying it, which is several times faster. Echoes, notices,
-bookkeeping and erased events are never matched. A scan stops at its deadline and says where.
+Search ranks and stops at k; this looks at everything, payload bodies included, so its count is the
+count. Matching is linear in the text (RE2), so that no pattern can stall the host. Where a pattern
+has a part that every match must hold, SQLite looks for that first: its LIKE reads a row without
+copying it, which is several times faster. Echoes, notices, bookkeeping and erased events are never
+matched. A scan stops at its deadline and says where.
 """
 
 import re
@@ -35,7 +36,8 @@ _COLUMNS = (
     "seq, session_id, role, kind, name, created_at, metadata, payload, payload_type, "
     f"CAST(content AS BLOB), {FROM_USER_SQL}"
 )
-_IS_PLAIN = "payload IS NULL AND instr(metadata, '\"echo\"') = 0"  # all of its text is in the row, and it is no echo
+# all of its text is in the row, and it is no echo
+_IS_PLAIN = "payload IS NULL AND instr(metadata, '\"echo\"') = 0"
 _HIDDEN = sorted({*BOOKKEEPING, Kind.NOTICE})
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _CLASS = re.compile(r"\[\^?\]?[^\]]*\]")
@@ -50,8 +52,12 @@ class Pattern(msgspec.Struct, frozen=True):
     """What to look for in a text, and texts that a row must hold for it, whatever their case."""
 
     matcher: Any  # of re2, which is imported when it is first used
-    must_hold: tuple[tuple[str, ...], ...] = ()  # all texts of at least one of these; nothing is known when empty
-    is_held: bool = False  # whether a row that holds these matches, so that it need not be looked at again
+    must_hold: tuple[
+        tuple[str, ...], ...
+    ] = ()  # all texts of at least one of these; nothing is known when empty
+    is_held: bool = (
+        False  # whether a row that holds these matches, so that it need not be looked at again
+    )
 
     def occurs(self, text: bytes) -> bool:
         return self.matcher.search(text) is not None
@@ -62,7 +68,10 @@ class Pattern(msgspec.Struct, frozen=True):
 
 
 class GrepMatch(msgspec.Struct, frozen=True):
-    """A row that matched: its address, and which patterns did. Only the first rows of a scan have the rest."""
+    """A row that matched: its address, and which patterns did.
+
+    Only the first rows of a scan have the rest.
+    """
 
     seq: int
     session_id: str
@@ -79,19 +88,26 @@ class GrepMatch(msgspec.Struct, frozen=True):
 class Scan:
     """One pass over the log. After it, `stopped_at` and `unreadable` say what it did not see.
 
-    The first `detailed` rows are told with an excerpt, `width` characters to each side, and a count.
+    The first `detailed` rows are told with an excerpt, `width` characters to each side, and a
+    count.
     """
 
-    def __init__(self, log: EventLog, *, detailed: int = 0, width: int = 120, seconds: float = SECONDS) -> None:
+    def __init__(
+        self, log: EventLog, *, detailed: int = 0, width: int = 120, seconds: float = SECONDS
+    ) -> None:
         self._log = log
         self.detailed = detailed  # rows that are still told in detail
         self._width = width
         self._until = time.monotonic() + seconds
         self._where, self._values = "1", list[Any]()  # what a row must fulfil, by SQLite
-        self._here = iter(list[tuple[Any, ...]]())  # the rows of the page at hand that were not looked at yet
+        self._here = iter(
+            list[tuple[Any, ...]]()
+        )  # the rows of the page at hand that were not looked at yet
         self._end = (0, 0)  # the last seq of that page, and of the scan
         self.stopped_at: int | None = None  # the last seq that was looked at, when time ran out
-        self.unreadable: list[int] = []  # seqs whose payload is missing or damaged: only the preview was looked at
+        self.unreadable: list[
+            int
+        ] = []  # seqs whose payload is missing or damaged: only the preview was looked at
 
     def rows(
         self,
@@ -104,7 +120,10 @@ class Scan:
         seq_range: tuple[int, int] | None = None,
         **filters: Any,
     ) -> Iterator[GrepMatch]:
-        """The rows that match every pattern, or any of them, and none of those in `without`. Filters as in the log."""
+        """The rows that match every pattern, or any of them, and none of those in `without`.
+
+        Filters as in the log.
+        """
         where, values = conditions(grant=grant, **filters)
         holding, held = _holding(patterns, every)
         lo, hi = seq_range or (0, self._log.last_seq())
@@ -113,26 +132,43 @@ class Scan:
             self._here, self._end = iter(page), (page[-1][0] if len(page) == PAGE else hi, hi)
             for row in self._here:
                 check_work()
-                if row[0] not in exclude and (found := self._match(row, patterns, every, without)) is not None:
+                if (
+                    row[0] not in exclude
+                    and (found := self._match(row, patterns, every, without)) is not None
+                ):
                     yield found
 
     def count_rest(self, sought: Pattern, exclude: Collection[int] = ()) -> int:
-        """How many more rows a begun rows([sought]) would give, in a third of the time: only the text is read."""
+        """How many more rows a begun rows([sought]) would give, in a third of the time: only the
+        text is read.
+        """
         self.detailed = 0
-        total = sum(row[0] not in exclude and self._match(row, [sought]) is not None for row in self._here)
+        total = sum(
+            row[0] not in exclude and self._match(row, [sought]) is not None for row in self._here
+        )
         text = "NULL" if sought.is_held else "CAST(content AS BLOB)"
         occurs = sought.matcher.search
         for page in self._pages(f"seq, {_IS_PLAIN}, {text}", *self._end, COUNTED):
-            matched = [seq for seq, is_plain, text in page if is_plain and (text is None or occurs(text))]
+            matched = [
+                seq for seq, is_plain, text in page if is_plain and (text is None or occurs(text))
+            ]
             total += len(matched) - len(set(exclude).intersection(matched))
             others = [seq for seq, is_plain, _ in page if not is_plain and seq not in exclude]
             marks = ", ".join("?" * len(others))
-            rows = self._log.query(f"SELECT {_COLUMNS} FROM event WHERE seq IN ({marks})", others) if others else ()
+            rows = (
+                self._log.query(f"SELECT {_COLUMNS} FROM event WHERE seq IN ({marks})", others)
+                if others
+                else ()
+            )
             total += sum(self._match(row, [sought]) is not None for row in rows)
         return total
 
-    def _pages(self, columns: str, after: int, hi: int, size: int) -> Iterator[list[tuple[Any, ...]]]:
-        """The rows behind a seq that may match, in order, as far as time allows; their first column is the seq."""
+    def _pages(
+        self, columns: str, after: int, hi: int, size: int
+    ) -> Iterator[list[tuple[Any, ...]]]:
+        """The rows behind a seq that may match, in order, as far as time allows; their first column
+        is the seq.
+        """
         while True:
             page = self._log.query(
                 f"""SELECT {columns} FROM event WHERE seq > ? AND seq <= ?
@@ -149,9 +185,25 @@ class Scan:
                 return
 
     def _match(
-        self, row: tuple[Any, ...], patterns: Sequence[Pattern], every: bool = True, without: Sequence[Pattern] = ()
+        self,
+        row: tuple[Any, ...],
+        patterns: Sequence[Pattern],
+        every: bool = True,
+        without: Sequence[Pattern] = (),
     ) -> GrepMatch | None:
-        seq, session_id, role, kind, name, created_at, metadata, payload, media_type, content, is_from_user = row
+        (
+            seq,
+            session_id,
+            role,
+            kind,
+            name,
+            created_at,
+            metadata,
+            payload,
+            media_type,
+            content,
+            is_from_user,
+        ) = row
         if '"echo"' in metadata and msgspec.json.decode(metadata).get("echo"):
             return None
         looked = _Looked(patterns, without, self._width if self.detailed > 0 else None)
@@ -187,7 +239,9 @@ class Scan:
 class _Looked:
     """What was seen in a text that is read piece by piece; one piece is in memory at a time."""
 
-    def __init__(self, patterns: Sequence[Pattern], without: Sequence[Pattern], width: int | None) -> None:
+    def __init__(
+        self, patterns: Sequence[Pattern], without: Sequence[Pattern], width: int | None
+    ) -> None:
         self._patterns = patterns
         self._without = without
         self._width = width  # of the excerpt; None when only the fact of a match counts
@@ -204,7 +258,9 @@ class _Looked:
                 self._look_closely(number, pattern, text, self._width)
             elif number not in self.matched and pattern.occurs(text):
                 self.matched.add(number)
-        self.is_unwanted = self.is_unwanted or any(pattern.occurs(text) for pattern in self._without)
+        self.is_unwanted = self.is_unwanted or any(
+            pattern.occurs(text) for pattern in self._without
+        )
         self._is_first = False
 
     def _look_closely(self, number: int, pattern: Pattern, text: bytes, width: int) -> None:
@@ -220,7 +276,9 @@ class _Looked:
 
 
 def pattern(text: str, *, regex: bool = False, case: bool = False) -> Pattern:
-    """A pattern of plain text, in which white space matches any white space, or of a regular expression."""
+    """A pattern of plain text, in which white space matches any white space, or of a regular
+    expression.
+    """
     if not isinstance(text, str) or not text.strip():
         raise BadInput("a pattern is a text to look for, and not an empty one")
     if len(text) > LONGEST_PATTERN:
@@ -234,7 +292,9 @@ def pattern(text: str, *, regex: bool = False, case: bool = False) -> Pattern:
 
 
 def query_patterns(query: str) -> tuple[list[Pattern], list[Pattern]]:
-    """Patterns for the words and "phrases" of a query, in any grammatical form, and for those after NOT or a minus."""
+    """Patterns for the words and "phrases" of a query, in any grammatical form, and for those after
+    NOT or a minus.
+    """
     wanted: list[tuple[int, Pattern]] = []
     unwanted: list[Pattern] = []
     for part in _QUERY.finditer(query[:LONGEST_PATTERN]):
@@ -266,7 +326,9 @@ def around(text: bytes, place: tuple[int, int], width: int) -> str:
 def _any_form(word: str) -> Pattern:
     root = stem(word)
     root = root[:-1] if len(root) > 4 and root.endswith("y") else root  # story, stories
-    return Pattern(_compiled(rf"(?:^|[^\pL\pN]){re.escape(root)}\pL*", case=False), _one_of([_longest([root])]))
+    return Pattern(
+        _compiled(rf"(?:^|[^\pL\pN]){re.escape(root)}\pL*", case=False), _one_of([_longest([root])])
+    )
 
 
 def _compiled(expression: str, case: bool) -> Any:
@@ -278,7 +340,11 @@ def _compiled(expression: str, case: bool) -> Any:
     try:
         return re2.compile(expression.encode(errors="replace"), options)
     except re2.error as error:
-        said = error.args[0].decode(errors="replace") if error.args and isinstance(error.args[0], bytes) else str(error)
+        said = (
+            error.args[0].decode(errors="replace")
+            if error.args and isinstance(error.args[0], bytes)
+            else str(error)
+        )
         raise BadInput(
             f"{expression[:80]!r} cannot be used as a regular expression ({said}). Look-around, back-references and "
             "repetitions above 1,000 are not supported; leave out regex=True to look for the text itself."
@@ -286,16 +352,21 @@ def _compiled(expression: str, case: bool) -> Any:
 
 
 def _alternatives(expression: str) -> tuple[tuple[str, ...], ...]:
-    """Texts that every match of a regular expression holds, as far as they can be told without parsing all of it.
+    """Texts that every match of a regular expression holds, as far as they can be told without
+    parsing all of it.
 
     What is not understood counts as "anything": then nothing is left out, and the scan is slower.
     """
-    plain = _ESCAPED.sub(lambda one: "\0" if one[1].isalnum() else chr(0xE000 + ord(one[1]) % 256), expression)
+    plain = _ESCAPED.sub(
+        lambda one: "\0" if one[1].isalnum() else chr(0xE000 + ord(one[1]) % 256), expression
+    )
     if re.search(r"\\[QEpPx]", expression) or re.search(r"[^\x00-\uffff]", expression):
         return ()
     plain = _CLASS.sub("\0", _FLAGS.sub("", plain))
     while _GROUP.search(plain):
-        plain = _GROUP.sub(lambda one: "\0" if one[2] or "|" in (one[1] or "") else f"\0{one[1] or ''}\0", plain, 1)
+        plain = _GROUP.sub(
+            lambda one: "\0" if one[2] or "|" in (one[1] or "") else f"\0{one[1] or ''}\0", plain, 1
+        )
     if "(" in plain or ")" in plain:
         return ()
     parts = [_PLAIN.findall(_OPTIONAL.sub("\0", part)) for part in plain.split("|")]
@@ -303,7 +374,9 @@ def _alternatives(expression: str) -> tuple[tuple[str, ...], ...]:
 
 
 def _restored(text: str) -> str:
-    return "".join(chr(ord(char) - 0xE000) if "\ue000" <= char <= "\ue0ff" else char for char in text)
+    return "".join(
+        chr(ord(char) - 0xE000) if "\ue000" <= char <= "\ue0ff" else char for char in text
+    )
 
 
 def _longest(parts: list[str]) -> tuple[str, ...]:
@@ -322,9 +395,14 @@ def _holding(patterns: Sequence[Pattern], every: bool) -> tuple[str, list[str]]:
     if not needs or (not every and len(needs) < len(patterns)):
         return "1", []
     like = "content LIKE ? ESCAPE '\\'"
-    one_of = [" OR ".join("(" + " AND ".join([like] * len(texts)) + ")" for texts in need) for need in needs]
+    one_of = [
+        " OR ".join("(" + " AND ".join([like] * len(texts)) + ")" for texts in need)
+        for need in needs
+    ]
     joined = (" AND " if every else " OR ").join(f"({one})" for one in one_of)
-    escaped = [re.sub(r"([%_\\])", r"\\\1", text) for need in needs for texts in need for text in texts]
+    escaped = [
+        re.sub(r"([%_\\])", r"\\\1", text) for need in needs for texts in need for text in texts
+    ]
     return f"payload IS NOT NULL OR {joined}", [f"%{text}%" for text in escaped]
 
 

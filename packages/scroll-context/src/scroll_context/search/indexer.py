@@ -1,15 +1,18 @@
-"""Keeps the index folder in step with the log: opening, catching up in the background, rebuilding, checking files.
+"""Keeps the index folder in step with the log: opening, catching up in the background, rebuilding,
+checking files.
 
-The log is the truth. The last document of each commit also records the seq and chain value up to which the log was
-read, so a killed process leaves either the old state or the new one and no event is missed or indexed twice. Any
-number of processes read; one at a time writes, under a lock file of our own that the system releases when its holder
-dies. The engine merges files in threads of its own: the indexer waits for these before it gives up the lock, and so
-before the store is closed. An index that cannot be read, or that belongs to another log, is thrown away and built
-anew. Readers map its files into memory, so no file is ever changed in place: files are only renamed and removed.
+The log is the truth. The last document of each commit also records the seq and chain value up to
+which the log was read, so a killed process leaves either the old state or the new one and no event
+is missed or indexed twice. Any number of processes read; one at a time writes, under a lock file of
+our own that the system releases when its holder dies. The engine merges files in threads of its
+own: the indexer waits for these before it gives up the lock, and so before the store is closed. An
+index that cannot be read, or that belongs to another log, is thrown away and built anew. Readers
+map its files into memory, so no file is ever changed in place: files are only renamed and removed.
 
-One thread of each process does the indexing. It starts when it is first needed, waits a little for more events before
-it indexes, rests between commits, and does neither while a search waits. A search never indexes by itself: it waits
-for this thread up to its own time limit, so a large payload or a slow merge cannot hold it longer.
+One thread of each process does the indexing. It starts when it is first needed, waits a little for
+more events before it indexes, rests between commits, and does neither while a search waits. A
+search never indexes by itself: it waits for this thread up to its own time limit, so a large
+payload or a slow merge cannot hold it longer.
 """
 
 import contextlib
@@ -44,7 +47,9 @@ BATCH_EVENTS = 50_000  # a commit at the latest after so many events,
 BATCH_CHARS = 100_000_000  # or so much text
 HEAP = 128_000_000  # bytes that one writer may fill before it begins a new segment
 SIGN_OF_LIFE = 1_000  # events between two reports of progress
-LOOK_BACK = 10_000  # events of a session that are looked through for the user turn which a reply answers
+LOOK_BACK = (
+    10_000  # events of a session that are looked through for the user turn which a reply answers
+)
 SETTLE = 0.05  # seconds to wait for more events before indexing
 PAUSE = 0.5  # seconds to rest after a commit
 NOTES_PATIENCE = 0.1  # seconds to wait for other writers before notes are not kept
@@ -53,16 +58,28 @@ _VERSION = re.compile(r"v\d+")
 _TRASH = re.compile(r"trash-[a-z0-9_]{8}")  # as mkdtemp makes it
 _ENGINE_FILE = re.compile(r"[0-9a-f]{32}\.[a-z0-9.]+|meta\.json")
 
-_MAGIC = (1337).to_bytes(4, "little")  # the last four bytes of a file; before them, the length of its footer
+_MAGIC = (1337).to_bytes(
+    4, "little"
+)  # the last four bytes of a file; before them, the length of its footer
 _TAIL = 8
 _CHUNK = 1 << 20
-_PARTS = ("fast", "fieldnorm", "idx", "pos", "store", "term")  # of every segment; nothing is ever deleted from one
+_PARTS = (
+    "fast",
+    "fieldnorm",
+    "idx",
+    "pos",
+    "store",
+    "term",
+)  # of every segment; nothing is ever deleted from one
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class EngineFaults:
-    """Turns what the engine raises, its panics included, into our error. A class: every search enters it."""
+    """Turns what the engine raises, its panics included, into our error.
+
+    A class: every search enters it.
+    """
 
     def __init__(self, doing: str) -> None:
         self._doing = doing
@@ -71,11 +88,19 @@ class EngineFaults:
         pass
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         # a panic of the engine is no Exception
-        if isinstance(error, ValueError | TypeError | OSError) or type(error).__name__ == "PanicException":
-            raise IndexUnavailable(f"{self._doing} failed: {error}. The log is not affected.") from error
+        if (
+            isinstance(error, ValueError | TypeError | OSError)
+            or type(error).__name__ == "PanicException"
+        ):
+            raise IndexUnavailable(
+                f"{self._doing} failed: {error}. The log is not affected."
+            ) from error
 
 
 class Commit:
@@ -85,8 +110,12 @@ class Commit:
         self.searcher = searcher
         self.counts: dict[tuple[object, ...], int] = {}  # of documents, remembered by searches
         self.upto, self.chain = _watermark(searcher)
-        self.current_until = self.upto  # up to here the log has nothing searchable that the index lacks
-        if before is not None and before.upto <= self.upto:  # not after another process began the index anew
+        self.current_until = (
+            self.upto
+        )  # up to here the log has nothing searchable that the index lacks
+        if (
+            before is not None and before.upto <= self.upto
+        ):  # not after another process began the index anew
             self.current_until = max(self.upto, before.current_until)
 
 
@@ -97,7 +126,9 @@ class Indexer:
         self.root = root
         self._log = log
         self._payloads = payloads
-        self._write_lock = threading.RLock()  # reentrant: the callback that gets the progress may close the store
+        self._write_lock = (
+            threading.RLock()
+        )  # reentrant: the callback that gets the progress may close the store
         self._stopped = threading.Event()
         self._index: tantivy.Index | None = None
         self._stamp: tuple[int, int] | None = None
@@ -150,7 +181,9 @@ class Indexer:
 
     @contextlib.contextmanager
     def _lockable(self) -> Iterator[Path]:
-        """The folder itself, or links to its files where it cannot be written: the engine opens none without a lock."""
+        """The folder itself, or links to its files where it cannot be written: the engine opens
+        none without a lock.
+        """
         if os.access(self.folder, os.W_OK):
             yield self.folder
             return
@@ -160,10 +193,12 @@ class Indexer:
             yield Path(links)  # opened files stay open without their names
 
     def _check_files(self) -> None:
-        """Refuse an index with files that the engine must not open, follow or remove; it is then built again.
+        """Refuse an index with files that the engine must not open, follow or remove; it is then
+        built again.
 
-        The engine opens files by name, so a link would lead it out of the folder. It also removes every file
-        that `.managed.json` lists and no segment needs: an absolute path there was removed wherever it was.
+        The engine opens files by name, so a link would lead it out of the folder. It also removes
+        every file that `.managed.json` lists and no segment needs: an absolute path there was
+        removed wherever it was.
         """
         handle = open_folder(self.folder)
         try:
@@ -172,7 +207,9 @@ class Indexer:
         finally:
             os.close(handle)
         if not plain or not all(_ENGINE_FILE.fullmatch(name) for name in _managed(self.folder)):
-            raise IndexUnavailable("the search index has files that Scroll did not make. The log is not affected.")
+            raise IndexUnavailable(
+                "the search index has files that Scroll did not make. The log is not affected."
+            )
 
     def _engine(self, folder: Path) -> tantivy.Index:
         index = tantivy.Index(SCHEMA, str(folder))
@@ -181,7 +218,9 @@ class Indexer:
         return index
 
     def _check_origin(self, commit: Commit) -> None:
-        """An index made from another log (a restored backup, a salvage) must not answer for this one."""
+        """An index made from another log (a restored backup, a salvage) must not answer for this
+        one.
+        """
         if commit.upto:
             event = self._log.get_many([commit.upto])
             if not event or event[0].chain != commit.chain:
@@ -198,15 +237,23 @@ class Indexer:
             return None
 
     def keep_notes(self, name: str, data: bytes, is_valid: Callable[[], bool]) -> bool:
-        """Keep something that was made from the log, if it still holds; False when it does not, or others write now.
+        """Keep something that was made from the log, if it still holds; False when it does not, or
+        others write now.
 
-        It goes with the index, so what is erased from the log is gone from it: an erasure throws the index away after
-        the rows have changed, and alone, as this is done. So notes of before are removed, and none are made later.
+        It goes with the index, so what is erased from the log is gone from it: an erasure throws
+        the index away after the rows have changed, and alone, as this is done. So notes of before
+        are removed, and none are made later.
         """
-        with contextlib.suppress(ScrollError, OSError), self._alone(time.monotonic() + NOTES_PATIENCE) as alone:
+        with (
+            contextlib.suppress(ScrollError, OSError),
+            self._alone(time.monotonic() + NOTES_PATIENCE) as alone,
+        ):
             if alone and self.folder.is_dir() and is_valid():
-                # A file that a killed process leaves is removed when the index is next written to, by its prefix.
-                with complete_file(self.folder / name, replace=True, prefix=".tmp-", durable=False) as file:
+                # A file that a killed process leaves is removed when the index is next written to,
+                # by its prefix.
+                with complete_file(
+                    self.folder / name, replace=True, prefix=".tmp-", durable=False
+                ) as file:
                     file.write(data)
                 return True
         return False
@@ -217,7 +264,9 @@ class Indexer:
         """Follow the log from now on."""
         with self._progress:
             if self._thread is None and not self._stopped.is_set():
-                self._thread = threading.Thread(target=self._follow, name="scroll-index", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._follow, name="scroll-index", daemon=True
+                )
                 self._thread.start()
         self._wake.set()
 
@@ -227,13 +276,20 @@ class Indexer:
             self._wake.set()
 
     def wait_for(self, seq: int, timeout: float) -> bool:
-        """Wait until everything up to `seq` is indexed; False when that takes too long or fails (see `trouble`)."""
+        """Wait until everything up to `seq` is indexed; False when that takes too long or fails
+        (see `trouble`).
+        """
         failures = self._failures
         self._hurry.set()
         self.start()
         with self._progress:
             self._progress.wait_for(
-                lambda: self.current_until() >= seq or self._failures > failures or self._stopped.is_set(), timeout
+                lambda: (
+                    self.current_until() >= seq
+                    or self._failures > failures
+                    or self._stopped.is_set()
+                ),
+                timeout,
             )
         return self.current_until() >= seq
 
@@ -246,7 +302,9 @@ class Indexer:
             self.trouble = ""
             try:
                 self.catch_up(progress=lambda *_: self._notify_waiting())
-            except ScrollError as error:  # said with the next search; the next append or search tries again
+            except (
+                ScrollError
+            ) as error:  # said with the next search; the next append or search tries again
                 self.trouble = str(error)
                 self._failures += 1
             self._notify_waiting()
@@ -269,10 +327,14 @@ class Indexer:
         if self.current_until() >= target:
             return True
         with self._alone(deadline, target) as alone:
-            return self._write(target, deadline, progress) if alone else self.current_until() >= target
+            return (
+                self._write(target, deadline, progress) if alone else self.current_until() >= target
+            )
 
     def discard(self, timeout: float | None = None) -> bool:
-        """Throw the index away, so that catching up builds it anew; False when another process held it too long."""
+        """Throw the index away, so that catching up builds it anew; False when another process held
+        it too long.
+        """
         with self._alone(None if timeout is None else time.monotonic() + timeout) as alone:
             if alone:
                 self._discard()
@@ -284,7 +346,9 @@ class Indexer:
             self._stopped.set()
 
     def close(self) -> None:
-        """Stop the thread and every running catch-up, wait for them and for merges, and let go of the files."""
+        """Stop the thread and every running catch-up, wait for them and for merges, and let go of
+        the files.
+        """
         self.stop()
         self._hurry.set()
         self._wake.set()
@@ -295,7 +359,9 @@ class Indexer:
             self._index = self._commit = self._stamp = None
 
     def current_until(self) -> int:
-        """Every event up to here is findable, if it may ever be; 0 for an index that is missing or unreadable."""
+        """Every event up to here is findable, if it may ever be; 0 for an index that is missing or
+        unreadable.
+        """
         try:
             commit = self.newest()
         except IndexUnavailable:
@@ -304,7 +370,9 @@ class Indexer:
 
     @contextlib.contextmanager
     def _alone(self, deadline: float | None, target: int | None = None) -> Iterator[bool]:
-        """Be the only writer of all threads and processes; not at the deadline, nor when others reached the target."""
+        """Be the only writer of all threads and processes; not at the deadline, nor when others
+        reached the target.
+        """
         left = -1.0 if deadline is None else max(0.0, deadline - time.monotonic())
         if not self._write_lock.acquire(timeout=left):
             yield False
@@ -339,7 +407,9 @@ class Indexer:
             upto = start
             while upto < target and not self._stopped.is_set() and not _is_past(deadline):
                 upto = self._write_batch(writer, upto, target, deadline, progress)
-                if self._stopped.is_set() and self._commit is None:  # closed by what was told of the progress
+                if (
+                    self._stopped.is_set() and self._commit is None
+                ):  # closed by what was told of the progress
                     break
                 self._make_private()
                 self._open(_stamp(self._meta) or (0, 0)).current_until = upto
@@ -349,33 +419,43 @@ class Indexer:
 
     @contextlib.contextmanager
     def _writer(self, index: tantivy.Index) -> Iterator[tantivy.IndexWriter]:
-        """A writer; none of its threads runs afterwards. What it did not commit is read from the log again.
+        """A writer; none of its threads runs afterwards. What it did not commit is read from the
+        log again.
 
-        Merges are waited for even when the store is being closed: one that is cut off has to be done again, by the
-        next process, and a process that merely searches may never live long enough.
+        Merges are waited for even when the store is being closed: one that is cut off has to be
+        done again, by the next process, and a process that merely searches may never live long
+        enough.
         """
         with EngineFaults("writing the search index"):
-            for stale in self.folder.glob(".tmp*"):  # of a process that was killed while the engine wrote its meta.json
+            for stale in self.folder.glob(
+                ".tmp*"
+            ):  # of a process that was killed while the engine wrote its meta.json
                 stale.unlink(missing_ok=True)
             writer = index.writer(HEAP, 1)
             try:
                 yield writer
             except BaseException:
-                with contextlib.suppress(ValueError):  # the writer failed: that is already on its way to the caller
+                with contextlib.suppress(
+                    ValueError
+                ):  # the writer failed: that is already on its way to the caller
                     writer.wait_merging_threads()
                 raise
             writer.wait_merging_threads()
             self._make_private()
 
     def _make_private(self) -> None:
-        """The engine creates files as the umask says. Nobody else can enter their folder; nor may they be read."""
+        """The engine creates files as the umask says.
+
+        Nobody else can enter their folder; nor may they be read.
+        """
         for file in self.folder.iterdir():
             schema.make_private(file)
 
     def _ready(self) -> tuple[tantivy.Index, int]:
         """A sound index, made anew if need be, and the seq to go on from. Under the lock.
 
-        A fresh engine knows the files that other processes have made, and so removes those that are no longer used.
+        A fresh engine knows the files that other processes have made, and so removes those that are
+        no longer used.
         """
         with contextlib.suppress(IndexUnavailable):
             if (commit := self.newest()) is not None:
@@ -388,9 +468,17 @@ class Indexer:
             return self._engine(self.folder), 0
 
     def _write_batch(
-        self, writer: tantivy.IndexWriter, after: int, target: int, deadline: float | None, progress: Progress | None
+        self,
+        writer: tantivy.IndexWriter,
+        after: int,
+        target: int,
+        deadline: float | None,
+        progress: Progress | None,
     ) -> int:
-        """Index and commit the next events; the seq of the last one. Without anything searchable nothing is written."""
+        """Index and commit the next events; the seq of the last one.
+
+        Without anything searchable nothing is written.
+        """
         turns = _Turns(self._log)
         last: Event | None = None
         held: tantivy.Document | None = None
@@ -418,7 +506,10 @@ class Indexer:
         return last.seq
 
     def _discard(self) -> None:
-        """Remove the index and those of other versions. It is renamed first: half an index is never taken for one."""
+        """Remove the index and those of other versions.
+
+        It is renamed first: half an index is never taken for one.
+        """
         self._index = self._commit = self._stamp = None
         with EngineFaults("removing the old search index"):
             for folder in self._made_by_us(_VERSION):
@@ -427,7 +518,10 @@ class Indexer:
                 shutil.rmtree(trash, ignore_errors=True)  # which follows no link
 
     def _made_by_us(self, name: "re.Pattern[str]") -> list[Path]:
-        """The files and folders with names that this program makes. Everything else here is left alone."""
+        """The files and folders with names that this program makes.
+
+        Everything else here is left alone.
+        """
         with os.scandir(self.root) as entries:
             return [
                 Path(entry)
@@ -443,7 +537,9 @@ class _Turns:
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
-        self._newest: dict[str, int] = {}  # the newest user turn of each session met so far; 0 for none
+        self._newest: dict[
+            str, int
+        ] = {}  # the newest user turn of each session met so far; 0 for none
 
     def answered_by(self, event: Event) -> int:
         """The seq of the user turn, 0 for none; a user turn answers itself."""
@@ -467,7 +563,14 @@ class _Turns:
             LIMIT {LOOK_BACK}) WHERE {TURN_SQL} AND kind NOT IN ({self._NEVER}) ORDER BY seq DESC LIMIT 20""",
             [event.session_id, event.seq],
         )
-        return next((e.seq for e in self._log.get_many([row[0] for row in rows]) if tokenize.is_user_turn(e)), 0)
+        return next(
+            (
+                e.seq
+                for e in self._log.get_many([row[0] for row in rows])
+                if tokenize.is_user_turn(e)
+            ),
+            0,
+        )
 
 
 def _watermark(searcher: tantivy.Searcher) -> tuple[int, bytes]:
@@ -513,18 +616,22 @@ def _stamp(file: Path) -> tuple[int, int] | None:
 
 
 def damaged_files(root: Path) -> list[str]:
-    """The names of files of the committed index below this folder that are missing or do not match their checksums.
+    """The names of files of the committed index below this folder that are missing or do not match
+    their checksums.
 
-    The engine ends each file with a footer that holds a checksum of the rest, and never looks at it again: a flipped
-    bit in a posting list makes searches miss events in silence. Reading everything takes time, so this is part of
-    `verify` and never of opening. The files are read, not mapped: a file that is cut short meanwhile, or a failing
-    device, is then damage to report and no signal that ends the process.
+    The engine ends each file with a footer that holds a checksum of the rest, and never looks at it
+    again: a flipped bit in a posting list makes searches miss events in silence. Reading everything
+    takes time, so this is part of `verify` and never of opening. The files are read, not mapped: a
+    file that is cut short meanwhile, or a failing device, is then damage to report and no signal
+    that ends the process.
     """
     found: list[str] = []
     for meta in root.glob("v*/meta.json"):
         try:
             bad = [file for file in committed_files(meta) if not _is_whole(file)]
-            found += [file.name for file in bad if file in committed_files(meta)]  # else a merge has done away with it
+            found += [
+                file.name for file in bad if file in committed_files(meta)
+            ]  # else a merge has done away with it
         except FileNotFoundError:  # it is being built anew
             continue
         except (OSError, ValueError, KeyError, TypeError):
@@ -534,7 +641,9 @@ def damaged_files(root: Path) -> list[str]:
 
 def committed_files(meta: Path) -> list[Path]:
     """What an index consists of, according to its meta.json: the files that have a checksum."""
-    segments = sorted(str(one["segment_id"]).replace("-", "") for one in _decode(meta.read_bytes())["segments"])
+    segments = sorted(
+        str(one["segment_id"]).replace("-", "") for one in _decode(meta.read_bytes())["segments"]
+    )
     return [meta.parent / f"{segment}.{part}" for segment in segments for part in _PARTS]
 
 
@@ -547,12 +656,19 @@ def _is_whole(file: Path) -> bool:
             while piece := handle.read(min(_CHUNK, end - handle.tell())):
                 checksum = zlib.crc32(piece, checksum)
             return checksum == expected
-    except (OSError, ValueError, KeyError):  # is missing, cannot be read, is empty, or has no footer
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+    ):  # is missing, cannot be read, is empty, or has no footer
         return False
 
 
 def footer(handle: IO[bytes]) -> tuple[int, int]:
-    """Where the body of a file ends, and its checksum. The rest of the footer, the engine's version, has none."""
+    """Where the body of a file ends, and its checksum.
+
+    The rest of the footer, the engine's version, has none.
+    """
     size = handle.seek(0, 2)
     handle.seek(max(0, size - _TAIL))
     length, magic = int.from_bytes(handle.read(4), "little"), handle.read(4)

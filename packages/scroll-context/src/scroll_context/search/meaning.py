@@ -1,10 +1,11 @@
-"""Search by meaning, optional: vectors of the user's turns, made by an embedder that the application brings.
+"""Search by meaning, optional: vectors of the user's turns, made by an embedder that the
+application brings.
 
-Words remain the way to search; vectors find what was said in other words, and are worth their cost only where that
-matters. They are derived from the log like the index, lie in a folder beside it, one for each embedder, and can be
-deleted at any time. A search first embeds what is new, as far as its patience goes, and says how many turns are
-missing. It compares the query with every vector that the grant and the filters permit, so that no score depends on
-anything else.
+Words remain the way to search; vectors find what was said in other words, and are worth their cost
+only where that matters. They are derived from the log like the index, lie in a folder beside it,
+one for each embedder, and can be deleted at any time. A search first embeds what is new, as far as
+its patience goes, and says how many turns are missing. It compares the query with every vector that
+the grant and the filters permit, so that no score depends on anything else.
 """
 
 import contextlib
@@ -35,7 +36,10 @@ RANK = 60  # of reciprocal rank fusion: how little the first places differ
 
 
 class Embedder(Protocol):
-    """Makes vectors of texts. Texts of like meaning have vectors of like direction; all have the same length."""
+    """Makes vectors of texts.
+
+    Texts of like meaning have vectors of like direction; all have the same length.
+    """
 
     @property
     def name(self) -> str:
@@ -46,7 +50,9 @@ class Embedder(Protocol):
 
 
 class Meant(msgspec.Struct, frozen=True):
-    """The turns that are nearest to a query in meaning, best first, and how many turns have no vector yet."""
+    """The turns that are nearest to a query in meaning, best first, and how many turns have no
+    vector yet.
+    """
 
     seqs: list[int]
     missing: int
@@ -70,7 +76,9 @@ class MeaningIndex:
         self._folder = folder / hashlib.sha256(embedder.name.encode()).hexdigest()[:16]
         self._log = log
         self._lock = threading.RLock()
-        self._loaded: tuple[_About, np.ndarray, np.ndarray] | None = None  # what the files were of, seqs, vectors
+        self._loaded: tuple[_About, np.ndarray, np.ndarray] | None = (
+            None  # what the files were of, seqs, vectors
+        )
 
     def search(
         self,
@@ -88,7 +96,9 @@ class MeaningIndex:
         self.catch_up(patience)
         where, values = conditions(grant=grant, **filters)
         lo, hi = seq_range or (0, self._log.last_seq())
-        found = self._log.query(f"SELECT seq FROM event WHERE seq BETWEEN ? AND ? AND {where}", [lo, hi, *values])
+        found = self._log.query(
+            f"SELECT seq FROM event WHERE seq BETWEEN ? AND ? AND {where}", [lo, hi, *values]
+        )
         permitted = np.array([seq for (seq,) in found if seq not in exclude], dtype=np.int64)
         with self._lock:
             seqs, vectors = self._load()
@@ -97,7 +107,9 @@ class MeaningIndex:
         order = np.lexsort((seqs[mine], -scores))[:k]
         return Meant([int(seq) for seq in seqs[mine][order]], self._missing(grant))
 
-    def catch_up(self, timeout: float | None = None, progress: Callable[[int, int], None] | None = None) -> bool:
+    def catch_up(
+        self, timeout: float | None = None, progress: Callable[[int, int], None] | None = None
+    ) -> bool:
         """Embed the turns that are new; False when time ran out first, or another process is at it."""
         until = None if timeout is None else time.monotonic() + timeout
         with self._lock, self._writing() as ours:
@@ -148,13 +160,24 @@ class MeaningIndex:
                 "give another model another name"
             )
         count = about.count if about is not None else 0  # rows that were written whole
-        for name, values in (("vectors", vectors.astype("<f4")), ("seqs", np.array([e.seq for e in events], "<i8"))):
+        for name, values in (
+            ("vectors", vectors.astype("<f4")),
+            ("seqs", np.array([e.seq for e in events], "<i8")),
+        ):
             with open(self._folder / name, "ab") as file:
                 os.fchmod(file.fileno(), 0o600)
-                file.truncate(count * values[0].nbytes)  # what a killed process left behind the last whole row
+                file.truncate(
+                    count * values[0].nbytes
+                )  # what a killed process left behind the last whole row
                 file.write(values.tobytes())
         last = events[-1]
-        about = _About(self.embedder.name, int(vectors.shape[1]), count + len(events), last.seq, last.chain.hex())
+        about = _About(
+            self.embedder.name,
+            int(vectors.shape[1]),
+            count + len(events),
+            last.seq,
+            last.chain.hex(),
+        )
         draft = self._folder / "about.new"
         draft.write_bytes(msgspec.json.encode(about))
         draft.replace(self._folder / "about.json")
@@ -194,7 +217,9 @@ class MeaningIndex:
         return about.last_seq if about is not None else 0
 
     def _turns_after(self, seq: int, grant: Grant = EVERYTHING) -> Iterator[Event]:
-        found = self._log.iterate(after=seq, until=self._log.applied_seq(), role="user", grant=grant)
+        found = self._log.iterate(
+            after=seq, until=self._log.applied_seq(), role="user", grant=grant
+        )
         return (event for event in found if event.is_searchable and event.content)
 
     def _missing(self, grant: Grant = EVERYTHING) -> int:
@@ -205,7 +230,9 @@ class MeaningIndex:
         np = _numpy()
         vectors = np.asarray(self.embedder.embed(texts), dtype=np.float32)
         if vectors.ndim != 2 or len(vectors) != len(texts) or not np.isfinite(vectors).all():
-            raise ScrollError(f"the embedder {self.embedder.name!r} gave no vector of numbers for each of the texts")
+            raise ScrollError(
+                f"the embedder {self.embedder.name!r} gave no vector of numbers for each of the texts"
+            )
         return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
 
 
@@ -222,5 +249,7 @@ def _numpy() -> Any:
     try:
         import numpy
     except ImportError:
-        raise BadInput("search by meaning needs numpy: pip install 'scroll-context[meaning]'") from None
+        raise BadInput(
+            "search by meaning needs numpy: pip install 'scroll-context[meaning]'"
+        ) from None
     return numpy

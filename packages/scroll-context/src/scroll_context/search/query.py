@@ -1,15 +1,18 @@
-"""The query language, as a pure function from text to a tree, and the part of a text that a query matched.
+"""The query language, as a pure function from text to a tree, and the part of a text that a query
+matched.
 
-Bare words ask for events with all of them, or with as many as possible when that finds too little; of a whole question,
-words that say nothing of its subject are left out. "Quotes" make a phrase, which is always required; word* finds the
-words that begin so.
+Bare words ask for events with all of them, or with as many as possible when that finds too little;
+of a whole question, words that say nothing of its subject are left out. "Quotes" make a phrase,
+which is always required; word* finds the words that begin so.
 
-Uppercase AND, OR and NOT make an expression. From tight to loose: parentheses, NOT, words side by side and AND, OR. So
-`a b OR c d` is `(a b) OR (c d)`. What AND, NOT and quotes say holds strictly. Words side by side are wanted together;
-when that finds too little, any of them will do (`relaxed`), as with bare words, and the answer says so.
+Uppercase AND, OR and NOT make an expression. From tight to loose: parentheses, NOT, words side by
+side and AND, OR. So `a b OR c d` is `(a b) OR (c d)`. What AND, NOT and quotes say holds strictly.
+Words side by side are wanted together; when that finds too little, any of them will do (`relaxed`),
+as with bare words, and the answer says so.
 
-Whatever is malformed (a dangling operator, an unclosed bracket, nothing but NOT) is read as bare words. No text is an
-error, and none asks for more than the events that hold one of its words: a query of stop words alone finds nothing.
+Whatever is malformed (a dangling operator, an unclosed bracket, nothing but NOT) is read as bare
+words. No text is an error, and none asks for more than the events that hold one of its words: a
+query of stop words alone finds nothing.
 """
 
 import re
@@ -30,7 +33,9 @@ MAX_LENGTH = 10_000  # characters; a longer query is cut
 _LEXEMES = re.compile(r'"([^"]*)"|([()])|((?:[^\s()"]|\([^\s()"]*\))+)')
 _OPERATORS = frozenset({"AND", "OR", "NOT"})
 _QUOTES = str.maketrans("“”„‟«»", '""""""')
-_ENDINGS = frozenset({"d", "ll", "m", "re", "s", "t", "ve"})  # what follows the apostrophe of a contraction
+_ENDINGS = frozenset(
+    {"d", "ll", "m", "re", "s", "t", "ve"}
+)  # what follows the apostrophe of a contraction
 _POSSESSIVE = re.compile(r"['’]s\Z", re.IGNORECASE)
 _SIGNED = re.compile(r"[^\W_]+(?:\+\+|#)")
 _PERCENT = re.compile(r"\d+(?:[.,]\d+)*%")
@@ -65,7 +70,12 @@ class Term(msgspec.Struct, frozen=True):
     @property
     def is_word(self) -> bool:
         """Whether other grammatical forms of the word will do as well."""
-        return self.field is Field.TEXT and len(self.tokens) == 1 and not self.prefix and not self.quoted
+        return (
+            self.field is Field.TEXT
+            and len(self.tokens) == 1
+            and not self.prefix
+            and not self.quoted
+        )
 
     @property
     def stem(self) -> str:
@@ -74,7 +84,10 @@ class Term(msgspec.Struct, frozen=True):
 
 
 class All(msgspec.Struct, frozen=True):
-    """Every part, and none of `without`. `loose` parts stood side by side: without more, some of them will do."""
+    """Every part, and none of `without`.
+
+    `loose` parts stood side by side: without more, some of them will do.
+    """
 
     parts: tuple["Node", ...]
     without: tuple["Node", ...] = ()
@@ -105,7 +118,8 @@ class _Malformed(Exception):
 def parse(text: str, *, every_word: bool = False) -> Words | Node:
     """Read a query. An empty `Words` finds nothing.
 
-    With `every_word`, a long query is not read as a question: no word but stop words is left out of it.
+    With `every_word`, a long query is not read as a question: no word but stop words is left out of
+    it.
     """
     text = tokenize.normal(text[:MAX_LENGTH].encode(errors="replace").decode()).translate(_QUOTES)
     lexemes = _LEXEMES.findall(text)
@@ -129,7 +143,9 @@ def terms_of(query: Words | Node) -> list[Term]:
 
 
 def relaxed(query: Node) -> Node:
-    """The same query, in which any of the words that stand side by side will do; quoted ones stay required."""
+    """The same query, in which any of the words that stand side by side will do; quoted ones stay
+    required.
+    """
     match query:
         case Term():
             return query
@@ -155,11 +171,15 @@ def _bare(lexemes: list[tuple[str, str, str]], every_word: bool) -> Words:
     question = len(terms) > KEYWORDS and not every_word
     if question:
         terms = [term for term in terms if not _is_one_of(tokenize.WEAK_WORDS, term)] or terms
-    return Words(tuple(t for t in terms if t.quoted), tuple(t for t in terms if not t.quoted), question)
+    return Words(
+        tuple(t for t in terms if t.quoted), tuple(t for t in terms if not t.quoted), question
+    )
 
 
 def _is_one_of(words: frozenset[str], term: Term) -> bool:
-    """Whether a term is just one of these words; of a contraction (I'm, what's) the first part decides."""
+    """Whether a term is just one of these words; of a contraction (I'm, what's) the first part
+    decides.
+    """
     if term.field is not Field.TEXT or term.quoted or term.prefix:
         return False
     first, *rest = term.tokens
@@ -177,7 +197,9 @@ def _phrase(text: str) -> list[Term]:
 
 @lru_cache(maxsize=1 << 14)
 def _word(word: str, *, spread: bool) -> tuple[Term, ...]:
-    """The terms of one word as written; `spread` takes a spaceless run apart, for ranking by how much of it matches."""
+    """The terms of one word as written; `spread` takes a spaceless run apart, for ranking by how
+    much of it matches.
+    """
     terms: list[Term] = []
     for run in tokenize.runs(word):
         if spread and len(run) > 2:
@@ -297,7 +319,9 @@ class Needle(msgspec.Struct, frozen=True):
         if len(term.tokens) > 1:
             return cls(pattern=re.compile(r"[\W_]{1,9}".join(map(re.escape, term.tokens))))
         if stem := term.stem:
-            return cls(stem[: max(3, len(stem) - 1)], stem)  # study and studies share "stud", not the stem "studi"
+            return cls(
+                stem[: max(3, len(stem) - 1)], stem
+            )  # study and studies share "stud", not the stem "studi"
         return cls(first, ends_open=term.prefix)
 
     def places(self, low: str) -> list[int]:
@@ -326,14 +350,17 @@ class Needle(msgspec.Struct, frozen=True):
 
 
 def snippet(text: str, needles: Sequence[Needle], *, from_start: bool = True) -> str:
-    """The stretch of text that holds the most of the needles; it begins with the text when that holds them.
+    """The stretch of text that holds the most of the needles; it begins with the text when that
+    holds them.
 
     `from_start` is False for text that is itself a stretch of something longer.
     """
     if len(text) <= LENGTH and from_start:
         return text
     low = text.lower()
-    places = sorted((place, number) for number, needle in enumerate(needles) for place in needle.places(low))
+    places = sorted(
+        (place, number) for number, needle in enumerate(needles) for place in needle.places(low)
+    )
     first, last = _best_stretch(places) if places else (0, 0)
     start = 0 if last + BEFORE <= LENGTH else _word_start(text, max(0, first - BEFORE))
     end = min(len(text), start + LENGTH)

@@ -1,23 +1,26 @@
 """From a parsed query to one that the engine runs, and from its candidates to an order.
 
-A word also finds its other grammatical forms (vendor, vendors), by their common stem, and counts more as written (of
-a question's words, only the inflected ones). Filters are part of the engine's query and add nothing to the score.
-Nothing here reads the log.
+A word also finds its other grammatical forms (vendor, vendors), by their common stem, and counts
+more as written (of a question's words, only the inflected ones). Filters are part of the engine's
+query and add nothing to the score. Nothing here reads the log.
 
-The order is BM25 with four additions: a reply lends part of its score to the user turn that it answers, user turns
-weigh more, those that state a preference or a standing instruction more still, and user turns close to each other lend
-a little, since a subject is rarely done with in one. The constants were chosen on 39 chats of BEAM (692 questions with
-evidence, asked whole and as their five rarest words), by five folds of chats and 23 settings. Neighbours of the setting
-won the folds (preferences by 1.5, or 1,000 candidates); on the fold left out their gains were between -.004 and +.007,
-so the simpler setting, which held-out chats had confirmed before, was kept. On these chats recall of evidence at 10
-went from .548 to .584 and at 50 from .699 to .726. Keywords as written weigh as much as their stem, which costs .002 to
-.005 of recall and keeps integrate apart from integral.
+The order is BM25 with four additions: a reply lends part of its score to the user turn that it
+answers, user turns weigh more, those that state a preference or a standing instruction more still,
+and user turns close to each other lend a little, since a subject is rarely done with in one. The
+constants were chosen on 39 chats of BEAM (692 questions with evidence, asked whole and as their
+five rarest words), by five folds of chats and 23 settings. Neighbours of the setting won the folds
+(preferences by 1.5, or 1,000 candidates); on the fold left out their gains were between -.004 and
++.007, so the simpler setting, which held-out chats had confirmed before, was kept. On these chats
+recall of evidence at 10 went from .548 to .584 and at 50 from .699 to .726. Keywords as written
+weigh as much as their stem, which costs .002 to .005 of recall and keeps integrate apart from
+integral.
 
-What a search within a grant returns does not tell what lies outside. The engine's statistics are of the whole index,
-so each word is weighed anew by how many granted documents hold it; the words of a prefix are those of granted
-documents; and search.py makes the score of a hit within a grant from its rank alone. Two things remain of the whole
-index: the mean length of a document, which moves the order a little, and time: a common word takes longer than a rare
-one. A grant that permits every document is searched without this work.
+What a search within a grant returns does not tell what lies outside. The engine's statistics are of
+the whole index, so each word is weighed anew by how many granted documents hold it; the words of a
+prefix are those of granted documents; and search.py makes the score of a hit within a grant from
+its rank alone. Two things remain of the whole index: the mean length of a document, which moves the
+order a little, and time: a common word takes longer than a rare one. A grant that permits every
+document is searched without this work.
 """
 
 import math
@@ -53,7 +56,10 @@ _BIGGEST = (1 << 63) - 1
 
 
 class Filters(msgspec.Struct, frozen=True):
-    """What a hit must satisfy besides the query. Values of one field are alternatives; fields are joined by AND."""
+    """What a hit must satisfy besides the query.
+
+    Values of one field are alternatives; fields are joined by AND.
+    """
 
     grant: Grant = EVERYTHING
     exact: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -87,14 +93,26 @@ class Filters(msgspec.Struct, frozen=True):
         if self.seq_range is not None:
             clauses.append(_between("seq", *self.seq_range))
         if self.created_from is not None or self.created_to is not None:
-            low = 0 if self.created_from is None else tokenize.created_bound(self.created_from, upper=False)
-            high = _BIGGEST if self.created_to is None else tokenize.created_bound(self.created_to, upper=True)
+            low = (
+                0
+                if self.created_from is None
+                else tokenize.created_bound(self.created_from, upper=False)
+            )
+            high = (
+                _BIGGEST
+                if self.created_to is None
+                else tokenize.created_bound(self.created_to, upper=True)
+            )
             clauses.append(_between("created", low, high))
         return clauses
 
 
 def _fields_of(grant: Grant) -> list[tuple[str, tuple[str, ...]]]:
-    return [(name, (value,)) for name in grant.__struct_fields__ if (value := getattr(grant, name)) is not None]
+    return [
+        (name, (value,))
+        for name in grant.__struct_fields__
+        if (value := getattr(grant, name)) is not None
+    ]
 
 
 def _between(field: str, low: int, high: int) -> Query:
@@ -159,25 +177,37 @@ _Scored = list[tuple[float, tantivy.DocAddress]]
 class RankedSearch:
     """One search on one committed state of the index."""
 
-    def __init__(self, searcher: tantivy.Searcher, counts: Counts, filters: Filters, ranking: Ranking) -> None:
+    def __init__(
+        self, searcher: tantivy.Searcher, counts: Counts, filters: Filters, ranking: Ranking
+    ) -> None:
         self.searcher = searcher
         self._counts = counts
         self._ranking = ranking
         self._grant = filters.grant
         self._clauses = filters.clauses()
-        self._granted = [Query.const_score_query(clause, 0.0) for clause in Filters(filters.grant).clauses()]
+        self._granted = [
+            Query.const_score_query(clause, 0.0) for clause in Filters(filters.grant).clauses()
+        ]
         self._documents = self._count(()) if self._granted else searcher.num_docs
-        if self._documents == searcher.num_docs:  # every document is granted: the engine's statistics are right
+        if (
+            self._documents == searcher.num_docs
+        ):  # every document is granted: the engine's statistics are right
             self._granted = []
 
     def find(self, query: Words | Node) -> Ranked:
-        """The best matches. Events with all words come first, or weigh more; when they are few, any word will do."""
-        found = self._find_words(query) if isinstance(query, Words) else self._find_expression(query)
+        """The best matches.
+
+        Events with all words come first, or weigh more; when they are few, any word will do.
+        """
+        found = (
+            self._find_words(query) if isinstance(query, Words) else self._find_expression(query)
+        )
         missing, only_excluded = self._without_rows(query)
         return msgspec.structs.replace(found, missing=missing, only_excluded=only_excluded)
 
     def every(self, query: Words | Node, *, any_word: bool = False) -> set[int]:
-        """Every event that has all of the words, or with `any_word` any of them, in whichever passages of it.
+        """Every event that has all of the words, or with `any_word` any of them, in whichever
+        passages of it.
 
         What AND, OR, NOT and quotes say holds in any case.
         """
@@ -196,7 +226,9 @@ class RankedSearch:
                 unwanted = [self._seqs(part, exact=True) for part in without]
                 return set.intersection(*wanted).difference(*unwanted)
         must = [(Occur.Must, query) for query in (self._node(node, exact=exact), *self._clauses)]
-        hits = self.searcher.search(Query.boolean_query(must), max(1, self.searcher.num_docs), count=False).hits
+        hits = self.searcher.search(
+            Query.boolean_query(must), max(1, self.searcher.num_docs), count=False
+        ).hits
         return set(self._column("seq", [place for _, place in hits])) if hits else set()
 
     def _find_words(self, query: Words) -> Ranked:
@@ -207,7 +239,9 @@ class RankedSearch:
             return self._found(strict)
         some = self._candidates(self._any_words(query))
         both = sorted(
-            [*((ALL_WORDS * score, place) for score, place in strict), *some], key=itemgetter(0), reverse=True
+            [*((ALL_WORDS * score, place) for score, place in strict), *some],
+            key=itemgetter(0),
+            reverse=True,
         )
         return self._counted(self._found(both), strict, some)
 
@@ -220,7 +254,9 @@ class RankedSearch:
         some = self._candidates(self._node(loose, exact=False))
         more = self._found(some)
         have = {match.seq for match in found.matches}
-        matches = [*found.matches, *(match for match in more.matches if match.seq not in have)][: self._ranking.k]
+        matches = [*found.matches, *(match for match in more.matches if match.seq not in have)][
+            : self._ranking.k
+        ]
         return self._counted(Ranked(matches, more.excluded), strict, some)
 
     def _counted(self, found: Ranked, strict: _Scored, some: _Scored) -> Ranked:
@@ -230,7 +266,9 @@ class RankedSearch:
         return msgspec.structs.replace(
             found,
             all_words=len(self._events(strict)),
-            any_word=len(self._events(some)) if len(some) < self._ranking.candidates else self._ranking.candidates,
+            any_word=len(self._events(some))
+            if len(some) < self._ranking.candidates
+            else self._ranking.candidates,
             capped=len(some) >= self._ranking.candidates,
         )
 
@@ -246,7 +284,9 @@ class RankedSearch:
             if term.stem and self._holding("stems", term.stem) > len(self._ranking.exclude):
                 continue  # as nearly always
             if term.field is not Field.PAIRS and (holders := self._holders(term)) is not None:
-                (only_excluded if holders else missing).append(" ".join(term.tokens) + "*" * term.prefix)
+                (only_excluded if holders else missing).append(
+                    " ".join(term.tokens) + "*" * term.prefix
+                )
         return tuple(missing), tuple(only_excluded)
 
     def _holders(self, term: Term) -> set[int] | None:
@@ -260,7 +300,9 @@ class RankedSearch:
             if len(term.tokens) == 1 and fewest > len(self._ranking.exclude):
                 return None
         must = [(Occur.Must, query) for query in (self._ways(term)[0], *self._granted)]
-        hits = self.searcher.search(Query.boolean_query(must), len(self._ranking.exclude) + 1, count=False).hits
+        hits = self.searcher.search(
+            Query.boolean_query(must), len(self._ranking.exclude) + 1, count=False
+        ).hits
         seqs = set(self._column("seq", [place for _, place in hits])) if hits else set()
         return seqs if seqs <= self._ranking.exclude else None
 
@@ -277,9 +319,13 @@ class RankedSearch:
         addresses = [address for _, address in hits]
         seqs, turns = self._column("seq", addresses), self._column("answers", addresses)
         column = self._column("stance", addresses)
-        stances = {seq: one for seq, one in zip(seqs, column, strict=True) if one} if any(column) else {}
+        stances = (
+            {seq: one for seq, one in zip(seqs, column, strict=True) if one} if any(column) else {}
+        )
         documents = _Documents(addresses, seqs)
-        best = [Match(*one, documents) for one in ranked(seqs, turns, scores, stances, self._ranking)]
+        best = [
+            Match(*one, documents) for one in ranked(seqs, turns, scores, stances, self._ranking)
+        ]
         exclude = self._ranking.exclude
         excluded = tuple(dict.fromkeys(seq for seq in seqs if seq in exclude)) if exclude else ()
         return Ranked(best, excluded)
@@ -288,12 +334,18 @@ class RankedSearch:
         return cast(list[int], self.searcher.fast_field_values(field, addresses))
 
     def _all_words(self, query: Words) -> Query:
-        return Query.boolean_query([part for term in (*query.required, *query.terms) for part in self._must(term)])
+        return Query.boolean_query(
+            [part for term in (*query.required, *query.terms) for part in self._must(term)]
+        )
 
     def _any_words(self, query: Words) -> Query:
         phrases = [part for term in query.required for part in self._must(term)]
         # not nested, so that the engine can pass over what cannot be among the best
-        words = [(Occur.Should, way) for term in query.terms for way in self._ways(term, in_question=query.question)]
+        words = [
+            (Occur.Should, way)
+            for term in query.terms
+            for way in self._ways(term, in_question=query.question)
+        ]
         return Query.boolean_query([*phrases, *words])
 
     def _candidates(self, query: Query) -> _Scored:
@@ -314,9 +366,15 @@ class RankedSearch:
         """`exact` finds words only as they are written: what NOT takes away must be what was named."""
         match node:
             case Term():
-                return self._exactly(node) if exact and node.is_word else Query.boolean_query(self._must(node))
+                return (
+                    self._exactly(node)
+                    if exact and node.is_word
+                    else Query.boolean_query(self._must(node))
+                )
             case AnyOf(parts):
-                return Query.boolean_query([(Occur.Should, self._node(part, exact=exact)) for part in parts])
+                return Query.boolean_query(
+                    [(Occur.Should, self._node(part, exact=exact)) for part in parts]
+                )
             case All(parts, without):
                 wanted = [(Occur.Must, self._node(part, exact=exact)) for part in parts]
                 unwanted = [(Occur.MustNot, self._node(part, exact=True)) for part in without]
@@ -331,12 +389,19 @@ class RankedSearch:
             units = tokenize.quantities(term.tokens[0])[0] if term.is_word else ()
             if units:  # 16gb also finds 16 gb
                 apart = self._exactly(Term(tuple(units[0].split()), term.field))
-                return [Query.boolean_query([(Occur.Should, self._exactly(term)), (Occur.Should, apart)])]
+                return [
+                    Query.boolean_query(
+                        [(Occur.Should, self._exactly(term)), (Occur.Should, apart)]
+                    )
+                ]
             return [self._exactly(term)]
         any_form = self._weighed(Query.term_query(SCHEMA, "stems", stem, "freq"), "stems", [stem])
         if in_question and stem == term.tokens[0]:
             return [any_form]
-        return [any_form, Query.boost_query(self._exactly(term), AS_WRITTEN if in_question else AS_KEYWORD)]
+        return [
+            any_form,
+            Query.boost_query(self._exactly(term), AS_WRITTEN if in_question else AS_KEYWORD),
+        ]
 
     def _must(self, term: Term) -> list[tuple[Occur, Query]]:
         found, *more = self._ways(term)
@@ -344,8 +409,14 @@ class RankedSearch:
 
     def _prefix(self, term: Term) -> Query:
         *before, last = term.tokens
-        granted = Query.boolean_query([(Occur.Must, clause) for clause in self._granted]) if self._granted else None
-        counted = self.searcher.terms_with_prefix(term.field, last, filter_query=granted, limit=MOST_WORDS + 1)
+        granted = (
+            Query.boolean_query([(Occur.Must, clause) for clause in self._granted])
+            if self._granted
+            else None
+        )
+        counted = self.searcher.terms_with_prefix(
+            term.field, last, filter_query=granted, limit=MOST_WORDS + 1
+        )
         found = [word for word, count in counted if count]
         if not found:
             return Query.empty_query()
@@ -372,7 +443,9 @@ class RankedSearch:
         if not self._granted:
             return query
         within = sum(_rarity(self._count((field, word)), self._documents) for word in words)
-        overall = sum(_rarity(self.searcher.doc_freq(field, word), self.searcher.num_docs) for word in words)
+        overall = sum(
+            _rarity(self.searcher.doc_freq(field, word), self.searcher.num_docs) for word in words
+        )
         return Query.boost_query(query, within / overall)
 
     def _count(self, word: tuple[str, str] | tuple[()]) -> int:
@@ -400,10 +473,11 @@ def ranked(
     stances: Mapping[int, int],
     ranking: Ranking,
 ) -> list[tuple[int, float]]:
-    """The k best of the events whose documents were found, which come best first: new scores, ties by seq.
+    """The k best of the events whose documents were found, which come best first: new scores, ties
+    by seq.
 
-    `answered` is the user turn that each event answers, its own seq for a user turn. Of several replies to one turn,
-    and of several documents of one event, the best counts.
+    `answered` is the user turn that each event answers, its own seq for a user turn. Of several
+    replies to one turn, and of several documents of one event, the best counts.
     """
     own: dict[int, float] = {}  # of the user turns
     lent: dict[int, float] = {}  # by the replies
@@ -432,5 +506,7 @@ def ranked(
             break
         if turn != seq and seq not in ranking.exclude:
             final.setdefault(seq, score)
-    best = sorted([(-score, seq) for seq, score in final.items() if not enough or score >= enough[0]])
+    best = sorted(
+        [(-score, seq) for seq, score in final.items() if not enough or score >= enough[0]]
+    )
     return [(seq, -score) for score, seq in best[: ranking.k]]

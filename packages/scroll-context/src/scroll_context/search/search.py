@@ -1,10 +1,12 @@
-"""Search over the log: `SearchIndex` finds events by their words and says how current the answer is.
+"""Search over the log: `SearchIndex` finds events by their words and says how current the answer
+is.
 
-A search first waits until the index holds what the log has and the caller may see; past its patience it answers from
-what is indexed and says by how much that is behind. A short backlog is worth a longer wait: only a busy machine takes
-more than a moment for it, and an answer without the events just recorded would be wrong. A search never blocks for
-ever. A damaged index is thrown away and built again; IndexUnavailable is raised only when nothing is indexed and it
-cannot be built. Echoes, notices and bookkeeping are never indexed, so they are never hits.
+A search first waits until the index holds what the log has and the caller may see; past its
+patience it answers from what is indexed and says by how much that is behind. A short backlog is
+worth a longer wait: only a busy machine takes more than a moment for it, and an answer without the
+events just recorded would be wrong. A search never blocks for ever. A damaged index is thrown away
+and built again; IndexUnavailable is raised only when nothing is indexed and it cannot be built.
+Echoes, notices and bookkeeping are never indexed, so they are never hits.
 """
 
 from collections import Counter
@@ -26,7 +28,10 @@ from scroll_context.text.similar import Repeats
 
 PATIENCE = 2.0  # seconds that a search waits for an index that is far behind
 BUSY_PATIENCE = 20.0  # seconds that a search waits for a short backlog
-SHORT_EVENTS, SHORT_BYTES = 5_000, 8 << 20  # a backlog that an idle machine indexes in about a second
+SHORT_EVENTS, SHORT_BYTES = (
+    5_000,
+    8 << 20,
+)  # a backlog that an idle machine indexes in about a second
 MOST_HITS = 10_000
 MOST_REPEATS = 100  # further matches looked at, in place of those that repeat a better one
 ONE_PER_SESSION = 600  # matches looked at when sessions are to take turns
@@ -37,7 +42,9 @@ _Several = str | Sequence[str] | None
 
 
 class Hit(msgspec.Struct, frozen=True):
-    """One event found; its `content` is the whole text, or a preview when its `payload` holds the body."""
+    """One event found; its `content` is the whole text, or a preview when its `payload` holds the
+    body.
+    """
 
     event: Event
     score: float
@@ -54,7 +61,9 @@ class Hits(list[Hit]):
     behind: int = 0  # events not yet indexed
     trouble: str = ""  # why the index could not catch up, when it could not
     asked_nothing: bool = False  # the query has no word that says anything
-    excluded: tuple[int, ...] = ()  # events that matched and were left out because the caller excluded them
+    excluded: tuple[
+        int, ...
+    ] = ()  # events that matched and were left out because the caller excluded them
     missing: tuple[str, ...] = ()  # words of the query that no event within reach has
     only_excluded: tuple[str, ...] = ()  # words that only excluded events have
     spread: str = ""  # how many events have all words, and how many any, when not all hits have all
@@ -68,7 +77,9 @@ class Hits(list[Hit]):
         if self.missing:
             notes.append(f"no row contains: {', '.join(self.missing[:MOST_NAMED])}.")
         if self.only_excluded:
-            notes.append(f"besides what the view shows, no row contains: {', '.join(self.only_excluded[:MOST_NAMED])}.")
+            notes.append(
+                f"besides what the view shows, no row contains: {', '.join(self.only_excluded[:MOST_NAMED])}."
+            )
         if self.behind:
             why = f" ({self.trouble})" if self.trouble else ""
             which = "newest event is" if self.behind == 1 else f"newest {self.behind:,} events are"
@@ -115,15 +126,22 @@ class SearchIndex:
     ) -> Hits:
         """The k best events for a query (see query.py for the language), best first.
 
-        Filters take a text or several. `seq_range` and the two dates are inclusive, and a date stands for the whole
-        of it. `exclude` names events that are no use to the caller. `per_session` is the most hits that one session
-        may have. `patience` is how many seconds to wait for the index; without it, as long as its backlog is worth. A
-        user turn weighs `user_weight` times as much, and gets `flow` of the score of the reply to it.
+        Filters take a text or several. `seq_range` and the two dates are inclusive, and a date
+        stands for the whole of it. `exclude` names events that are no use to the caller.
+        `per_session` is the most hits that one session may have. `patience` is how many seconds to
+        wait for the index; without it, as long as its backlog is worth. A user turn weighs
+        `user_weight` times as much, and gets `flow` of the score of the reply to it.
         """
         if k < 1:
             raise BadInput(f"k must be at least 1, not {k}")
         k = min(k, MOST_HITS)
-        wanted = {"kind": kind, "role": role, "session_id": session_id, "agent_id": agent_id, "task_id": task_id}
+        wanted = {
+            "kind": kind,
+            "role": role,
+            "session_id": session_id,
+            "agent_id": agent_id,
+            "task_id": task_id,
+        }
         filters = Filters.of(grant, wanted, seq_range, created_from, created_to)
         parsed = language.parse(query)
         hits = Hits()
@@ -154,9 +172,11 @@ class SearchIndex:
         agent_id: _Several = None,
         task_id: _Several = None,
     ) -> list[int]:
-        """The seqs of all events that a query means, in order, however many there are; nothing is ranked.
+        """The seqs of all events that a query means, in order, however many there are; nothing is
+        ranked.
 
-        They have all of its words, or with `any_word` any of them. Waits until everything is indexed.
+        They have all of its words, or with `any_word` any of them. Waits until everything is
+        indexed.
         """
         parsed = language.parse(query, every_word=True)
         if not language.terms_of(parsed):
@@ -192,7 +212,10 @@ class SearchIndex:
         return self._indexer.catch_up(timeout, progress)
 
     def discard(self, timeout: float | None = None) -> bool:
-        """Throw the index away; the next search builds it anew. False when another process held it too long."""
+        """Throw the index away; the next search builds it anew.
+
+        False when another process held it too long.
+        """
         return self._indexer.discard(timeout)
 
     def rebuild(self, progress: Progress | None = None) -> None:
@@ -231,7 +254,9 @@ class SearchIndex:
         return self._indexer.notes(name)
 
     def keep_notes(self, name: str, data: bytes, is_valid: Callable[[], bool]) -> bool:
-        """Keep beside the index what was made from the log and can be made again, if it still holds."""
+        """Keep beside the index what was made from the log and can be made again, if it still
+        holds.
+        """
         return not self._log.read_only and self._indexer.keep_notes(name, data, is_valid)
 
     # searching ------------------------------------------------------------------------------------------
@@ -241,14 +266,18 @@ class SearchIndex:
         last = self._log.awaited_seq(PATIENCE if patience is None else patience)
         until = self._indexer.current_until()
         if not self._is_current(until, last, grant, exclude):
-            is_reached = self._indexer.wait_for(last, self._patience(until, last) if patience is None else patience)
+            is_reached = self._indexer.wait_for(
+                last, self._patience(until, last) if patience is None else patience
+            )
             until = self._indexer.current_until()
             if not is_reached:
                 if until == 0 and self._indexer.trouble:
                     raise IndexUnavailable(self._indexer.trouble)
                 if grant == EVERYTHING:
                     return last - until + self._log.unread(last)
-                return sum(1 for _ in self._log.iterate(after=until, until=last, grant=grant)) + self._log.unread(last)
+                return sum(
+                    1 for _ in self._log.iterate(after=until, until=last, grant=grant)
+                ) + self._log.unread(last)
         behind = self._log.unread(max(last, until))
         if behind:
             self._indexer.start()  # for the next search; this one does not wait for other hosts
@@ -263,7 +292,9 @@ class SearchIndex:
         return BUSY_PATIENCE if (backlog or 0) <= SHORT_BYTES else PATIENCE
 
     def _is_current(self, known: int, last: int, grant: Grant, exclude: Collection[int]) -> bool:
-        """Whether everything new is nothing that this search could return, so that it need not wait for a commit."""
+        """Whether everything new is nothing that this search could return, so that it need not wait
+        for a commit.
+        """
         if last <= known:
             return True
         if known == 0 or last - known > GLANCE:
@@ -275,7 +306,12 @@ class SearchIndex:
         return all(event.seq in exclude or not grant.permits(event) for event in new)
 
     def _find(
-        self, hits: Hits, parsed: Words | Node, filters: Filters, ranking: Ranking, per_session: int | None
+        self,
+        hits: Hits,
+        parsed: Words | Node,
+        filters: Filters,
+        ranking: Ranking,
+        per_session: int | None,
     ) -> None:
         commit = self._indexer.newest()
         if commit is None:
@@ -283,7 +319,11 @@ class SearchIndex:
         with EngineFaults("searching the index"):
             found = RankedSearch(commit.searcher, commit.counts, filters, ranking).find(parsed)
             needles = [Needle.of(term) for term in language.terms_of(parsed)]
-            matches = found.matches if per_session is None else self._spread_out(found.matches, per_session)
+            matches = (
+                found.matches
+                if per_session is None
+                else self._spread_out(found.matches, per_session)
+            )
             for event, match in self._without_repeats(matches, filters.grant, ranking.enough):
                 # BM25 depends on texts outside a grant, so a reader who is restricted gets the rank
                 score = match.score if filters.grant == EVERYTHING else 1 / (len(hits) + 1)
@@ -302,14 +342,21 @@ class SearchIndex:
                 kept.append(match)
         return kept
 
-    def _without_repeats(self, matches: Sequence[Match], grant: Grant, k: int) -> list[tuple[Event, Match]]:
-        """The k best that say different things; those that nearly repeat a better one fill the places that are left."""
+    def _without_repeats(
+        self, matches: Sequence[Match], grant: Grant, k: int
+    ) -> list[tuple[Event, Match]]:
+        """The k best that say different things; those that nearly repeat a better one fill the
+        places that are left.
+        """
         seen = Repeats()
         kept: list[tuple[Event, Match]] = []
         repeats: list[tuple[Event, Match]] = []
         for at in range(0, len(matches), k):
             part = matches[at : at + k]
-            events = {event.seq: event for event in self._log.get_many([match.seq for match in part], grant)}
+            events = {
+                event.seq: event
+                for event in self._log.get_many([match.seq for match in part], grant)
+            }
             for match in part:
                 event = events.get(match.seq)
                 if event is None or not event.is_searchable:
@@ -328,10 +375,14 @@ def _spread(found: Ranked, shown: int) -> str:
     return f"all words: {found.all_words} {events}; any word: {'over ' * found.capped}{found.any_word:,}."
 
 
-def _hit(event: Event, score: float, match: Match, commit: Commit, needles: Sequence[Needle]) -> Hit:
+def _hit(
+    event: Event, score: float, match: Match, commit: Commit, needles: Sequence[Needle]
+) -> Hit:
     # a reply that only made calls has no other words than its headline
     shown = snippet(tokenize.without_colours(event.content or event.headline), needles)
-    if event.payload is not None and (passage := commit.searcher.doc(match.address).get_first("passage")):
+    if event.payload is not None and (
+        passage := commit.searcher.doc(match.address).get_first("passage")
+    ):
         text = bytes(passage).decode()
         from_start = text.startswith(event.content[:1_000])
         shown = snippet(tokenize.without_colours(text), needles, from_start=from_start)

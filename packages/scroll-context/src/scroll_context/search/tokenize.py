@@ -1,12 +1,14 @@
 """What the search index makes of text: its fields, its words, and how an event becomes documents.
 
-The same functions cut events and queries, so a query word is found exactly where a document word was made. Words are
-runs of letters and digits, lower case, without accents; an id, a date or a path is a run of words, looked up as
-a phrase. English words are kept a second time by their stem. Scripts that do not put spaces between words (Chinese,
-Japanese, Korean, Thai and their like) are cut into overlapping pairs in a field of their own. The index stores no
-message text: only large bodies keep their passages, so that a hit deep inside one can show where it matched.
+The same functions cut events and queries, so a query word is found exactly where a document word
+was made. Words are runs of letters and digits, lower case, without accents; an id, a date or a path
+is a run of words, looked up as a phrase. English words are kept a second time by their stem.
+Scripts that do not put spaces between words (Chinese, Japanese, Korean, Thai and their like) are
+cut into overlapping pairs in a field of their own. The index stores no message text: only large
+bodies keep their passages, so that a hit deep inside one can show where it matched.
 
-Changing anything here that changes what is stored needs a new VERSION: the index is then rebuilt from the log.
+Changing anything here that changes what is stored needs a new VERSION: the index is then rebuilt
+from the log.
 """
 
 import datetime as dt
@@ -27,7 +29,9 @@ from scroll_context.text.stance import stance
 VERSION = 5
 
 PASSAGE = 64_000  # characters of a large body that make one document
-OVERLAP = 200  # characters shared by neighbouring passages, so that a phrase across the cut is found
+OVERLAP = (
+    200  # characters shared by neighbouring passages, so that a phrase across the cut is found
+)
 SHORTEST_STEMMED = 3  # letters
 LONGEST_WORD = 128  # bytes; longer runs (base64) are not words
 
@@ -53,7 +57,9 @@ _ESCAPES = re.compile(
     "|\x1b[ -/]*+[0-Z\\\\^-~]"
 )
 _SIGN = re.compile(r"\+\+|#")
-_UNIT = re.compile(r"[0-9](%| %| percent\b|[A-Za-z]{1,4}\b)")  # begins with the last digit, so that it is found fast
+_UNIT = re.compile(
+    r"[0-9](%| %| percent\b|[A-Za-z]{1,4}\b)"
+)  # begins with the last digit, so that it is found fast
 _NUMBER_BEFORE = re.compile(r"(?:\A|[^\w.,])([0-9]+(?:[.,][0-9]+)*)\Z")
 _WORD_BEFORE = re.compile(r"[^\W_]{1,20}\Z")
 
@@ -75,7 +81,8 @@ WEAK_WORDS = STOP_WORDS | frozenset(
     overview question questions recall regarding related remember remind said say session sessions summarise summarize
     summary talk talked talking told""".split()
 )
-"""What a whole question is made of besides its subject: grammar, and words for conversing itself."""
+"""What a whole question is made of besides its subject: grammar, and words for conversing itself.
+"""
 
 
 def _analyzer(tokenizer: tantivy.Tokenizer, *filters: tantivy.Filter) -> tantivy.TextAnalyzer:
@@ -85,7 +92,11 @@ def _analyzer(tokenizer: tantivy.Tokenizer, *filters: tantivy.Filter) -> tantivy
     return builder.build()
 
 
-_PLAIN = (tantivy.Filter.remove_long(LONGEST_WORD), tantivy.Filter.lowercase(), tantivy.Filter.ascii_fold())
+_PLAIN = (
+    tantivy.Filter.remove_long(LONGEST_WORD),
+    tantivy.Filter.lowercase(),
+    tantivy.Filter.ascii_fold(),
+)
 _ENGLISH = tantivy.Filter.stemmer("english")
 _WORDS = _analyzer(tantivy.Tokenizer.simple(), *_PLAIN)
 _STEMS = _analyzer(tantivy.Tokenizer.simple(), *_PLAIN, _ENGLISH)
@@ -102,9 +113,13 @@ def schema() -> tantivy.Schema:
     for name in FILTERS:
         builder.add_text_field(name, tokenizer_name="raw", index_option="basic")
     builder.add_unsigned_field("seq", indexed=True, fast=True)
-    builder.add_unsigned_field("answers", fast=True)  # the user turn that this replies to; its own seq for a user turn
+    builder.add_unsigned_field(
+        "answers", fast=True
+    )  # the user turn that this replies to; its own seq for a user turn
     builder.add_unsigned_field("created", fast=True)
-    builder.add_unsigned_field("stance", fast=True)  # of a user turn: 2 a standing instruction, 1 a preference
+    builder.add_unsigned_field(
+        "stance", fast=True
+    )  # of a user turn: 2 a standing instruction, 1 a preference
     builder.add_text_field("mark", tokenizer_name="raw", index_option="basic")
     builder.add_unsigned_field("upto", fast=True)
     builder.add_bytes_field("chain", stored=True)
@@ -126,7 +141,9 @@ def register(index: tantivy.Index) -> None:
 
 
 def normal(text: str) -> str:
-    """Text as the index reads it: without colours, and with plain letters for full-width ones, and so on."""
+    """Text as the index reads it: without colours, and with plain letters for full-width ones, and
+    so on.
+    """
     text = without_colours(text)
     return text if text.isascii() else unicodedata.normalize("NFKC", text)
 
@@ -147,7 +164,9 @@ def runs(text: str) -> list[str]:
 
 
 def pairs(run: str) -> list[str]:
-    """The overlapping pairs of a run, then its last character, which also keeps neighbouring runs apart."""
+    """The overlapping pairs of a run, then its last character, which also keeps neighbouring runs
+    apart.
+    """
     return [run[at : at + 2] for at in range(len(run))]
 
 
@@ -166,7 +185,9 @@ def signs(text: str) -> list[str]:
 
 
 def quantities(text: str) -> tuple[list[str], list[str]]:
-    """Numbers with a unit as words side by side (16gb: "16 gb"), and percentages as signs (79 percent: "79%")."""
+    """Numbers with a unit as words side by side (16gb: "16 gb"), and percentages as signs (79
+    percent: "79%").
+    """
     units: list[str] = []
     percentages: list[str] = []
     if not _has_digit(text):
@@ -191,7 +212,9 @@ def _has_digit(text: str) -> bool:
 
 @lru_cache(maxsize=1 << 16)
 def stem(word: str) -> str:
-    """What the grammatical forms of an English word share; empty for an id, a number or a short word, without forms."""
+    """What the grammatical forms of an English word share; empty for an id, a number or a short
+    word, without forms.
+    """
     has_forms = len(word) >= SHORTEST_STEMMED and word.isascii() and word.isalpha()
     return _STEMMER.analyze(word)[0] if has_forms else ""
 
@@ -220,7 +243,9 @@ def created_key(created_at: str) -> int:
     except ValueError:  # not from us: no time filter finds it
         return 0
     day = (at.year * 100 + at.month) * 100 + at.day
-    return (((day * 100 + at.hour) * 100 + at.minute) * 100 + at.second) * 100_000 + at.microsecond // 10
+    return (
+        ((day * 100 + at.hour) * 100 + at.minute) * 100 + at.second
+    ) * 100_000 + at.microsecond // 10
 
 
 def created_bound(text: str, *, upper: bool) -> int:
@@ -247,7 +272,8 @@ def is_reply(event: Event) -> bool:
 def documents(event: Event, answers: int, payloads: PayloadStore) -> Iterator[tantivy.Document]:
     """The documents that make an event findable: one, or one a passage for a large body.
 
-    A reply that only makes calls has none: its headline repeats the arguments of a call, which has an event of its own.
+    A reply that only makes calls has none: its headline repeats the arguments of a call, which has
+    an event of its own.
     """
     if not event.content and is_reply(event) and event.metadata.get("tool_calls"):
         return

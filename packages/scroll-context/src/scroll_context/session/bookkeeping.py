@@ -45,10 +45,15 @@ _SHAPES: dict[str, Any] = {
 
 def well_formed(event: Event) -> Event:
     """The event without the metadata that has not the shape in which this program writes it."""
-    misshapen = [name for name in event.metadata if name in _SHAPES and not _fits(name, event.metadata[name])]
+    misshapen = [
+        name for name in event.metadata if name in _SHAPES and not _fits(name, event.metadata[name])
+    ]
     if not misshapen:
         return event
-    return replace(event, metadata={name: value for name, value in event.metadata.items() if name not in misshapen})
+    return replace(
+        event,
+        metadata={name: value for name, value in event.metadata.items() if name not in misshapen},
+    )
 
 
 def _fits(name: str, value: Any) -> bool:

@@ -1,9 +1,10 @@
 """The context of a session: which part of it a model sees, and how the model may act.
 
-A context learns of the events of its session one by one and must be rebuilt by the same events, so whatever it shows
-comes from events. `WindowedContext` is Scroll's: a working view that is kept within its window by eviction plans, each
-recorded before it is applied. Other packages may offer contexts to compare it with, as subclasses that differ in the
-methods at the end: they name them in the entry-point group `scroll_context.contexts`.
+A context learns of the events of its session one by one and must be rebuilt by the same events, so
+whatever it shows comes from events. `WindowedContext` is Scroll's: a working view that is kept
+within its window by eviction plans, each recorded before it is applied. Other packages may offer
+contexts to compare it with, as subclasses that differ in the methods at the end: they name them in
+the entry-point group `scroll_context.contexts`.
 """
 
 from collections.abc import Callable, Collection
@@ -24,11 +25,17 @@ if TYPE_CHECKING:
     from scroll_context.session.session import Session
 
 GROUP = "scroll_context.contexts"
-"""The entry points of contexts that other packages offer: a name and a subclass of WindowedContext."""
+"""The entry points of contexts that other packages offer: a name and a subclass of WindowedContext.
+"""
 LONGEST_TEXT = 16 << 20
-"""Characters of one text that a view is given: more than any window takes. Of a longer one it gets both ends."""
+"""Characters of one text that a view is given: more than any window takes.
+
+Of a longer one it gets both ends.
+"""
 CROWDED_TOKENS = 4 << 20
-"""From so many tokens on, far above any window, a view is only given HELD_CHARS of each further text."""
+"""From so many tokens on, far above any window, a view is only given HELD_CHARS of each further
+text.
+"""
 
 ReadExcerpt = Callable[[Event, int], Excerpt]
 """Gives the text of an event, or of a text with more than so many characters its two ends."""
@@ -37,17 +44,29 @@ ReadExcerpt = Callable[[Event, int], Excerpt]
 class Actions(msgspec.Struct, frozen=True):
     """How the model acts under a context, and the prompts that tell it so."""
 
-    exec: bool = True  # it writes cells, and tools are functions in them; else tools are called natively
+    exec: bool = (
+        True  # it writes cells, and tools are functions in them; else tools are called natively
+    )
     ms: bool = True  # cells have `ms`
-    memory_tools: tuple[str, ...] = ()  # native tools that reach the memory: those of surface/memory_tools.py
-    prompts: tuple[str, ...] = ("system", "memory", "evidence", "tools", "ask", "headline")  # see prompt.part()
+    memory_tools: tuple[
+        str, ...
+    ] = ()  # native tools that reach the memory: those of surface/memory_tools.py
+    prompts: tuple[str, ...] = (
+        "system",
+        "memory",
+        "evidence",
+        "tools",
+        "ask",
+        "headline",
+    )  # see prompt.part()
 
 
 class WindowedContext:
     """Scroll's context: bounded view, recoverable eviction, tiered index, cells with `ms`.
 
-    The context reads the texts of payloads for its view, which has no disk, with `read`. Every event goes through
-    `add`, live and when a session is replayed, so both views are given the same texts.
+    The context reads the texts of payloads for its view, which has no disk, with `read`. Every
+    event goes through `add`, live and when a session is replayed, so both views are given the same
+    texts.
     """
 
     name = "scroll"
@@ -56,7 +75,9 @@ class WindowedContext:
     def __init__(self, read: ReadExcerpt) -> None:
         self.view = self.make_view()
         self.visible: Collection[int] = frozenset()  # seqs that the newest request shows in full
-        self.unreadable: tuple[int, ...] = ()  # seqs whose payload is missing or damaged, so that a preview is shown
+        self.unreadable: tuple[
+            int, ...
+        ] = ()  # seqs whose payload is missing or damaged, so that a preview is shown
         self._read = read
 
     def add(self, event: Event) -> None:
@@ -66,7 +87,9 @@ class WindowedContext:
         self.view.add(event, self._excerpt(event) if needs_excerpt(event) else None)
 
     def _excerpt(self, event: Event) -> Excerpt | None:
-        """The text of an event's payload, as far as the view may hold it; None if it cannot be read."""
+        """The text of an event's payload, as far as the view may hold it; None if it cannot be
+        read.
+        """
         is_crowded = self.view.entry_tokens > CROWDED_TOKENS
         try:
             return self._read(event, HELD_CHARS if is_crowded else LONGEST_TEXT)
@@ -74,7 +97,9 @@ class WindowedContext:
             self.unreadable += (event.seq,)
             return None
 
-    def fit(self, session: "Session", budget: Budget, model: Model | None, overflowed: bool) -> bool:
+    def fit(
+        self, session: "Session", budget: Budget, model: Model | None, overflowed: bool
+    ) -> bool:
         """Make the view fit its budget, recording what it does; whether it shrank."""
         budget = self.room(budget)
         if not self.view.begun and self.preface() is None:
@@ -89,9 +114,13 @@ class WindowedContext:
         return plan.shrinks
 
     def begin(self, session: "Session", budget: Budget) -> None:
-        """Record what the session starts from, before its first request; nothing where there is nothing."""
+        """Record what the session starts from, before its first request; nothing where there is
+        nothing.
+        """
         store, grant = session.store, session.environment.memory.grant
-        earlier = earlier_work(store.log, grant, session.scope.session_id, budget, index=store.index)
+        earlier = earlier_work(
+            store.log, grant, session.scope.session_id, budget, index=store.index
+        )
         if earlier != EarlierWork():
             facts = {"earlier": msgspec.to_builtins(earlier)}
             session.record(Kind.SESSION, content=earlier.summary(), metadata=facts)
@@ -105,7 +134,11 @@ class WindowedContext:
     def index_lines(self) -> list[dict[str, Any]]:
         """What has left the view: headlines and spans of seqs."""
         return [
-            {"seqs": [list(span) for span in line.spans], "headline": line.said, "entries": line.entries}
+            {
+                "seqs": [list(span) for span in line.spans],
+                "headline": line.said,
+                "entries": line.entries,
+            }
             for line in self.view.index.lines
         ]
 
@@ -120,7 +153,12 @@ class WindowedContext:
         """The budget, less what this context needs for itself."""
         return budget
 
-    def replacement(self, plan: EvictionPlan, budget: Budget, model: Model | None) -> tuple[str, dict[str, Any]]:  # noqa: ARG002
+    def replacement(
+        self,
+        plan: EvictionPlan,  # noqa: ARG002
+        budget: Budget,  # noqa: ARG002
+        model: Model | None,  # noqa: ARG002
+    ) -> tuple[str, dict[str, Any]]:
         """What is to stand for what leaves: a remark for people, and facts to record with the plan."""
         return "", {}
 
@@ -134,7 +172,9 @@ class WindowedContext:
 
 
 def context_class(name: str) -> type[WindowedContext] | None:
-    """The context of this name: Scroll's own, or one that an installed package offers; None where there is none."""
+    """The context of this name: Scroll's own, or one that an installed package offers; None where
+    there is none.
+    """
     if name == WindowedContext.name:
         return WindowedContext
     from importlib.metadata import entry_points  # slow to import, and seldom needed

@@ -1,9 +1,10 @@
 """The session environment: a kernel, and everything that code in it may reach.
 
-It runs one cell at a time and answers the cell's calls: `ms.*` from the memory surface, tools from the toolbox, `ask`
-from a model. Every call is checked on this side of the wire; the kernel is never trusted. After a cell its namespace
-is saved in the background, so that neither the model nor the next cell waits for it unless it is still going on. A
-snapshot event holds what changed since the one before; folding them in order gives the namespace at any seq.
+It runs one cell at a time and answers the cell's calls: `ms.*` from the memory surface, tools from
+the toolbox, `ask` from a model. Every call is checked on this side of the wire; the kernel is never
+trusted. After a cell its namespace is saved in the background, so that neither the model nor the
+next cell waits for it unless it is still going on. A snapshot event holds what changed since the
+one before; folding them in order gives the namespace at any seq.
 """
 
 import ast
@@ -45,7 +46,9 @@ BLOB_TYPE = "application/x-python-pickle"
 
 
 class NamespaceChange(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The content of a snapshot event: the variables that are new, changed or gone since the snapshot before."""
+    """The content of a snapshot event: the variables that are new, changed or gone since the
+    snapshot before.
+    """
 
     cell: int
     python: str
@@ -62,7 +65,11 @@ class NamespaceChange(msgspec.Struct, frozen=True, omit_defaults=True):
             after.python,
             tuple(one for one in after.variables if known.get(one.name) != one),
             tuple(name for name in known if name not in names),
-            {cell: seqs for cell, seqs in after.sources.items() if before.sources.get(cell) != seqs},
+            {
+                cell: seqs
+                for cell, seqs in after.sources.items()
+                if before.sources.get(cell) != seqs
+            },
         )
 
 
@@ -83,7 +90,10 @@ def namespace_after(changes: Iterable[NamespaceChange]) -> Manifest:
 
 
 class Environment:
-    """Owns the kernel of a session. `close` ends it; what was saved can be restored into another."""
+    """Owns the kernel of a session.
+
+    `close` ends it; what was saved can be restored into another.
+    """
 
     def __init__(
         self,
@@ -108,7 +118,9 @@ class Environment:
         self._given = _Given()
         self._saved = Manifest()
         self._blobs = _Blobs(journal.log.payloads)
-        self._after_cell = ThreadPoolExecutor(1, thread_name_prefix="scroll-save")  # digest first, then save
+        self._after_cell = ThreadPoolExecutor(
+            1, thread_name_prefix="scroll-save"
+        )  # digest first, then save
         self._digest: Future[str] | None = None  # None is unknown
         self._saving: Future[None] | None = None
         options = options or KernelOptions()
@@ -118,7 +130,9 @@ class Environment:
             preludes=self._preludes(),
             blobs=self._blobs,
             spec=jail,
-            options=replace(options, packages=(*options.packages, *packages), call_seconds=self._longest_call()),
+            options=replace(
+                options, packages=(*options.packages, *packages), call_seconds=self._longest_call()
+            ),
         )
 
     def start(self) -> None:
@@ -132,11 +146,16 @@ class Environment:
             return ""
         if self._digest is None:
             self._digest = self._after_cell.submit(self.kernel.digest)
-        trouble = f"(your variables could not be saved: {self.save_trouble})\n" if self.save_trouble else ""
+        trouble = (
+            f"(your variables could not be saved: {self.save_trouble})\n"
+            if self.save_trouble
+            else ""
+        )
         return trouble + self._digest.result()
 
     def run(self, source: str, cell: Event, timeout: float) -> tuple[CellResult, str]:
-        """Run a cell whose event is already recorded; its result, and the text that the model is shown of it.
+        """Run a cell whose event is already recorded; its result, and the text that the model is
+        shown of it.
 
         The calls that the cell makes are recorded as made inside it.
         """
@@ -162,7 +181,9 @@ class Environment:
         return result, text
 
     def cells_behind(self, source: str) -> dict[str, Any]:
-        """What the event of a cell records about the variables that it is going to read: the cells that made them."""
+        """What the event of a cell records about the variables that it is going to read: the cells
+        that made them.
+        """
         if not self.actions.exec:
             return {}
         self.settle()
@@ -184,14 +205,20 @@ class Environment:
             saving.result()
 
     def restore(self, snapshots: Iterable[Event]) -> RestoreReport:
-        """Bring back the namespace that these snapshots lead to; one that cannot be read is reported."""
+        """Bring back the namespace that these snapshots lead to; one that cannot be read is
+        reported.
+        """
         changes: list[NamespaceChange] = []
         unreadable: list[Loss] = []
         for event in snapshots:
             try:
-                changes.append(msgspec.json.decode(self.journal.log.text(event), type=NamespaceChange))
+                changes.append(
+                    msgspec.json.decode(self.journal.log.text(event), type=NamespaceChange)
+                )
             except msgspec.MsgspecError:
-                unreadable.append(Loss(f"variables of seq {event.seq}", "their snapshot cannot be read"))
+                unreadable.append(
+                    Loss(f"variables of seq {event.seq}", "their snapshot cannot be read")
+                )
         self._saved = namespace_after(changes)
         self._digest = None
         report = self.kernel.restore(self._saved)
@@ -224,7 +251,9 @@ class Environment:
                 content = msgspec.json.encode(changed).decode()
                 written = {"bytes": self._blobs.take_written() + len(content)}
                 self.journal.append(
-                    self.journal.draft(Kind.SNAPSHOT, content=content, reply_to=self._cell_seq, metadata=written)
+                    self.journal.draft(
+                        Kind.SNAPSHOT, content=content, reply_to=self._cell_seq, metadata=written
+                    )
                 )
                 self._saved = report.manifest
             self.save_trouble = ""
@@ -232,9 +261,18 @@ class Environment:
             self.save_trouble = str(error)
 
     def _longest_call(self) -> float:
-        """Seconds that a call of a cell may take: a little more than the tool that may take the longest."""
+        """Seconds that a call of a cell may take: a little more than the tool that may take the
+        longest.
+        """
         return max(
-            [self._call_seconds, *(one.limits.timeout + 5 for one in self.toolbox.tools.values() if one.limits.timeout)]
+            [
+                self._call_seconds,
+                *(
+                    one.limits.timeout + 5
+                    for one in self.toolbox.tools.values()
+                    if one.limits.timeout
+                ),
+            ]
         )
 
     def _preludes(self) -> tuple[Prelude, ...]:
@@ -246,11 +284,15 @@ class Environment:
         return tuple(preludes)
 
     def _dispatch(self, call: CapabilityCall) -> CapabilityResult:
-        """Answer a call of a cell. The name and the arguments are whatever the kernel process sent."""
+        """Answer a call of a cell.
+
+        The name and the arguments are whatever the kernel process sent.
+        """
         given = self._given
         kind, _, name = call.capability.partition(".")
         if kind == "tools":
-            # Its result need not be noted as given: it is an event of this cell, and so is every call after it.
+            # Its result need not be noted as given: it is an event of this cell, and so is every
+            # call after it.
             outcome = self.toolbox.call(
                 name,
                 call.args,
@@ -259,7 +301,11 @@ class Environment:
                 deadline=call.deadline,
                 given=given.so_far(),
             )
-            value = {"handle": msgspec.to_builtins(outcome.ref)} if outcome.ref else {"value": outcome.value}
+            value = (
+                {"handle": msgspec.to_builtins(outcome.ref)}
+                if outcome.ref
+                else {"value": outcome.value}
+            )
             return CapabilityResult(value, (outcome.result_seq,))
         result = self._read(call, kind, given)
         given.add(result)
@@ -280,7 +326,9 @@ MOST_GIVEN = 100  # entries in what a call records of the events that its cell w
 
 
 class _Given:
-    """The events that the running cell was given so far: its next call may have been made from them."""
+    """The events that the running cell was given so far: its next call may have been made from
+    them.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -311,7 +359,10 @@ def origin(cells: Collection[int]) -> dict[str, Any]:
 
 
 def recalls(source: str) -> bool:
-    """Whether a cell uses `ms`. What it prints may then repeat history, and must never be found instead of that."""
+    """Whether a cell uses `ms`.
+
+    What it prints may then repeat history, and must never be found instead of that.
+    """
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

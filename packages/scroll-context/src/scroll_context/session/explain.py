@@ -1,8 +1,10 @@
-"""A session looked at afterwards, from its events alone: what the model saw at a request, what it cost, its steps.
+"""A session looked at afterwards, from its events alone: what the model saw at a request, what it
+cost, its steps.
 
-The log keeps no prompts. It keeps what prompts are made of: events, eviction plans, the system prompt of each run and
-the digest of each request. Replaying them gives the request again, and the hash that was recorded when it was sent
-tells whether it is the same to the byte. A context that cannot be replayed is reported with what the log does know.
+The log keeps no prompts. It keeps what prompts are made of: events, eviction plans, the system
+prompt of each run and the digest of each request. Replaying them gives the request again, and the
+hash that was recorded when it was sent tells whether it is the same to the byte. A context that
+cannot be replayed is reported with what the log does know.
 """
 
 import bisect
@@ -32,7 +34,9 @@ INDEX = "index: "
 EVERY = 400
 """Events between two copies of a view."""
 NOT_KNOWN = "it was made by another version of Scroll, or by a context that is not installed here (see scroll-evals)"
-OTHER_MESSAGES = "the log now gives other messages than were sent; another version of Scroll made those"
+OTHER_MESSAGES = (
+    "the log now gives other messages than were sent; another version of Scroll made those"
+)
 
 Inherited = Callable[[str], Iterable[Event]]
 
@@ -67,7 +71,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     reply: int | None = None  # seq of what the model answered; None when there was no answer
     tools: tuple[str, ...] = ()
     messages: tuple[Message, ...] = ()
-    departures: tuple[Departure, ...] = ()  # what had left the view by then, in the order in which it left
+    departures: tuple[
+        Departure, ...
+    ] = ()  # what had left the view by then, in the order in which it left
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -75,19 +81,24 @@ class Seen(msgspec.Struct, frozen=True):
 
     request: Event
     setup: Event  # the settings of the run: system prompt, window, tools
-    context: WindowedContext | None  # as it was just before the request; None for one that is not known here
+    context: (
+        WindowedContext | None
+    )  # as it was just before the request; None for one that is not known here
     rendered: Rendered | None
     doubt: str  # why the messages may not be those that were sent; "" when they are
 
 
 class Past:
-    """The past of one session, kept so that any of its requests can be rebuilt at once, one after another.
+    """The past of one session, kept so that any of its requests can be rebuilt at once, one after
+    another.
 
-    The first look reads the session from its beginning and keeps a copy of the view every few hundred events. Later
-    looks start from the nearest copy. Events that were recorded since are read by `catch_up`. Not for two threads.
+    The first look reads the session from its beginning and keeps a copy of the view every few
+    hundred events. Later looks start from the nearest copy. Events that were recorded since are
+    read by `catch_up`. Not for two threads.
 
-    A session may have begun with a view that something else had filled. `inherited` gives the events that it was filled
-    with, for the name of a context; what a fork inherits is found without it.
+    A session may have begun with a view that something else had filled. `inherited` gives the
+    events that it was filled with, for the name of a context; what a fork inherits is found without
+    it.
     """
 
     def __init__(self, store: Store, session_id: str, inherited: Inherited | None = None) -> None:
@@ -122,11 +133,15 @@ class Past:
         self.upto = until
 
     def events(self, after: int = 0, until: int | None = None, **filters: Any) -> Iterator[Event]:
-        """The events of the session and of those that it continues, in order; filters as for EventLog.iterate."""
+        """The events of the session and of those that it continues, in order; filters as for
+        EventLog.iterate.
+        """
         for session_id, end, _ in self._segments or segments(self.store, self.session_id):
             last = end if until is None else until if end is None else min(end, until)
             if last is None or after < last:
-                events = self.store.log.iterate(after=after, until=last, session_id=session_id, **filters)
+                events = self.store.log.iterate(
+                    after=after, until=last, session_id=session_id, **filters
+                )
                 yield from map(well_formed, events)
 
     def request_at(self, seq: int) -> Event | None:
@@ -139,15 +154,34 @@ class Past:
         at = bisect.bisect_right(self.requests, request.seq, key=_seq)
         until = self.requests[at].seq if at < len(self.requests) else None
         kinds = [Kind.REQUEST, Kind.CONVERSATION]
-        after = self.store.log.iterate(request.seq, until, session_id=request.session_id, kind=kinds)
-        following = next((event for event in after if event.role != "user"), None)  # who may speak meanwhile
-        return well_formed(following) if following is not None and following.role == "assistant" else None
+        after = self.store.log.iterate(
+            request.seq, until, session_id=request.session_id, kind=kinds
+        )
+        following = next(
+            (event for event in after if event.role != "user"), None
+        )  # who may speak meanwhile
+        return (
+            well_formed(following)
+            if following is not None and following.role == "assistant"
+            else None
+        )
 
     def context(self, request: Event) -> tuple[Event, WindowedContext | None]:
-        """The settings of the run that a request belongs to, and the context before it; None for one not known here."""
-        setup = next((one for one in reversed(self.setups) if one.seq < request.seq and "tools" in one.metadata), None)
+        """The settings of the run that a request belongs to, and the context before it; None for
+        one not known here.
+        """
+        setup = next(
+            (
+                one
+                for one in reversed(self.setups)
+                if one.seq < request.seq and "tools" in one.metadata
+            ),
+            None,
+        )
         if setup is None:
-            raise BadInput(f"the request at seq {request.seq} was recorded without the settings of its run")
+            raise BadInput(
+                f"the request at seq {request.seq} was recorded without the settings of its run"
+            )
         name = str(setup.metadata.get("context", ""))
         version = RENDERER_VERSION if request.is_erased else request.metadata.get("renderer")
         if context_class(name) is None or version != RENDERER_VERSION:
@@ -160,17 +194,25 @@ class Past:
         if context is None:
             return Seen(request, setup, None, None, NOT_KNOWN)
         sent = context
-        if "moved_from" in request.metadata:  # it was sent in another store, and showed the addresses of that one
+        if (
+            "moved_from" in request.metadata
+        ):  # it was sent in another store, and showed the addresses of that one
             past = list(self.events(until=request.seq - 1))
             sent = _replayed(self.store, context.name, as_recorded(past, self.store.log.text))
         rendered = sent.render(self.store.log.text(setup), str(request.metadata.get("digest", "")))
         doubt = "" if rendered.hash == request.metadata.get("hash") else OTHER_MESSAGES
-        if doubt and (erased := [one.seq for one in self.events(until=request.seq) if one.is_erased]):
-            shown = ", ".join(map(str, erased[:10])) + (f" and {len(erased) - 10} more" if len(erased) > 10 else "")
+        if doubt and (
+            erased := [one.seq for one in self.events(until=request.seq) if one.is_erased]
+        ):
+            shown = ", ".join(map(str, erased[:10])) + (
+                f" and {len(erased) - 10} more" if len(erased) > 10 else ""
+            )
             doubt = f"seq {shown} of what it was made from were erased, so it cannot be compared with what was sent"
         if doubt and sent.unreadable:
             seqs = ", ".join(map(str, sent.unreadable[:10]))
-            doubt = f"the payload of seq {seqs} is missing or damaged, so the request cannot be rebuilt"
+            doubt = (
+                f"the payload of seq {seqs} is missing or damaged, so the request cannot be rebuilt"
+            )
         return Seen(request, setup, context, rendered, doubt)
 
     def index_sizes(self, request: Event) -> list[tuple[int, int]]:
@@ -187,9 +229,15 @@ class _Checkpoints:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._kept: list[tuple[int, int, WindowedContext]] = []  # after the event of this seq, and so many events
-        self._last: tuple[int, int, WindowedContext] | None = None  # where the last look ended: the next is often near
-        self.index_sizes: list[tuple[int, int]] = [(0, 0)]  # seq of an event, and the tokens of the index after it
+        self._kept: list[
+            tuple[int, int, WindowedContext]
+        ] = []  # after the event of this seq, and so many events
+        self._last: tuple[int, int, WindowedContext] | None = (
+            None  # where the last look ended: the next is often near
+        )
+        self.index_sizes: list[tuple[int, int]] = [
+            (0, 0)
+        ]  # seq of an event, and the tokens of the index after it
 
     def before(self, past: Past, seq: int) -> WindowedContext:
         """The context as it was before the event at `seq`; the caller may change it."""
@@ -257,14 +305,19 @@ def _replayed(store: Store, name: str, events: Iterable[Event]) -> WindowedConte
 
 
 def _copied(context: WindowedContext) -> WindowedContext:
-    """A context that can go on without changing this one. What contexts hold besides the view are values."""
+    """A context that can go on without changing this one.
+
+    What contexts hold besides the view are values.
+    """
     twin = copy.copy(context)
     twin.view = context.view.copy()
     return twin
 
 
 def departures(events: Iterable[Event], view: WorkingView) -> tuple[Departure, ...]:
-    """Everything that has left a view, in the order in which it left; `events` are what the view was built from."""
+    """Everything that has left a view, in the order in which it left; `events` are what the view
+    was built from.
+    """
     left: list[tuple[int, int, str, int, str]] = []
     for event in events:
         if event.kind == Kind.EVICTION:
@@ -281,19 +334,28 @@ def whereabouts(view: WorkingView, seq: int) -> str:
     if entry is not None:
         reply = entry.reply.form if isinstance(entry, Step) else Form.FULL
         form = next((text.form for text in passages(entry) if text.seq == seq), reply)
-        return {Form.FULL: "shown in full", Form.CLIPPED: "shown clipped", Form.FOLDED: "shown as a stub"}[form]
+        return {
+            Form.FULL: "shown in full",
+            Form.CLIPPED: "shown clipped",
+            Form.FOLDED: "shown as a stub",
+        }[form]
     line = view.index.find(seq)
     return INDEX + line.text.removeprefix("- ") if line else "not part of the view"
 
 
 def _departures(context: WindowedContext | None, before: list[Event]) -> tuple[Departure, ...]:
-    """The events that are no longer in the view. A context without an index has no index lines to find them by."""
+    """The events that are no longer in the view.
+
+    A context without an index has no index lines to find them by.
+    """
     if context is None:
         return ()
     left = departures(before, context.view)
     if context.preface() is None:
         return left
-    return tuple(replace(one, now="not shown") if one.now.startswith(INDEX) else one for one in left)
+    return tuple(
+        replace(one, now="not shown") if one.now.startswith(INDEX) else one for one in left
+    )
 
 
 # the session as a whole ---------------------------------------------------------------------------------
@@ -325,7 +387,9 @@ def accounts(events: Iterable[Event]) -> Accounts:
             continue  # its plans have no effect here, and its replies were paid for elsewhere
         if event.kind == Kind.REQUEST:
             sums.requests += 1
-        if event.kind == Kind.EVICTION or (event.kind == Kind.CONVERSATION and event.role == "assistant"):
+        if event.kind == Kind.EVICTION or (
+            event.kind == Kind.CONVERSATION and event.role == "assistant"
+        ):
             # a plan has a usage when it came with a summary by the model
             usage = msgspec.convert(event.metadata.get("usage", {}), Usage)
             sums.add(usage, event.metadata.get("cost"))
@@ -349,7 +413,9 @@ def _add_plan(sums: Accounts, event: Event) -> None:
 # the steps --------------------------------------------------------------------------------------------
 
 
-def trajectory(events: Iterable[Event], text: Callable[[Event], str], task_id: str = "") -> dict[str, Any]:
+def trajectory(
+    events: Iterable[Event], text: Callable[[Event], str], task_id: str = ""
+) -> dict[str, Any]:
     """The steps of a session, one for each reply. `text` gives the whole text of an event."""
     steps: list[dict[str, Any]] = []
     spent = Spent()
@@ -362,9 +428,15 @@ def trajectory(events: Iterable[Event], text: Callable[[Event], str], task_id: s
                 spent.add(msgspec.convert(event.metadata.get("usage", {}), Usage), None)
             steps.append(_step(len(steps), event, text(event)))
             observed = {}
-        elif event.kind in (Kind.OBSERVATION, Kind.TOOL_RESULT) and steps and "inside_cell" not in event.metadata:
+        elif (
+            event.kind in (Kind.OBSERVATION, Kind.TOOL_RESULT)
+            and steps
+            and "inside_cell" not in event.metadata
+        ):
             observed.setdefault(event.tool_call_id, []).append(text(event))
-            steps[-1]["observation"] = "\n".join(piece for pieces in observed.values() for piece in pieces)
+            steps[-1]["observation"] = "\n".join(
+                piece for pieces in observed.values() for piece in pieces
+            )
     return {
         "task_id": task_id,
         "metrics": {

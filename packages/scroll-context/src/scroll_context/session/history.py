@@ -1,15 +1,16 @@
 """The past of a session: its own events, and the sessions before it that it may reach.
 
-The events of a session are its own after those that it inherited by being forked. Settings are recorded when a session
-is opened and hold for every resume that does not name others. Only events that were recorded here count: imported ones
-are text to read, so an imported fork names no parent, and an imported setting widens nothing.
+The events of a session are its own after those that it inherited by being forked. Settings are
+recorded when a session is opened and hold for every resume that does not name others. Only events
+that were recorded here count: imported ones are text to read, so an imported fork names no parent,
+and an imported setting widens nothing.
 
-`earlier_work` says what the other sessions within reach were about and what the user asked for once and for all. It is
-read from the log once, before the first request, and recorded in an event; the view and everything that rebuilds it
-take it from there. It costs about a tenth of a millisecond for each turn that is read, and the number of those is
-bounded: what is older keeps its seqs and dates and has no terms. What was read of a session is noted beside the search
-index and used as long as the session has not grown and nothing was erased; without the notes the same is found, only
-later.
+`earlier_work` says what the other sessions within reach were about and what the user asked for once
+and for all. It is read from the log once, before the first request, and recorded in an event; the
+view and everything that rebuilds it take it from there. It costs about a tenth of a millisecond for
+each turn that is read, and the number of those is bounded: what is older keeps its seqs and dates
+and has no terms. What was read of a session is noted beside the search index and used as long as
+the session has not grown and nothing was erased; without the notes the same is found, only later.
 """
 
 import hashlib
@@ -59,7 +60,9 @@ def segments(store: Store, session_id: str) -> list[Segment]:
 def lineage(store: Store, session_id: str) -> Iterator[Event]:
     """The events of a session, after those that it inherited by being forked."""
     for segment in segments(store, session_id):
-        yield from map(well_formed, store.log.iterate(session_id=segment.session_id, until=segment.until))
+        yield from map(
+            well_formed, store.log.iterate(session_id=segment.session_id, until=segment.until)
+        )
         if segment.until is not None:
             yield from _late_snapshot(store, segment.session_id, segment.until, segment.fork)
 
@@ -81,19 +84,29 @@ def forked_from(store: Store, event: Event) -> tuple[str, int] | None:
 
 
 def _late_snapshot(store: Store, session_id: str, at: int, before: int) -> Iterator[Event]:
-    """The snapshot of the last cell up to a seq, if it came after it: variables are saved while the log goes on."""
-    late = next(store.log.iterate(after=at, until=before, session_id=session_id, kind=Kind.SNAPSHOT), None)
+    """The snapshot of the last cell up to a seq, if it came after it: variables are saved while the
+    log goes on.
+    """
+    late = next(
+        store.log.iterate(after=at, until=before, session_id=session_id, kind=Kind.SNAPSHOT), None
+    )
     if late is not None and late.reply_to is not None:
-        ended = store.log.iterate(after=late.reply_to, until=at, session_id=session_id, kind=Kind.OBSERVATION)
+        ended = store.log.iterate(
+            after=late.reply_to, until=at, session_id=session_id, kind=Kind.OBSERVATION
+        )
         if any(event.reply_to == late.reply_to for event in ended):
             yield late
 
 
 def recorded_settings(store: Store, session_id: str) -> dict[str, Any]:
-    """The settings that a session last worked under, by itself or before it was forked; empty where none are known."""
+    """The settings that a session last worked under, by itself or before it was forked; empty where
+    none are known.
+    """
     found: dict[str, Any] = {}
     for segment in segments(store, session_id):
-        for event in store.log.iterate(session_id=segment.session_id, until=segment.until, kind=Kind.SESSION):
+        for event in store.log.iterate(
+            session_id=segment.session_id, until=segment.until, kind=Kind.SESSION
+        ):
             if event.is_foreign:
                 continue
             named, context = event.metadata.get("settings"), event.metadata.get("context")
@@ -104,8 +117,15 @@ def recorded_settings(store: Store, session_id: str) -> dict[str, Any]:
 
 
 def snapshots_of(events: Iterable[Event]) -> list[Event]:
-    """The snapshots to restore. What an import brought is never unpickled, not even inside a jail."""
-    return [event for event in events if event.kind == Kind.SNAPSHOT and not (event.is_foreign or event.is_erased)]
+    """The snapshots to restore.
+
+    What an import brought is never unpickled, not even inside a jail.
+    """
+    return [
+        event
+        for event in events
+        if event.kind == Kind.SNAPSHOT and not (event.is_foreign or event.is_erased)
+    ]
 
 
 def bound_since(events: Iterable[Event], snapshots: Sequence[Event]) -> list[str]:
@@ -113,17 +133,31 @@ def bound_since(events: Iterable[Event], snapshots: Sequence[Event]) -> list[str
     saved = (snapshots[-1].reply_to or 0) if snapshots else 0
     names: dict[str, None] = {}
     for event in events:
-        if event.kind == Kind.OBSERVATION and not event.is_foreign and (event.reply_to or 0) > saved:
-            names.update(dict.fromkeys(name for name in event.metadata.get("bound", ()) if str(name).isidentifier()))
+        if (
+            event.kind == Kind.OBSERVATION
+            and not event.is_foreign
+            and (event.reply_to or 0) > saved
+        ):
+            names.update(
+                dict.fromkeys(
+                    name for name in event.metadata.get("bound", ()) if str(name).isidentifier()
+                )
+            )
     return list(names)
 
 
 def lost_before(events: Sequence[Event]) -> set[str]:
-    """The variables that were lost when the session was last resumed, if no cell has run since: the model knows it."""
+    """The variables that were lost when the session was last resumed, if no cell has run since: the
+    model knows it.
+    """
     for event in reversed(events):
         if event.kind == Kind.CELL:
             break
-        names = event.metadata.get("lost") if event.kind == Kind.SESSION and not event.is_foreign else None
+        names = (
+            event.metadata.get("lost")
+            if event.kind == Kind.SESSION and not event.is_foreign
+            else None
+        )
         if isinstance(names, list):
             return set(map(str, names))
     return set()
@@ -134,11 +168,12 @@ LISTED_CALLS = 40  # completed calls that it is shown; of more, the first and th
 
 
 def close_open_work(journal: Journal) -> list[str]:
-    """End what a crash left open, before the view is rebuilt; returns what the model should know about it.
+    """End what a crash left open, before the view is rebuilt; returns what the model should know
+    about it.
 
-    A cell without an observation and a tool call without a result were under way when the process ended. Each gets an
-    ending that says so, so a resumed view has no loose ends, and nothing that may have had effects is done again
-    without being reported.
+    A cell without an observation and a tool call without a result were under way when the process
+    ended. Each gets an ending that says so, so a resumed view has no loose ends, and nothing that
+    may have had effects is done again without being reported.
     """
     told = [
         f"The call {call.name} (seq {call.seq}) had not returned when the process ended."
@@ -159,11 +194,19 @@ def close_open_work(journal: Journal) -> list[str]:
             continue
         journal.append(
             journal.draft(
-                Kind.OBSERVATION, role="tool", name=cell.name, tool_call_id=cell.tool_call_id, reply_to=cell.seq,
-                content=CUT_OFF, tool_state="killed", metadata={"echo": True},
+                Kind.OBSERVATION,
+                role="tool",
+                name=cell.name,
+                tool_call_id=cell.tool_call_id,
+                reply_to=cell.seq,
+                content=CUT_OFF,
+                tool_state="killed",
+                metadata={"echo": True},
             )
-        )  # fmt: skip
-        told.append(f"The cell at seq {cell.seq} was running when the process ended.{_completed_inside(journal, cell)}")
+        )
+        told.append(
+            f"The cell at seq {cell.seq} was running when the process ended.{_completed_inside(journal, cell)}"
+        )
     return told
 
 
@@ -203,7 +246,9 @@ def _completed_inside(journal: Journal, cell: Event) -> str:
 MOST_EVENTS = 40_000  # of the newest sessions that are read
 TURNS = 96  # of a session, spread over it, whose words are counted
 TURN_CHARS = 2_000  # of a turn
-SESSION_TERMS = 4  # more of them find a session less often by the words of a question (26 chats of BEAM, 461 questions)
+# more of them find a session less often by the words of a question (26 chats of BEAM, 461
+# questions)
+SESSION_TERMS = 4
 FEW_TURNS = 3  # up to which a title tells more than terms
 OUTLINE_TOKENS = 4_000
 FEW_SESSIONS = 20  # up to which their turns are read one session after the other
@@ -213,7 +258,9 @@ NOTES_VERSION = 2  # to be raised when anything changes that notes are made by, 
 class _Notes(msgspec.Struct, frozen=True, array_like=True):
     """What was read of one session, as long as nothing was added to it."""
 
-    last: tuple[int, bytes, int]  # the last seq within reach, the chain value there, and how many events there are
+    last: tuple[
+        int, bytes, int
+    ]  # the last seq within reach, the chain value there, and how many events there are
     turns: int
     texts: tuple[str, ...]  # the turns, when they are few
     counted: CountedTerms
@@ -239,8 +286,8 @@ def earlier_work(
 ) -> EarlierWork:
     """The sessions within a grant but this one, and the standing instructions of the user in them.
 
-    With an index, notes on the sessions are kept beside it, so that only what is new is read. They change nothing but
-    the time that it takes.
+    With an index, notes on the sessions are kept beside it, so that only what is new is read. They
+    change nothing but the time that it takes.
     """
     sessions = [info for info in log.sessions(grant) if info.session_id != session_id]
     read, events = len(sessions), 0
@@ -256,7 +303,13 @@ def earlier_work(
 class _Told:
     """The sessions that are read: from notes, or from the log."""
 
-    def __init__(self, log: EventLog, grant: Grant, sessions: Sequence[SessionInfo], index: SearchIndex | None) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        grant: Grant,
+        sessions: Sequence[SessionInfo],
+        index: SearchIndex | None,
+    ) -> None:
         self._log = log
         self._grant = grant
         erased = log.newest_erasure()
@@ -297,7 +350,9 @@ class _Told:
 
     def instructions(self) -> list[Standing]:
         """The standing instructions that no later one replaces."""
-        stated = sorted((one for notes in self._notes.values() for one in notes.stated), key=lambda one: one[0])
+        stated = sorted(
+            (one for notes in self._notes.values() for one in notes.stated), key=lambda one: one[0]
+        )
         return [Standing(seq, words) for seq, words in newest(stated)]
 
     def _texts(self, info: SessionInfo) -> Sequence[str]:
@@ -309,9 +364,14 @@ class _Told:
         """The turns of the user in some sessions."""
         said: dict[str, list[Event]] = {info.session_id: [] for info in sessions}
         if sessions:
-            first, last = min(info.first_seq for info in sessions), max(info.last_seq for info in sessions)
+            first, last = (
+                min(info.first_seq for info in sessions),
+                max(info.last_seq for info in sessions),
+            )
             only = {"session_id": list(said)} if len(said) <= FEW_SESSIONS else {}
-            for event in self._log.iterate(after=first - 1, until=last, grant=self._grant, role="user", **only):
+            for event in self._log.iterate(
+                after=first - 1, until=last, grant=self._grant, role="user", **only
+            ):
                 if event.session_id in said and event.is_searchable and event.content.strip():
                     said[event.session_id].append(event)
         return said
@@ -329,9 +389,14 @@ def _read_notes(data: bytes | None, erased: int) -> dict[str, _Notes]:
 def _note(last: tuple[int, bytes, int], said: Sequence[Event]) -> _Notes:
     texts = _counted(said)
     stated = tuple(
-        (event.seq, sentence) for event in said for level, sentence in stances(event.content) if level == INSTRUCTION
+        (event.seq, sentence)
+        for event in said
+        for level, sentence in stances(event.content)
+        if level == INSTRUCTION
     )
-    return _Notes(last, len(said), texts if len(said) <= FEW_TURNS else (), counted_terms(texts), stated)
+    return _Notes(
+        last, len(said), texts if len(said) <= FEW_TURNS else (), counted_terms(texts), stated
+    )
 
 
 def _topic(info: SessionInfo, turns: int, name: str, terms: tuple[str, ...]) -> Topic:

@@ -1,11 +1,13 @@
 """Finding what a host's history has and the log lacks.
 
-A framework that keeps its own list of messages hands over the whole list before each request. Most of it is recorded
-already, by an earlier hand-over or as the reply and the results of this session's own turn. Messages that carry an id
-of the host are known by it. All others are aligned with what was recorded, in order, so that as many as possible are
-the same: the longest run of the list that equals the end of the record is the part that both have, and what follows it
-is new. If more agree without the end of the record, the host has dropped that end. So the same prompt twice is two
-events, the same list after a restart is none, and a list whose head the host has trimmed adds nothing.
+A framework that keeps its own list of messages hands over the whole list before each request. Most
+of it is recorded already, by an earlier hand-over or as the reply and the results of this session's
+own turn. Messages that carry an id of the host are known by it. All others are aligned with what
+was recorded, in order, so that as many as possible are the same: the longest run of the list that
+equals the end of the record is the part that both have, and what follows it is new. If more agree
+without the end of the record, the host has dropped that end. So the same prompt twice is two
+events, the same list after a restart is none, and a list whose head the host has trimmed adds
+nothing.
 
 Messages are compared by fingerprints of their complete text, wherever the log keeps it.
 """
@@ -45,7 +47,9 @@ def fields_of(message: Message, host_id: str) -> dict[str, Any]:
         return fields | answers | {"kind": Kind.TOOL_RESULT}
     if message.role == "assistant":
         said = {"tool_calls": message.tool_calls, "thinking": message.thinking}
-        fields["metadata"] |= {name: msgspec.to_builtins(list(value)) for name, value in said.items() if value}
+        fields["metadata"] |= {
+            name: msgspec.to_builtins(list(value)) for name, value in said.items() if value
+        }
     return fields
 
 
@@ -55,7 +59,8 @@ class _Recorded(NamedTuple):
 
 
 class HostRecord:
-    """What a session has recorded of the conversation, in the form in which a host's list can be compared with it.
+    """What a session has recorded of the conversation, in the form in which a host's list can be
+    compared with it.
 
     `text` gives the complete text of an event.
     """
@@ -74,14 +79,18 @@ class HostRecord:
             self._ids.add(host_id)
 
     def _mark_of_event(self, event: Event) -> str:
-        """How a message that this event stands for would be marked; "" for what no host's list holds."""
+        """How a message that this event stands for would be marked; "" for what no host's list
+        holds.
+        """
         if "inside_cell" in event.metadata:
             return ""
         if event.kind in (Kind.TOOL_RESULT, Kind.OBSERVATION):
             return _digest("tool", "", (), event.tool_call_id)
         if event.kind == Kind.CONVERSATION and event.role in ("user", "assistant"):
             calls = step(event, 0, "").reply.calls  # which reads what imports bring without raising
-            return _digest(event.role, self._text(event), [(call.id, call.name) for call in calls], "")
+            return _digest(
+                event.role, self._text(event), [(call.id, call.name) for call in calls], ""
+            )
         return ""
 
     def missing(self, messages: Sequence[Message], ids: Sequence[str] = ()) -> list[int]:
@@ -107,7 +116,8 @@ def _unmatched(marks: list[str], record: list[str]) -> list[int]:
     most_in_common = (Counter(marks) & Counter(record)).total()
     if most_in_common <= end - start:
         return places
-    # Perhaps the record ends with something that the host has dropped, such as a cancelled reply or a short prompt.
+    # Perhaps the record ends with something that the host has dropped, such as a cancelled reply or
+    # a short prompt.
     blocks = SequenceMatcher(None, marks, record, autojunk=False).get_matching_blocks()
     if sum(block.size for block in blocks) <= end - start:
         return places
@@ -116,7 +126,9 @@ def _unmatched(marks: list[str], record: list[str]) -> list[int]:
 
 
 def _longest_run(marks: list[str], record: list[str]) -> tuple[int, int]:
-    """Where the longest part of `marks` that equals the end of the record begins and ends; the first, if several do."""
+    """Where the longest part of `marks` that equals the end of the record begins and ends; the
+    first, if several do.
+    """
     longest = (0, 0)
     for end in range(1, len(marks) + 1):
         size = 0
@@ -133,10 +145,14 @@ def _mark(message: Message) -> str:
 
 
 def _digest(role: str, text: str, calls: Sequence[tuple[str, str]], answers: str) -> str:
-    """The fingerprint of a message: equal for all forms that a host and the log may have of the same one."""
+    """The fingerprint of a message: equal for all forms that a host and the log may have of the
+    same one.
+    """
     if role == "tool":  # hosts wrap and shorten results, so only the call that is answered counts
         return _hashed(role, answers)
-    if role == "assistant":  # users are not shown the headline, so a host may keep the reply without it
+    if (
+        role == "assistant"
+    ):  # users are not shown the headline, so a host may keep the reply without it
         text = without_headline(text)
     return _hashed(role, " ".join(without_surrogates(text).split()), list(calls))
 

@@ -1,4 +1,6 @@
-"""The system prompt, put together from the Markdown files in prompts/, and the tools of the agent itself."""
+"""The system prompt, put together from the Markdown files in prompts/, and the tools of the agent
+itself.
+"""
 
 from functools import cache
 from importlib import resources
@@ -34,7 +36,9 @@ def exec_spec(name: str) -> ToolSpec:
 
 
 def answer_tool(wanted: type) -> Tool[..., Any]:
-    """The tool by which a model gives an answer of a type; the annotation makes both its schema and its check."""
+    """The tool by which a model gives an answer of a type; the annotation makes both its schema and
+    its check.
+    """
 
     def answer(answer: Any) -> Any:
         """Give the answer to the user's request. This ends the task."""
@@ -45,15 +49,24 @@ def answer_tool(wanted: type) -> Tool[..., Any]:
 
 
 def system_prompt(
-    session: "Session", cell_tools: tuple[str, ...], instructions: str = "", steps: int | None = None
+    session: "Session",
+    cell_tools: tuple[str, ...],
+    instructions: str = "",
+    steps: int | None = None,
 ) -> str:
     """The constant beginning of every request of a session."""
     actions = session.context.actions
     tools = session.environment.toolbox.describe()
     alone = session.environment.memory.grant.session_id is not None
-    there = {"tools": bool(tools), "ask": session.environment.ask is not None, "evidence": not (tools and alone)}
+    there = {
+        "tools": bool(tools),
+        "ask": session.environment.ask is not None,
+        "evidence": not (tools and alone),
+    }
     without = {name for name, is_there in there.items() if not is_there}
-    parts = [part(name).replace("{tools}", tools) for name in actions.prompts if name not in without]
+    parts = [
+        part(name).replace("{tools}", tools) for name in actions.prompts if name not in without
+    ]
     if steps is not None:
         parts[0] += f" You have {steps} replies for a request, calls included."
     if instructions:
@@ -64,7 +77,9 @@ def system_prompt(
 
 @cache
 def part(name: str) -> str:
-    """One of the files in prompts/. "package:name" is one in the folder `prompts` of another package."""
+    """One of the files in prompts/. "package:name" is one in the folder `prompts` of another
+    package.
+    """
     package, _, file = name.rpartition(":")
     folder = resources.files(package or "scroll_context.agent").joinpath("prompts")
     return folder.joinpath(f"{file}.md").read_text("utf-8").strip()

@@ -1,10 +1,11 @@
 """A session: one agent's work on one history, from its first event to its last, across processes.
 
-It owns the lifetimes of journal, kernel and context, and the turn that every driver shares: `observe` what was said,
-take the `view` to send, record what the model `replied`, `run` its cells and `call_tool` its calls. Scroll's own agent
-drives it in a loop; another framework may drive the same methods from its hooks. Every event goes through the journal,
-which gives it to the view first, so a resumed session shows the same bytes: resuming is replaying, and a fork replays
-another session up to a seq. The session knows nothing of loops or providers.
+It owns the lifetimes of journal, kernel and context, and the turn that every driver shares:
+`observe` what was said, take the `view` to send, record what the model `replied`, `run` its cells
+and `call_tool` its calls. Scroll's own agent drives it in a loop; another framework may drive the
+same methods from its hooks. Every event goes through the journal, which gives it to the view first,
+so a resumed session shows the same bytes: resuming is replaying, and a fork replays another session
+up to a seq. The session knows nothing of loops or providers.
 """
 
 import contextlib
@@ -20,7 +21,13 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from scroll_context.background import in_background, in_thread
-from scroll_context.errors import BadInput, ContextOverflow, QuotaReached, SessionBusy, UnknownSession
+from scroll_context.errors import (
+    BadInput,
+    ContextOverflow,
+    QuotaReached,
+    SessionBusy,
+    UnknownSession,
+)
 from scroll_context.events import STORE_SESSION, Event, Kind, Scope, packed_seqs
 from scroll_context.jail.spec import JailSpec
 from scroll_context.kernel.kernel import KernelOptions
@@ -51,7 +58,8 @@ from scroll_context.view.eviction import Budget, ViewBudget
 from scroll_context.view.headline import parse_field, parse_reply
 from scroll_context.view.tokens import estimate
 
-MAX_LISTED = 1_000  # names that a cell bound, and entries for the events that it was given, in its observation
+# names that a cell bound, and entries for the events that it was given, in its observation
+MAX_LISTED = 1_000
 
 AnyTool = Tool[..., Any] | Callable[..., Any]
 Reach = Literal["session", "task", "agent", "all"]
@@ -60,28 +68,40 @@ _logger = logging.getLogger("scroll_context.session")
 
 
 class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a session is set up. What is None is as the session was recorded, or the default for a new one."""
+    """How a session is set up.
 
-    reach: Reach | None = None  # what `ms` may read; by default `agent` where an agent id was given, else `session`
+    What is None is as the session was recorded, or the default for a new one.
+    """
+
+    reach: Reach | None = (
+        None  # what `ms` may read; by default `agent` where an agent id was given, else `session`
+    )
     context: str | None = None  # "scroll", or one that an installed package offers for comparison
     budget: ViewBudget | None = None
     cell_timeout: float | None = None  # seconds that one cell may run; 120 by default
-    packages: tuple[str, ...] | None = None  # importable names or folders that cells may import besides the default
+    packages: tuple[str, ...] | None = (
+        None  # importable names or folders that cells may import besides the default
+    )
     quota: Quota | None = None
     jail: JailSpec | None = None  # not recorded: this and the next belong to the machine
     kernel: KernelOptions | None = None
 
-    def over(self, recorded: dict[str, Any], scope: Scope) -> "tuple[SessionOptions, SessionOptions]":
-        """These options, with the recorded settings of a session where one is None; and those withheld.
+    def over(
+        self, recorded: dict[str, Any], scope: Scope
+    ) -> "tuple[SessionOptions, SessionOptions]":
+        """These options, with the recorded settings of a session where one is None; and those
+        withheld.
 
-        A store may come from somebody else, so what opens the jail or the store to a session is not taken from
-        its log: packages, and a reach wider than the session. `scope` is what the caller named: a reach that was
-        recorded holds if its agent or task is named again.
+        A store may come from somebody else, so what opens the jail or the store to a session is not
+        taken from its log: packages, and a reach wider than the session. `scope` is what the caller
+        named: a reach that was recorded holds if its agent or task is named again.
         """
         try:
             past = msgspec.convert(recorded, SessionOptions)
         except msgspec.ValidationError as error:
-            raise BadInput(f"the recorded settings of this session cannot be read ({error}); name them all") from error
+            raise BadInput(
+                f"the recorded settings of this session cannot be read ({error}); name them all"
+            ) from error
         confirmed = {"agent": bool(scope.agent_id), "task": bool(scope.task_id), "session": True}
         withheld = SessionOptions()
         if self.reach is None and past.reach is not None and not confirmed.get(past.reach):
@@ -90,31 +110,45 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
         if self.packages is None and past.packages:
             withheld = replace(withheld, packages=past.packages)
             past = replace(past, packages=None)
-        recorded_values = {name: value for name, value in asdict(past).items() if getattr(self, name) is None}
+        recorded_values = {
+            name: value for name, value in asdict(past).items() if getattr(self, name) is None
+        }
         return replace(self, **recorded_values), withheld
 
     def settings(self) -> dict[str, Any]:
         """What is recorded of the options."""
-        named = {name: value for name, value in asdict(self).items() if name not in ("jail", "kernel")}
-        return {name: msgspec.to_builtins(value) for name, value in named.items() if value is not None}
+        named = {
+            name: value for name, value in asdict(self).items() if name not in ("jail", "kernel")
+        }
+        return {
+            name: msgspec.to_builtins(value) for name, value in named.items() if value is not None
+        }
 
 
 class SessionParts(TypedDict, total=False):
-    """What every way to begin a session takes: how it is set up, and what its cells may call besides `ms`."""
+    """What every way to begin a session takes: how it is set up, and what its cells may call
+    besides `ms`.
+    """
 
     options: SessionOptions | None
     tools: Iterable[AnyTool]
-    # Asked before each call of a tool that has effects, and only True allows it; without it they run unasked.
+    # Asked before each call of a tool that has effects, and only True allows it; without it they
+    # run unasked.
     confirm: Confirm | None
     ask: AskModel | Callable[[str, str], AskReply] | None  # the model behind `ask` and `ask_many`
 
 
 class Session:
-    """One session, open in this process. Make one with open(), resume(), open_or_resume() or fork()."""
+    """One session, open in this process.
+
+    Make one with open(), resume(), open_or_resume() or fork().
+    """
 
     def __init__(self, store: Store, journal: Journal, **given: Unpack[SessionParts]) -> None:
         if unknown := given.keys() - SessionParts.__annotations__.keys():
-            raise TypeError(f"a session takes {', '.join(SessionParts.__annotations__)}, not {', '.join(unknown)}")
+            raise TypeError(
+                f"a session takes {', '.join(SessionParts.__annotations__)}, not {', '.join(unknown)}"
+            )
         options = given.get("options") or SessionOptions()
         ask = given.get("ask")
         self.store = store
@@ -126,7 +160,9 @@ class Session:
         self.budget = options.budget or ViewBudget()
         self.cell_timeout = 120.0 if options.cell_timeout is None else options.cell_timeout
         if not self.cell_timeout > 0:
-            raise BadInput(f"cell_timeout is the seconds that a cell may run, so more than 0, not {self.cell_timeout}")
+            raise BadInput(
+                f"cell_timeout is the seconds that a cell may run, so more than 0, not {self.cell_timeout}"
+            )
         journal.quota = options.quota or Quota()
         self.context: WindowedContext = make_context(str(self.options.context), store.log.excerpt)
         self._erasure = store.log.newest_erasure()  # that the view knows of
@@ -135,12 +171,17 @@ class Session:
         self._cell_turn = threading.Lock()  # threads run their cells one after the other
         self._run_lock = threading.Lock()
         self._setup: tuple[object, ...] = ()  # what the newest `session` event of a run says
-        self._schema: tuple[tuple[ToolSpec, ...], int] = ((), 0)  # the tools of the last request, and their tokens
+        self._schema: tuple[tuple[ToolSpec, ...], int] = (
+            (),
+            0,
+        )  # the tools of the last request, and their tokens
         memory = MemorySurface(store, self.scope, self.reach, self)
         native = memory_tools(memory, self.context.actions.memory_tools)
         self.environment = Environment(
             journal,
-            Toolbox([*given.get("tools", ()), *native], journal=journal, confirm=given.get("confirm")),
+            Toolbox(
+                [*given.get("tools", ()), *native], journal=journal, confirm=given.get("confirm")
+            ),
             memory,
             Ask(ask, journal) if ask is not None else None,
             actions=self.context.actions,
@@ -164,12 +205,16 @@ class Session:
         """Begin a new session."""
         _check_store(store)
         scope = Scope(session_id or f"s-{uuid.uuid4().hex[:12]}", agent_id, task_id)
-        with contextlib.ExitStack() as on_failure:  # a session that cannot begin leaves no kernel and no lease behind
+        with (
+            contextlib.ExitStack() as on_failure
+        ):  # a session that cannot begin leaves no kernel and no lease behind
             journal = on_failure.enter_context(contextlib.closing(_new_journal(store, scope)))
             session = on_failure.enter_context(cls(store, journal, **given))
             journal.follow(session._take_in)
             session._start()
-            session.record(Kind.SESSION, content="opened", metadata={"settings": session.options.settings()})
+            session.record(
+                Kind.SESSION, content="opened", metadata={"settings": session.options.settings()}
+            )
             on_failure.pop_all()
         return session
 
@@ -184,20 +229,26 @@ class Session:
         wait: float = 0.0,
         **given: Unpack[SessionParts],
     ) -> "Session":
-        """Resume a session where it stopped, whatever stopped it, with the settings that it last worked under.
+        """Resume a session where it stopped, whatever stopped it, with the settings that it last
+        worked under.
 
-        Options that are given win over the recorded ones, and hold from now on. Packages and a reach wider than the
-        session take effect only if they are given again; `withheld` has those that were not, and a warning names
-        them. Naming the agent or task of the session again gives a recorded reach of `agent` or `task` again. A
-        session that is open elsewhere raises SessionBusy, after waiting `wait` seconds for it.
+        Options that are given win over the recorded ones, and hold from now on. Packages and a
+        reach wider than the session take effect only if they are given again; `withheld` has those
+        that were not, and a warning names them. Naming the agent or task of the session again gives
+        a recorded reach of `agent` or `task` again. A session that is open elsewhere raises
+        SessionBusy, after waiting `wait` seconds for it.
         """
         _check_store(store)
         if not _exists(store, session_id):
-            raise UnknownSession(f"there is no session {session_id!r} in this store; Store.log.sessions() lists them")
+            raise UnknownSession(
+                f"there is no session {session_id!r} in this store; Store.log.sessions() lists them"
+            )
         first = next(store.log.iterate(session_id=session_id))
         scope = Scope(session_id, first.agent_id, first.task_id)
         with contextlib.ExitStack() as on_failure:
-            journal = on_failure.enter_context(contextlib.closing(Journal(store.log, scope, wait=wait)))
+            journal = on_failure.enter_context(
+                contextlib.closing(Journal(store.log, scope, wait=wait))
+            )
             named = Scope(
                 session_id,
                 agent_id if agent_id == scope.agent_id else "",
@@ -212,10 +263,17 @@ class Session:
             if withheld != SessionOptions():
                 _logger.warning("%s", _given_again(session_id, withheld))
             if withheld.reach is not None:
-                incidents.append(f"`ms` reaches this session only; its reach was {withheld.reach!r} before.")
+                incidents.append(
+                    f"`ms` reaches this session only; its reach was {withheld.reach!r} before."
+                )
             if wanted.reach is None:
-                incidents.append("No reach was recorded for this session, so `ms` reaches this session only.")
-                _logger.warning("session %r has no recorded reach; it is resumed with reach 'session'", session_id)
+                incidents.append(
+                    "No reach was recorded for this session, so `ms` reaches this session only."
+                )
+                _logger.warning(
+                    "session %r has no recorded reach; it is resumed with reach 'session'",
+                    session_id,
+                )
             events = list(session.events())
             journal.follow(session._take_in, events)
             session._start()
@@ -234,11 +292,16 @@ class Session:
         wait: float = 0.0,
         **given: Unpack[SessionParts],
     ) -> "Session":
-        """The session of this name: where it stopped, or a new one. A known session keeps its agent and task."""
+        """The session of this name: where it stopped, or a new one.
+
+        A known session keeps its agent and task.
+        """
         _check_store(store)
         while not _exists(store, session_id):
             try:
-                return cls.open(store, session_id=session_id, agent_id=agent_id, task_id=task_id, **given)
+                return cls.open(
+                    store, session_id=session_id, agent_id=agent_id, task_id=task_id, **given
+                )
             except SessionBusy:  # another process is just beginning it
                 Journal(store.log, Scope(session_id), wait=wait).close()
             except BadInput:
@@ -246,8 +309,13 @@ class Session:
                     raise
         return cls.resume(store, session_id, agent_id=agent_id, task_id=task_id, wait=wait, **given)
 
-    def fork(self, at_seq: int, *, session_id: str = "", **given: Unpack[SessionParts]) -> "Session":
-        """A new session with this one's options and past up to a seq. Tools, `confirm` and `ask` are given again."""
+    def fork(
+        self, at_seq: int, *, session_id: str = "", **given: Unpack[SessionParts]
+    ) -> "Session":
+        """A new session with this one's options and past up to a seq.
+
+        Tools, `confirm` and `ask` are given again.
+        """
         self.environment.settle()
         given["options"] = given.get("options") or self.options
         return fork(self.store, self.scope.session_id, at_seq, session_id=session_id, **given)
@@ -284,8 +352,8 @@ class Session:
     def observe(self, messages: Sequence[Message], ids: Sequence[str] = ()) -> int:
         """Record what a host's history has and the log lacks; how many messages that were.
 
-        `ids` are the host's own ids of the messages, where it has any ("" for a message without one). System messages
-        are left out: they go to `view`.
+        `ids` are the host's own ids of the messages, where it has any ("" for a message without
+        one). System messages are left out: they go to `view`.
         """
         if self._host is None:
             with self.journal.hold():
@@ -320,14 +388,18 @@ class Session:
     ) -> Request:
         """The next request: the view brought within its budget, rendered and recorded.
 
-        `tools` are the schemas that go with it; a host that sends its own gives their size as `schema_tokens`.
-        `overflowed` says that the provider refused the last request as too long; if nothing more can leave the view,
-        ContextOverflow is raised. `model` is for contexts that have their summaries written by one.
+        `tools` are the schemas that go with it; a host that sends its own gives their size as
+        `schema_tokens`. `overflowed` says that the provider refused the last request as too long;
+        if nothing more can leave the view, ContextOverflow is raised. `model` is for contexts that
+        have their summaries written by one.
         """
         digest = self.environment.digest()  # outside the lock: it may wait for the kernel
         tools = tuple(tools)
         if tools != self._schema[0]:
-            self._schema = tools, sum(estimate(msgspec.json.encode(spec).decode()) for spec in tools)
+            self._schema = (
+                tools,
+                sum(estimate(msgspec.json.encode(spec).decode()) for spec in tools),
+            )
         schema = schema_tokens + self._schema[1]
         with self.journal.hold():
             self._forget_erased()
@@ -364,9 +436,18 @@ class Session:
         return Request(rendered.messages, tools)
 
     def replied(self, reply: Reply) -> Event:
-        """Record what the model answered, before its calls are carried out. The headline in it is bound to its seq."""
-        given = [call.arguments.get("headline") for call in reply.tool_calls if isinstance(call.arguments, dict)]
-        found = next((headline for one in given if (headline := parse_field(one))), None) or parse_reply(reply.text)
+        """Record what the model answered, before its calls are carried out.
+
+        The headline in it is bound to its seq.
+        """
+        given = [
+            call.arguments.get("headline")
+            for call in reply.tool_calls
+            if isinstance(call.arguments, dict)
+        ]
+        found = next(
+            (headline for one in given if (headline := parse_field(one))), None
+        ) or parse_reply(reply.text)
         metadata: dict[str, Any] = {
             "tool_calls": [msgspec.to_builtins(call) for call in reply.tool_calls],
             "thinking": [msgspec.to_builtins(block) for block in reply.thinking],
@@ -384,11 +465,13 @@ class Session:
             metadata={name: value for name, value in metadata.items() if value},
         )
 
-    def run(self, source: str, call_id: str = "", *, name: str = "exec", echo: bool = False) -> Event:
+    def run(
+        self, source: str, call_id: str = "", *, name: str = "exec", echo: bool = False
+    ) -> Event:
         """Run a cell of the model and record what it showed; the observation is returned.
 
-        Cells that use `ms`, and their output, are marked as echoes, which search never returns. `echo=True` marks any
-        cell so, for sessions that do nothing but recall.
+        Cells that use `ms`, and their output, are marked as echoes, which search never returns.
+        `echo=True` marks any cell so, for sessions that do nothing but recall.
         """
         source = str(source)
         with self.cell_under_way(), self._cell_turn:
@@ -399,7 +482,12 @@ class Session:
             marks: dict[str, Any] = {"echo": True} if echo or recalls(source) else {}
             marks |= self.environment.cells_behind(source)
             cell = self.record(
-                Kind.CELL, role="assistant", name=name, tool_call_id=call_id, content=source, metadata=marks
+                Kind.CELL,
+                role="assistant",
+                name=name,
+                tool_call_id=call_id,
+                content=source,
+                metadata=marks,
             )
             result, text = self.environment.run(source, cell, self.cell_timeout)
             return self._record_observation(cell, result, text, echo)
@@ -418,15 +506,25 @@ class Session:
         if self.environment.memory.calls or echo:
             metadata["echo"] = True
         draft = self.journal.draft(
-            Kind.OBSERVATION, role="tool", name=cell.name, tool_call_id=cell.tool_call_id, reply_to=cell.seq,
-            content=text, tool_state=result.ended, metadata=metadata,
-        )  # fmt: skip
+            Kind.OBSERVATION,
+            role="tool",
+            name=cell.name,
+            tool_call_id=cell.tool_call_id,
+            reply_to=cell.seq,
+            content=text,
+            tool_state=result.ended,
+            metadata=metadata,
+        )
         return self.journal.append(draft, body=body)
 
     async def arun(self, source: str, call_id: str = "", *, name: str = "exec") -> Event:
         """As `run`. Cancelling the task interrupts the cell; variables bound before that stay."""
-        with self.cell_under_way():  # from here on, so that a task that is cancelled at once stops the cell
-            return await in_background(lambda: self.run(source, call_id, name=name), self.interrupt_soon, "cell")
+        with (
+            self.cell_under_way()
+        ):  # from here on, so that a task that is cancelled at once stops the cell
+            return await in_background(
+                lambda: self.run(source, call_id, name=name), self.interrupt_soon, "cell"
+            )
 
     def call_tool(self, call: ToolCall) -> Event:
         """Carry out a tool that the model called natively; the event of its result is returned."""
@@ -439,7 +537,12 @@ class Session:
     def answer(self, call: ToolCall, text: str, state: str = "error") -> Event:
         """Record a result for a call that neither the kernel nor the toolbox carries out."""
         return self.record(
-            Kind.TOOL_RESULT, role="tool", name=call.name, tool_call_id=call.id, content=text, tool_state=state
+            Kind.TOOL_RESULT,
+            role="tool",
+            name=call.name,
+            tool_call_id=call.id,
+            content=text,
+            tool_state=state,
         )
 
     def notice(self, text: str) -> Event:
@@ -461,7 +564,9 @@ class Session:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """A run of an agent: a second one at the same time would mix two conversations, so it is refused."""
+        """A run of an agent: a second one at the same time would mix two conversations, so it is
+        refused.
+        """
         if not self._run_lock.acquire(blocking=False):
             raise SessionBusy(
                 f"another run is under way in session {self.scope.session_id!r}; nothing was recorded. Wait for it, "
@@ -489,7 +594,9 @@ class Session:
         return self.journal.append(self.journal.draft(kind, **fields))
 
     def subscribe(self, observer: Observer) -> Callable[[], None]:
-        """Tell `observer` of each event, calls inside cells too; returns a function that unsubscribes."""
+        """Tell `observer` of each event, calls inside cells too; returns a function that
+        unsubscribes.
+        """
         return self.journal.subscribe(observer)
 
     def add_tools(self, tools: Iterable[AnyTool]) -> None:
@@ -513,15 +620,25 @@ class Session:
         for event in self.events():
             self.context.add(event)
 
-    def _record_setup(self, system: str, tools: Sequence[ToolSpec], window: int, model_name: str) -> None:
-        """Record the constant part of the requests that follow, when it is not the one that was recorded last."""
+    def _record_setup(
+        self, system: str, tools: Sequence[ToolSpec], window: int, model_name: str
+    ) -> None:
+        """Record the constant part of the requests that follow, when it is not the one that was
+        recorded last.
+        """
         setup = (system, tuple(tools), window, model_name)
         if setup == self._setup:
             return
         self.record(
-            Kind.SESSION, content=system, name=model_name,
-            metadata={"context": self.context.name, "window": window, "tools": msgspec.to_builtins(tuple(tools))},
-        )  # fmt: skip
+            Kind.SESSION,
+            content=system,
+            name=model_name,
+            metadata={
+                "context": self.context.name,
+                "window": window,
+                "tools": msgspec.to_builtins(tuple(tools)),
+            },
+        )
         self._setup = setup
 
     # what the memory surface asks -----------------------------------------------------------------------
@@ -536,10 +653,13 @@ class Session:
         for variable in self.environment.kernel.known_variables():
             if variable.name == name:
                 return {
-                    "name": name, "type": variable.type, "detail": variable.detail, "cell": variable.cell,
+                    "name": name,
+                    "type": variable.type,
+                    "detail": variable.detail,
+                    "cell": variable.cell,
                     "seqs": [seq for seq in variable.seqs if seq != UNKNOWN_SEQ],
                     "unknown": UNKNOWN_SEQ in variable.seqs,
-                }  # fmt: skip
+                }
         raise BadInput(f"no variable {name!r} was bound by an earlier cell")
 
     # replaying ------------------------------------------------------------------------------------------
@@ -553,10 +673,11 @@ class Session:
         self.environment.start()
 
     def _restore(self, events: Sequence[Event], incidents: list[str]) -> None:
-        """Bring back the namespace that the events lead to, and tell the model what is not as it was.
-
-        A clean close and a clean open are not an incident: then the model is told nothing, and its prompt stays as it
+        """Bring back the namespace that the events lead to, and tell the model what is not as it
         was.
+
+        A clean close and a clean open are not an incident: then the model is told nothing, and its
+        prompt stays as it was.
         """
         report = RestoreReport()
         unsaved: list[str] = []
@@ -566,7 +687,11 @@ class Session:
                 report = self.environment.restore(snapshots)
             unsaved = bound_since(events, snapshots)
         lost = sorted({*(loss.name for loss in (*report.lost, *report.stale)), *unsaved})
-        facts = {"restored": len(report.restored), "lost": lost, "settings": self.options.settings()}
+        facts = {
+            "restored": len(report.restored),
+            "lost": lost,
+            "settings": self.options.settings(),
+        }
         self.record(Kind.SESSION, content="resumed", metadata=facts)
         if not incidents and lost_before(events).issuperset(lost):
             return
@@ -574,25 +699,41 @@ class Session:
         if snapshots and self.context.actions.exec:
             lines.insert(1, restored(report))
         if unsaved:
-            lines.append(f"Not saved before the process ended, so lost or out of date: {', '.join(unsaved)}.")
+            lines.append(
+                f"Not saved before the process ended, so lost or out of date: {', '.join(unsaved)}."
+            )
         self.notice("\n".join(lines))
 
 
-def fork(store: Store, parent: str, at_seq: int, *, session_id: str = "", **given: Unpack[SessionParts]) -> Session:
-    """A new session that continues `parent` from a seq, with its view and variables as they were there."""
+def fork(
+    store: Store, parent: str, at_seq: int, *, session_id: str = "", **given: Unpack[SessionParts]
+) -> Session:
+    """A new session that continues `parent` from a seq, with its view and variables as they were
+    there.
+    """
     source = store.log.get(at_seq)
     if source.session_id != parent:
-        raise BadInput(f"seq {at_seq} does not belong to session {parent!r}; `scroll show {at_seq}` tells whose it is")
-    scope = Scope(session_id or f"{parent}-fork-{uuid.uuid4().hex[:6]}", source.agent_id, source.task_id)
+        raise BadInput(
+            f"seq {at_seq} does not belong to session {parent!r}; `scroll show {at_seq}` tells whose it is"
+        )
+    scope = Scope(
+        session_id or f"{parent}-fork-{uuid.uuid4().hex[:6]}", source.agent_id, source.task_id
+    )
     with contextlib.closing(_new_journal(store, scope)) as journal:
         facts = {"session_id": parent, "at_seq": at_seq}
-        journal.append(journal.draft(Kind.FORK, content=f"fork of {parent} at seq {at_seq}", metadata=facts))
+        journal.append(
+            journal.draft(Kind.FORK, content=f"fork of {parent} at seq {at_seq}", metadata=facts)
+        )
     return Session.resume(store, scope.session_id, **given)
 
 
 def _given_again(session_id: str, withheld: SessionOptions) -> str:
-    """The warning that a recorded setting is not in effect, with the arguments that put it into effect."""
-    arguments = ", ".join(f"{name}={value!r}" for name, value in asdict(withheld).items() if value is not None)
+    """The warning that a recorded setting is not in effect, with the arguments that put it into
+    effect.
+    """
+    arguments = ", ".join(
+        f"{name}={value!r}" for name, value in asdict(withheld).items() if value is not None
+    )
     return (
         f"session {session_id!r} was recorded with {arguments}, which may have come with its store and is not in "
         f"effect. To allow it: Session.resume(store, {session_id!r}, options=SessionOptions({arguments}))"

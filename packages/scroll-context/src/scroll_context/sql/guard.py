@@ -1,17 +1,21 @@
-"""Read-only SQL for model-written queries, in a process of its own that holds the rows of one grant.
+"""Read-only SQL for model-written queries, in a process of its own that holds the rows of one
+grant.
 
-SQLite may run a query's own expressions before a view's condition, and one of its functions may run for an hour or
-take all memory. So no query runs in this process. `GuardedSql` starts a worker (sql_worker.py) at the first query: it
-has limits on address space, processor time and file size, and its connection holds nothing but the granted rows. A
-query that misses its deadline is killed together with the worker, and the next query gets a new one. A worker without
-work ends by itself. `close` kills and never waits.
+SQLite may run a query's own expressions before a view's condition, and one of its functions may run
+for an hour or take all memory. So no query runs in this process. `GuardedSql` starts a worker
+(sql_worker.py) at the first query: it has limits on address space, processor time and file size,
+and its connection holds nothing but the granted rows. A query that misses its deadline is killed
+together with the worker, and the next query gets a new one. A worker without work ends by itself.
+`close` kills and never waits.
 
-Whatever is not one SELECT on `hist.conversation_history` and `hist.events` with the listed functions is refused. The
-views live in another schema inside the worker, so the qualifier `hist.` is dropped from a query before it runs.
+Whatever is not one SELECT on `hist.conversation_history` and `hist.events` with the listed
+functions is refused. The views live in another schema inside the worker, so the qualifier `hist.`
+is dropped from a query before it runs.
 
-Of the rows that come back this module knows which events they are when the query has the plain shape
-`SELECT … FROM one view [WHERE …] [ORDER BY …] [LIMIT …]`: their seqs are then selected beside the wanted columns. Of
-any other query that reads events, the events are unknown, and the result says so.
+Of the rows that come back this module knows which events they are when the query has the plain
+shape `SELECT … FROM one view [WHERE …] [ORDER BY …] [LIMIT …]`: their seqs are then selected beside
+the wanted columns. Of any other query that reads events, the events are unknown, and the result
+says so.
 """
 
 import base64
@@ -63,15 +67,20 @@ _ROW_FUNCTIONS = FUNCTIONS - frozenset(
     """avg count cume_dist dense_rank first_value group_concat json_each json_group_array json_group_object json_tree
     lag last_value lead max median min nth_value ntile percent_rank rank row_number string_agg sum total""".split()
 )
-"""Functions of one row: a query that uses no others, and is plain otherwise, returns rows of the view."""
+"""Functions of one row: a query that uses no others, and is plain otherwise, returns rows of the
+view.
+"""
 
-_NOT_PLAIN = frozenset("WITH VALUES UNION INTERSECT EXCEPT JOIN GROUP HAVING WINDOW OVER DISTINCT".split())
+_NOT_PLAIN = frozenset(
+    "WITH VALUES UNION INTERSECT EXCEPT JOIN GROUP HAVING WINDOW OVER DISTINCT".split()
+)
 _AFTER_TABLE = frozenset({"WHERE", "ORDER", "LIMIT", ";"})
 _BEFORE_BRACKETS = frozenset(
     "SELECT WHERE AND OR NOT IN LIKE GLOB IS BETWEEN CASE WHEN THEN ELSE BY LIMIT OFFSET CAST AS".split()
 )
 
-# Each alternative takes an unclosed quote or comment up to the end of the text, and none gives anything back: linear.
+# Each alternative takes an unclosed quote or comment up to the end of the text, and none gives
+# anything back: linear.
 _TOKEN = re.compile(
     r"""(?P<skip>\s++|--[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?+)
     |(?P<word>[A-Za-z_\x80-\U0010ffff][\w$]*+|"(?:[^"]++|"")*+"?+|`(?:[^`]++|``)*+`?+|\[[^\]]*+\]?+)
@@ -104,14 +113,18 @@ class SqlLimits(msgspec.Struct, frozen=True):
 
 
 class SqlResult(msgspec.Struct, frozen=True):
-    """Rows as dicts, and beside them what there is to know: a note when there was more, and which events they are."""
+    """Rows as dicts, and beside them what there is to know: a note when there was more, and which
+    events they are.
+    """
 
     columns: tuple[str, ...]
     rows: list[dict[str, Any]]
     note: str = ""
     truncated: bool = False
     total: int | None = None  # rows that the query has in all; None when they were not counted
-    seqs: tuple[int, ...] | None = None  # the events that the rows are; None when that cannot be known
+    seqs: tuple[int, ...] | None = (
+        None  # the events that the rows are; None when that cannot be known
+    )
 
 
 class _Answer(msgspec.Struct):
@@ -154,17 +167,25 @@ class GuardedSql:
         self._lock = threading.Lock()  # guards the next two
         self._closed = False
         self._worker: _Worker | None = None
-        schema.connect(path, writable=False).close()  # checks identity and format, with errors of our own
+        schema.connect(
+            path, writable=False
+        ).close()  # checks identity and format, with errors of our own
 
     def query(
-        self, sql: str, params: Sequence[Any] | Mapping[str, Any] = (), *, hidden: Collection[int] = ()
+        self,
+        sql: str,
+        params: Sequence[Any] | Mapping[str, Any] = (),
+        *,
+        hidden: Collection[int] = (),
     ) -> SqlResult:
         """Run one SELECT. Rows beyond the limits are left out and announced in the note.
 
         `hidden` are seqs that `hist.conversation_history` leaves out.
         """
         if len(sql) > MAX_SQL:
-            raise QueryRefused(f"a query has at most {MAX_SQL:,} characters, not {len(sql):,}; pass values as params")
+            raise QueryRefused(
+                f"a query has at most {MAX_SQL:,} characters, not {len(sql):,}; pass values as params"
+            )
         statement, extra = _rewrite(sql)
         values = _bound(params)
         self._before()
@@ -187,18 +208,25 @@ class GuardedSql:
             worker, self._worker = self._worker, None
         if worker is not None:
             worker.kill()
-            if self._turn.acquire(blocking=False):  # else the thread that waits for an answer does it
+            if self._turn.acquire(
+                blocking=False
+            ):  # else the thread that waits for an answer does it
                 worker.release()
                 self._turn.release()
 
     def _ask(self, statement: str, values: Any, hidden: tuple[int, ...]) -> _Answer:
-        """The worker's answer. One that ended while it was idle is replaced; one that missed the deadline is killed."""
+        """The worker's answer.
+
+        One that ended while it was idle is replaced; one that missed the deadline is killed.
+        """
         seconds = self.limits.seconds + GRACE
         while True:
             worker, fresh = self._running()
             try:
                 worker.ask(statement, values, hidden)
-                says_ready = fresh or self.grant != EVERYTHING  # when it has rows to bring up to date first
+                says_ready = (
+                    fresh or self.grant != EVERYTHING
+                )  # when it has rows to bring up to date first
                 answer = worker.read(time.monotonic() + (START_SECONDS if says_ready else seconds))
                 if answer.ready:
                     answer = worker.read(time.monotonic() + seconds)
@@ -306,16 +334,27 @@ class GuardedSql:
                 "fewer or shorter columns, or aggregate."
             )
         if code == sqlite3.SQLITE_TOOBIG:
-            return QueryLimit(f"the query built a value over {self.limits.value_bytes:,} bytes and was stopped")
+            return QueryLimit(
+                f"the query built a value over {self.limits.value_bytes:,} bytes and was stopped"
+            )
         if code == sqlite3.SQLITE_FULL or answer.code == sqlite3.SQLITE_IOERR_WRITE:
             return QueryLimit(
                 f"the query needed more than {self.limits.file_bytes >> 20:,} MB of temporary space and was stopped. "
                 "Sort, join or deduplicate fewer rows."
             )
-        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_BUSY):
-            return StoreError("the log could not be read; `scroll verify` tells whether it is damaged")
+        if code in (
+            sqlite3.SQLITE_CORRUPT,
+            sqlite3.SQLITE_IOERR,
+            sqlite3.SQLITE_NOTADB,
+            sqlite3.SQLITE_BUSY,
+        ):
+            return StoreError(
+                "the log could not be read; `scroll verify` tells whether it is damaged"
+            )
         if answer.error == "open":
-            return StoreError("the log could not be opened for a query; `scroll verify` tells whether it is damaged")
+            return StoreError(
+                "the log could not be opened for a query; `scroll verify` tells whether it is damaged"
+            )
         if "not authorized" in text or "prohibited" in text:
             return QueryRefused(
                 f"not allowed here: {text}. You can SELECT from hist.conversation_history and hist.events, with "
@@ -326,7 +365,9 @@ class GuardedSql:
                 (said for start, said in _FIXED.items() if text.startswith(start)),
                 "the query failed on a value while it ran",
             )
-        return QueryRefused(f"{text}. Tables: hist.conversation_history and hist.events. Columns: {', '.join(COLUMNS)}")
+        return QueryRefused(
+            f"{text}. Tables: hist.conversation_history and hist.events. Columns: {', '.join(COLUMNS)}"
+        )
 
 
 class _Worker:
@@ -340,7 +381,13 @@ class _Worker:
         self._hidden: tuple[int, ...] = ()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(Path(__file__).with_name("sql_worker.py")), str(theirs.fileno())],
+                [
+                    sys.executable,
+                    "-I",
+                    "-S",
+                    str(Path(__file__).with_name("sql_worker.py")),
+                    str(theirs.fileno()),
+                ],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -354,7 +401,9 @@ class _Worker:
 
     @property
     def broke_down(self) -> bool:
-        """Whether it ended otherwise than for want of work or by a kill, which may both have come before a query."""
+        """Whether it ended otherwise than for want of work or by a kill, which may both have come
+        before a query.
+        """
         return self._process.returncode not in (0, -signal.SIGKILL)
 
     def ask(self, sql: str, params: Any, hidden: tuple[int, ...]) -> None:
@@ -381,7 +430,10 @@ class _Worker:
             raise _Gone("it sent nonsense") from None
 
     def kill(self) -> None:
-        """End the process and forget it. SIGKILL is not to be waited for; the process is reaped when it is gone."""
+        """End the process and forget it.
+
+        SIGKILL is not to be waited for; the process is reaped when it is gone.
+        """
         self._process.kill()
         with contextlib.suppress(OSError):
             self._channel.shutdown(socket.SHUT_RDWR)  # wakes a thread that reads from it
@@ -428,10 +480,14 @@ class _Extra(Enum):
 
 
 def _rewrite(sql: str) -> tuple[str, _Extra]:
-    """Refuse what is not a query, drop the qualifier `hist.`, and select the seqs too where that changes nothing."""
+    """Refuse what is not a query, drop the qualifier `hist.`, and select the seqs too where that
+    changes nothing.
+    """
     tokens = [match for match in _TOKEN.finditer(sql) if match.lastgroup != "skip"]
     if not tokens or tokens[0].group().upper() not in ("SELECT", "WITH", "VALUES"):
-        raise QueryRefused("only one SELECT (or WITH … SELECT) can run here; the history is read-only")
+        raise QueryRefused(
+            "only one SELECT (or WITH … SELECT) can run here; the history is read-only"
+        )
     edits = [
         (word.start(), dot.end(), "")
         for word, dot in itertools.pairwise(tokens)
@@ -453,11 +509,20 @@ def _events_of(tokens: Sequence[re.Match[str]]) -> tuple[_Extra, int]:
     selects = texts.count("SELECT")
     if "FROM" not in texts and selects <= 1:
         return _Extra.NO_EVENTS, 0
-    if selects != 1 or texts.count("FROM") != 1 or texts[0] != "SELECT" or not _NOT_PLAIN.isdisjoint(texts):
+    if (
+        selects != 1
+        or texts.count("FROM") != 1
+        or texts[0] != "SELECT"
+        or not _NOT_PLAIN.isdisjoint(texts)
+    ):
         return _Extra.UNKNOWN, 0
     for word, after in itertools.pairwise(tokens):
         called = word.lastgroup == "word" and after.group() == "("
-        if called and _name(word) not in _ROW_FUNCTIONS and word.group().upper() not in _BEFORE_BRACKETS:
+        if (
+            called
+            and _name(word) not in _ROW_FUNCTIONS
+            and word.group().upper() not in _BEFORE_BRACKETS
+        ):
             return _Extra.UNKNOWN, 0
         if word.group().upper() == "IN" and after.group() != "(":
             return _Extra.UNKNOWN, 0
@@ -491,7 +556,11 @@ def _bound(params: Sequence[Any] | Mapping[str, Any]) -> Any:
             return {"bytes": base64.b64encode(value).decode()}
         if isinstance(value, float) and not math.isfinite(value):
             return {"float": str(value)}
-        if value is None or isinstance(value, float) or (isinstance(value, int) and -(1 << 63) <= value < 1 << 63):
+        if (
+            value is None
+            or isinstance(value, float)
+            or (isinstance(value, int) and -(1 << 63) <= value < 1 << 63)
+        ):
             return value
         if isinstance(value, str):
             return str.__str__(value).encode(errors="replace").decode()
@@ -502,13 +571,17 @@ def _bound(params: Sequence[Any] | Mapping[str, Any]) -> Any:
     else:
         bound = [plain(value) for value in params]
     if size > MAX_PARAMS:
-        raise QueryRefused(f"the parameters have {size:,} bytes; at most {MAX_PARAMS:,} can be passed")
+        raise QueryRefused(
+            f"the parameters have {size:,} bytes; at most {MAX_PARAMS:,} can be passed"
+        )
     return bound
 
 
 def _value(value: Any) -> Any:
     if isinstance(value, dict):
-        return float(value["float"]) if "float" in value else base64.b64decode(value.get("bytes", ""))
+        return (
+            float(value["float"]) if "float" in value else base64.b64decode(value.get("bytes", ""))
+        )
     return value
 
 

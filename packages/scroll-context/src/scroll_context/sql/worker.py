@@ -1,15 +1,18 @@
-"""The process that runs model-written SQL: a program of its own, not imported by the host (see sql.py).
+"""The process that runs model-written SQL: a program of its own, not imported by the host (see
+sql.py).
 
-It uses the standard library only, so that it starts in milliseconds under `python -I -S`. It reads one request at a
-time from a socket and writes one answer; frames are JSON behind a length of four bytes. The limits are of three kinds:
-the operating system's (address space, processor time, file size, and an alarm that ends the process some time after a
-query's deadline, whatever becomes of the host), SQLite's own, and counters of rows and bytes.
+It uses the standard library only, so that it starts in milliseconds under `python -I -S`. It reads
+one request at a time from a socket and writes one answer; frames are JSON behind a length of four
+bytes. The limits are of three kinds: the operating system's (address space, processor time, file
+size, and an alarm that ends the process some time after a query's deadline, whatever becomes of the
+host), SQLite's own, and counters of rows and bytes.
 
-A query runs on a connection that holds nothing but what the grant permits. For a grant that is the whole log, the log
-is attached read-only. For any other grant its rows are copied, with what was appended since the last query, to a
-private temporary database, and the log is detached before the query begins: whatever the query's expressions do, and
-whatever SQLite's planner makes of them, there are no other rows. A grant that happens to permit every row of the log is
-read in place too, as long as a check within the same read transaction finds no other row.
+A query runs on a connection that holds nothing but what the grant permits. For a grant that is the
+whole log, the log is attached read-only. For any other grant its rows are copied, with what was
+appended since the last query, to a private temporary database, and the log is detached before the
+query begins: whatever the query's expressions do, and whatever SQLite's planner makes of them,
+there are no other rows. A grant that happens to permit every row of the log is read in place too,
+as long as a check within the same read transaction finds no other row.
 """
 
 import base64
@@ -36,7 +39,10 @@ _INNER = frozenset({"granted_rows", "hidden_rows", "event"})
 
 
 class Window:
-    """The connection of one grant. `config` comes from the host: paths, columns, the grant as SQL, and limits."""
+    """The connection of one grant.
+
+    `config` comes from the host: paths, columns, the grant as SQL, and limits.
+    """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = config
@@ -63,7 +69,9 @@ class Window:
         run("PRAGMA secure_delete = ON")
         run(f"PRAGMA cache_size = -{CACHE >> 10}")
         run("CREATE TEMP TABLE hidden_rows (seq INTEGER PRIMARY KEY)")
-        for table in sorted(_TABLE_FUNCTIONS):  # declares them, which the authorizer would not allow later
+        for table in sorted(
+            _TABLE_FUNCTIONS
+        ):  # declares them, which the authorizer would not allow later
             run(f"SELECT 1 FROM {table}('[]')").fetchall()
         self._attach()
         self._make_views("log.event")
@@ -96,7 +104,9 @@ class Window:
         self._trusted = True
         if hidden is not None:
             self._database.execute("DELETE FROM hidden_rows")
-            self._database.executemany("INSERT OR IGNORE INTO hidden_rows VALUES (?)", ((seq,) for seq in hidden))
+            self._database.executemany(
+                "INSERT OR IGNORE INTO hidden_rows VALUES (?)", ((seq,) for seq in hidden)
+            )
         if not self._config["granted"]:
             yield
             return
@@ -123,14 +133,17 @@ class Window:
         """Whether the log has no row outside the grant."""
         (last,) = self._database.execute("SELECT ifnull(max(seq), 0) FROM log.event").fetchone()
         other = self._database.execute(
-            f"SELECT 1 FROM log.event WHERE seq > ? AND NOT ({self._config['granted']}) LIMIT 1", (self._checked_to,)
+            f"SELECT 1 FROM log.event WHERE seq > ? AND NOT ({self._config['granted']}) LIMIT 1",
+            (self._checked_to,),
         ).fetchone()
         self._checked_to = last
         return other is None
 
     def _begin_copy(self) -> None:
         self._in_place = False
-        columns = ", ".join("seq INTEGER PRIMARY KEY" if one == "seq" else one for one in self._config["columns"])
+        columns = ", ".join(
+            "seq INTEGER PRIMARY KEY" if one == "seq" else one for one in self._config["columns"]
+        )
         self._database.execute(f"CREATE TABLE main.granted_rows ({columns}, nonce, leaf)")
         if "session_id = " not in self._config["granted"]:
             self._database.execute("CREATE INDEX main.by_session ON granted_rows (session_id, seq)")
@@ -142,8 +155,12 @@ class Window:
         self._attach()
         try:
             erased = "SELECT 1 FROM log.event WHERE seq > ? AND kind = ? LIMIT 1"
-            if self._database.execute(erased, (self._copied_to, self._config["erasure"])).fetchone():
-                self._database.execute("DELETE FROM main.granted_rows")  # what was copied may have been erased
+            if self._database.execute(
+                erased, (self._copied_to, self._config["erasure"])
+            ).fetchone():
+                self._database.execute(
+                    "DELETE FROM main.granted_rows"
+                )  # what was copied may have been erased
                 self._copied_to = 0
             self._database.execute(
                 f"INSERT INTO main.granted_rows SELECT {columns}, nonce, leaf FROM log.event "
@@ -169,7 +186,8 @@ class Window:
             except sqlite3.OperationalError as error:
                 if not str(error).startswith("Could not decode to UTF-8"):
                     raise
-                # a flipped bit: the bad bytes read as U+FFFD from here on and hide nothing but themselves
+                # a flipped bit: the bad bytes read as U+FFFD from here on and hide nothing but
+                # themselves
                 self._database.text_factory = lambda raw: raw.decode(errors="replace")
                 return self._fetch(sql, params)
         finally:
@@ -177,7 +195,9 @@ class Window:
             self._trusted = True
 
     def refuses(self, sql: str, params: Any) -> str:
-        """Why SQLite cannot even prepare a query: a text about its words, not about what it computed. "" if it can."""
+        """Why SQLite cannot even prepare a query: a text about its words, not about what it
+        computed. "" if it can.
+        """
         self._trusted = False
         try:
             self._database.execute("EXPLAIN " + sql, params).close()
@@ -197,7 +217,12 @@ class Window:
                 size += sum(len(value) if isinstance(value, str | bytes) else 8 for value in row)
                 if len(rows) == self._limits["rows"] or size > self._limits["result_bytes"]:
                     cut = "rows" if len(rows) == self._limits["rows"] else "bytes"
-                    return {"columns": columns, "rows": rows, "cut": cut, "total": self._count(cursor, len(rows) + 1)}
+                    return {
+                        "columns": columns,
+                        "rows": rows,
+                        "cut": cut,
+                        "total": self._count(cursor, len(rows) + 1),
+                    }
                 rows.append(row)
             return {"columns": columns, "rows": rows, "cut": "", "total": len(rows)}
         finally:
@@ -211,7 +236,9 @@ class Window:
         except sqlite3.Error:
             return None
 
-    def _authorize(self, action: int, one: str | None, two: str | None, base: str | None, _view: str | None) -> int:
+    def _authorize(
+        self, action: int, one: str | None, two: str | None, base: str | None, _view: str | None
+    ) -> int:
         allowed = (
             self._trusted
             or (action == sqlite3.SQLITE_READ and _is_readable(one, two, base))
@@ -223,13 +250,20 @@ class Window:
 
 @lru_cache(maxsize=1_000)
 def _is_readable(table: str | None, column: str | None, base: str | None) -> bool:
-    """The two views, the granted rows that they show, and what the query itself makes; never SQLite's own tables."""
+    """The two views, the granted rows that they show, and what the query itself makes; never
+    SQLite's own tables.
+    """
     if base == "temp" and table in VIEWS:
         return True
     if base in ("main", "temp", "log") and table in _INNER | _TABLE_FUNCTIONS:
         return True
     # a subquery or common table expression of which no column is read
-    return base is None and column == "" and table not in _INNER and not (table or "sqlite_").startswith("sqlite_")
+    return (
+        base is None
+        and column == ""
+        and table not in _INNER
+        and not (table or "sqlite_").startswith("sqlite_")
+    )
 
 
 # limits of the operating system ---------------------------------------------------------------------------
@@ -292,7 +326,9 @@ def _value(value: Any) -> Any:
 
 
 def _receive(frames: IO[bytes]) -> dict[str, Any] | None:
-    """The next request; None when the host is gone, or nothing came for as long as the channel waits."""
+    """The next request; None when the host is gone, or nothing came for as long as the channel
+    waits.
+    """
     try:
         length = int.from_bytes(frames.read(4), "big")
         body = frames.read(length)
@@ -302,12 +338,21 @@ def _receive(frames: IO[bytes]) -> dict[str, Any] | None:
 
 
 def _send(channel: socket.socket, answer: Mapping[str, Any]) -> None:
-    body = json.dumps(answer, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(errors="replace")
+    body = json.dumps(answer, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(
+        errors="replace"
+    )
     channel.sendall(len(body).to_bytes(4, "big") + body)
 
 
-def answer(window: Window, request: Mapping[str, Any], config: Mapping[str, Any], told: socket.socket | None) -> Any:
-    """Bring the rows up to date, say so to `told`, and run the query; an error becomes its name, code and text."""
+def answer(
+    window: Window,
+    request: Mapping[str, Any],
+    config: Mapping[str, Any],
+    told: socket.socket | None,
+) -> Any:
+    """Bring the rows up to date, say so to `told`, and run the query; an error becomes its name,
+    code and text.
+    """
     params = request["params"]
     params = (
         {name: _value(one) for name, one in params.items()}
@@ -330,7 +375,12 @@ def answer(window: Window, request: Mapping[str, Any], config: Mapping[str, Any]
     except (sqlite3.Error, sqlite3.Warning, OverflowError, ValueError) as error:
         why = window.refuses(sql, params)
         code = getattr(error, "sqlite_errorcode", 0) or 0
-        return {"error": type(error).__name__, "code": code, "text": why or str(error), "about_query": bool(why)}
+        return {
+            "error": type(error).__name__,
+            "code": code,
+            "text": why or str(error),
+            "about_query": bool(why),
+        }
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
@@ -346,12 +396,21 @@ def main() -> None:
     limit_process(config["limits"]["memory_bytes"])
     window: Window | None = None
     while (request := _receive(frames)) is not None:
-        told = channel if window is None or config["granted"] else None  # the whole log is always up to date
+        told = (
+            channel if window is None or config["granted"] else None
+        )  # the whole log is always up to date
         try:
             if window is None:
                 window = Window(config)
         except sqlite3.Error as error:
-            _send(channel, {"error": "open", "code": getattr(error, "sqlite_errorcode", 0) or 0, "text": str(error)})
+            _send(
+                channel,
+                {
+                    "error": "open",
+                    "code": getattr(error, "sqlite_errorcode", 0) or 0,
+                    "text": str(error),
+                },
+            )
             return
         found = answer(window, request, config, told)
         try:

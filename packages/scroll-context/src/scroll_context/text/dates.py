@@ -1,4 +1,6 @@
-"""Dates that cannot be right: sessions stand in the order in which they happened, so one that breaks it is suspect."""
+"""Dates that cannot be right: sessions stand in the order in which they happened, so one that
+breaks it is suspect.
+"""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -9,8 +11,8 @@ MOST_SUSPECT = 0.2  # share of the dates; where more break the order, it is no o
 def misdated(dates: Sequence[str]) -> dict[int, str]:
     """The positions whose ISO date contradicts its neighbours, each with a sentence that says how.
 
-    The largest set of dates that run forward is taken to be right. Nothing is suspect where many dates would be: then
-    several histories were put one behind the other.
+    The largest set of dates that run forward is taken to be right. Nothing is suspect where many
+    dates would be: then several histories were put one behind the other.
     """
     days = [date[:10] for date in dates]
     right = _running_forward(days)
@@ -22,14 +24,20 @@ def misdated(dates: Sequence[str]) -> dict[int, str]:
         before = max((other for other in right if other < at), default=None)
         after = min((other for other in right if other > at), default=None)
         if before is not None and days[at] < days[before]:
-            found[at] = f"dated {days[at]}, but what comes before it is dated {days[before]}: it may be misdated"
+            found[at] = (
+                f"dated {days[at]}, but what comes before it is dated {days[before]}: it may be misdated"
+            )
         elif after is not None:
-            found[at] = f"dated {days[at]}, but what comes after it is dated {days[after]}: it may be misdated"
+            found[at] = (
+                f"dated {days[at]}, but what comes after it is dated {days[after]}: it may be misdated"
+            )
     return found
 
 
 def _running_forward(days: Sequence[str]) -> set[int]:
-    """The positions of a longest subsequence that never runs backwards; places without a date are no part of it."""
+    """The positions of a longest subsequence that never runs backwards; places without a date are
+    no part of it.
+    """
     ends: list[str] = []  # the least day at which a subsequence of each length can end
     at_end: list[int] = []
     before: dict[int, int | None] = {}

@@ -1,9 +1,11 @@
-"""An extract of a long stretch: its most telling sentences, spread evenly over it, in their own words and order.
+"""An extract of a long stretch: its most telling sentences, spread evenly over it, in their own
+words and order.
 
-The stretch is cut into as many parts as sentences fit, each part gives its best sentence, and what room is left goes
-round once more. A sentence is telling when it has the words that recur in the stretch without being everywhere in it,
-and names, numbers and dates; words that an earlier choice has said count less, and near-duplicates are folded into the
-first of them. No sentence is written by us: each one stands with the seq that it comes from.
+The stretch is cut into as many parts as sentences fit, each part gives its best sentence, and what
+room is left goes round once more. A sentence is telling when it has the words that recur in the
+stretch without being everywhere in it, and names, numbers and dates; words that an earlier choice
+has said count less, and near-duplicates are folded into the first of them. No sentence is written
+by us: each one stands with the seq that it comes from.
 """
 
 import math
@@ -52,12 +54,15 @@ class _Sentence(msgspec.Struct):
 
 
 def gist(
-    turns: Iterable[tuple[int, str]], chars: int = 6_000, favour: Iterable[str] = (), typical: int = TYPICAL
+    turns: Iterable[tuple[int, str]],
+    chars: int = 6_000,
+    favour: Iterable[str] = (),
+    typical: int = TYPICAL,
 ) -> list[Extract]:
     """The extract of these turns (seq and text, in order) within so many characters.
 
-    Sentences with one of the stems in `favour` come first: those of a question, for example. There are as many parts as
-    sentences of `typical` characters fit.
+    Sentences with one of the stems in `favour` come first: those of a question, for example. There
+    are as many parts as sentences of `typical` characters fit.
     """
     stretch = list(turns)
     count = max(1, min(len(stretch), chars // typical))
@@ -75,11 +80,15 @@ def gist(
                 continue
             one = known[tuple(found)] = _Sentence(len(known), seq, sentence, stems)
             parts[position * count // len(stretch)].append(one)
-    chosen = sorted(_chosen(parts, len(stretch), chars, frozenset(favour)), key=lambda one: one.order)
+    chosen = sorted(
+        _chosen(parts, len(stretch), chars, frozenset(favour)), key=lambda one: one.order
+    )
     return [Extract(one.seq, one.text, one.repeats) for one in chosen]
 
 
-def _chosen(parts: list[list[_Sentence]], turns: int, chars: int, favour: frozenset[str]) -> list[_Sentence]:
+def _chosen(
+    parts: list[list[_Sentence]], turns: int, chars: int, favour: frozenset[str]
+) -> list[_Sentence]:
     weights = _weights(parts, turns)
     alike = Folder()
     chosen: list[_Sentence] = []
@@ -117,9 +126,15 @@ def _chosen(parts: list[list[_Sentence]], turns: int, chars: int, favour: frozen
 
 
 def _statement(sentence: str) -> str:
-    """What a sentence states, without the request at its end: "I run 5 km a day, can you make a plan?"."""
+    """What a sentence states, without the request at its end: "I run 5 km a day, can you make a
+    plan?".
+    """
     asked = _REQUEST.search(sentence)
-    if asked and len({word for word in words(sentence[: asked.start()]) if word not in STOP_WORDS}) > FEWEST:
+    if (
+        asked
+        and len({word for word in words(sentence[: asked.start()]) if word not in STOP_WORDS})
+        > FEWEST
+    ):
         return sentence[: asked.start()] + "…"
     return sentence
 
@@ -127,4 +142,7 @@ def _statement(sentence: str) -> str:
 def _weights(parts: Sequence[Sequence[_Sentence]], turns: int) -> dict[str, float]:
     """Words that recur without being everywhere weigh most."""
     held = Counter(word for part in parts for one in part for word in one.stems)
-    return {word: math.log(1 + count) * math.log(1 + (turns + 1) / count) for word, count in held.items()}
+    return {
+        word: math.log(1 + count) * math.log(1 + (turns + 1) / count)
+        for word, count in held.items()
+    }

@@ -1,9 +1,9 @@
 """JSON of strangers: how many values a text holds, before any of them is built.
 
-A value takes two bytes of text and sixty of memory: 58 kB of gzip held 60 MB of `[],[],…`, which took
-2.8 GB to parse. So values are counted first, and a text with too many is refused. Counting costs
-little: commas and brackets are counted as they are, and only a text with many is looked at closely,
-without those inside strings.
+A value takes two bytes of text and sixty of memory: 58 kB of gzip held 60 MB of `[],[],…`, which
+took 2.8 GB to parse. So values are counted first, and a text with too many is refused. Counting
+costs little: commas and brackets are counted as they are, and only a text with many is looked at
+closely, without those inside strings.
 """
 
 import json

@@ -1,4 +1,6 @@
-"""Text of others made safe to show: without what a terminal or a model obeys and a reader cannot see."""
+"""Text of others made safe to show: without what a terminal or a model obeys and a reader cannot
+see.
+"""
 
 import json
 import re
@@ -6,7 +8,8 @@ from collections.abc import Callable
 
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours and cursor moves
-    r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?"  # commands to the terminal, such as writing the clipboard
+    # commands to the terminal, such as writing the clipboard
+    r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?"
     r"|\x1b[ -/]*[0-~]?"
 )
 _UNSEEN = re.compile(
@@ -15,12 +18,17 @@ _UNSEEN = re.compile(
     "\u200b\u2028\u2029\u2060-\u2065\ufeff\ufff0-\ufffb"  # separators and marks without width
     "\xad\u034f\u17b4\u17b5\u180b-\u180f"  # soft hyphens, grapheme joiners, inherent vowels
     "\u115f\u1160\u3164\uffa0"  # Hangul fillers, which are letters without a shape
-    "\ufe00-\ufe0d\U000e0000-\U000e0fff"  # variation selectors and tags, which spell text that is not shown
-    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"  # format marks of shorthand and of musical notation
+    # variation selectors and tags, which spell text that is not shown
+    "\ufe00-\ufe0d\U000e0000-\U000e0fff"
+    # format marks of shorthand and of musical notation
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
     "\ud800-\udfff]"  # halves of characters
 )
 _JOINERS = re.compile("[\u200c\u200d\ufe0e\ufe0f]+")
-"""Marks that Persian, Hindi and emoji need behind a letter. Strung together they would spell hidden text."""
+"""Marks that Persian, Hindi and emoji need behind a letter.
+
+Strung together they would spell hidden text.
+"""
 _JOINER_RUNS = frozenset(("\u200c", "\u200d", "\ufe0e", "\ufe0f", "\ufe0f\u200d"))
 _KEYCAP = "\u20e3"
 
@@ -31,7 +39,9 @@ def visible(text: str) -> str:
 
 
 def visible_json(text: str) -> str:
-    """JSON with the same value, in which everything that a terminal would obey is escaped, U+009B for one."""
+    """JSON with the same value, in which everything that a terminal would obey is escaped, U+009B
+    for one.
+    """
     return _replaced(text, lambda unseen: json.dumps(unseen[0])[1:-1])
 
 

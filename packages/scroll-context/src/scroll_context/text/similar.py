@@ -1,7 +1,8 @@
 """Near-duplicates to fold.
 
-Two texts are near-duplicates when they have almost the same runs of words and exactly the same numbers: "scored 70 %"
-and "scored 85 %" are never folded, since the difference is what a reader looks for.
+Two texts are near-duplicates when they have almost the same runs of words and exactly the same
+numbers: "scored 70 %" and "scored 85 %" are never folded, since the difference is what a reader
+looks for.
 """
 
 import math
@@ -14,10 +15,13 @@ from scroll_context.text.words import STOP_WORDS, stem, words
 SHINGLE = 3  # words
 SAME = 0.85  # share of common shingles from which two texts are near-duplicates
 BANDS = 6  # least hashes by which near-duplicates find each other
-GLANCE = 24  # characters of a near-duplicate at its beginning, middle or end, of which the other has some
+# characters of a near-duplicate at its beginning, middle or end, of which the other has some
+GLANCE = 24
 READ = 4_000  # characters of a text that are compared
 
-_LENGTHS = -math.log(SAME)  # of near-duplicates lie at most one step of this apart, by their logarithm
+_LENGTHS = -math.log(
+    SAME
+)  # of near-duplicates lie at most one step of this apart, by their logarithm
 _NUMBER = re.compile(r"\d[\d.,:/-]*")
 
 
@@ -48,7 +52,10 @@ class _Text:
 
 
 class Folder:
-    """Texts in order, gathered into groups of near-duplicates. Each group is known by the number of its first text."""
+    """Texts in order, gathered into groups of near-duplicates.
+
+    Each group is known by the number of its first text.
+    """
 
     def __init__(self) -> None:
         self._groups: list[_Text] = []
@@ -77,7 +84,9 @@ class Repeats:
         """Whether an earlier text was nearly the same; else this one is remembered."""
         new = _Text(text)
         place = int(math.log(len(text) + 1) / _LENGTHS)
-        near = [other for at in (place - 1, place, place + 1) for other in self._by_length.get(at, ())]
+        near = [
+            other for at in (place - 1, place, place + 1) for other in self._by_length.get(at, ())
+        ]
         if near:
             middle = len(text) // 2
             begin, inside, end = text[:GLANCE], text[middle : middle + GLANCE], text[-GLANCE:]

@@ -1,10 +1,11 @@
 """Standing instructions and preferences of the user: "Always …", "From now on …", "I prefer …".
 
-`stance` says how much a turn binds what comes later: 2 for a standing instruction, 1 for a preference, 0 for
-everything else. It reads English, sentence by sentence; a turn in another language is 0. A sentence counts only if the
-user speaks in it to the assistant: questions, quotations, code, logs and reports ("I always get this error", "it never
-works") do not. The rules are about grammar, not about topics, and they lean towards silence: an instruction that is
-missed can still be searched for, a false one would stand in every request.
+`stance` says how much a turn binds what comes later: 2 for a standing instruction, 1 for a
+preference, 0 for everything else. It reads English, sentence by sentence; a turn in another
+language is 0. A sentence counts only if the user speaks in it to the assistant: questions,
+quotations, code, logs and reports ("I always get this error", "it never works") do not. The rules
+are about grammar, not about topics, and they lean towards silence: an instruction that is missed
+can still be searched for, a false one would stand in every request.
 """
 
 import re
@@ -21,7 +22,9 @@ SHOWN = 160  # characters of a sentence in a list
 
 
 def stance(text: str) -> int:
-    """How far a turn of the user binds later ones: 2 a standing instruction, 1 a preference, 0 neither."""
+    """How far a turn of the user binds later ones: 2 a standing instruction, 1 a preference, 0
+    neither.
+    """
     return max([level for level, _ in stances(text)], default=0)
 
 
@@ -36,11 +39,18 @@ def stances(text: str) -> Iterator[tuple[int, str]]:
 
 
 def standing(turns: Iterable[tuple[int, str]], least: int = INSTRUCTION) -> list[tuple[int, str]]:
-    """The instructions that stand after these turns of the user (seq and text, in order), newest last.
+    """The instructions that stand after these turns of the user (seq and text, in order), newest
+    last.
 
-    With `least` 1, preferences too. A sentence that a later one repeats or contradicts is left out: the newest holds.
+    With `least` 1, preferences too. A sentence that a later one repeats or contradicts is left out:
+    the newest holds.
     """
-    return newest((seq, sentence) for seq, text in turns for level, sentence in stances(text) if level >= least)
+    return newest(
+        (seq, sentence)
+        for seq, text in turns
+        for level, sentence in stances(text)
+        if level >= least
+    )
 
 
 def newest(found: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
@@ -79,7 +89,9 @@ _VERBS = """act add address adjust aim annotate answer append apply ask assume a
     simplify skip sort speak specify spell split start state stay stick stop structure submit suggest summarise
     summarize support switch tag take talk tell test thank track translate treat try turn type update use validate
     verify visualize walk warn watch weigh word work wrap write""".split()
-"""What people tell an assistant to do; where grammar alone cannot tell a command from a statement, it begins so."""
+"""What people tell an assistant to do; where grammar alone cannot tell a command from a statement,
+it begins so.
+"""
 
 _NO_COMMANDS = frozenset(
     """a an the this that these those my your his her its our their some any no each every both all more most
@@ -94,7 +106,9 @@ _NO_COMMANDS = frozenset(
     available present possible different same new old fine okay ok best better worst worse interesting curious
     sometimes usually often rarely seldom mostly almost nearly ever never always mine yours once twice""".split()
 )
-"""Words after "always" and "never" that make no instruction: pronouns, determiners, participles, states."""
+"""Words after "always" and "never" that make no instruction: pronouns, determiners, participles,
+states.
+"""
 _ENDING_OF_NO_COMMAND = re.compile(
     r"(?!bring|embed|apply|reply|rely|supply|comply|multiply|feed|proceed|need|ping|shed|focus|bias|alias)"
     r"\w+(?:ing|ed|ly|[^su]s)\Z"
@@ -129,7 +143,17 @@ _I_ASK = (
 
 _ALWAYS_CUES = ("always", "never", "n't ever", "not ever", "nt ever")
 _LATER_CUES = ("from now on", "from here on", "henceforth", "ing forward", "future", "by default")
-_ASKING_CUES = ("when i", "whenever", "if i ", "each time", "every time", "any time", "anytime", "when we", "if we ")
+_ASKING_CUES = (
+    "when i",
+    "whenever",
+    "if i ",
+    "each time",
+    "every time",
+    "any time",
+    "anytime",
+    "when we",
+    "if we ",
+)
 _REMEMBER_CUES = ("remember", "in mind", "forget", "note that")
 
 
@@ -137,12 +161,23 @@ def _rule(cues: tuple[str, ...], *parts: str) -> tuple[tuple[str, ...], str]:
     return cues, "".join(parts)
 
 
-_compiled = cache(re.compile)  # when a rule is first tried: together they take as long as the rest of an import
+_compiled = cache(
+    re.compile
+)  # when a rule is first tried: together they take as long as the rest of an import
 
 
 _INSTRUCTIONS: _Rules = [  # each is matched from the beginning of a sentence
-    # always, never, don't ever + a verb: alone, after a request to the assistant or after a condition
-    _rule(_ALWAYS_CUES, _POLITE, _WHERE, _POLITE, _OF_YOU, r"(?:always|never|(?:don't|do not|dont) ever),? ", _DO),
+    # always, never, don't ever + a verb: alone, after a request to the assistant or after a
+    # condition
+    _rule(
+        _ALWAYS_CUES,
+        _POLITE,
+        _WHERE,
+        _POLITE,
+        _OF_YOU,
+        r"(?:always|never|(?:don't|do not|dont) ever),? ",
+        _DO,
+    ),
     _rule(
         _ALWAYS_CUES,
         r"[^,;:–—]{3,160}(?:[,;:–—]| -) ?(?:so|and|but|therefore|hence)?,? ?",
@@ -159,7 +194,11 @@ _INSTRUCTIONS: _Rules = [  # each is matched from the beginning of a sentence
         rf"{_POLITE}{_NOW_ON},? (?:i want you|i'd like you|i would like you|you are|you're|",
         r"(?:all |every )?(?:your )?(?:answer|reply|response|answers|replies|responses) )",
     ),
-    _rule(_LATER_CUES, _POLITE, rf"(?:in (?:the )?future|by default),? (?:please |{_NOT} |always )*{_OF_YOU}{_VERB}"),
+    _rule(
+        _LATER_CUES,
+        _POLITE,
+        rf"(?:in (?:the )?future|by default),? (?:please |{_NOT} |always )*{_OF_YOU}{_VERB}",
+    ),
     _rule(_LATER_CUES, _POLITE, _OF_YOU, rf"(?:{_NOT} )?{_VERB}[^?]*\b{_LATER}\W*\Z"),
     # when I ask …, do …; do … when I ask …
     _rule(
@@ -189,9 +228,7 @@ _INSTRUCTIONS: _Rules = [  # each is matched from the beginning of a sentence
     _rule(_REMEMBER_CUES, rf"{_POLITE}note that (?:i|i'm|i've|my|we|our)(?![\w'])"),
 ]
 
-_CLAUSE = (
-    r"(?:\A|[,;:.!–—(-] ?|\b(?:and|but|because|since|so|that|as|though|although|while|plus|also|well|now|yes|no) )"
-)
+_CLAUSE = r"(?:\A|[,;:.!–—(-] ?|\b(?:and|but|because|since|so|that|as|though|although|while|plus|also|well|now|yes|no) )"
 _SOMEWHAT = (
     r"(?:(?:really|personally|generally|usually|typically|normally|always|also|still|much|strongly|absolutely|just|"
     r"definitely|actually|mostly|particularly|especially|do|tend to|truly|often|simply|would) )*"
@@ -200,11 +237,28 @@ _OWN_WORD = (  # "I love it", "I'd love to hear" say nothing about what the user
     r"(?!(?:it|that|this|these|those|you|your|him|them|how|what|when|where|the (?:idea|way|sound|look)|"
     r"to (?:see|know|hear|ask|say|bother|admit|have|get|be|understand|learn))\b)\w"
 )
-_LIKING_CUES = ("i like", "ly like", "o like", "n't like", "not like", "i love", "ly love", " hate", "enjoy", "stand ",
-                "n't eat", "not eat", "drink", "favo")  # fmt: skip
+_LIKING_CUES = (
+    "i like",
+    "ly like",
+    "o like",
+    "n't like",
+    "not like",
+    "i love",
+    "ly love",
+    " hate",
+    "enjoy",
+    "stand ",
+    "n't eat",
+    "not eat",
+    "drink",
+    "favo",
+)
 
 _PREFERENCES: _Rules = [  # each is looked for anywhere in a sentence
-    _rule(("prefer",), rf"{_CLAUSE}i(?:'d|'ll)? {_SOMEWHAT}prefer\b(?! (?:it|that|this)\b)|\bmy (?:\w+ )?prefer"),
+    _rule(
+        ("prefer",),
+        rf"{_CLAUSE}i(?:'d|'ll)? {_SOMEWHAT}prefer\b(?! (?:it|that|this)\b)|\bmy (?:\w+ )?prefer",
+    ),
     _rule(
         ("avoid", "dislike", "prioriti"),
         rf"{_CLAUSE}i {_SOMEWHAT}(?:avoid|dislike|prioriti[sz]e) (?!(?:it|that|this)\b)\w",
@@ -225,11 +279,39 @@ _PREFERENCES: _Rules = [  # each is looked for anywhere in a sentence
 ]
 
 _CUES = (
-    "always", "ever ", "now on", "here on", "henceforth", "forward", "future", "default", "when i", "if i ", " time i",
-    "when we", "if we ", " time we", "at all times", "remember", "in mind", "forget", "note that", "prefer", "avoid",
-    "islike", "rather", "prioriti", *_LIKING_CUES, "llerg", "vegetarian", "vegan", "intolerant",
-)  # fmt: skip
-"""A text that holds none of these holds nothing that the rules could find: most turns are done with here."""
+    "always",
+    "ever ",
+    "now on",
+    "here on",
+    "henceforth",
+    "forward",
+    "future",
+    "default",
+    "when i",
+    "if i ",
+    " time i",
+    "when we",
+    "if we ",
+    " time we",
+    "at all times",
+    "remember",
+    "in mind",
+    "forget",
+    "note that",
+    "prefer",
+    "avoid",
+    "islike",
+    "rather",
+    "prioriti",
+    *_LIKING_CUES,
+    "llerg",
+    "vegetarian",
+    "vegan",
+    "intolerant",
+)
+"""A text that holds none of these holds nothing that the rules could find: most turns are done with
+here.
+"""
 
 
 def _normal(text: str) -> str:
@@ -248,7 +330,9 @@ def _level(low: str) -> int:
         return 0
     low = " ".join(low.split())
     asks = low.rstrip("\"')”").endswith("?")
-    if (not asks or " you please " in low) and any(_commands(rule, low) for rule in _tried(_INSTRUCTIONS, low)):
+    if (not asks or " you please " in low) and any(
+        _commands(rule, low) for rule in _tried(_INSTRUCTIONS, low)
+    ):
         return INSTRUCTION
     return PREFERENCE if any(rule.search(low) for rule in _tried(_PREFERENCES, low)) else 0
 
@@ -267,7 +351,9 @@ def _commands(rule: re.Pattern[str], low: str) -> bool:
 
 # conflicts ----------------------------------------------------------------------------------------------
 
-SAME_SUBJECT = 0.7  # share of common words from which the later of two sentences replaces the earlier
+SAME_SUBJECT = (
+    0.7  # share of common words from which the later of two sentences replaces the earlier
+)
 
 _FORM = frozenset(
     """always never ever don't do not no from now on going moving forward in the future by default please must should
@@ -275,7 +361,10 @@ _FORM = frozenset(
     my me your is are at it and or any all that this""".split()
 )
 _ONE_VALUE = (
-    (re.compile(r"\b(?:answer|reply|respond|write|speak|talk)\b[^.,;]{0,30}? in [A-Z]\w+"), "language of answers"),
+    (
+        re.compile(r"\b(?:answer|reply|respond|write|speak|talk)\b[^.,;]{0,30}? in [A-Z]\w+"),
+        "language of answers",
+    ),
     (re.compile(r"\bcall me\b", re.IGNORECASE), "name of the user"),
 )
 """Instructions of which only one can hold, whatever their words."""

@@ -1,10 +1,11 @@
 """Distinctive terms: what a session was about, told by the words that set it apart from the others.
 
-A term is a run of one to three words without a stop word or punctuation inside. What counts is in how many of the
-user's turns it occurs: in the session, in everything else, and in the neighbouring sessions (Dunning's log-likelihood
-ratio). The first terms of a session set it apart from all others; the rest set it apart from its neighbours, which
-tend to share a subject. Counting is incremental: a session is counted once, and when it is closed only its `KEPT`
-most frequent terms stay in memory. Everything is a pure function of the turns in their order. Counts are kept on disk
+A term is a run of one to three words without a stop word or punctuation inside. What counts is in
+how many of the user's turns it occurs: in the session, in everything else, and in the neighbouring
+sessions (Dunning's log-likelihood ratio). The first terms of a session set it apart from all
+others; the rest set it apart from its neighbours, which tend to share a subject. Counting is
+incremental: a session is counted once, and when it is closed only its `KEPT` most frequent terms
+stay in memory. Everything is a pure function of the turns in their order. Counts are kept on disk
 (session/history.py): what changes them needs a new NOTES_VERSION there.
 """
 
@@ -32,16 +33,23 @@ APART_FROM_NEIGHBOURS = 5.0  # one in forty,
 APART_AT_LEAST = 3.8  # one in twenty
 
 _BREAK = re.compile(r"[^\w\s'’+#-]+|\n")
-_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]{2,}|[\u30a0-\u30ff]{3,}")  # and katakana, which writes names
+_HAN = re.compile(
+    "[\u3400-\u4dbf\u4e00-\u9fff]{2,}|[\u30a0-\u30ff]{3,}"
+)  # and katakana, which writes names
 _END = " . "  # in place of what ends a run of words: a word that is none
 _SPACELESS = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
-_READABLE = re.compile(r"(?=.*(?:[^\W\d_]{3}|[\u3400-\u9fff]{2}))(?!.*[²³¹⁰-₟])(?!.*[a-z].*[α-ω])(?!.*[α-ω].*[a-z]).+")
+_READABLE = re.compile(
+    r"(?=.*(?:[^\W\d_]{3}|[\u3400-\u9fff]{2}))(?!.*[²³¹⁰-₟])(?!.*[a-z].*[α-ω])(?!.*[α-ω].*[a-z]).+"
+)
 """A word with three letters in a row that is no piece of a formula."""
 _VERB_LIKE = re.compile(r"\w{2}(?:ing|ed|ly)\Z")
 
 
 class TermTable:
-    """Counts of terms over sessions in order. The newest session may still grow; older ones are closed."""
+    """Counts of terms over sessions in order.
+
+    The newest session may still grow; older ones are closed.
+    """
 
     def __init__(self) -> None:
         self._sessions: list[_Counts] = []
@@ -54,13 +62,19 @@ class TermTable:
         return len(self._sessions)
 
     def add(self, turns: Iterable[str] = ()) -> int:
-        """Begin a session with these turns of the user, and close the one before. Its number is returned."""
+        """Begin a session with these turns of the user, and close the one before.
+
+        Its number is returned.
+        """
         self._append(_Counts())
         self.extend(turns)
         return len(self._sessions) - 1
 
     def add_counted(self, counted: "CountedTerms") -> None:
-        """Add a session that was counted before, as its turns would be added. It cannot be the last one."""
+        """Add a session that was counted before, as its turns would be added.
+
+        It cannot be the last one.
+        """
         self._append(_Counts.of(counted))
         self._turns += counted.turns
         self._turns_with.update(counted.stems)
@@ -69,7 +83,8 @@ class TermTable:
         if self._sessions:
             closed = self._sessions[-1]
             closed.close()
-            # of a single turn, all counts are 1, and a list is counted much faster than a mapping is added
+            # of a single turn, all counts are 1, and a list is counted much faster than a mapping
+            # is added
             self._closed.update(list(closed.turns_with) if closed.turns == 1 else closed.turns_with)
         self._sessions.append(counts)
 
@@ -84,13 +99,19 @@ class TermTable:
     def terms(self, number: int, width: int = WIDTH) -> tuple[str, ...]:
         """The terms that tell this session from the others.
 
-        Of seven, the first three are apart from all sessions, the next from the neighbours. A session that is like the
-        others, or the only one, is told by its most frequent terms.
+        Of seven, the first three are apart from all sessions, the next from the neighbours. A
+        session that is like the others, or the only one, is told by its most frequent terms.
         """
         own = self._sessions[number]
         candidates = self._candidates(own)
-        is_closed = number < len(self._sessions) - 1  # then its own turns are counted among the closed ones
-        counted = {key: n for _, _, key in candidates if (n := self._closed[key] - is_closed * own.turns_with[key])}
+        is_closed = (
+            number < len(self._sessions) - 1
+        )  # then its own turns are counted among the closed ones
+        counted = {
+            key: n
+            for _, _, key in candidates
+            if (n := self._closed[key] - is_closed * own.turns_with[key])
+        }
         from_all = _scored(candidates, own.turns, counted, self._turns - own.turns)
         near = self._sessions[max(0, number - NEIGHBOURS) : number]
         near += self._sessions[number + 1 : number + 1 + NEIGHBOURS]
@@ -104,13 +125,18 @@ class TermTable:
         chosen.take(from_near, APART_FROM_NEIGHBOURS, width)
         chosen.take(from_all, APART_AT_LEAST, width)
         if len(chosen.spellings) < min(width, 3):
-            chosen.take([(count, count * weight, key) for count, weight, key in candidates], 1, min(width, 3))
+            chosen.take(
+                [(count, count * weight, key) for count, weight, key in candidates],
+                1,
+                min(width, 3),
+            )
         return tuple(chosen.spellings)
 
     def _candidates(self, own: "_Counts") -> "list[_Candidate]":
         """The terms of a session, each with the weight of how well it reads.
 
-        Longer terms and rarer words weigh more, verbs and adverbs less; formulas weigh nothing and are left out.
+        Longer terms and rarer words weigh more, verbs and adverbs less; formulas weigh nothing and
+        are left out.
         """
         turns_with, spellings, rarities = own.turns_with, own.spellings, self._rarities
         whole = math.log(self._turns + 1)
@@ -130,14 +156,19 @@ class TermTable:
 
 
 class _Rarities(dict[str, float]):
-    """How rare words are among so many turns, by stem. A piece of a formula makes its whole term worthless."""
+    """How rare words are among so many turns, by stem.
+
+    A piece of a formula makes its whole term worthless.
+    """
 
     def __init__(self, turns: int, turns_with: Mapping[str, int]) -> None:
         self._turns = turns
         self._turns_with = turns_with
 
     def __missing__(self, stem: str) -> float:
-        rare = math.log(self._turns / self._turns_with[stem]) if _READABLE.match(stem) else -math.inf
+        rare = (
+            math.log(self._turns / self._turns_with[stem]) if _READABLE.match(stem) else -math.inf
+        )
         self[stem] = rare
         return rare
 
@@ -147,7 +178,9 @@ _Candidate = tuple[int, float, str]  # turns with a term, its weight, its key
 _Scored = tuple[float, float, str]  # a ratio or a count, the score, the key
 
 
-def _scored(candidates: list[_Candidate], turns: int, others: Mapping[str, int], other_turns: int) -> list[_Scored]:
+def _scored(
+    candidates: list[_Candidate], turns: int, others: Mapping[str, int], other_turns: int
+) -> list[_Scored]:
     """The candidates with the ratio that sets them apart from others, and the score."""
     scored = []
     ratios: dict[tuple[int, int], float] = {}
@@ -184,15 +217,25 @@ class _Counts:
     def __init__(self) -> None:
         self.turns = 0
         self.turns_with: dict[str, int] = {}
-        self._spelt: dict[str, str] = {}  # the first spelling, or the one that is written most often
-        self._respelt: dict[str, Counter[str]] = {}  # all of them, of a term that is spelt in several ways
-        self._to_spell: set[str] = set()  # those of them that were counted since the spelling was chosen
+        self._spelt: dict[
+            str, str
+        ] = {}  # the first spelling, or the one that is written most often
+        self._respelt: dict[
+            str, Counter[str]
+        ] = {}  # all of them, of a term that is spelt in several ways
+        self._to_spell: set[str] = (
+            set()
+        )  # those of them that were counted since the spelling was chosen
         self._most_frequent: list[str] | None = None
 
     @classmethod
     def of(cls, counted: CountedTerms) -> "_Counts":
         counts = cls()
-        counts.turns, counts.turns_with, counts._spelt = counted.turns, counted.turns_with, counted.spellings
+        counts.turns, counts.turns_with, counts._spelt = (
+            counted.turns,
+            counted.turns_with,
+            counted.spellings,
+        )
         return counts
 
     def count(self, turn: str) -> list[str]:
@@ -235,11 +278,15 @@ class _Counts:
         return list(stems)
 
     def most_frequent(self) -> list[str]:
-        """The candidates, in no order: those in the most turns, where there are many; longer ones before equals."""
+        """The candidates, in no order: those in the most turns, where there are many; longer ones
+        before equals.
+        """
         if self._most_frequent is None:
             found = list(self.turns_with)
             if len(found) > KEPT:
-                order = sorted([(-count * (key.count(" ") + 1), key) for key, count in self.turns_with.items()])
+                order = sorted(
+                    [(-count * (key.count(" ") + 1), key) for key, count in self.turns_with.items()]
+                )
                 found = [key for _, key in order[:KEPT]]
             self._most_frequent = found
         return self._most_frequent
@@ -306,23 +353,29 @@ class _Choice:
 
 @lru_cache(maxsize=1 << 16)
 def _beginnings(key: str) -> frozenset[str]:
-    """The first six letters of the words of a term: what converge and convergence, linear and linearity share."""
-    return frozenset(part[:6] for word in key.split(" ") for part in word.split("-") if len(part) > 3) or frozenset(
-        (key,)
-    )
+    """The first six letters of the words of a term: what converge and convergence, linear and
+    linearity share.
+    """
+    return frozenset(
+        part[:6] for word in key.split(" ") for part in word.split("-") if len(part) > 3
+    ) or frozenset((key,))
 
 
 def _verbs(written: str) -> int:
     """How many words of a term look like verbs or adverbs."""
-    if "ing" in written or "ed" in written or "ly" in written:  # seldom, and a look at the words takes longer
+    if (
+        "ing" in written or "ed" in written or "ly" in written
+    ):  # seldom, and a look at the words takes longer
         return sum(_VERB_LIKE.search(word) is not None for word in written.split(" "))
     return 0
 
 
 def marked_words(text: str) -> "list[_Word | None]":
-    """The words of a text, each as stem and as written; None wherever a stop word or punctuation ends a run of them.
+    """The words of a text, each as stem and as written; None wherever a stop word or punctuation
+    ends a run of them.
 
-    Chinese and Japanese put no spaces between words: there every pair of characters is a run of its own.
+    Chinese and Japanese put no spaces between words: there every pair of characters is a run of its
+    own.
     """
     text = prose(body(text[:READ]))
     found: list[_Word | None] = []
@@ -337,7 +390,9 @@ def marked_words(text: str) -> "list[_Word | None]":
 
 @lru_cache(maxsize=1 << 16)
 def _stemmed(written: str) -> "_Word | None":
-    """A word as stem and as written; None for a stop word, a number, or what is longer than words are."""
+    """A word as stem and as written; None for a stop word, a number, or what is longer than words
+    are.
+    """
     bare = written.strip("'’-+")
     word = bare.lower().replace("’", "'")
     if not word or word in STOP_WORDS or len(word) > 40 or not any(map(str.isalpha, word)):
@@ -348,7 +403,8 @@ def _stemmed(written: str) -> "_Word | None":
 
 @lru_cache(maxsize=1 << 14)
 def log_likelihood(count: int, turns: int, others: int, other_turns: int) -> float:
-    """Dunning's ratio for a term in `count` of `turns` here and `others` of `other_turns` elsewhere.
+    """Dunning's ratio for a term in `count` of `turns` here and `others` of `other_turns`
+    elsewhere.
 
     It is 0 for a term that is not more frequent here.
     """
@@ -379,11 +435,13 @@ def distinctive(sessions: Iterable[Iterable[str]], width: int = WIDTH) -> list[t
 def title(turns: Iterable[str], terms: Sequence[str] = (), chars: int = TITLE) -> str:
     """What a session is about in a few of the user's own words.
 
-    It is the sentence of the first turns that has most of the session's terms, from its first word with a meaning on:
-    "I'm trying to understand how the heat equation …" becomes "heat equation …".
+    It is the sentence of the first turns that has most of the session's terms, from its first word
+    with a meaning on: "I'm trying to understand how the heat equation …" becomes "heat equation …".
     """
     wanted = {stem(word) for term in terms for word in words(term)}
-    beginnings = {root.removesuffix("y") for root in wanted}  # every form of a word begins so: story, stories
+    beginnings = {
+        root.removesuffix("y") for root in wanted
+    }  # every form of a word begins so: story, stories
     best, best_score = "", 0.0
     for number, turn in enumerate(turns):
         for sentence in sentences(prose(body(turn[:READ]))):
@@ -400,7 +458,8 @@ def title(turns: Iterable[str], terms: Sequence[str] = (), chars: int = TITLE) -
 
 
 def opening(turns: Iterable[str], chars: int = TITLE) -> str:
-    """The first sentence of a user that says something: a greeting, a command of a program or a yes says nothing.
+    """The first sentence of a user that says something: a greeting, a command of a program or a yes
+    says nothing.
 
     Without one, it is what was said first.
     """
@@ -408,7 +467,9 @@ def opening(turns: Iterable[str], chars: int = TITLE) -> str:
     for turn in turns:
         first = first or turn
         for sentence in sentences(prose(body(turn[:READ]))):
-            if len({word for word in words(sentence) if word not in STOP_WORDS}) >= 2 and not sentence.startswith("<"):
+            if len(
+                {word for word in words(sentence) if word not in STOP_WORDS}
+            ) >= 2 and not sentence.startswith("<"):
                 return clip(sentence, chars)
     return clip(first, chars)
 

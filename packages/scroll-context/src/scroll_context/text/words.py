@@ -1,11 +1,14 @@
-"""How text is cut: into running text, sentences and words; which words carry no subject, and what their forms share.
+"""How text is cut: into running text, sentences and words; which words carry no subject, and what
+their forms share.
 
-Importers put a tag before a message (`[Session 3 | 2024-07-05] user: …`); people paste code, formulas, links and
-quotations. `body` takes the tag away, `prose` blanks what is not running text, and `sentences` cuts the rest.
+Importers put a tag before a message (`[Session 3 | 2024-07-05] user: …`); people paste code,
+formulas, links and quotations. `body` takes the tag away, `prose` blanks what is not running text,
+and `sentences` cuts the rest.
 
-The stemmer is a light one of our own: it joins plurals, participles and gerunds with their word, and leaves apart
-what a full stemmer would join wrongly (integral and integrate, transformer and transformation). What is made of stems
-here is shown to models and recorded, so it must not change with the version of a library.
+The stemmer is a light one of our own: it joins plurals, participles and gerunds with their word,
+and leaves apart what a full stemmer would join wrongly (integral and integrate, transformer and
+transformation). What is made of stems here is shown to models and recorded, so it must not change
+with the version of a library.
 """
 
 import re
@@ -94,7 +97,9 @@ def words_of(query: str) -> re.Pattern[str]:
 # running text -------------------------------------------------------------------------------------------
 
 # Each of these takes linear time: text of others is cut by them while the interpreter is locked.
-_TAG = re.compile(r"\s*\[[^\]\n]{1,120}\] ?(?:user|assistant|system|tool|human|ai)\s?: ?", re.IGNORECASE)
+_TAG = re.compile(
+    r"\s*\[[^\]\n]{1,120}\] ?(?:user|assistant|system|tool|human|ai)\s?: ?", re.IGNORECASE
+)
 _FENCED = re.compile(r"(```|~~~).*?(?:\1|\Z)", re.DOTALL)
 _BLOCK_MATHS = re.compile(r"\$\$.*?(?:\$\$|\Z)|\\\[.*?(?:\\\]|\Z)|\\\(.{0,200}?\\\)", re.DOTALL)
 _INLINE = re.compile(r"`[^`\n]*`|\$[^$\n]{1,200}\$")
@@ -105,7 +110,9 @@ _LINK = re.compile(
 )
 _QUOTED_LINE = re.compile(r"^[ \t]*>.*$", re.MULTILINE)
 _END = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’)\]]*+(?=\s|\Z)|[。！？]+|\n\s*")
-_ABBREVIATION = re.compile(r"(?:\b(?:e\.g|i\.e|etc|vs|cf|mr|mrs|ms|dr|prof|st|no|approx|fig|eq)|\b[A-Za-z])\Z", re.I)
+_ABBREVIATION = re.compile(
+    r"(?:\b(?:e\.g|i\.e|etc|vs|cf|mr|mrs|ms|dr|prof|st|no|approx|fig|eq)|\b[A-Za-z])\Z", re.I
+)
 _BULLET = re.compile(r"(?:[-*•–·]|\(?\d{1,3}[.)]|#{1,6})\s+")
 
 

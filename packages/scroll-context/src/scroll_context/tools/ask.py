@@ -1,10 +1,12 @@
-"""`ask` and `ask_many`: a second model reads records on behalf of a cell, so that they need not be printed.
+"""`ask` and `ask_many`: a second model reads records on behalf of a cell, so that they need not be
+printed.
 
-Optional, budgeted, recorded and cached. A question and its answer are a tool call and its result in the log, with the
-cell they were asked in, so that an answer's origin can be traced. The same question about the same text is asked once:
-later it is answered from the log, and at the same time the one answer is for all. Another model's answer is another
-answer: the name of the model is part of the question. A cell that has ended asks nothing more; a question that is on
-its way then is left to itself. The model is a function: this layer knows no models.
+Optional, budgeted, recorded and cached. A question and its answer are a tool call and its result in
+the log, with the cell they were asked in, so that an answer's origin can be traced. The same
+question about the same text is asked once: later it is answered from the log, and at the same time
+the one answer is for all. Another model's answer is another answer: the name of the model is part
+of the question. A cell that has ended asks nothing more; a question that is on its way then is left
+to itself. The model is a function: this layer knows no models.
 """
 
 import hashlib
@@ -93,14 +95,19 @@ class Ask:
     def methods(
         self, cell_seq: int, over: threading.Event, given: Mapping[str, Any] | None = None
     ) -> Mapping[str, Callable[..., CapabilityResult]]:
-        """What the cell at a seq may call. `over` is set when it has ended; `given` is what it has read so far."""
+        """What the cell at a seq may call.
+
+        `over` is set when it has ended; `given` is what it has read so far.
+        """
         facts = {"inside_cell": cell_seq, **(given or {})}
         return {
             "ask.one": lambda prompt, context="": self._one(prompt, context, facts, over),
             "ask.many": lambda prompt, contexts: self._many(prompt, contexts, facts, over),
         }
 
-    def _one(self, prompt: str, context: str, facts: dict[str, Any], over: threading.Event) -> CapabilityResult:
+    def _one(
+        self, prompt: str, context: str, facts: dict[str, Any], over: threading.Event
+    ) -> CapabilityResult:
         if not isinstance(prompt, str) or not isinstance(context, str):
             raise BadInput("ask takes a prompt and a context, both as text")
         if len(context) > CONTEXT_LIMIT:
@@ -130,27 +137,41 @@ class Ask:
                 del self._on_its_way[key]
         return mine.result()
 
-    def _asked(self, key: str, prompt: str, context: str, facts: dict[str, Any]) -> CapabilityResult:
+    def _asked(
+        self, key: str, prompt: str, context: str, facts: dict[str, Any]
+    ) -> CapabilityResult:
         self._spend()
         # an echo, because a search must find the text itself and not a question about it
         metadata: dict[str, Any] = {**facts, "echo": True, "model": self._model.name}
         question = msgspec.json.encode({"prompt": prompt, "context": context}).decode()
-        call = self._append(Kind.TOOL_CALL, role="assistant", content=question, metadata=metadata).seq
+        call = self._append(
+            Kind.TOOL_CALL, role="assistant", content=question, metadata=metadata
+        ).seq
         try:
             reply = self._model.answer(prompt, context)
         except Exception as error:  # whatever the function that was given raises
             said = f"{type(error).__name__}: {error}"
             self._append(
-                Kind.TOOL_RESULT, role="tool", content=said, reply_to=call, tool_state="error", metadata=metadata
+                Kind.TOOL_RESULT,
+                role="tool",
+                content=said,
+                reply_to=call,
+                tool_state="error",
+                metadata=metadata,
             )
             raise
         with self._lock:
             self._tokens += reply.tokens
         fields: dict[str, Any] = {
-            "role": "tool", "content": reply.text, "reply_to": call, "tool_state": "ok",
+            "role": "tool",
+            "content": reply.text,
+            "reply_to": call,
+            "tool_state": "ok",
             "metadata": {**metadata, "tokens": reply.tokens},
-        }  # fmt: skip
-        event, is_new = self._journal.append_once(key, self._journal.draft(Kind.TOOL_RESULT, name="ask", **fields))
+        }
+        event, is_new = self._journal.append_once(
+            key, self._journal.draft(Kind.TOOL_RESULT, name="ask", **fields)
+        )
         if not is_new:  # another process asked the same, and was first
             event = self._append(Kind.TOOL_RESULT, **fields)
         return CapabilityResult(reply.text, (event.seq,))
@@ -183,7 +204,9 @@ class Ask:
             # daemons, so that a model which does not answer keeps no process from ending
             threading.Thread(target=work, name=f"scroll-ask-{number}", daemon=True).start()
         answers = [future.result() for future in futures]
-        return CapabilityResult([one.value for one in answers], tuple(seq for one in answers for seq in one.seqs))
+        return CapabilityResult(
+            [one.value for one in answers], tuple(seq for one in answers for seq in one.seqs)
+        )
 
     def _spend(self) -> None:
         self._journal.require_room()

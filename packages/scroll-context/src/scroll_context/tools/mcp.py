@@ -1,16 +1,18 @@
-"""MCP servers as namespaces of tools: `weather.forecast(city="Graz")` in a cell calls a tool of a server.
+"""MCP servers as namespaces of tools: `weather.forecast(city="Graz")` in a cell calls a tool of a
+server.
 
-A mount owns one connection, over standard streams to a process that it starts or over HTTP, on an event loop in
-another thread; the tools that it gives are used like any others. When the server dies, the calls that were running
-fail with what the server last said, and the next call connects again, once. A call is sent a second time only when
-the server marked its tool as read-only or idempotent: any other may have taken effect already. The list of tools is
-read when the server is mounted and does not change after that.
+A mount owns one connection, over standard streams to a process that it starts or over HTTP, on an
+event loop in another thread; the tools that it gives are used like any others. When the server
+dies, the calls that were running fail with what the server last said, and the next call connects
+again, once. A call is sent a second time only when the server marked its tool as read-only or
+idempotent: any other may have taken effect already. The list of tools is read when the server is
+mounted and does not change after that.
 
-Results come back as Python values: structured content as it is, one block of text as what it spells, one of media as
-bytes, several blocks as a list. Wrappers of one field are taken off.
+Results come back as Python values: structured content as it is, one block of text as what it
+spells, one of media as bytes, several blocks as a list. Wrappers of one field are taken off.
 
-The `mcp` package is an extra and is imported when a server is mounted. A server's claim that a tool is read-only is
-believed; pass `effects=True` for a server that you do not trust.
+The `mcp` package is an extra and is imported when a server is mounted. A server's claim that a tool
+is read-only is believed; pass `effects=True` for a server that you do not trust.
 """
 
 import ast
@@ -59,10 +61,11 @@ STDERR_BYTES = 600
 
 
 class McpMount:
-    """One mounted server. `tools` go into a toolbox; `namespace` has the same tools as attributes. Close it at the end.
+    """One mounted server. `tools` go into a toolbox; `namespace` has the same tools as attributes.
+    Close it at the end.
 
-    `where` is how errors name the server until it has a name, `connect` opens a new connection, `stderr` is the file
-    that the server's error stream goes to.
+    `where` is how errors name the server until it has a name, `connect` opens a new connection,
+    `stderr` is the file that the server's error stream goes to.
     """
 
     def __init__(
@@ -89,11 +92,15 @@ class McpMount:
             title, listed = in_loop(self._list(), "libraries").result()
             self.name = namespace_name(name or title)
             self._where = f"the MCP server {self.name!r}"
-            self.tools = self._make_tools(listed, effects, ToolLimits(max_concurrent=max_concurrent))
+            self.tools = self._make_tools(
+                listed, effects, ToolLimits(max_concurrent=max_concurrent)
+            )
         except BaseException:
             self.close()
             raise
-        self.namespace = types.SimpleNamespace(**{one.name.partition(".")[2]: one for one in self.tools})
+        self.namespace = types.SimpleNamespace(
+            **{one.name.partition(".")[2]: one for one in self.tools}
+        )
 
     def __enter__(self) -> "McpMount":
         return self
@@ -128,7 +135,9 @@ class McpMount:
                     if cursor is None or len(listed) >= MAX_TOOLS:
                         break
         except Exception as error:  # a foreign server can make the SDK raise anything
-            raise ToolFailed(f"{self._where} does not list its tools: {_reason(error)}{self._last_words()}") from error
+            raise ToolFailed(
+                f"{self._where} does not list its tools: {_reason(error)}{self._last_words()}"
+            ) from error
         info = link.client.server_info
         return (info.name if info else "server"), listed[:MAX_TOOLS]
 
@@ -141,7 +150,9 @@ class McpMount:
             made[spelt] = self._make_tool(f"{self.name}.{spelt}", found, effects, limits)
         return tuple(made.values())
 
-    def _make_tool(self, name: str, found: "mcp.Tool", effects: bool | None, limits: ToolLimits) -> Tool[..., Any]:
+    def _make_tool(
+        self, name: str, found: "mcp.Tool", effects: bool | None, limits: ToolLimits
+    ) -> Tool[..., Any]:
         hints = found.annotations
         if effects is None:
             effects = hints is None or hints.read_only_hint is not True
@@ -162,7 +173,9 @@ class McpMount:
                 return future.result(DIRECT_SECONDS).value
             except TimeoutError:
                 future.cancel()
-                raise ToolFailed(f"{name} gave no answer in {DIRECT_SECONDS:g} s", kind="TimeoutError") from None
+                raise ToolFailed(
+                    f"{name} gave no answer in {DIRECT_SECONDS:g} s", kind="TimeoutError"
+                ) from None
 
         made = Tool(
             direct,
@@ -180,7 +193,9 @@ class McpMount:
 
     # calling --------------------------------------------------------------------------------------------
 
-    async def _call(self, name: str, found: "mcp.Tool", arguments: dict[str, Any], again: bool) -> Plain:
+    async def _call(
+        self, name: str, found: "mcp.Tool", arguments: dict[str, Any], again: bool
+    ) -> Plain:
         link = await self._linked()
         try:
             async with self._places:
@@ -219,13 +234,16 @@ class McpMount:
                     if not isinstance(error, Exception):
                         raise
                     raise ToolFailed(
-                        f"{self._where} cannot be reached: {_reason(error)}{self._last_words()}", kind="ConnectionError"
+                        f"{self._where} cannot be reached: {_reason(error)}{self._last_words()}",
+                        kind="ConnectionError",
                     ) from error
                 self._link = link
             return self._link
 
     def _was_closed(self) -> ToolFailed:
-        return ToolFailed(f"{self._where} was closed; mount it again to call its tools", kind="ConnectionError")
+        return ToolFailed(
+            f"{self._where} was closed; mount it again to call its tools", kind="ConnectionError"
+        )
 
     def _drop(self, link: "_Link") -> None:
         """Close a lost connection without making a caller wait for it."""
@@ -236,11 +254,16 @@ class McpMount:
         task.add_done_callback(self._dropped.discard)
 
     def _last_words(self) -> str:
-        """The end of what the server wrote to its error stream. The file's position is shared with the server."""
+        """The end of what the server wrote to its error stream.
+
+        The file's position is shared with the server.
+        """
         if self._stderr is None:
             return ""
         size = os.fstat(self._stderr.fileno()).st_size
-        said = os.pread(self._stderr.fileno(), STDERR_BYTES, max(0, size - STDERR_BYTES)).decode(errors="replace")
+        said = os.pread(self._stderr.fileno(), STDERR_BYTES, max(0, size - STDERR_BYTES)).decode(
+            errors="replace"
+        )
         said = printable(said).strip()
         return f" It last wrote: {said}" if said else ""
 
@@ -251,7 +274,9 @@ class McpMount:
 
 
 class _Link:
-    """One connection, held by a task of its own, because the SDK wants to leave it in the task that entered it."""
+    """One connection, held by a task of its own, because the SDK wants to leave it in the task that
+    entered it.
+    """
 
     client: "mcp.Client"
 
@@ -294,13 +319,16 @@ def mount_stdio(
 ) -> McpMount:
     """Start a server as a process and mount its tools.
 
-    The process gets `env` and a few variables (PATH, HOME and the like), not the whole environment. `name` is that of
-    the namespace; without it the server's own is taken. `effects` overrules what the server says of its tools, and
-    `max_concurrent` says how many calls the server can take at the same time, if not any number.
+    The process gets `env` and a few variables (PATH, HOME and the like), not the whole environment.
+    `name` is that of the namespace; without it the server's own is taken. `effects` overrules what
+    the server says of its tools, and `max_concurrent` says how many calls the server can take at
+    the same time, if not any number.
     """
     sdk = _sdk()
     stderr = tempfile.TemporaryFile()  # noqa: SIM115 - the mount closes it
-    parameters = sdk.StdioServerParameters(command=command, args=list(args), env=dict(env or {}), cwd=cwd)
+    parameters = sdk.StdioServerParameters(
+        command=command, args=list(args), env=dict(env or {}), cwd=cwd
+    )
 
     def connect() -> "contextlib.AbstractAsyncContextManager[mcp.Client]":
         client: mcp.Client = sdk.Client(sdk.stdio_client(parameters, errlog=stderr), cache=None)
@@ -308,9 +336,14 @@ def mount_stdio(
 
     where = f"the MCP server {command!r}"
     return McpMount(
-        where, connect, name=name, effects=effects, max_concurrent=max_concurrent, connect_timeout=connect_timeout,
+        where,
+        connect,
+        name=name,
+        effects=effects,
+        max_concurrent=max_concurrent,
+        connect_timeout=connect_timeout,
         stderr=stderr,
-    )  # fmt: skip
+    )
 
 
 def mount_http(
@@ -322,24 +355,38 @@ def mount_http(
     max_concurrent: int | None = None,
     connect_timeout: float = CONNECT_SECONDS,
 ) -> McpMount:
-    """Mount the tools of a server that speaks streamable HTTP. The other arguments are as for mount_stdio()."""
+    """Mount the tools of a server that speaks streamable HTTP.
+
+    The other arguments are as for mount_stdio().
+    """
     sdk = _sdk()
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
     @contextlib.asynccontextmanager
     async def connect() -> "AsyncIterator[mcp.Client]":
-        waits = httpx2.Timeout(connect_timeout, read=None)  # how long an answer may take is the toolbox's to say
+        waits = httpx2.Timeout(
+            connect_timeout, read=None
+        )  # how long an answer may take is the toolbox's to say
         async with httpx2.AsyncClient(headers=dict(headers or {}), timeout=waits) as http:
-            transport = streamable_http_client(url, http_client=http, max_sse_event_size=2 * MAX_RESULT)
+            transport = streamable_http_client(
+                url, http_client=http, max_sse_event_size=2 * MAX_RESULT
+            )
             async with sdk.Client(transport, cache=None) as client:
                 yield client
 
     parts = urlsplit(url)
-    shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()  # no secrets
+    shown = parts._replace(
+        netloc=parts.netloc.rpartition("@")[2], query="", fragment=""
+    ).geturl()  # no secrets
     where = f"the MCP server at {shown}"
     return McpMount(
-        where, connect, name=name, effects=effects, max_concurrent=max_concurrent, connect_timeout=connect_timeout
+        where,
+        connect,
+        name=name,
+        effects=effects,
+        max_concurrent=max_concurrent,
+        connect_timeout=connect_timeout,
     )
 
 
@@ -360,7 +407,9 @@ def _is_lost(error: BaseException) -> bool:
     from mcp.types import CONNECTION_CLOSED, INVALID_REQUEST
 
     if isinstance(error, MCPError):
-        return error.code == CONNECTION_CLOSED or (error.code == INVALID_REQUEST and "terminated" in error.message)
+        return error.code == CONNECTION_CLOSED or (
+            error.code == INVALID_REQUEST and "terminated" in error.message
+        )
     return isinstance(error, OSError)
 
 
@@ -375,11 +424,15 @@ def _reason(error: BaseException) -> str:
 
 # results ----------------------------------------------------------------------------------------------------
 
-_PRINTED = re.compile(r"[A-Z]\w*\((?:result|content|root)=")  # Root(content='…'), as Python prints it
+_PRINTED = re.compile(
+    r"[A-Z]\w*\((?:result|content|root)="
+)  # Root(content='…'), as Python prints it
 
 
 def text_value(text: str) -> Any:
-    """The value that a text spells: a JSON object or array, the content of a printed wrapper; else the text itself."""
+    """The value that a text spells: a JSON object or array, the content of a printed wrapper; else
+    the text itself.
+    """
     if (printed := _PRINTED.match(text)) and text.endswith(")"):
         try:
             inner = ast.literal_eval(text[printed.end() : -1])
@@ -403,7 +456,9 @@ def value_of(result: Any, returned: dict[str, Any] | None) -> Any:
         return values[0] if len(values) == 1 else values or None
     if returned is not None and wrapper_of(returned):
         structured = unwrapped(structured)
-    media = [block for block in blocks if isinstance(block, Media)]  # text blocks repeat what is structured
+    media = [
+        block for block in blocks if isinstance(block, Media)
+    ]  # text blocks repeat what is structured
     return [structured, *media] if media else structured
 
 

@@ -1,8 +1,8 @@
 """Signatures of tools: written out for a model, and made of the JSON schemas of a server.
 
-A tool that is a Python function has a signature, from which the text in the prompt is made here. A tool of an MCP
-server has JSON schemas instead: they are followed as far as a signature can show them; what they say beyond that
-(patterns, ranges, nested objects) is the server's to check.
+A tool that is a Python function has a signature, from which the text in the prompt is made here. A
+tool of an MCP server has JSON schemas instead: they are followed as far as a signature can show
+them; what they say beyond that (patterns, ranges, nested objects) is the server's to check.
 """
 
 import builtins
@@ -18,7 +18,9 @@ from typing import Any, Literal, Union
 
 import msgspec
 
-RESERVED = frozenset({"ms", "ask", "ask_many", "map_calls", "ToolFailed"}) | frozenset(dir(builtins))
+RESERVED = frozenset({"ms", "ask", "ask_many", "map_calls", "ToolFailed"}) | frozenset(
+    dir(builtins)
+)
 DOC_LINES = 8
 DOC_CHARS = 600
 LINE_CHARS = 160  # of a description on one line
@@ -45,19 +47,26 @@ def type_text(annotation: Any) -> str:
         return type_text(parts[0])
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
         return f"Literal[{', '.join(repr(member.value) for member in annotation)}]"
-    name = getattr(origin or annotation, "__name__", None) or str(annotation).removeprefix("typing.")
+    name = getattr(origin or annotation, "__name__", None) or str(annotation).removeprefix(
+        "typing."
+    )
     return f"{name}[{', '.join(type_text(part) for part in parts)}]" if parts else str(name)
 
 
 def signature_text(name: str, signature: inspect.Signature) -> str:
-    """`name(a: int, b: str = 'x') -> list[dict]`. A default of `...` means that the argument may be left out."""
+    """`name(a: int, b: str = 'x') -> list[dict]`.
+
+    A default of `...` means that the argument may be left out.
+    """
     parts = []
     keywords = False
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.KEYWORD_ONLY and not keywords:
             parts.append("*")
             keywords = True
-        default = "" if parameter.default is parameter.empty else f" = {_default_text(parameter.default)}"
+        default = (
+            "" if parameter.default is parameter.empty else f" = {_default_text(parameter.default)}"
+        )
         parts.append(f"{parameter.name}: {type_text(parameter.annotation)}{default}")
     returns = signature.return_annotation
     arrow = "" if returns is signature.empty else f" -> {type_text(returns)}"
@@ -90,7 +99,9 @@ def one_line(doc: str) -> str:
 
 
 def shapes(annotations: Iterable[Any], required: dict[str, list[str]]) -> list[str]:
-    """The fields of every class among the annotations, one line a class; `?` marks what may be left out."""
+    """The fields of every class among the annotations, one line a class; `?` marks what may be left
+    out.
+    """
     return [_shape(cls, required.get(cls.__name__)) for cls in _classes(annotations, [])]
 
 
@@ -107,7 +118,9 @@ def _shape(cls: type, required: list[str] | None) -> str:
 
 
 def _classes(annotations: Iterable[Any], seen: list[type]) -> list[type]:
-    """The classes with fields that the annotations mention, directly or through each other's fields."""
+    """The classes with fields that the annotations mention, directly or through each other's
+    fields.
+    """
     for annotation in annotations:
         for part in _parts(annotation):
             if part not in seen and _has_fields(part):
@@ -130,7 +143,14 @@ def _parts(annotation: Any) -> Iterator[Any]:
 def _has_fields(annotation: Any) -> bool:
     if not isinstance(annotation, type):
         return False
-    marks = ("__dataclass_fields__", "__struct_fields__", "__attrs_attrs__", "model_fields", "__total__", "_fields")
+    marks = (
+        "__dataclass_fields__",
+        "__struct_fields__",
+        "__attrs_attrs__",
+        "model_fields",
+        "__total__",
+        "_fields",
+    )
     return any(hasattr(annotation, mark) for mark in marks)
 
 
@@ -179,8 +199,12 @@ def namespace_name(name: str) -> str:
     return identifier(name, taken=RESERVED, limit=24)
 
 
-def signature_of(schema: dict[str, Any], returned: dict[str, Any] | None) -> tuple[inspect.Signature, dict[str, str]]:
-    """The signature that a tool's schemas describe, and the names of arguments that had to be changed for Python."""
+def signature_of(
+    schema: dict[str, Any], returned: dict[str, Any] | None
+) -> tuple[inspect.Signature, dict[str, str]]:
+    """The signature that a tool's schemas describe, and the names of arguments that had to be
+    changed for Python.
+    """
     properties, demanded = _properties(schema), schema.get("required")
     required = [name for name in properties if isinstance(demanded, list) and name in demanded]
     aliases: dict[str, str] = {}
@@ -189,11 +213,15 @@ def signature_of(schema: dict[str, Any], returned: dict[str, Any] | None) -> tup
         spelt = identifier(name, taken=[parameter.name for parameter in parameters])
         if spelt != name:
             aliases[name] = spelt
-        default = inspect.Parameter.empty if name in required else properties[name].get("default", ...)
+        default = (
+            inspect.Parameter.empty if name in required else properties[name].get("default", ...)
+        )
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         annotation = annotation_of(properties[name], _defined(schema))
         parameters.append(inspect.Parameter(spelt, kind, default=default, annotation=annotation))
-    result = Any if returned is None else annotation_of(_unwrapped_schema(returned), _defined(returned))
+    result = (
+        Any if returned is None else annotation_of(_unwrapped_schema(returned), _defined(returned))
+    )
     return inspect.Signature(parameters, return_annotation=result), aliases
 
 
@@ -211,9 +239,15 @@ def annotation_of(schema: dict[str, Any], defined: dict[str, Any], depth: int = 
     if isinstance(choices, list) and choices:
         found = Literal[tuple(choices)] if all(type(one) in (str, int) for one in choices) else Any
     elif isinstance(options, list):
-        found = _union(annotation_of(option, defined, depth + 1) for option in options if isinstance(option, dict))
+        found = _union(
+            annotation_of(option, defined, depth + 1)
+            for option in options
+            if isinstance(option, dict)
+        )
     elif isinstance(kinds, list):
-        found = _union(annotation_of({**schema, "type": kind}, defined, depth + 1) for kind in kinds)
+        found = _union(
+            annotation_of({**schema, "type": kind}, defined, depth + 1) for kind in kinds
+        )
     elif kinds == "array":
         items = schema.get("items")
         inner = annotation_of(items, defined, depth + 1) if isinstance(items, dict) else Any
@@ -260,7 +294,11 @@ def _unwrapped_schema(returned: dict[str, Any]) -> dict[str, Any]:
 
 def _properties(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
     found = schema.get("properties")
-    return {n: part for n, part in found.items() if isinstance(part, dict)} if isinstance(found, dict) else {}
+    return (
+        {n: part for n, part in found.items() if isinstance(part, dict)}
+        if isinstance(found, dict)
+        else {}
+    )
 
 
 def _defined(schema: dict[str, Any]) -> dict[str, Any]:

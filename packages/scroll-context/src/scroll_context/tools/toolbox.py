@@ -1,19 +1,23 @@
-"""The toolbox: calls tools for the cells and the model of one session, and records every call and every result.
+"""The toolbox: calls tools for the cells and the model of one session, and records every call and
+every result.
 
-A call is an event before the tool starts, and its whole result is another event before it is given to the cell or the
-model. So a call without a result is one that was running when the process died: `unfinished` finds them, and `settle`
-gives each a result that says so, because a tool with effects must never be called again as if nothing had happened. A
-call that never starts (wrong arguments, a limit, a refusal) is recorded as well, call and result together.
+A call is an event before the tool starts, and its whole result is another event before it is given
+to the cell or the model. So a call without a result is one that was running when the process died:
+`unfinished` finds them, and `settle` gives each a result that says so, because a tool with effects
+must never be called again as if nothing had happened. A call that never starts (wrong arguments, a
+limit, a refusal) is recorded as well, call and result together.
 
-Calls come from many threads and run at once; the toolbox holds no lock while a tool runs. A tool that misses its
-deadline is abandoned: what it returns later goes nowhere, and the recorded result says so.
+Calls come from many threads and run at once; the toolbox holds no lock while a tool runs. A tool
+that misses its deadline is abandoned: what it returns later goes nowhere, and the recorded result
+says so.
 
-The whole result is recorded: text as it is, anything else as JSON text, bytes as a payload with their media type. Bytes
-in the midst of other values are events of their own, and the JSON names their seqs, so that media never lie in the log
-as base64 text and every part of a result has an address. The cell gets what the tool returned, as a value. A result
-over `CROSSING` does not fit into one message to the kernel, which loads it from the store instead; it is then what its
-text in the log says (dates as text, bytes by their seqs). A result over `MAX_RESULT` is refused: it is the only one
-that is not kept.
+The whole result is recorded: text as it is, anything else as JSON text, bytes as a payload with
+their media type. Bytes in the midst of other values are events of their own, and the JSON names
+their seqs, so that media never lie in the log as base64 text and every part of a result has an
+address. The cell gets what the tool returned, as a value. A result over `CROSSING` does not fit
+into one message to the kernel, which loads it from the store instead; it is then what its text in
+the log says (dates as text, bytes by their seqs). A result over `MAX_RESULT` is refused: it is the
+only one that is not kept.
 """
 
 import contextlib
@@ -47,13 +51,17 @@ DESCRIBE_CHARS = 24_000
 STUB_CHARS = 6_000  # of whole descriptions; more tools than that are described on one line each
 NAMED_CHARS = 100  # of a name that no tool has
 REFUSED_CHARS = 2_000  # of the arguments of a call that never started, and of what is said of it
-CROSSING = 16 << 20  # bytes of JSON; as msgpack that is less than twice as much, and fits into a frame of the wire
+CROSSING = (
+    16 << 20
+)  # bytes of JSON; as msgpack that is less than twice as much, and fits into a frame of the wire
 MAX_RESULT = 256 << 20  # bytes
 JSON = "application/json"
 INLINE_BYTES = 1024  # bytes inside a JSON result that stay in its text, as base64
 
 logger = logging.getLogger("scroll_context.tools")
-logging.getLogger("scroll_context").addHandler(logging.NullHandler())  # silent unless the application listens
+logging.getLogger("scroll_context").addHandler(
+    logging.NullHandler()
+)  # silent unless the application listens
 
 
 class ToolUse(msgspec.Struct, frozen=True):
@@ -66,7 +74,10 @@ class ToolUse(msgspec.Struct, frozen=True):
 
 
 Confirm = Callable[[ToolUse], bool | Awaitable[bool]]
-"""Decides whether a tool with effects may run: only True allows it. It may be a coroutine function."""
+"""Decides whether a tool with effects may run: only True allows it.
+
+It may be a coroutine function.
+"""
 
 
 class ToolOutcome(msgspec.Struct, frozen=True):
@@ -79,7 +90,10 @@ class ToolOutcome(msgspec.Struct, frozen=True):
 
 
 class Recorder:
-    """Writes the events of one call. `call_seq` and `result_seq` are 0 until there is such an event."""
+    """Writes the events of one call.
+
+    `call_seq` and `result_seq` are 0 until there is such an event.
+    """
 
     def __init__(
         self,
@@ -94,27 +108,40 @@ class Recorder:
         self._journal = journal
         self._arguments = arguments
         self._given = given or {}  # what is recorded with the call alone
-        self._common: dict[str, Any] = {"name": name, "tool_call_id": tool_call_id, "metadata": metadata}
+        self._common: dict[str, Any] = {
+            "name": name,
+            "tool_call_id": tool_call_id,
+            "metadata": metadata,
+        }
         self.call_seq = 0
         self.result_seq = 0
 
     def begin(self) -> None:
         """Record the call."""
         call = {**self._common, "metadata": {**self._common["metadata"], **self._given}}
-        draft = self._journal.draft(Kind.TOOL_CALL, role="assistant", content=self._arguments, **call)
+        draft = self._journal.draft(
+            Kind.TOOL_CALL, role="assistant", content=self._arguments, **call
+        )
         self.call_seq = self._journal.append(draft).seq
 
     def fail(self, state: str, text: str) -> None:
-        """Record that there is no result. Of a call that never began, only the beginning of its arguments is kept."""
+        """Record that there is no result.
+
+        Of a call that never began, only the beginning of its arguments is kept.
+        """
         if not self.call_seq:
             if len(self._arguments) > REFUSED_CHARS:
-                kept = {"characters": len(self._arguments), "beginning": self._arguments[:REFUSED_CHARS]}
+                kept = {
+                    "characters": len(self._arguments),
+                    "beginning": self._arguments[:REFUSED_CHARS],
+                }
                 self._arguments = json_text(kept, inline)
             self.begin()
         self._end(state, text)
 
     def finish(self, result: Plain, origin: Mapping[str, Any] | None = None) -> ToolOutcome:
-        """Record a result; gives the value for the cell, or a reference when it is too large to cross.
+        """Record a result; gives the value for the cell, or a reference when it is too large to
+        cross.
 
         `origin` says which events it was made from, and is recorded with it.
         """
@@ -127,7 +154,11 @@ class Recorder:
             return self._outcome(media.data, event, len(media.data))
         apart: list[int] = []  # sizes of the media that are events of their own
         try:
-            text = value if media_type == TEXT else json_text(value, lambda data: self._part(result.media(data), apart))
+            text = (
+                value
+                if media_type == TEXT
+                else json_text(value, lambda data: self._part(result.media(data), apart))
+            )
             if not text.isascii() and (cleaned := text.encode("utf-8", "replace").decode()) != text:
                 text = cleaned  # a lone surrogate: neither the log nor the wire can hold it
                 value = text if media_type == TEXT else json.loads(text)
@@ -145,7 +176,9 @@ class Recorder:
 
     def _outcome(self, value: Any, event: Event, size: int) -> ToolOutcome:
         crosses = size <= CROSSING
-        return ToolOutcome(value if crosses else None, self.call_seq, event.seq, None if crosses else ref_of(event))
+        return ToolOutcome(
+            value if crosses else None, self.call_seq, event.seq, None if crosses else ref_of(event)
+        )
 
     def _part(self, media: Media, apart: list[int]) -> Any:
         """What the JSON says in the place of bytes."""
@@ -154,17 +187,31 @@ class Recorder:
         apart.append(len(media.data))
         self._check_size(sum(apart))
         event = self._append(
-            Kind.ARTIFACT, media.data, media.media_type, role="tool", content=_label(media), reply_to=self.call_seq
+            Kind.ARTIFACT,
+            media.data,
+            media.media_type,
+            role="tool",
+            content=_label(media),
+            reply_to=self.call_seq,
         )
         return {"artifact": event.seq, "media_type": media.media_type, "size": len(media.data)}
 
-    def _end(self, state: str, content: str, body: bytes | str | None = None, media_type: str = TEXT) -> Event:
-        fields = {"role": "tool", "content": content, "reply_to": self.call_seq, "tool_state": state}
+    def _end(
+        self, state: str, content: str, body: bytes | str | None = None, media_type: str = TEXT
+    ) -> Event:
+        fields = {
+            "role": "tool",
+            "content": content,
+            "reply_to": self.call_seq,
+            "tool_state": state,
+        }
         event = self._append(Kind.TOOL_RESULT, body, media_type, **fields)
         self.result_seq = event.seq
         return event
 
-    def _append(self, kind: str, body: bytes | str | None = None, media_type: str = TEXT, **fields: Any) -> Event:
+    def _append(
+        self, kind: str, body: bytes | str | None = None, media_type: str = TEXT, **fields: Any
+    ) -> Event:
         draft = self._journal.draft(kind, **fields, **self._common)
         return self._journal.append(draft, body=body, media_type=media_type)
 
@@ -184,8 +231,8 @@ def _label(media: Media) -> str:
 class Toolbox:
     """The tools of one session. Share it between threads.
 
-    `confirm` is asked before a tool with effects runs, one question at a time. Without it such tools run unasked: the
-    application that gave them chose that.
+    `confirm` is asked before a tool with effects runs, one question at a time. Without it such
+    tools run unasked: the application that gave them chose that.
     """
 
     def __init__(
@@ -199,7 +246,9 @@ class Toolbox:
         self.tools: dict[str, Tool[..., Any]] = {}
         self._journal = journal
         if confirm is not None and not callable(confirm):
-            raise BadInput(f"confirm is a function that is given a ToolUse and returns True or False, not {confirm!r}")
+            raise BadInput(
+                f"confirm is a function that is given a ToolUse and returns True or False, not {confirm!r}"
+            )
         self._confirm = confirm
         self._default_timeout = default_timeout
         self._asking = threading.Lock()
@@ -217,7 +266,9 @@ class Toolbox:
             space, dot, _ = one.name.partition(".")
             spaces = {name.partition(".")[0] for name in self.tools if "." in name}
             if one.spec.name in self._native or one.name in spaces or (dot and space in self.tools):
-                raise BadInput(f"the name {one.name!r} is taken by another tool; give one of them another with name=")
+                raise BadInput(
+                    f"the name {one.name!r} is taken by another tool; give one of them another with name="
+                )
             self.tools[one.name] = self._native[one.spec.name] = one
             if one.limits.max_calls is not None:
                 self._calls[one.name] = _calls_made(self._journal, one.name)
@@ -227,13 +278,19 @@ class Toolbox:
     # what the model is told -----------------------------------------------------------------------------
 
     def describe(self, limit: int = DESCRIBE_CHARS) -> str:
-        """All tools, sorted by name; less is said of each when all do not fit into `limit` characters."""
+        """All tools, sorted by name; less is said of each when all do not fit into `limit`
+        characters.
+        """
         tools = [self.tools[name] for name in sorted(self.tools)]
         if not tools:
             return ""
         asked = [_ASKED] if self._confirm is not None and any(one.effects for one in tools) else []
         levels = (
-            (min(limit, STUB_CHARS), "\n\n", ["\n".join([*asked, _MAP]), *(one.stub for one in tools)]),
+            (
+                min(limit, STUB_CHARS),
+                "\n\n",
+                ["\n".join([*asked, _MAP]), *(one.stub for one in tools)],
+            ),
             (limit, "\n", [*asked, _MAP, _HELP, *(one.line() for one in tools)]),
             (limit, "\n", [*asked, _MAP, _HELP, *(one.line(described=False) for one in tools)]),
         )
@@ -246,7 +303,11 @@ class Toolbox:
     def prelude(self) -> Prelude:
         """Functions for the tools inside the kernel, `map_calls`, and `ToolFailed` to catch."""
         table = {
-            name: (one.header, "\n".join(filter(None, (one.doc, *one.remarks))), one.limits.max_concurrent)
+            name: (
+                one.header,
+                "\n".join(filter(None, (one.doc, *one.remarks))),
+                one.limits.max_concurrent,
+            )
             for name, one in sorted(self.tools.items())
         }
         names = sorted({name.partition(".")[0] for name in table})
@@ -270,12 +331,13 @@ class Toolbox:
         deadline: float | None = None,
         given: Mapping[str, Any] | None = None,
     ) -> ToolOutcome:
-        """Call a tool by its name (or its native name) and wait for it, at most until `deadline` (monotonic clock).
+        """Call a tool by its name (or its native name) and wait for it, at most until `deadline`
+        (monotonic clock).
 
         `given` is what the cell at `cell_seq` has read so far; it is recorded with the call.
 
-        Raises ToolFailed for everything that is not a result; both events are recorded by then. Raises QuotaReached
-        when the session may not begin anything new; nothing is recorded then.
+        Raises ToolFailed for everything that is not a result; both events are recorded by then.
+        Raises QuotaReached when the session may not begin anything new; nothing is recorded then.
         """
         self._journal.require_room()
         found = self.tools.get(name) or self._native.get(name)
@@ -292,8 +354,13 @@ class Toolbox:
         )
         with self._faults(recorder), contextlib.ExitStack() as held:
             if found is None:
-                known = brief_doc(", ".join(sorted(self.tools)) or "none", lines=1, chars=REFUSED_CHARS // 2)
-                raise ToolFailed(f"there is no tool {name[:NAMED_CHARS]!r}; the tools are: {known}", kind="NameError")
+                known = brief_doc(
+                    ", ".join(sorted(self.tools)) or "none", lines=1, chars=REFUSED_CHARS // 2
+                )
+                raise ToolFailed(
+                    f"there is no tool {name[:NAMED_CHARS]!r}; the tools are: {known}",
+                    kind="NameError",
+                )
             arguments = _converted(found, args, kwargs or {})
             self._check_calls_left(found)
             if found.effects and self._confirm is not None:
@@ -303,16 +370,22 @@ class Toolbox:
             until = until if deadline is None else min(until, deadline)
             self._take_slot(found, until, held)
             if time.monotonic() >= until:
-                raise ToolFailed(f"{found.name} was not started: its time was already over", **_TIMEOUT)
+                raise ToolFailed(
+                    f"{found.name} was not started: its time was already over", **_TIMEOUT
+                )
             recorder.begin()
             future = _started(found, arguments)
             slot = held.pop_all()
-            future.add_done_callback(lambda _: slot.close())  # an abandoned call keeps its slot until it ends
+            future.add_done_callback(
+                lambda _: slot.close()
+            )  # an abandoned call keeps its slot until it ends
             result = _result(found, future, until)
             return recorder.finish(result, found.origin(result.value) if found.origin else None)
 
     def call_native(self, name: str, arguments: Mapping[str, Any], *, tool_call_id: str) -> Event:
-        """Carry out a call that the model made itself; returns the event of the result, which may be an error."""
+        """Carry out a call that the model made itself; returns the event of the result, which may
+        be an error.
+        """
         try:
             seq = self.call(name, kwargs=arguments, tool_call_id=tool_call_id).result_seq
         except ToolFailed as error:
@@ -322,7 +395,9 @@ class Toolbox:
 
     @contextlib.contextmanager
     def _faults(self, recorder: Recorder) -> Iterator[None]:
-        """Record whatever ends a call without a result, and raise it with the addresses of its events."""
+        """Record whatever ends a call without a result, and raise it with the addresses of its
+        events.
+        """
         try:
             yield
         except ToolFailed as error:
@@ -332,14 +407,20 @@ class Toolbox:
             raise
         except StoreError as error:
             if recorder.call_seq and not recorder.result_seq:
-                with contextlib.suppress(StoreError):  # the log may have room for a line where a payload had none
-                    recorder.fail("error", f"the call returned, and its result could not be recorded: {error}")
+                with contextlib.suppress(
+                    StoreError
+                ):  # the log may have room for a line where a payload had none
+                    recorder.fail(
+                        "error", f"the call returned, and its result could not be recorded: {error}"
+                    )
             raise
         except BaseException:  # Ctrl-C
             if not recorder.call_seq:
                 recorder.fail("refused", "interrupted before it started")
             elif not recorder.result_seq:
-                recorder.fail("error", "the wait for this call was interrupted; it may still take effect")
+                recorder.fail(
+                    "error", "the wait for this call was interrupted; it may still take effect"
+                )
             raise
 
     def _check_calls_left(self, found: Tool[..., Any]) -> None:
@@ -353,7 +434,9 @@ class Toolbox:
 
     def _count(self, found: Tool[..., Any]) -> None:
         with self._counting:
-            self._check_calls_left(found)  # again: others may have been started while the user was asked
+            self._check_calls_left(
+                found
+            )  # again: others may have been started while the user was asked
             self.started += 1
             if found.name in self._calls:
                 self._calls[found.name] += 1
@@ -361,7 +444,9 @@ class Toolbox:
     def _ask(self, use: ToolUse, deadline: float | None) -> None:
         assert self._confirm is not None
         if not self._asking.acquire(timeout=_remaining(deadline)):
-            raise ToolFailed(f"{use.name} was not started: no time was left to ask the user", **_TIMEOUT)
+            raise ToolFailed(
+                f"{use.name} was not started: no time was left to ask the user", **_TIMEOUT
+            )
         try:
             decision = _decision(self._confirm, use, deadline)
             reason = "the user refused it"
@@ -372,7 +457,8 @@ class Toolbox:
             self._asking.release()
         if decision is True:
             return
-        # A coroutine, a non-empty text such as "no" and other values are true in Python and no consent.
+        # A coroutine, a non-empty text such as "no" and other values are true in Python and no
+        # consent.
         if decision is not False:
             shown = repr(decision)[:NAMED_CHARS]
             reason = f"the confirm function returned {shown}, and only True allows a call"
@@ -389,7 +475,8 @@ class Toolbox:
             return
         if not slot.acquire(timeout=_remaining(until)):
             raise ToolFailed(
-                f"{found.name} was not started: its {found.limits.max_concurrent} places stayed taken", **_TIMEOUT
+                f"{found.name} was not started: its {found.limits.max_concurrent} places stayed taken",
+                **_TIMEOUT,
             )
         held.callback(slot.release)
 
@@ -425,8 +512,8 @@ def _calls_made(journal: Journal, name: str) -> int:
 def unfinished(log: EventLog, scope: Scope) -> list[Event]:
     """The tool calls of a session that were started here and have no result, oldest first.
 
-    Ask this before a session goes on after a crash: these calls may have taken effect (`metadata.effects` says which
-    could). Imported calls never ran here and are left out.
+    Ask this before a session goes on after a crash: these calls may have taken effect
+    (`metadata.effects` says which could). Imported calls never ran here and are left out.
     """
     rows = log.query(
         """SELECT seq FROM event WHERE session_id = :session AND agent_id = :agent AND kind = :call
@@ -439,23 +526,32 @@ def unfinished(log: EventLog, scope: Scope) -> list[Event]:
 
 def _calls_of(scope: Scope) -> dict[str, str]:
     return {
-        "session": scope.session_id, "agent": scope.agent_id, "call": str(Kind.TOOL_CALL),
+        "session": scope.session_id,
+        "agent": scope.agent_id,
+        "call": str(Kind.TOOL_CALL),
         "result": str(Kind.TOOL_RESULT),
-    }  # fmt: skip
+    }
 
 
 def settle(journal: Journal) -> list[Event]:
-    """Give every unfinished call a result of state "unknown", so that it is reported once; return the calls."""
+    """Give every unfinished call a result of state "unknown", so that it is reported once; return
+    the calls.
+    """
     calls = unfinished(journal.log, journal.scope)
     journal.append_many(
         journal.draft(
-            Kind.TOOL_RESULT, role="tool", name=call.name, tool_call_id=call.tool_call_id, reply_to=call.seq,
-            tool_state="unknown", metadata=call.metadata,
+            Kind.TOOL_RESULT,
+            role="tool",
+            name=call.name,
+            tool_call_id=call.tool_call_id,
+            reply_to=call.seq,
+            tool_state="unknown",
+            metadata=call.metadata,
             content=f"the process ended while {call.name} was running: whether it took effect is not known. "
             "Check before you call it again.",
         )
         for call in calls
-    )  # fmt: skip
+    )
     return calls
 
 
@@ -468,7 +564,9 @@ _MAP = (
 _TIMEOUT: dict[str, Any] = {"kind": "TimeoutError", "state": "timeout"}
 
 
-def _names(found: Tool[..., Any] | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _names(
+    found: Tool[..., Any] | None, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
     """The arguments by name as far as they have one, for the log and for the user."""
     if found is not None:
         with contextlib.suppress(BadInput):
@@ -476,11 +574,15 @@ def _names(found: Tool[..., Any] | None, args: Sequence[Any], kwargs: Mapping[st
     return ({"*": list(args)} if args else {}) | dict(kwargs)
 
 
-def _converted(found: Tool[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> inspect.BoundArguments:
+def _converted(
+    found: Tool[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> inspect.BoundArguments:
     try:
         return found.convert(found.names(args, kwargs))
     except Exception as error:  # a model's own validators are foreign code
-        raise ToolFailed(_message(error)[:REFUSED_CHARS], kind="TypeError", state="refused") from error
+        raise ToolFailed(
+            _message(error)[:REFUSED_CHARS], kind="TypeError", state="refused"
+        ) from error
 
 
 def _arguments_text(named: dict[str, Any]) -> str:
@@ -505,8 +607,16 @@ def _result(found: Tool[..., Any], future: Future[Plain], until: float) -> Plain
         stopped = future.cancelled()
         raise ToolFailed(
             f"{found.name} gave no answer in {until - started:.3g} s and was {'cancelled' if stopped else 'abandoned'}"
-            + ("." if stopped else "; it may still be running, and what it returns is not recorded.")
-            + (" It may have taken effect: check before you call it again." if found.effects else ""),
+            + (
+                "."
+                if stopped
+                else "; it may still be running, and what it returns is not recorded."
+            )
+            + (
+                " It may have taken effect: check before you call it again."
+                if found.effects
+                else ""
+            ),
             **_TIMEOUT,
         )
     try:

@@ -1,15 +1,17 @@
 """Tools: typed Python functions that a cell, or a model by a native call, may use.
 
-`@tool` reads a function's annotations once and makes of them everything else: the stub in the prompt, the JSON schema
-for native calls, and the check of arguments, which arrive as JSON-like values and are converted to what the function
-expects (dates from text, integers from text, dataclasses and structs from dicts). What cannot work is refused when
-the function is decorated, not when a model calls it. A tool holds no state: limits, consent and the log are the
-toolbox's (toolbox.py).
+`@tool` reads a function's annotations once and makes of them everything else: the stub in the
+prompt, the JSON schema for native calls, and the check of arguments, which arrive as JSON-like
+values and are converted to what the function expects (dates from text, integers from text,
+dataclasses and structs from dicts). What cannot work is refused when the function is decorated, not
+when a model calls it. A tool holds no state: limits, consent and the log are the toolbox's
+(toolbox.py).
 
-`plain` makes any common Python result JSON-like, plus bytes, dates and datetimes, which cross to a cell as they are:
-dataclasses, structs and models become dicts; sets, tuples and iterators become lists; arrays become nested lists;
-a data frame becomes a list of records (its index is dropped). Decimals, times and UUIDs become text. NaN stays NaN,
-in the log too, where it is written as Python's json module writes it. Anything else is refused by name.
+`plain` makes any common Python result JSON-like, plus bytes, dates and datetimes, which cross to a
+cell as they are: dataclasses, structs and models become dicts; sets, tuples and iterators become
+lists; arrays become nested lists; a data frame becomes a list of records (its index is dropped).
+Decimals, times and UUIDs become text. NaN stays NaN, in the log too, where it is written as
+Python's json module writes it. Anything else is refused by name.
 """
 
 import base64
@@ -31,13 +33,22 @@ from scroll_context.background import in_loop, in_thread
 from scroll_context.errors import BadInput
 from scroll_context.messages import ToolSpec
 from scroll_context.text.printable import printable
-from scroll_context.tools.signatures import RESERVED, one_line, shapes, signature_text, stub_text, type_text
+from scroll_context.tools.signatures import (
+    RESERVED,
+    one_line,
+    shapes,
+    signature_text,
+    stub_text,
+    type_text,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 SHOWN = 120  # characters of a wrong argument that an error repeats
-NAME_CHARS = 63  # of "server.tool": providers allow 64 for a native name, and the dot becomes two characters
+NAME_CHARS = (
+    63  # of "server.tool": providers allow 64 for a native name, and the dot becomes two characters
+)
 OCTETS = "application/octet-stream"
 _CROSSING = (bytes, bytearray, memoryview, dt.datetime, dt.date)
 _MAGIC = (
@@ -50,7 +61,10 @@ _MAGIC = (
 
 
 class Media:
-    """Bytes that know what they are. A tool returns this to name the media type; a cell gets the bytes."""
+    """Bytes that know what they are.
+
+    A tool returns this to name the media type; a cell gets the bytes.
+    """
 
     def __init__(self, data: bytes | bytearray | memoryview, media_type: str = "") -> None:
         self.data = bytes(data)
@@ -58,7 +72,9 @@ class Media:
 
 
 class Plain(msgspec.Struct, frozen=True):
-    """A value that can cross to a cell; `types` has the media types of the bytes in it, by their identity."""
+    """A value that can cross to a cell; `types` has the media types of the bytes in it, by their
+    identity.
+    """
 
     value: Any
     types: dict[int, str]
@@ -68,7 +84,10 @@ class Plain(msgspec.Struct, frozen=True):
 
 
 def plain(value: Any, *, str_keys: bool = False) -> Plain:
-    """The JSON-like form of a value. Raises TypeError, or RecursionError for what contains itself."""
+    """The JSON-like form of a value.
+
+    Raises TypeError, or RecursionError for what contains itself.
+    """
     types: dict[int, str] = {}
 
     def foreign(item: Any) -> Any:
@@ -77,7 +96,10 @@ def plain(value: Any, *, str_keys: bool = False) -> Plain:
             return item.data
         return _unwrap(item)
 
-    return Plain(msgspec.to_builtins(value, builtin_types=_CROSSING, str_keys=str_keys, enc_hook=foreign), types)
+    return Plain(
+        msgspec.to_builtins(value, builtin_types=_CROSSING, str_keys=str_keys, enc_hook=foreign),
+        types,
+    )
 
 
 def json_text(value: Any, keep: Callable[[bytes], Any], *, sort_keys: bool = False) -> str:
@@ -100,7 +122,9 @@ def sniff(data: bytes) -> str:
 
 
 def _unwrap(item: Any) -> Any:
-    """One step from a foreign object to plain values; msgspec comes back with what is foreign in the answer."""
+    """One step from a foreign object to plain values; msgspec comes back with what is foreign in
+    the answer.
+    """
     module = type(item).__module__.partition(".")[0]
     if hasattr(item, "model_dump"):
         return item.model_dump()
@@ -122,7 +146,9 @@ def _unwrap(item: Any) -> Any:
         return bytes(item)
     if isinstance(item, abc.Mapping):
         return dict(item)
-    if isinstance(item, abc.Iterator | abc.Sequence | abc.Set | abc.KeysView | abc.ValuesView | abc.ItemsView):
+    if isinstance(
+        item, abc.Iterator | abc.Sequence | abc.Set | abc.KeysView | abc.ValuesView | abc.ItemsView
+    ):
         return list(item)
     name = f"{type(item).__module__}.{type(item).__qualname__}"
     raise TypeError(
@@ -145,14 +171,18 @@ class ToolLimits(msgspec.Struct, frozen=True, kw_only=True):
         for name in self.__struct_fields__:
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise BadInput(f"{name} must be above 0, not {value!r}; leave it out for no limit of this kind")
+                raise BadInput(
+                    f"{name} must be above 0, not {value!r}; leave it out for no limit of this kind"
+                )
 
 
 class Tool(Generic[P, R]):
-    """One function that may be called on a model's behalf. Calling the tool itself calls the function, unchecked.
+    """One function that may be called on a model's behalf. Calling the tool itself calls the
+    function, unchecked.
 
-    Names and descriptions may come from an unknown server. A name that is not an identifier is refused, and
-    descriptions lose the characters that a terminal or a model obeys and a reader does not see.
+    Names and descriptions may come from an unknown server. A name that is not an identifier is
+    refused, and descriptions lose the characters that a terminal or a model obeys and a reader does
+    not see.
     """
 
     def __init__(
@@ -184,12 +214,17 @@ class Tool(Generic[P, R]):
         self.doc = printable(doc)
         self.signature = signature
         self.schema: dict[str, Any] = _printable_schema(schema)
-        self.aliases = aliases or {}  # names of arguments that Python cannot spell -> their names in the signature
+        self.aliases = (
+            aliases or {}
+        )  # names of arguments that Python cannot spell -> their names in the signature
         self.effects = effects
         self.idempotent = idempotent  # whether the same call again changes nothing more
         self.limits = limits or ToolLimits()
-        self.echo = False  # whether what it returns only repeats history, and must never be found by a search
-        self.origin: Callable[[Any], dict[str, Any]] | None = None  # which events a result was made from
+        # whether what it returns only repeats history, and must never be found by a search
+        self.echo = False
+        self.origin: Callable[[Any], dict[str, Any]] | None = (
+            None  # which events a result was made from
+        )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._function(*args, **kwargs)
@@ -206,13 +241,19 @@ class Tool(Generic[P, R]):
     def stub(self) -> str:
         """The function as the prompt shows it."""
         annotations = [parameter.annotation for parameter in self.signature.parameters.values()]
-        required = {name: part.get("required", []) for name, part in self.schema.get("$defs", {}).items()}
+        required = {
+            name: part.get("required", []) for name, part in self.schema.get("$defs", {}).items()
+        }
         spelt = shapes([*annotations, self.signature.return_annotation], required)
         return stub_text(self.header, self.doc, spelt, self.remarks)
 
     def line(self, described: bool = True) -> str:
-        """The function as the prompt shows it where there are many: its signature and one line about it."""
-        said = " ".join([*(f"{remark}." for remark in self.remarks), one_line(self.doc) if described else ""]).strip()
+        """The function as the prompt shows it where there are many: its signature and one line
+        about it.
+        """
+        said = " ".join(
+            [*(f"{remark}." for remark in self.remarks), one_line(self.doc) if described else ""]
+        ).strip()
         return f"def {self.header}: ..." + (f"  # {said}" if said else "")
 
     @property
@@ -241,7 +282,10 @@ class Tool(Generic[P, R]):
             raise BadInput(f"{self.name}: {error}. The signature is {self.header}") from None
 
     def convert(self, named: inspect.BoundArguments) -> inspect.BoundArguments:
-        """The arguments as the annotations want them. Raises BadInput that names the one that does not fit."""
+        """The arguments as the annotations want them.
+
+        Raises BadInput that names the one that does not fit.
+        """
         converted = {
             name: _same_integers(value, self._converted(self.signature.parameters[name], value))
             for name, value in named.arguments.items()
@@ -259,7 +303,9 @@ class Tool(Generic[P, R]):
         except msgspec.ValidationError:
             pass
         try:  # models send numbers as text, and dates where text is wanted
-            return msgspec.convert(msgspec.to_builtins(value), wanted, strict=False, dec_hook=_decode)
+            return msgspec.convert(
+                msgspec.to_builtins(value), wanted, strict=False, dec_hook=_decode
+            )
         except msgspec.ValidationError as error:
             shown = repr(value)
             shown = shown if len(shown) <= SHOWN else shown[:SHOWN] + "…"
@@ -305,13 +351,15 @@ def tool(
     max_calls: int | None = None,
     max_concurrent: int | None = None,
 ) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
-    """Make a tool of a typed function: `@tool`, `@tool(effects=True)` or `tool(function, name="other")`.
+    """Make a tool of a typed function: `@tool`, `@tool(effects=True)` or `tool(function,
+    name="other")`.
 
-    `effects` marks a tool that changes the world (it books, sends, pays, deletes). The session's `confirm` function is
-    asked before each call, and a call that a crash left without a result is reported, never repeated. Without a
-    `confirm` function nobody is asked: a program that gives a session such a tool consents to its calls. `idempotent`
-    says that the same call again changes nothing more. A coroutine function runs on an event loop shared by all
-    tools and must not block; any other runs in a thread of its own.
+    `effects` marks a tool that changes the world (it books, sends, pays, deletes). The session's
+    `confirm` function is asked before each call, and a call that a crash left without a result is
+    reported, never repeated. Without a `confirm` function nobody is asked: a program that gives a
+    session such a tool consents to its calls. `idempotent` says that the same call again changes
+    nothing more. A coroutine function runs on an event loop shared by all tools and must not block;
+    any other runs in a thread of its own.
     """
     limits = ToolLimits(timeout=timeout, max_calls=max_calls, max_concurrent=max_concurrent)
     if function is None:
@@ -328,14 +376,23 @@ def _make(
     def launch(arguments: inspect.BoundArguments) -> Future[Plain]:
         if inspect.iscoroutinefunction(function):
             return in_loop(_awaited(function(*arguments.args, **arguments.kwargs)), "tools")
-        return in_thread(lambda: plain(function(*arguments.args, **arguments.kwargs)), f"tool-{called}")
+        return in_thread(
+            lambda: plain(function(*arguments.args, **arguments.kwargs)), f"tool-{called}"
+        )
 
     doc = inspect.getdoc(function) or ""
     schema = _schema(called, signature)
     return Tool(
-        function, launch, name=called, doc=doc, signature=signature, schema=schema, effects=effects,
-        idempotent=idempotent, limits=limits,
-    )  # fmt: skip
+        function,
+        launch,
+        name=called,
+        doc=doc,
+        signature=signature,
+        schema=schema,
+        effects=effects,
+        idempotent=idempotent,
+        limits=limits,
+    )
 
 
 async def _awaited(work: typing.Awaitable[Any]) -> Plain:
@@ -343,7 +400,10 @@ async def _awaited(work: typing.Awaitable[Any]) -> Plain:
 
 
 def _resolved(function: Callable[..., Any], name: str) -> inspect.Signature:
-    """The signature with its annotations as types. Raises BadInput for what a model could not call."""
+    """The signature with its annotations as types.
+
+    Raises BadInput for what a model could not call.
+    """
     try:
         signature = inspect.signature(function)
         called = function if inspect.isroutine(function) else type(function).__call__
@@ -352,7 +412,11 @@ def _resolved(function: Callable[..., Any], name: str) -> inspect.Signature:
         raise BadInput(f"the annotations of {name} cannot be read: {error}") from error
     parameters = []
     for parameter in signature.parameters.values():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+        if parameter.kind in (
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+            parameter.POSITIONAL_ONLY,
+        ):
             raise BadInput(
                 f"{name}: parameter {parameter} cannot be given by name, so a model cannot be told of it; "
                 "write out the parameters, for example with a list or a dict"
@@ -360,10 +424,16 @@ def _resolved(function: Callable[..., Any], name: str) -> inspect.Signature:
         if parameter.name not in hints:
             raise BadInput(
                 f"{name}: parameter {parameter.name!r} has no annotation, so its values cannot be checked; "
-                + ("decorate the bound method" if parameter.name == "self" else f"write {parameter.name}: str or such")
+                + (
+                    "decorate the bound method"
+                    if parameter.name == "self"
+                    else f"write {parameter.name}: str or such"
+                )
             )
         parameters.append(parameter.replace(annotation=hints[parameter.name]))
-    return signature.replace(parameters=parameters, return_annotation=hints.get("return", inspect.Signature.empty))
+    return signature.replace(
+        parameters=parameters, return_annotation=hints.get("return", inspect.Signature.empty)
+    )
 
 
 def _schema(name: str, signature: inspect.Signature) -> dict[str, Any]:
@@ -389,15 +459,26 @@ def _schema(name: str, signature: inspect.Signature) -> dict[str, Any]:
             schema = {**schema, "default": msgspec.to_builtins(parameter.default, enc_hook=str)}
         properties[parameter.name] = schema
     required = [p.name for p in signature.parameters.values() if p.default is p.empty]
-    schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
     return schema | ({"$defs": shared} if shared else {})
 
 
 def _same_integers(sent: Any, converted: Any) -> Any:
-    """The converted value with every integer that was sent: where a float is wanted, 1 must not become 1.0."""
+    """The converted value with every integer that was sent: where a float is wanted, 1 must not
+    become 1.0.
+    """
     if type(sent) is int and type(converted) is float:
         return sent
-    if isinstance(sent, list | tuple) and type(converted) in (list, tuple) and len(sent) == len(converted):
+    if (
+        isinstance(sent, list | tuple)
+        and type(converted) in (list, tuple)
+        and len(sent) == len(converted)
+    ):
         return type(converted)(map(_same_integers, sent, converted))
     if isinstance(sent, dict) and type(converted) is dict:
         return {key: _same_integers(sent.get(key), value) for key, value in converted.items()}

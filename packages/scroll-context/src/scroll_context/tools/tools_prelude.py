@@ -1,7 +1,9 @@
-"""Tools inside the kernel: each is a function of its own name, those of an MCP server in a namespace of its name.
+"""Tools inside the kernel: each is a function of its own name, those of an MCP server in a
+namespace of its name.
 
-This file is not imported by the host: its source runs inside the jail, where `call` reaches the host and `TOOLS`
-maps each tool's name to its signature, its description and how many of its calls may run at once.
+This file is not imported by the host: its source runs inside the jail, where `call` reaches the
+host and `TOOLS` maps each tool's name to its signature, its description and how many of its calls
+may run at once.
 """
 
 import threading as _threading
@@ -21,7 +23,9 @@ class ToolFailed(Exception):
 
 
 class CallResults(list[Any]):
-    """The results of map_calls in order, None where a call failed; `errors` maps positions to what went wrong."""
+    """The results of map_calls in order, None where a call failed; `errors` maps positions to what
+    went wrong.
+    """
 
     errors: dict[int, str]
 
@@ -29,8 +33,9 @@ class CallResults(list[Any]):
 def map_calls(fn: Callable[..., Any], calls: Iterable[Any]) -> CallResults:
     """Call `fn` with each dict of keyword arguments (or each single argument) in `calls`.
 
-    Several calls run at once, as many as `fn` allows. The results come as a list in the order of `calls`, with None
-    where a call failed; `.errors` maps positions to what went wrong. One failure does not stop the others.
+    Several calls run at once, as many as `fn` allows. The results come as a list in the order of
+    `calls`, with None where a call failed; `.errors` maps positions to what went wrong. One failure
+    does not stop the others.
     """
     todo = list(calls)
     results = CallResults([None] * len(todo))
@@ -62,13 +67,17 @@ def map_calls(fn: Callable[..., Any], calls: Iterable[Any]) -> CallResults:
         with ended:
             while done < len(todo):
                 if not ended.wait(_PROGRESS_SECONDS):
-                    print(f"map_calls: {done:,} of {len(todo):,} calls done, {len(results.errors):,} failed")
+                    print(
+                        f"map_calls: {done:,} of {len(todo):,} calls done, {len(results.errors):,} failed"
+                    )
     finally:
         stop = True  # when the cell is interrupted, no further call begins
     if results.errors:
         results.errors = dict(sorted(results.errors.items()))
         first, said = next(iter(results.errors.items()))
-        print(f"map_calls: {len(results.errors):,} of {len(todo):,} calls failed; .errors[{first}]: {said[:300]}")
+        print(
+            f"map_calls: {len(results.errors):,} of {len(todo):,} calls failed; .errors[{first}]: {said[:300]}"
+        )
     return results
 
 

@@ -1,12 +1,14 @@
-"""Which events an erasure concerns: those asked for, whatever repeats them, and whatever was made from them.
+"""Which events an erasure concerns: those asked for, whatever repeats them, and whatever was made
+from them.
 
-Copies are found in one walk through the log, in order. Each step looks at what the walk has found so far, so copies of
-copies are found too:
+Copies are found in one walk through the log, in order. Each step looks at what the walk has found
+so far, so copies of copies are found too:
 
-* by *provenance*. The host records which events a cell was given (`seqs` of its observation and of the calls inside it)
-  and which cells the variables come from that it reads (`made_from` of the cell, and of a request, whose digest lists
-  variables). What such a cell printed, what it called and what came back, and the requests that list its variables, go.
-  An index or a hand-over (plan, settings) names the events that its lines were made of.
+* by *provenance*. The host records which events a cell was given (`seqs` of its observation and of
+  the calls inside it) and which cells the variables come from that it reads (`made_from` of the
+  cell, and of a request, whose digest lists variables). What such a cell printed, what it called
+  and what came back, and the requests that list its variables, go. An index or a hand-over (plan,
+  settings) names the events that its lines were made of.
 * by *text*, see needles.py.
 
 What a query names no events for (an SQL aggregate, an outline) is told apart: `possible`.
@@ -73,7 +75,9 @@ class _Trail:
 
 
 class ErasurePlan:
-    """Which events an erasure concerns: those asked for, their copies, and the snapshots of their sessions."""
+    """Which events an erasure concerns: those asked for, their copies, and the snapshots of their
+    sessions.
+    """
 
     def __init__(self, log: EventLog, seqs: Sequence[int]) -> None:
         self._log = log
@@ -83,7 +87,9 @@ class ErasurePlan:
         self.possible: list[int] = []
         self.snapshots: list[int] = []
         self.sessions: set[str] = set()
-        self.labels: dict[str, None] = {}  # names of sessions, agents and tasks that have one of the words
+        self.labels: dict[
+            str, None
+        ] = {}  # names of sessions, agents and tasks that have one of the words
         self._snapshots: list[Event] = []
         for event in _events(log, seqs):
             if event.kind not in ABOUT_THE_LOG and not event.is_erased:
@@ -100,7 +106,8 @@ class ErasurePlan:
     ) -> None:
         """Read the whole log for copies, and for variables that were made from what goes.
 
-        `copies` says whether the copies go as well; `possible`, whether what may be one counts as one.
+        `copies` says whether the copies go as well; `possible`, whether what may be one counts as
+        one.
         """
         log, known = self._log, set(self.asked)
         needles = Needles(words)
@@ -133,7 +140,8 @@ class ErasurePlan:
         self._snapshots = [
             event
             for event in snapshots
-            if event.session_id in self.sessions or self._holds_any(event, walk.trail if copies else _Trail(known))
+            if event.session_id in self.sessions
+            or self._holds_any(event, walk.trail if copies else _Trail(known))
         ]
         self.snapshots = [event.seq for event in self._snapshots]
 
@@ -144,23 +152,35 @@ class ErasurePlan:
         names: dict[str, None] = {}
         for event in self._snapshots:
             with contextlib.suppress(TypeError, AttributeError):
-                names.update(dict.fromkeys(str(one.get("name")) for one in _change(self._log, event).get("saved", ())))
+                names.update(
+                    dict.fromkeys(
+                        str(one.get("name")) for one in _change(self._log, event).get("saved", ())
+                    )
+                )
         return [name for name in names if name.isidentifier()]
 
 
 class _Walk:
-    """One walk through the log: what was found so far, and whether the next event has to do with it."""
+    """One walk through the log: what was found so far, and whether the next event has to do with
+    it.
+    """
 
-    def __init__(self, log: EventLog, asked: Iterator[Event], needles: Needles, possible: bool) -> None:
+    def __init__(
+        self, log: EventLog, asked: Iterator[Event], needles: Needles, possible: bool
+    ) -> None:
         self._log = log
         self._needles = needles
         self._counts_possible = possible
         self._asked = list(asked)
-        self._first_within: dict[str, int | None] = {}  # by session: the first event that goes and that it may read
+        self._first_within: dict[
+            str, int | None
+        ] = {}  # by session: the first event that goes and that it may read
         self._values: dict[str, NewValues] = {}  # by session
         self.trail = _Trail([event.seq for event in self._asked])
         # Media in a result are events of their own, recorded before it, and answer the same call.
-        self._answered = {event.reply_to for event in self._asked if event.kind == Kind.TOOL_RESULT} - {None}
+        self._answered = {
+            event.reply_to for event in self._asked if event.kind == Kind.TOOL_RESULT
+        } - {None}
         self.possible: list[int] = []
         self.plain_labels: set[str] = set()
 
@@ -176,7 +196,9 @@ class _Walk:
             self.possible.append(event.seq)
             why = Why.POSSIBLE if self._counts_possible else None
             if why is not None and event.kind == Kind.CELL:
-                self.trail.add(event.seq)  # its source is the model's own; what it does may be a copy
+                self.trail.add(
+                    event.seq
+                )  # its source is the model's own; what it does may be a copy
                 why = None
         if why is not None:
             self.trail.add(event.seq)
@@ -184,12 +206,15 @@ class _Walk:
         return why
 
     def follow(self, event: Event, why: Why | None = None) -> None:
-        """An event goes, because it was asked for or is a copy: what was made from it is on the trail too."""
+        """An event goes, because it was asked for or is a copy: what was made from it is on the
+        trail too.
+        """
         if event.kind == Kind.OBSERVATION:
             self.trail.add(event.reply_to)  # the cell has what it printed in its variables
         elif event.kind in (Kind.TOOL_RESULT, Kind.ARTIFACT):
             self.trail.add(event.metadata.get("inside_cell"))
-        # What else an event says that only repeats something is not looked for: each would lead to the next.
+        # What else an event says that only repeats something is not looked for: each would lead to
+        # the next.
         if why in (None, Why.PRINTED, Why.CALLED, Why.VARIABLES):
             self._values_of(event).computed(_values_text(self._log, event))
 
@@ -220,7 +245,14 @@ class _Walk:
 
     def _by_text(self, event: Event) -> Why | None:
         metadata = json.dumps(event.metadata, ensure_ascii=False) if event.metadata else ""
-        fields = (event.headline, event.name, event.tool_call_id, event.tool_state, event.source_key, metadata)
+        fields = (
+            event.headline,
+            event.name,
+            event.tool_call_id,
+            event.tool_state,
+            event.source_key,
+            metadata,
+        )
         text = text_or_preview(self._log, event)
         if any(map(self._needles.has_word, (*fields, text))):
             return Why.WORD
@@ -242,7 +274,9 @@ class _Walk:
         return self._values[session]
 
     def _may_have_read(self, event: Event) -> bool:
-        """Whether an event that names no sources was made within reach of the events that go, and after one."""
+        """Whether an event that names no sources was made within reach of the events that go, and
+        after one.
+        """
         if event.session_id not in self._first_within:
             grant = _recorded_reach(self._log, event)
             within = (one.seq for one in self._asked if grant.permits(one))
@@ -262,7 +296,9 @@ def _values_text(log: EventLog, event: Event) -> str:
 
 
 def _recorded_reach(log: EventLog, event: Event) -> Grant:
-    """What the session of an event may read, as it was last recorded; everything when that is not known."""
+    """What the session of an event may read, as it was last recorded; everything when that is not
+    known.
+    """
     for setup in reversed(log.tail(50, session_id=event.session_id, kind=Kind.SESSION)):
         settings = setup.metadata.get("settings")
         reach = settings.get("reach") if isinstance(settings, dict) else None
@@ -273,7 +309,9 @@ def _recorded_reach(log: EventLog, event: Event) -> Grant:
 
 def _names_any(event: Event, trail: _Trail) -> bool:
     """Whether an index has words of an event on the trail: titles, terms and standing instructions."""
-    with contextlib.suppress(TypeError, KeyError, ValueError, AttributeError):  # what has another shape carries none
+    with contextlib.suppress(
+        TypeError, KeyError, ValueError, AttributeError
+    ):  # what has another shape carries none
         plan, earlier = event.metadata.get("plan") or {}, event.metadata.get("earlier") or {}
         named = [seq for seq, *_ in plan.get("about") or ()]
         named += [one["seq"] for told in (plan, earlier) for one in told.get("standing") or ()]
@@ -289,7 +327,10 @@ def _events(log: EventLog, seqs: Sequence[int]) -> Iterator[Event]:
 
 def forks_of(log: EventLog, sessions: Collection[str]) -> list[str]:
     """The sessions that continue one of these, and those that continue them."""
-    forks = [(event.session_id, event.metadata.get("session_id")) for event in log.iterate(kind=Kind.FORK)]
+    forks = [
+        (event.session_id, event.metadata.get("session_id"))
+        for event in log.iterate(kind=Kind.FORK)
+    ]
     found = list(sessions)
     for parent in found:
         found += [child for child, named in forks if named == parent and child not in found]
@@ -305,7 +346,9 @@ def text_or_preview(log: EventLog, event: Event) -> str:
 
 
 def _change(log: EventLog, event: Event) -> dict[str, Any]:
-    """What a snapshot event says: its variables (`saved`), and the events that its cells were given (`sources`)."""
+    """What a snapshot event says: its variables (`saved`), and the events that its cells were given
+    (`sources`).
+    """
     try:
         change = json.loads(text_or_preview(log, event))
     except ValueError:
@@ -338,12 +381,18 @@ def named_payloads(log: EventLog, after: int = 0) -> set[str]:
 
 
 def remove_unnamed(log: EventLog, digests: Sequence[str]) -> None:
-    """Delete those of these bodies that no event names. Nothing is appended meanwhile; later appends look again."""
+    """Delete those of these bodies that no event names.
+
+    Nothing is appended meanwhile; later appends look again.
+    """
     if not digests:
         return
     last = log.last_seq()
     named = named_payloads(log)
-    with schema.Translated(log.path), contextlib.closing(schema.connect(log.path, writable=True)) as database:
+    with (
+        schema.Translated(log.path),
+        contextlib.closing(schema.connect(log.path, writable=True)) as database,
+    ):
         schema.begin(database, log.path, log.lock_timeout)
         named |= named_payloads(log, last)
         for digest in digests:
@@ -352,7 +401,9 @@ def remove_unnamed(log: EventLog, digests: Sequence[str]) -> None:
         database.execute("ROLLBACK")
 
 
-def _payloads_by_event(log: EventLog, where: str = "1", values: Sequence[Any] = ()) -> Iterator[tuple[int, list[str]]]:
+def _payloads_by_event(
+    log: EventLog, where: str = "1", values: Sequence[Any] = ()
+) -> Iterator[tuple[int, list[str]]]:
     rows = log.query(
         f"SELECT seq, kind, content, payload FROM event WHERE (payload IS NOT NULL OR kind = 'snapshot') AND {where}",
         values,

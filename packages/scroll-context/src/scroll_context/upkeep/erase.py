@@ -1,22 +1,26 @@
-"""Erasing events on purpose: their words leave every file of the store, their addresses and the chain stay.
+"""Erasing events on purpose: their words leave every file of the store, their addresses and the
+chain stay.
 
-An erased event keeps its seq, whose it was, its kind, its times and the hash of what it was (`leaf`); content,
-headline, name, metadata and payload are gone. An event of kind `erasure` records what was erased, when, by whom and
-why, never the content. A hash of the source key stays, keyed with a secret that lies outside the store, so that
-importing the same file again does not bring the event back, and the hash alone tells nothing about the key.
+An erased event keeps its seq, whose it was, its kind, its times and the hash of what it was
+(`leaf`); content, headline, name, metadata and payload are gone. An event of kind `erasure` records
+what was erased, when, by whom and why, never the content. A hash of the source key stays, keyed
+with a secret that lies outside the store, so that importing the same file again does not bring the
+event back, and the hash alone tells nothing about the key.
 
-The rows change in one transaction, with the guards of the log lifted inside it, together with a list of what is left
-to do (`chore`): remove payload files, throw the search index away, rebuild the log file without its free pages, empty
-the write-ahead log. A process that is killed leaves the old state, or the new one with chores that the next opening of
-the store finishes, before its first read or append. The log stays the same file throughout, so other processes simply
-go on.
+The rows change in one transaction, with the guards of the log lifted inside it, together with a
+list of what is left to do (`chore`): remove payload files, throw the search index away, rebuild the
+log file without its free pages, empty the write-ahead log. A process that is killed leaves the old
+state, or the new one with chores that the next opening of the store finishes, before its first read
+or append. The log stays the same file throughout, so other processes simply go on.
 
-What erasing cannot reach: backups and exports, variables in running kernels, and names of sessions, agents and tasks.
+What erasing cannot reach: backups and exports, variables in running kernels, and names of sessions,
+agents and tasks.
 
-`Retention` does it in a service that runs for long: what is older than a period is erased now and then. Whether a run
-is due is read from the log, where each run is an event with its rule. So however many services have the store open, and
-however often they are started, there is one run in each interval; two that begin in the same moment may both run, and
-the second finds nothing. A run that fails is logged and tried again; the service goes on.
+`Retention` does it in a service that runs for long: what is older than a period is erased now and
+then. Whether a run is due is read from the log, where each run is an event with its rule. So
+however many services have the store open, and however often they are started, there is one run in
+each interval; two that begin in the same moment may both run, and the second finds nothing. A run
+that fails is logged and tried again; the service goes on.
 """
 
 import contextlib
@@ -55,7 +59,9 @@ Reason = Literal["request", "secret", "retention", "mistake", "other"]
 REASONS = ("request", "secret", "retention", "mistake", "other")
 
 _SET = ", ".join(f"{name} = ?" for name in schema.COLUMNS[1:21])
-REPLACE = f"UPDATE event SET {_SET}, nonce = NULL, leaf = ? WHERE seq = ?"  # an event by an erased one
+REPLACE = (
+    f"UPDATE event SET {_SET}, nonce = NULL, leaf = ? WHERE seq = ?"  # an event by an erased one
+)
 PURGE = "erase "  # how a chore of a copy begins whose server has erased events
 _CLEANING = f"name NOT LIKE '{PURGE}%'"
 _LEFTOVER = re.compile(r"log\.db\.damaged-[\w-]+|\.creating-[\w.-]+")
@@ -69,7 +75,9 @@ class ErasureReport(msgspec.Struct, frozen=True, kw_only=True):
     copies: tuple[int, ...]  # events that repeat their words, or were made from them
     why: dict[str, tuple[int, ...]] = {}  # the copies by the reason why they count as such
     possible: tuple[int, ...] = ()  # what may have been made from them: its query names no events
-    labels: tuple[str, ...] = ()  # names of sessions, agents and tasks that have one of the words, and stay
+    labels: tuple[
+        str, ...
+    ] = ()  # names of sessions, agents and tasks that have one of the words, and stay
     snapshots: tuple[int, ...]  # saved variables of the sessions concerned
     variables: tuple[str, ...]  # the names of those variables
     sessions: tuple[str, ...]
@@ -94,14 +102,18 @@ def select(
     task_id: str | None = None,
     source: str | None = None,
 ) -> list[int]:
-    """The addresses that a request for erasure means. Several conditions together mean events that meet all of them.
+    """The addresses that a request for erasure means. Several conditions together mean events that
+    meet all of them.
 
-    `source` is the beginning of a source key, or the name of an import as `metadata.imported` has it.
+    `source` is the beginning of a source key, or the name of an import as `metadata.imported` has
+    it.
     """
     wanted = sorted(set(seqs))
     is_filtered = any(one is not None for one in (session_id, agent_id, task_id, source))
     if not wanted and not is_filtered:
-        raise BadInput("say which events are to be erased: by seqs, session_id, agent_id, task_id or source")
+        raise BadInput(
+            "say which events are to be erased: by seqs, session_id, agent_id, task_id or source"
+        )
     if not is_filtered:
         known = {event.seq for event in log.get_many(wanted)}
         if unknown := [seq for seq in wanted if seq not in known]:
@@ -112,7 +124,11 @@ def select(
     for event in log.iterate(session_id=session_id, agent_id=agent_id, task_id=task_id):
         if among and event.seq not in among:
             continue
-        if source is not None and event.metadata.get("imported") != source and not event.source_key.startswith(source):
+        if (
+            source is not None
+            and event.metadata.get("imported") != source
+            and not event.source_key.startswith(source)
+        ):
             continue
         found.append(event.seq)
     return found
@@ -127,12 +143,17 @@ def due(
     agent_id: str | None = None,
     task_id: str | None = None,
 ) -> list[int]:
-    """The events that were *recorded* longer ago than this: imported dates never make imported history old."""
+    """The events that were *recorded* longer ago than this: imported dates never make imported
+    history old.
+    """
     if older_than <= dt.timedelta(0):
         raise BadInput("a retention period must be longer than nothing")
     before = (dt.datetime.now(dt.UTC) - older_than).isoformat(timespec="microseconds")
     where, values = conditions(
-        session_id=session_id, agent_id=agent_id, task_id=task_id, kind=[str(kind) for kind in kinds] or None
+        session_id=session_id,
+        agent_id=agent_id,
+        task_id=task_id,
+        kind=[str(kind) for kind in kinds] or None,
     )
     never = ", ".join(f"'{kind}'" for kind in sorted(ABOUT_THE_LOG))
     rows = log.query(
@@ -157,18 +178,23 @@ def erase(
     rule: dict[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> ErasureReport:
-    """Erase these events, and with `copies` also whatever repeats them or was made from them (see copies.py).
+    """Erase these events, and with `copies` also whatever repeats them or was made from them (see
+    copies.py).
 
-    `words` are looked for besides. `possible` counts results of queries that name no events as copies, if they may have
-    read one of these.
+    `words` are looked for besides. `possible` counts results of queries that name no events as
+    copies, if they may have read one of these.
 
-    Without `related`, nothing but these events: neither copies nor saved variables are looked for. `rule` is kept with
-    the record.
+    Without `related`, nothing but these events: neither copies nor saved variables are looked for.
+    `rule` is kept with the record.
     """
     if reason not in REASONS:
-        raise BadInput(f"a reason is one of {', '.join(REASONS)}, not {reason!r:.40}: the log keeps no free text here")
+        raise BadInput(
+            f"a reason is one of {', '.join(REASONS)}, not {reason!r:.40}: the log keeps no free text here"
+        )
     if any(is_too_short(word) for word in words):
-        raise BadInput("a word to look for must have at least 3 characters, or 2 of a script without spaces")
+        raise BadInput(
+            "a word to look for must have at least 3 characters, or 2 of a script without spaces"
+        )
     if is_replica(store.folder) and store.log.erase_on_server is None:
         raise StoreReadOnly(
             f"{store.folder} is the local copy of a shared store; nothing was erased. Open the store by its "
@@ -224,18 +250,28 @@ def erasure_draft(seqs: list[int], facts: Mapping[str, Any]) -> Draft:
     """The event that records an erasure: which events went, never what they said."""
     metadata = {"spans": runs(seqs), **facts}
     return Draft(
-        kind=Kind.ERASURE, session_id=STORE_SESSION, content=f"{len(seqs)} events were erased", metadata=metadata
+        kind=Kind.ERASURE,
+        session_id=STORE_SESSION,
+        content=f"{len(seqs)} events were erased",
+        metadata=metadata,
     )
 
 
 @contextlib.contextmanager
 def rewriting(log: EventLog) -> Iterator[sqlite3.Connection]:
-    """A transaction in which rows may be changed: the guards of the log are lifted inside it, and stand after it."""
-    with schema.Translated(log.path), contextlib.closing(schema.connect(log.path, writable=True)) as database:
+    """A transaction in which rows may be changed: the guards of the log are lifted inside it, and
+    stand after it.
+    """
+    with (
+        schema.Translated(log.path),
+        contextlib.closing(schema.connect(log.path, writable=True)) as database,
+    ):
         database.execute("PRAGMA secure_delete = ON")
         schema.begin(database, log.path, log.lock_timeout)
         try:
-            guards = database.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+            guards = database.execute(
+                "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
+            ).fetchall()
             for name, _ in guards:
                 database.execute(f"DROP TRIGGER {name}")
             yield database
@@ -251,7 +287,9 @@ def rewriting(log: EventLog) -> Iterator[sqlite3.Connection]:
 
 
 def add_chores(database: sqlite3.Connection, payloads: Iterable[str] = ()) -> None:
-    """Note what is left to do when the transaction is committed: clean every file, and remove these payloads."""
+    """Note what is left to do when the transaction is committed: clean every file, and remove these
+    payloads.
+    """
     database.executemany(
         "INSERT OR REPLACE INTO chore VALUES (?, '')",
         [("clean",), *((f"payload {digest}",) for digest in payloads)],
@@ -262,7 +300,9 @@ def _blank(database: sqlite3.Connection, seqs: list[int]) -> None:
     """Take everything out of the rows but what an erased event keeps."""
     for at in range(0, len(seqs), PAGE):
         part = seqs[at : at + PAGE]
-        rows = database.execute(f"SELECT * FROM event WHERE seq IN ({', '.join('?' * len(part))})", part).fetchall()
+        rows = database.execute(
+            f"SELECT * FROM event WHERE seq IN ({', '.join('?' * len(part))})", part
+        ).fetchall()
         for row in sorted(rows):
             if row[23] is None:
                 leaf = leaf_of(row[22], row[1:21])
@@ -273,37 +313,59 @@ def blanked(row: Sequence[Any], source_key: str | None) -> tuple[str | int | Non
     """The columns between seq and chain that an event has when it is erased."""
     is_foreign = event_from_row(tuple(row)).is_foreign
     return (
-        *row[1:5], row[5] if row[5] in _PLAIN_ROLES else "", "", ERASED, None, None, None,
-        "" if is_foreign else row[11], "" if is_foreign else row[12], "", *row[14:17], ERASED_METADATA, *row[18:20],
+        *row[1:5],
+        row[5] if row[5] in _PLAIN_ROLES else "",
+        "",
+        ERASED,
+        None,
+        None,
+        None,
+        "" if is_foreign else row[11],
+        "" if is_foreign else row[12],
+        "",
+        *row[14:17],
+        ERASED_METADATA,
+        *row[18:20],
         source_key,
-    )  # fmt: skip
+    )
 
 
 # cleaning up --------------------------------------------------------------------------------------------
 
 
 def finish(store: "Store", progress: Progress | None = None, *, patience: float = 60.0) -> str:
-    """Do what an erasure has left to do; why some of it must wait, or "" when the words are gone from every file."""
+    """Do what an erasure has left to do; why some of it must wait, or "" when the words are gone
+    from every file.
+    """
     if not has_chores(store.log):
         return ""
     with _alone(store.folder) as alone:
-        return _clean(store, progress, patience) if alone else "another process is cleaning the store"
+        return (
+            _clean(store, progress, patience) if alone else "another process is cleaning the store"
+        )
 
 
 def _clean(store: "Store", progress: Progress | None, patience: float) -> str:
     log = store.log
     last = log.last_seq()
     chores = [name for (name,) in log.query(f"SELECT name FROM chore WHERE {_CLEANING}")]
-    remove_unnamed(log, [name.removeprefix("payload ") for name in chores if name.startswith("payload ")])
+    remove_unnamed(
+        log, [name.removeprefix("payload ") for name in chores if name.startswith("payload ")]
+    )
     store.payloads.sweep()
     for file in store.folder.iterdir():
         if _LEFTOVER.fullmatch(file.name):
             # A salvage or a killed process left a file that holds the words too.
             file.unlink(missing_ok=True)
-    shutil.rmtree(store.folder / "meaning", ignore_errors=True)  # vectors tell what was said; they are made anew
+    shutil.rmtree(
+        store.folder / "meaning", ignore_errors=True
+    )  # vectors tell what was said; they are made anew
     if not store.index.discard(patience):
         return "another process holds the search index; the next opening of the store removes it"
-    with schema.Translated(log.path), contextlib.closing(schema.connect(log.path, writable=True)) as database:
+    with (
+        schema.Translated(log.path),
+        contextlib.closing(schema.connect(log.path, writable=True)) as database,
+    ):
         database.execute("PRAGMA secure_delete = ON")
         for done, step in enumerate((_vacuum, _empty_wal)):
             if progress:
@@ -311,7 +373,8 @@ def _clean(store: "Store", progress: Progress | None, patience: float) -> str:
             if not _until(partial(step, database), patience):
                 return "other processes are reading or writing; the next opening of the store cleans the log file"
         schema.begin(database, log.path, log.lock_timeout)
-        newer = "SELECT 1 FROM event WHERE session_id = ? AND seq > ?"  # another erasure, after its rows were read here
+        # another erasure, after its rows were read here
+        newer = "SELECT 1 FROM event WHERE session_id = ? AND seq > ?"
         if database.execute(newer, [STORE_SESSION, last]).fetchone() is None:
             database.executemany("DELETE FROM chore WHERE name = ?", [(name,) for name in chores])
         database.execute("COMMIT")
@@ -374,7 +437,9 @@ _logger = logging.getLogger("scroll_context.retention")
 
 
 class Retention:
-    """Erases what was recorded longer ago than `older_than`, once in every interval, while it is entered."""
+    """Erases what was recorded longer ago than `older_than`, once in every interval, while it is
+    entered.
+    """
 
     def __init__(
         self,
@@ -396,7 +461,9 @@ class Retention:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Wait for a run that is under way; what is killed instead is finished by the next opening of the store."""
+        """Wait for a run that is under way; what is killed instead is finished by the next opening
+        of the store.
+        """
         self._stop.set()
         self._thread.join()
 
@@ -408,7 +475,9 @@ class Retention:
 
     def _last_run(self) -> dt.datetime | None:
         rule = {"older_than": self._older_than.total_seconds(), "kinds": list(self._kinds)}
-        for event in reversed(self._store.log.tail(100, session_id=STORE_SESSION, kind=Kind.ERASURE)):
+        for event in reversed(
+            self._store.log.tail(100, session_id=STORE_SESSION, kind=Kind.ERASURE)
+        ):
             if event.metadata.get("rule") == rule:
                 return dt.datetime.fromisoformat(event.recorded_at)
         return None

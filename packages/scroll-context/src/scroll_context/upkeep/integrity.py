@@ -1,9 +1,10 @@
 """Whether a store is whole, and a new log from whatever is legible in a damaged one.
 
-`verify` checks the chain of every row, and every payload against its digest. It reads everything, so it is a command
-and never part of opening. `salvage` builds a new log in which every event keeps its address and its hash; the damaged
-files stay beside it under another name. What could not be read, and what reads but no longer matches its hash, is
-declared in the new log by an event of kind `salvage`: `verify` reports it as known, and no gap passes for history.
+`verify` checks the chain of every row, and every payload against its digest. It reads everything,
+so it is a command and never part of opening. `salvage` builds a new log in which every event keeps
+its address and its hash; the damaged files stay beside it under another name. What could not be
+read, and what reads but no longer matches its hash, is declared in the new log by an event of kind
+`salvage`: `verify` reports it as known, and no gap passes for history.
 """
 
 import bisect
@@ -37,7 +38,10 @@ UNREADABLE_ROW = "unreadable: a member of the shared store appended a row that i
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What verify found. `head` identifies the whole history: keep it elsewhere to detect a rewritten log."""
+    """What verify found.
+
+    `head` identifies the whole history: keep it elsewhere to detect a rewritten log.
+    """
 
     events: int
     payloads: int
@@ -70,7 +74,9 @@ def verify(log: EventLog, progress: Progress | None = None) -> Verdict:
             elif row[23] is not None:
                 erased.append(row[0])
                 if not is_blank(row):
-                    faults.append(_Fault(row[0], "altered: the row of an erased event holds more than it may"))
+                    faults.append(
+                        _Fault(row[0], "altered: the row of an erased event holds more than it may")
+                    )
             if row[8] is not None or row[4] in _SPECIAL:
                 for digest in log.payloads.named_by(row[4], row[7], row[8]):
                     if digest not in checked:
@@ -92,7 +98,10 @@ def verify(log: EventLog, progress: Progress | None = None) -> Verdict:
 
 
 class _Fault(NamedTuple):
-    """What is wrong from a seq on. A gap is one fault: a flipped bit in an address makes a gap of billions."""
+    """What is wrong from a seq on.
+
+    A gap is one fault: a flipped bit in an address makes a gap of billions.
+    """
 
     seq: int
     what: str
@@ -106,15 +115,29 @@ def _gap(first: int, last: int, what: str) -> _Fault:
 def _told_apart(
     faults: list[_Fault], erased: list[int], records: list[Event]
 ) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
-    """Which faults were not declared, and which are known. An erased row that no erasure names is altered."""
+    """Which faults were not declared, and which are known.
+
+    An erased row that no erasure names is altered.
+    """
     about = [event.metadata for event in records if event.session_id == STORE_SESSION]
     named = Spans(span for facts in about for span in spans_in(facts.get("spans")))
-    declared = Spans(span for event in records if event.kind == Kind.SALVAGE for span in _declared_by(event.metadata))
-    undeclared = (_Fault(seq, "altered: no erasure names this erased event") for seq in erased if seq not in named)
+    declared = Spans(
+        span
+        for event in records
+        if event.kind == Kind.SALVAGE
+        for span in _declared_by(event.metadata)
+    )
+    undeclared = (
+        _Fault(seq, "altered: no erasure names this erased event")
+        for seq in erased
+        if seq not in named
+    )
     bad: list[tuple[int, str]] = []
     known: list[tuple[int, str]] = []
     for fault in sorted([*faults, *undeclared]):
-        is_known = fault.what == UNREADABLE_ROW or declared.covers(fault.seq, fault.last or fault.seq)
+        is_known = fault.what == UNREADABLE_ROW or declared.covers(
+            fault.seq, fault.last or fault.seq
+        )
         (known if is_known else bad).append((fault.seq, fault.what))
     return bad, known
 
@@ -176,14 +199,19 @@ class SalvageReport(msgspec.Struct, frozen=True):
 
 
 def salvage(folder: Path, progress: Progress | None = None) -> SalvageReport:
-    """Replace a damaged log by a new one with all that is legible. No other process may have the store open."""
+    """Replace a damaged log by a new one with all that is legible.
+
+    No other process may have the store open.
+    """
     path = schema.locate(folder)
     with _alone(path):
         with contextlib.closing(PageFile(path)) as source:
             rescue = _Rescue(source, folder, progress)
             places, issued = rescue.survey()
             if not places:
-                raise StoreDamaged(f"nothing in {path} reads as an event; it was left as it is. Restore a backup.")
+                raise StoreDamaged(
+                    f"nothing in {path} reads as an event; it was left as it is. Restore a backup."
+                )
             stage = folder / "salvage.new"
             schema.private_folder(stage)
             (stage / schema.LOG_NAME).unlink(missing_ok=True)
@@ -220,7 +248,9 @@ class _Rescue:
                 self.progress(number, 2 * total)
         return places, max([issued, *places])
 
-    def copy(self, database: sqlite3.Connection, places: dict[int, list[Place]], issued: int) -> None:
+    def copy(
+        self, database: sqlite3.Connection, places: dict[int, list[Place]], issued: int
+    ) -> None:
         previous, chain, done = 0, GENESIS, 0
         lost: list[tuple[int, int]] = []
         database.execute("BEGIN IMMEDIATE")
@@ -241,13 +271,21 @@ class _Rescue:
             lost.append((previous + 1, issued))
         self.lost = tuple(lost)
         self._declare(database, issued + 1, chain)
-        database.executemany("INSERT OR IGNORE INTO chore VALUES (?, '')", [(name,) for name in self.chores])
+        database.executemany(
+            "INSERT OR IGNORE INTO chore VALUES (?, '')", [(name,) for name in self.chores]
+        )
         database.execute("COMMIT")
 
-    def _legible(self, places: list[Place], chain: bytes | None) -> tuple[tuple[Any, ...] | None, bool]:
-        """The copy of a row that its hash confirms, else any copy that decodes; and whether it is confirmed."""
+    def _legible(
+        self, places: list[Place], chain: bytes | None
+    ) -> tuple[tuple[Any, ...] | None, bool]:
+        """The copy of a row that its hash confirms, else any copy that decodes; and whether it is
+        confirmed.
+        """
         fallback: tuple[Any, ...] | None = None
-        for place, errors in itertools.product(places, ("strict", "replace")):  # a bad bit must not cost a whole text
+        for place, errors in itertools.product(
+            places, ("strict", "replace")
+        ):  # a bad bit must not cost a whole text
             try:
                 row = self.source.row(place, errors)
             except (IndexError, ValueError):
@@ -268,7 +306,9 @@ class _Rescue:
 
 
 def _insert(database: sqlite3.Connection, row: tuple[Any, ...]) -> bool:
-    """Whether the table takes the row: damage can turn a text into a number, or a source key into another's."""
+    """Whether the table takes the row: damage can turn a text into a number, or a source key into
+    another's.
+    """
     try:
         database.execute(INSERT, row)
     except sqlite3.IntegrityError:
@@ -278,7 +318,9 @@ def _insert(database: sqlite3.Connection, row: tuple[Any, ...]) -> bool:
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Keep other processes out for the time of the salvage, as far as SQLite can still lock the file."""
+    """Keep other processes out for the time of the salvage, as far as SQLite can still lock the
+    file.
+    """
     with schema.Translated(path):
         database = sqlite3.connect(path, timeout=0, isolation_level=None)
     try:
@@ -288,14 +330,19 @@ def _alone(path: Path) -> Iterator[None]:
                 database.execute("BEGIN EXCLUSIVE")
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
-                    raise StoreLocked(f"{path} is in use; nothing was changed. Stop its other users first.") from error
+                    raise StoreLocked(
+                        f"{path} is in use; nothing was changed. Stop its other users first."
+                    ) from error
         yield
     finally:
         database.close()
 
 
 def _swap(path: Path, stage: Path) -> Path:
-    """Put the new log in place. The old files get a second name first, so that no moment has none of them."""
+    """Put the new log in place.
+
+    The old files get a second name first, so that no moment has none of them.
+    """
     kept = path.with_name(f"{path.name}.damaged-{dt.datetime.now():%Y%m%d-%H%M%S-%f}")
     for suffix in ("", "-wal"):
         old = path.with_name(path.name + suffix)

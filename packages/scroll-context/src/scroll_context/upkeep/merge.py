@@ -1,12 +1,12 @@
 """Reading an export into a log: as one's own when it is trusted, as foreign text when it is not.
 
-A trusted export, read into a log that is empty, gives the same seqs and the same chain. In a log with a history of its
-own its events get new addresses, all addresses inside them are changed to match, and `metadata.moved_from` keeps the
-old one.
+A trusted export, read into a log that is empty, gives the same seqs and the same chain. In a log
+with a history of its own its events get new addresses, all addresses inside them are changed to
+match, and `metadata.moved_from` keeps the old one.
 
-An export that is not trusted is foreign: every event of it is marked (`Draft.is_foreign`), its sessions stay apart from
-those of the store, its source keys are not taken over, and its bookkeeping (snapshots, forks, plans, settings) is kept
-as events of kind `foreign`, which have no effect.
+An export that is not trusted is foreign: every event of it is marked (`Draft.is_foreign`), its
+sessions stay apart from those of the store, its source keys are not taken over, and its bookkeeping
+(snapshots, forks, plans, settings) is kept as events of kind `foreign`, which have no effect.
 """
 
 import base64
@@ -21,7 +21,16 @@ import msgspec
 from msgspec.structs import replace
 
 from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
-from scroll_context.events import ABOUT_THE_LOG, BOOKKEEPING, IMPORTED, Draft, Event, Kind, Progress, unpacked_seqs
+from scroll_context.events import (
+    ABOUT_THE_LOG,
+    BOOKKEEPING,
+    IMPORTED,
+    Draft,
+    Event,
+    Kind,
+    Progress,
+    unpacked_seqs,
+)
 from scroll_context.log import schema
 from scroll_context.log.chain import GENESIS, expected
 from scroll_context.log.foreign import (
@@ -42,11 +51,15 @@ from scroll_context.text.json_bounds import TooManyValues, check_line
 from scroll_context.upkeep.copies import remove_unnamed
 from scroll_context.upkeep.transfer import EXPORT_VERSION
 
-LONGEST_LINE = 64 << 20  # bytes of an export; a row has at most 8 MiB of metadata, a part of a payload one
+LONGEST_LINE = (
+    64 << 20
+)  # bytes of an export; a row has at most 8 MiB of metadata, a part of a payload one
 
 _Number = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 _Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
-_Address = Annotated[int, msgspec.Meta(ge=1, lt=1 << 53)]  # SQLite gives out no address after 2^63-1
+_Address = Annotated[
+    int, msgspec.Meta(ge=1, lt=1 << 53)
+]  # SQLite gives out no address after 2^63-1
 _TYPES: dict[str, Any] = {
     "seq": _Address,
     "payload": _Digest | None,
@@ -62,7 +75,11 @@ _Record = msgspec.defstruct(
     "_Record",
     [
         *((column, _TYPES.get(column, str)) for column in schema.COLUMNS),
-        ("nonce", Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")] | None, None),  # rows of format 2 have one
+        (
+            "nonce",
+            Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")] | None,
+            None,
+        ),  # rows of format 2 have one
         ("leaf", _Digest | None, None),  # rows that were erased
     ],
 )
@@ -80,7 +97,10 @@ class MergeReport(msgspec.Struct, frozen=True):
 
 
 def check_export(lines: IO[bytes], progress: Progress | None = None) -> None:
-    """Read an export to its end and write nothing. Raises BadInput for one that is cut short, altered or no export."""
+    """Read an export to its end and write nothing.
+
+    Raises BadInput for one that is cut short, altered or no export.
+    """
     links = _Links()
     for row in _ExportReader(lines, None, progress):
         links.check(row)
@@ -100,8 +120,9 @@ def merge_export(
 ) -> MergeReport:
     """Add the events of an export, which came from `source`, to a log. A second time adds nothing.
 
-    What a salvage or an erasure says of addresses of the other log is left out when addresses change. Events of an
-    export that is not trusted get the task `task_id`, and secrets in them are replaced unless `redact` is False.
+    What a salvage or an erasure says of addresses of the other log is left out when addresses
+    change. Events of an export that is not trusted get the task `task_id`, and secrets in them are
+    replaced unless `redact` is False.
     """
     reader = _ExportReader(lines, log.payloads, progress)
     is_exact = trust and log.last_seq() == 0
@@ -110,7 +131,12 @@ def merge_export(
     writer = None
     if not trust:
         writer = ForeignWriter(
-            log, origin=Origin.IMPORTED, source=source, task_id=task_id, redact=redact, is_export=True
+            log,
+            origin=Origin.IMPORTED,
+            source=source,
+            task_id=task_id,
+            redact=redact,
+            is_export=True,
         )
     leases = writer.leases if writer else HeldLeases(log, 0.0)
     with leases:
@@ -134,7 +160,8 @@ def merge_export(
 class _Merge:
     """An export on its way into a log with a history of its own, a page at a time.
 
-    With a `writer` it is foreign: text to read. Without one it is trusted, and its events take effect.
+    With a `writer` it is foreign: text to read. Without one it is trusted, and its events take
+    effect.
     """
 
     def __init__(
@@ -160,8 +187,13 @@ class _Merge:
         return {there: here for there, here in self._names.items() if there != here}
 
     def take(self, event: Event) -> None:
-        if self._writer is not None and event.payload is not None and event.payload.digest in self._missing:
-            # This store may have a body of that digest in another session, which the export has no right to.
+        if (
+            self._writer is not None
+            and event.payload is not None
+            and event.payload.digest in self._missing
+        ):
+            # This store may have a body of that digest in another session, which the export has no
+            # right to.
             event = replace(event, payload=None, metadata={**event.metadata, PAYLOAD_MISSING: True})
         if event.kind not in ABOUT_THE_LOG:
             self._pending[event.seq] = event
@@ -169,7 +201,9 @@ class _Merge:
             self.flush()
 
     def flush(self) -> None:
-        """Append what is pending, in parts: an event needs the new addresses of those that it names."""
+        """Append what is pending, in parts: an event needs the new addresses of those that it
+        names.
+        """
         pending, self._pending = self._pending, {}
         part: dict[int, Event] = {}
         here = {event.seq: event.chain for event in self._log.get_many(list(pending))}
@@ -198,11 +232,18 @@ class _Merge:
 
     def _draft(self, event: Event) -> Draft:
         """An event of a trusted export, as it is recorded here."""
-        draft = replace(as_draft(event), session_id=self._session(event), source_key=event.source_key or _key(event))
+        draft = replace(
+            as_draft(event),
+            session_id=self._session(event),
+            source_key=event.source_key or _key(event),
+        )
         moved = {"moved_from": event.seq}
         if event.is_erased:
             return replace(
-                draft, kind=Kind.FOREIGN, source_key=_key(event), metadata={"kind": str(event.kind), **moved}
+                draft,
+                kind=Kind.FOREIGN,
+                source_key=_key(event),
+                metadata={"kind": str(event.kind), **moved},
             )
         draft = renumbered(draft, self.addresses, self.text)
         metadata = {**draft.metadata, **moved}
@@ -212,7 +253,9 @@ class _Merge:
 
     def _piece(self, event: Event) -> Piece:
         """An event of a foreign export. Its source key means nothing here, and may be made up."""
-        draft = replace(as_draft(event), session_id=self._session(event), source_key=IMPORTED + _key(event))
+        draft = replace(
+            as_draft(event), session_id=self._session(event), source_key=IMPORTED + _key(event)
+        )
         own: dict[str, Any] = {"moved_from": event.seq}
         if event.metadata.get(PAYLOAD_MISSING) is True:
             own[PAYLOAD_MISSING] = True
@@ -226,10 +269,16 @@ class _Merge:
         return Piece(draft, own=own)
 
     def _session(self, event: Event) -> str:
-        """The name of the event's session here: its own, unless somebody else has begun a session of that name."""
+        """The name of the event's session here: its own, unless somebody else has begun a session
+        of that name.
+        """
         there = event.session_id
         if there not in self._names:
-            first = f"imported-{there}" if self._writer is not None and is_reserved_session(there) else there
+            first = (
+                f"imported-{there}"
+                if self._writer is not None and is_reserved_session(there)
+                else there
+            )
             number, name = 1, first
             self._leases.hold({name})
             while not (self._join or self._is_begun_by(event, name)):
@@ -248,7 +297,11 @@ class _Merge:
         return first.source_key in (_key(event), event.source_key or _key(event))
 
     def text(self, event: Draft) -> str:
-        return event.content if event.payload is None else self._log.payloads.text(event.payload.digest)
+        return (
+            event.content
+            if event.payload is None
+            else self._log.payloads.text(event.payload.digest)
+        )
 
 
 def as_draft(event: Event) -> Draft:
@@ -263,28 +316,49 @@ def _key(event: Event) -> str:
 # addresses inside events --------------------------------------------------------------------------------
 
 NAMED_THERE = "named_there"
-"""Where a merged event keeps what names events of other sessions, with the addresses that they had when recorded."""
+"""Where a merged event keeps what names events of other sessions, with the addresses that they had
+when recorded.
+"""
 Address = Callable[[int], int | None]
 """From an address to another; None for one that is not known."""
 AnyEvent = TypeVar("AnyEvent", Draft, Event)
 _OTHER_SHAPE = (
-    msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError, PayloadMissing, PayloadDamaged,
-)  # fmt: skip
-"""What reading an event raises whose plan or snapshot is none. It has no effect anywhere, and stays as it is."""
+    msgspec.MsgspecError,
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    PayloadMissing,
+    PayloadDamaged,
+)
+"""What reading an event raises whose plan or snapshot is none.
+
+It has no effect anywhere, and stays as it is.
+"""
 
 
-def renumbered(event: AnyEvent, addresses: Mapping[int, int], text: Callable[[AnyEvent], str]) -> AnyEvent:
-    """The event with every address inside it changed: what it answers, and those in metadata, plans and snapshots.
+def renumbered(
+    event: AnyEvent, addresses: Mapping[int, int], text: Callable[[AnyEvent], str]
+) -> AnyEvent:
+    """The event with every address inside it changed: what it answers, and those in metadata, plans
+    and snapshots.
 
     An address that is not known is left out. `text` gives the whole text of a snapshot.
     """
     changed = _readdressed(event, addresses.get, text)
-    named = {"earlier": event.metadata.get("earlier"), "standing": _dict(event.metadata.get("plan")).get("standing")}
-    kept = {name: value for name, value in named.items() if value} | _dict(event.metadata.get(NAMED_THERE))
+    named = {
+        "earlier": event.metadata.get("earlier"),
+        "standing": _dict(event.metadata.get("plan")).get("standing"),
+    }
+    kept = {name: value for name, value in named.items() if value} | _dict(
+        event.metadata.get(NAMED_THERE)
+    )
     if kept:
         changed = replace(changed, metadata={**changed.metadata, NAMED_THERE: kept})
     upto = event.metadata.get("upto")
-    if isinstance(upto, int) and upto not in addresses:  # the last event that a model had read; any before it will do
+    if (
+        isinstance(upto, int) and upto not in addresses
+    ):  # the last event that a model had read; any before it will do
         nearest = max((seq for seq in addresses if seq < upto), default=None)
         metadata = {**changed.metadata, "upto": addresses[nearest] if nearest is not None else 0}
         changed = replace(changed, metadata=metadata)
@@ -292,14 +366,19 @@ def renumbered(event: AnyEvent, addresses: Mapping[int, int], text: Callable[[An
 
 
 def as_recorded(events: list[Event], text: Callable[[Event], str]) -> list[Event]:
-    """Events of a merged export with the addresses that they had in the store where they were recorded."""
+    """Events of a merged export with the addresses that they had in the store where they were
+    recorded.
+    """
     moved = ((event.seq, event.metadata.get("moved_from")) for event in events)
     there = {here: old if isinstance(old, int) else here for here, old in moved}
     found = []
     for event in events:
         old = replace(renumbered(event, there, text), seq=there[event.seq])
         kept = _dict(event.metadata.get(NAMED_THERE))
-        metadata = {**old.metadata, **{name: value for name, value in kept.items() if name == "earlier"}}
+        metadata = {
+            **old.metadata,
+            **{name: value for name, value in kept.items() if name == "earlier"},
+        }
         if "standing" in kept:
             metadata["plan"] = {**_dict(metadata.get("plan")), "standing": kept["standing"]}
         found.append(replace(old, metadata=metadata))
@@ -327,21 +406,32 @@ def _readdressed(event: AnyEvent, address: Address, text: Callable[[AnyEvent], s
             metadata[field] = address(metadata[field])
     for field in ("seqs", "made_from"):
         if isinstance(metadata.get(field), list):
-            entries = [(lo, hi, address(lo), address(hi)) for lo, hi in unpacked_seqs(metadata[field])]
-            named = [(new, end) for _, _, new, end in entries if new is not None and end is not None]
+            entries = [
+                (lo, hi, address(lo), address(hi)) for lo, hi in unpacked_seqs(metadata[field])
+            ]
+            named = [
+                (new, end) for _, _, new, end in entries if new is not None and end is not None
+            ]
             metadata[field] = [lo if lo == hi else [lo, hi] for lo, hi in named]
             if any(lo != hi and None in ends for lo, hi, *ends in entries):
-                metadata["unknown"] = True  # some events of a run came along, and which is not known
+                metadata["unknown"] = (
+                    True  # some events of a run came along, and which is not known
+                )
     with contextlib.suppress(*_OTHER_SHAPE):
         if event.kind == Kind.EVICTION and isinstance(plan := metadata.get("plan"), dict):
             metadata["plan"] = _plan(plan, address)
         elif event.kind == Kind.SESSION and isinstance(earlier := metadata.get("earlier"), dict):
-            spans = ({**one, "spans": _spans(one["spans"], address)} for one in earlier.get("topics", ()))
+            spans = (
+                {**one, "spans": _spans(one["spans"], address)} for one in earlier.get("topics", ())
+            )
             topics = [one for one in spans if one["spans"]]
             standing = _standing(earlier.get("standing", ()), address)
             metadata["earlier"] = {**earlier, "topics": topics, "standing": standing}
         elif event.kind == Kind.SNAPSHOT:
-            values |= {"content": _snapshot(msgspec.json.decode(text(event)), address), "payload": None}
+            values |= {
+                "content": _snapshot(msgspec.json.decode(text(event)), address),
+                "payload": None,
+            }
     if metadata != event.metadata:
         values["metadata"] = {name: value for name, value in metadata.items() if value is not None}
     return replace(event, **values)
@@ -352,9 +442,17 @@ def _plan(plan: dict[str, Any], address: Address) -> dict[str, Any]:
     evicted = ((address(lo), address(hi)) for lo, hi in plan.get("evicted", ()))
     moved = {
         "folded": _known(map(address, plan.get("folded", ()))),
-        "clipped": [[new, kept] for old, kept in plan.get("clipped", ()) if (new := address(old)) is not None],
+        "clipped": [
+            [new, kept]
+            for old, kept in plan.get("clipped", ())
+            if (new := address(old)) is not None
+        ],
         "evicted": [[lo, hi or lo] for lo, hi in evicted if lo is not None],
-        "about": [[new, *told] for old, *told in plan.get("about", ()) if (new := address(old)) is not None],
+        "about": [
+            [new, *told]
+            for old, *told in plan.get("about", ())
+            if (new := address(old)) is not None
+        ],
     }
     if plan.get("standing"):
         moved["standing"] = _standing(plan["standing"], address)
@@ -371,7 +469,9 @@ def _snapshot(change: dict[str, Any], address: Address) -> str:
             if field in variable:
                 variable[field] = _known(address(seq) if seq else seq for seq in variable[field])
     if "sources" in change:
-        change["sources"] = {cell: _known(map(address, seqs)) for cell, seqs in change["sources"].items()}
+        change["sources"] = {
+            cell: _known(map(address, seqs)) for cell, seqs in change["sources"].items()
+        }
     return msgspec.json.encode(change).decode()
 
 
@@ -396,10 +496,15 @@ def _known(seqs: Iterable[int | None]) -> list[int]:
 
 
 def _fill_vacant(rows: Iterable[tuple[Any, ...]], log: EventLog) -> list[int] | None:
-    """Record an export in a log that never held anything, all of it or nothing; None when it held something."""
+    """Record an export in a log that never held anything, all of it or nothing; None when it held
+    something.
+    """
     if is_replica(log.path.parent):
         return None
-    with schema.Translated(log.path), contextlib.closing(schema.connect(log.path, writable=True)) as database:
+    with (
+        schema.Translated(log.path),
+        contextlib.closing(schema.connect(log.path, writable=True)) as database,
+    ):
         database.execute("BEGIN IMMEDIATE")
         if database.execute("SELECT 1 FROM sqlite_sequence").fetchone() is not None:
             return None
@@ -417,7 +522,9 @@ def _fill_vacant(rows: Iterable[tuple[Any, ...]], log: EventLog) -> list[int] | 
 
 
 class _Links:
-    """Whether the rows of an export match their hashes, but for those that a salvage in it declares."""
+    """Whether the rows of an export match their hashes, but for those that a salvage in it
+    declares.
+    """
 
     def __init__(self) -> None:
         self._seq, self._chain = 0, GENESIS
@@ -434,14 +541,22 @@ class _Links:
 
     def finish(self) -> None:
         if self._altered:
-            raise BadInput(f"seq {min(self._altered)} of the export does not match its hash; nothing was imported")
+            raise BadInput(
+                f"seq {min(self._altered)} of the export does not match its hash; nothing was imported"
+            )
 
 
 class _ExportReader:
-    """The event rows of an export, its payloads stored (where there is a place) before the event that names them."""
+    """The event rows of an export, its payloads stored (where there is a place) before the event
+    that names them.
+    """
 
-    def __init__(self, lines: IO[bytes], payloads: PayloadStore | None, progress: Progress | None) -> None:
-        self.missing: dict[str, None] = {}  # digests of payloads that the exported store had lost, in order
+    def __init__(
+        self, lines: IO[bytes], payloads: PayloadStore | None, progress: Progress | None
+    ) -> None:
+        self.missing: dict[
+            str, None
+        ] = {}  # digests of payloads that the exported store had lost, in order
         self.stored: set[str] = set()  # digests of payloads that it brought
         self._payloads = payloads
         self._progress = progress
@@ -466,7 +581,9 @@ class _ExportReader:
             for number, document in group:
                 if "end" in document:
                     if document["end"] != count or document.get("head") != head:
-                        raise BadInput(f"line {number}: the end line does not match the events before it")
+                        raise BadInput(
+                            f"line {number}: the end line does not match the events before it"
+                        )
                     return
                 row = _row(number, document)
                 if row[8] is not None and row[8] not in named:
@@ -479,7 +596,9 @@ class _ExportReader:
                 if self._progress and count % 1000 == 0:
                     self._progress(seq, total)
                 yield row
-        raise BadInput("the export is cut short: it has no end line. Nothing more can be read from it.")
+        raise BadInput(
+            "the export is cut short: it has no end line. Nothing more can be read from it."
+        )
 
     def _take_payload(self, digest: str, parts: Iterator[dict[str, Any]]) -> None:
         first = next(parts)
@@ -489,13 +608,17 @@ class _ExportReader:
         try:
             hasher = hashlib.sha256()
             parts = itertools.chain([first], parts)
-            pieces = hashed((base64.b64decode(part["base64"], validate=True) for part in parts), hasher)
+            pieces = hashed(
+                (base64.b64decode(part["base64"], validate=True) for part in parts), hasher
+            )
             if self._payloads is not None:
                 self._payloads.put(pieces, "application/octet-stream")
             else:
                 deque(pieces, maxlen=0)
         except (KeyError, TypeError, ValueError) as error:
-            raise BadInput(f"payload {str(digest)[:12]}… of the export is damaged: {error}") from error
+            raise BadInput(
+                f"payload {str(digest)[:12]}… of the export is damaged: {error}"
+            ) from error
         if hasher.hexdigest() != digest:
             raise BadInput(f"payload {str(digest)[:12]}… of the export does not match its digest")
         self.stored.add(digest)
@@ -520,7 +643,12 @@ def _documents(lines: IO[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _row(number: int, document: dict[str, Any]) -> tuple[Any, ...]:
     try:
-        *columns, chain, nonce, leaf = msgspec.structs.astuple(msgspec.convert(document.get("event"), _Record))
+        *columns, chain, nonce, leaf = msgspec.structs.astuple(
+            msgspec.convert(document.get("event"), _Record)
+        )
     except msgspec.ValidationError as error:
         raise BadInput(f"line {number} of the export is not a whole event ({error})") from error
-    return (*columns, *(value if value is None else bytes.fromhex(value) for value in (chain, nonce, leaf)))
+    return (
+        *columns,
+        *(value if value is None else bytes.fromhex(value) for value in (chain, nonce, leaf)),
+    )

@@ -1,14 +1,16 @@
 """Texts that must not remain, and how they are recognised in other events.
 
-*Words* are named by the person who erases. They are compared the way search compares words: full-width letters, case,
-accents and the plural make no difference, nor does what stands between the words of a phrase. A word that occurs as it
-is written counts in any case, inside other words too.
+*Words* are named by the person who erases. They are compared the way search compares words:
+full-width letters, case, accents and the plural make no difference, nor does what stands between
+the words of a phrase. A word that occurs as it is written counts in any case, inside other words
+too.
 
-The *texts* of the erased events are looked for as they are: short ones anywhere in another text, long ones line by
-line. Texts that people say every day ("go ahead") are not looked for.
+The *texts* of the erased events are looked for as they are: short ones anywhere in another text,
+long ones line by line. Texts that people say every day ("go ahead") are not looked for.
 
-*Values* are numbers and ids that a cell computed from erased events. Nothing says where a later answer has them from,
-so they are recognised by their look: many digits, new to the session, and from an output that has few of them.
+*Values* are numbers and ids that a cell computed from erased events. Nothing says where a later
+answer has them from, so they are recognised by their look: many digits, new to the session, and
+from an output that has few of them.
 """
 
 import json
@@ -23,7 +25,9 @@ SHORTEST = 8  # characters of a text that can be told from a coincidence, if it 
 SHORTEST_PLAIN = 20  # and if it has none
 LONGEST = 2_000  # characters of a text that is looked for as a whole; of longer ones, each line is
 LINE = 20  # characters of such a line
-MOST_TEXTS = 200  # texts that are looked for inside other texts; with more, only whole lines are compared
+MOST_TEXTS = (
+    200  # texts that are looked for inside other texts; with more, only whole lines are compared
+)
 FEW_VALUES = 20  # of an output whose values are looked for in what follows
 
 _ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|[nrtbf"/\\])')
@@ -121,7 +125,9 @@ def _unescaped(text: str) -> str:
 
 
 def values(text: str) -> set[str]:
-    """The numbers and ids in a text that hardly occur by chance, without the signs that group digits."""
+    """The numbers and ids in a text that hardly occur by chance, without the signs that group
+    digits.
+    """
     found: set[str] = set()
     for match in _NUMBER.findall(text):
         value = match.rstrip(".,:/'’-")

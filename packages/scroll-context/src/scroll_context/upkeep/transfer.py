@@ -1,9 +1,11 @@
-"""Copies of a store: backup (a second store) and export (one JSONL file); merge.py reads an export again.
+"""Copies of a store: backup (a second store) and export (one JSONL file); merge.py reads an export
+again.
 
-A backup goes through SQLite's backup API inside one read transaction, so writers go on and the copy is one moment of
-the log; it is built beside its target and renamed into place, whole or absent. An export carries every column, every
-hash and every payload: a header; then for each event its payload, if it was not written yet, in base64 parts, and the
-event; then an end line with the head of the chain, so that a cut file is noticed.
+A backup goes through SQLite's backup API inside one read transaction, so writers go on and the copy
+is one moment of the log; it is built beside its target and renamed into place, whole or absent. An
+export carries every column, every hash and every payload: a header; then for each event its
+payload, if it was not written yet, in base64 parts, and the event; then an end line with the head
+of the chain, so that a cut file is noticed.
 """
 
 import base64
@@ -18,7 +20,14 @@ from typing import IO, Any
 
 import msgspec
 
-from scroll_context.errors import NotAStore, PayloadDamaged, PayloadMissing, StoreDamaged, StoreError, StoreFull
+from scroll_context.errors import (
+    NotAStore,
+    PayloadDamaged,
+    PayloadMissing,
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+)
 from scroll_context.events import Kind, Progress
 from scroll_context.files import sync_folder
 from scroll_context.log import schema
@@ -28,11 +37,16 @@ from scroll_context.log.payloads import PayloadStore
 
 EXPORT_VERSION = 2
 _HASHES = ("chain", "nonce", "leaf")
-_PART = 3 << 18  # bytes of a payload per line; a multiple of 3, so that base64 has no padding inside
+_PART = (
+    3 << 18
+)  # bytes of a payload per line; a multiple of 3, so that base64 has no padding inside
 
 
 class BackupReport(msgspec.Struct, frozen=True):
-    """What a backup holds. A payload that is missing or damaged in the store is missing from the backup too."""
+    """What a backup holds.
+
+    A payload that is missing or damaged in the store is missing from the backup too.
+    """
 
     events: int
     payloads: int
@@ -48,7 +62,9 @@ class ExportReport(msgspec.Struct, frozen=True):
 
 
 def backup(log: EventLog, target: Path, progress: Progress | None = None) -> BackupReport:
-    """Copy the log as it is at one moment, with the payloads it names, to a new folder that is itself a store."""
+    """Copy the log as it is at one moment, with the payloads it names, to a new folder that is
+    itself a store.
+    """
     if not schema.is_vacant(target):
         raise NotAStore(f"{target} is not empty; nothing was written. Name a new folder.")
     stage = _stage(target)
@@ -74,23 +90,34 @@ def backup(log: EventLog, target: Path, progress: Progress | None = None) -> Bac
         size = sum(file.stat().st_size for file in stage.rglob("*") if file.is_file())
         _publish(stage, target)
     except StoreFull as error:
-        raise StoreFull(f"no room for the backup to {target}. The store is unharmed. Free some space there.") from error
+        raise StoreFull(
+            f"no room for the backup to {target}. The store is unharmed. Free some space there."
+        ) from error
     except OSError as error:
-        raise StoreError(f"the backup to {target} failed: {error.strerror or error}. The store is unharmed.") from error
+        raise StoreError(
+            f"the backup to {target} failed: {error.strerror or error}. The store is unharmed."
+        ) from error
     finally:
         shutil.rmtree(stage, ignore_errors=True)
     return BackupReport(events, len(named) - len(missing), size, tuple(missing))
 
 
 def export(log: EventLog, out: IO[bytes], progress: Progress | None = None) -> ExportReport:
-    """Write the whole log, exactly, as JSONL. Damage to an event that no salvage has declared stops it."""
+    """Write the whole log, exactly, as JSONL.
+
+    Damage to an event that no salvage has declared stops it.
+    """
     log.wait_for_own(10.0)
     total, seq, count, chain = log.applied_seq(), 0, 0, GENESIS
-    declared = {bad for event in log.iterate(kind=Kind.SALVAGE) for bad in event.metadata.get("altered", ())}
+    declared = {
+        bad for event in log.iterate(kind=Kind.SALVAGE) for bad in event.metadata.get("altered", ())
+    }
     written: set[str] = set()
     missing: list[str] = []
     _line(out, {"scroll_export": EXPORT_VERSION, "last_seq": total})
-    while page := log.query(f"SELECT * FROM event WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT {PAGE}", [seq, total]):
+    while page := log.query(
+        f"SELECT * FROM event WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT {PAGE}", [seq, total]
+    ):
         for row in page:
             if row[0] == seq + 1 and expected(chain, row) != row[21] and row[0] not in declared:
                 raise StoreDamaged(
@@ -109,7 +136,11 @@ def export(log: EventLog, out: IO[bytes], progress: Progress | None = None) -> E
                 else:
                     for part in _parts(log.payloads, digest):
                         _line(out, {"payload": digest, "base64": base64.b64encode(part).decode()})
-            hashes = {name: value.hex() for name, value in zip(_HASHES, row[21:], strict=True) if value is not None}
+            hashes = {
+                name: value.hex()
+                for name, value in zip(_HASHES, row[21:], strict=True)
+                if value is not None
+            }
             _line(out, {"event": dict(zip(schema.COLUMNS[:-1], row[:21], strict=True)) | hashes})
             seq, chain = row[0], row[21]
         count += len(page)
@@ -160,7 +191,9 @@ def _stage(target: Path) -> Path:
         stage.mkdir()
         stage.chmod(0o700)
     except OSError as error:
-        raise StoreError(f"cannot write beside {target}: {error.strerror}. Nothing was changed.") from error
+        raise StoreError(
+            f"cannot write beside {target}: {error.strerror}. Nothing was changed."
+        ) from error
     return stage
 
 

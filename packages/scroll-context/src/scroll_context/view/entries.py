@@ -1,13 +1,15 @@
-"""What a working view is made of: requests, steps and notices, as frozen values with their addresses and costs.
+"""What a working view is made of: requests, steps and notices, as frozen values with their
+addresses and costs.
 
-A **step** is one reply of the model with all of its calls and their results; it is shown or evicted whole. A
-**passage** is one text under one seq that may be shown in full, clipped (head and tail around a note) or folded (a
-one-line stub). Both marks name the seq and the call that returns the whole text, both are smaller than what they
-replace, and repeating either changes nothing. Values here never change in place and never reach outside themselves;
-`WorkingView` decides what happens to them.
+A **step** is one reply of the model with all of its calls and their results; it is shown or evicted
+whole. A **passage** is one text under one seq that may be shown in full, clipped (head and tail
+around a note) or folded (a one-line stub). Both marks name the seq and the call that returns the
+whole text, both are smaller than what they replace, and repeating either changes nothing. Values
+here never change in place and never reach outside themselves; `WorkingView` decides what happens to
+them.
 
-What is shown of a text does not depend on where the log keeps it. The text of a payload comes in as an excerpt that
-somebody else has read: all of it, or both ends of a text that no window could take.
+What is shown of a text does not depend on where the log keeps it. The text of a payload comes in as
+an excerpt that somebody else has read: all of it, or both ends of a text that no window could take.
 """
 
 import contextlib
@@ -47,8 +49,8 @@ class Form(StrEnum):
 class Passage(msgspec.Struct, frozen=True):
     """One text under one seq.
 
-    `text` is what the view holds of it: all, or after a clip its two ends, which are enough for every later clip. A
-    folded passage holds nothing.
+    `text` is what the view holds of it: all, or after a clip its two ends, which are enough for
+    every later clip. A folded passage holds nothing.
     """
 
     seq: int
@@ -65,14 +67,20 @@ class Passage(msgspec.Struct, frozen=True):
         return len(self.text)
 
     def folded(self, label: str) -> "Passage":
-        """The one-line stub for this passage, or the passage itself where a stub would not be smaller."""
+        """The one-line stub for this passage, or the passage itself where a stub would not be
+        smaller.
+        """
         if self.form is Form.FOLDED:
             return self
         stub = f"{MARK}folded seq {self.seq} · {cut(label, 60)} · {self.extent} · ms.expand({self.seq}) returns it]"
-        return self._smaller(replace(self, text="", shown=stub, tokens=estimate(stub), form=Form.FOLDED))
+        return self._smaller(
+            replace(self, text="", shown=stub, tokens=estimate(stub), form=Form.FOLDED)
+        )
 
     def clipped(self, chars: int) -> "Passage":
-        """About `chars` characters of head and tail around a note, or the passage itself if that is no smaller."""
+        """About `chars` characters of head and tail around a note, or the passage itself if that is
+        no smaller.
+        """
         if self.form is Form.FOLDED or len(self.text) <= chars:
             return self
         head, left_out, tail = self._ends(chars)
@@ -81,7 +89,9 @@ class Passage(msgspec.Struct, frozen=True):
         return self._smaller(clipped._holding(max(chars, HELD_CHARS)))
 
     def _ends(self, chars: int) -> tuple[str, int, str]:
-        """The two ends of the text in about `chars` characters, and how many of the whole are between them."""
+        """The two ends of the text in about `chars` characters, and how many of the whole are
+        between them.
+        """
         head = chars * 2 // 3
         tail = chars - head
         if self.left_out:
@@ -110,13 +120,14 @@ def clip_text(text: str, chars: int, seq: int, extent: str) -> str:
 
 
 def _clip_note(seq: int, left_out: int, extent: str) -> str:
-    return (
-        f"{MARK}clipped seq {seq} · {left_out:,} characters of {extent} are not shown · ms.expand({seq}) returns all]"
-    )
+    return f"{MARK}clipped seq {seq} · {left_out:,} characters of {extent} are not shown · ms.expand({seq}) returns all]"
 
 
 def passage(event: Event, excerpt: Excerpt | None = None, prefix: str = "") -> Passage:
-    """The passage of an event. `excerpt` is the text of its payload; without it, a preview is shown as clipped."""
+    """The passage of an event.
+
+    `excerpt` is the text of its payload; without it, a preview is shown as clipped.
+    """
     if event.payload is not None and excerpt is None:
         extent = f"{event.payload.size:,} bytes"
         note = f"{MARK}clipped seq {event.seq} · not all of {extent} is shown · ms.expand({event.seq}) returns all]"
@@ -133,7 +144,10 @@ def passage(event: Event, excerpt: Excerpt | None = None, prefix: str = "") -> P
 
 
 class StepCall(msgspec.Struct, frozen=True):
-    """One call that a reply makes. `arguments` is JSON text exactly as recorded; `shown` is what the view sends."""
+    """One call that a reply makes.
+
+    `arguments` is JSON text exactly as recorded; `shown` is what the view sends.
+    """
 
     id: str
     name: str
@@ -155,7 +169,9 @@ class StepCall(msgspec.Struct, frozen=True):
 
 
 class StepReply(msgspec.Struct, frozen=True):
-    """What the model said: text, opaque thinking blocks, calls, and the headline bound to it ("" if it gave none)."""
+    """What the model said: text, opaque thinking blocks, calls, and the headline bound to it ("" if
+    it gave none).
+    """
 
     body: Passage
     calls: tuple[StepCall, ...]
@@ -173,14 +189,18 @@ class StepReply(msgspec.Struct, frozen=True):
 
     @property
     def form(self) -> Form:
-        whole = self.body.form is Form.FULL and all(call.shown == call.arguments for call in self.calls)
+        whole = self.body.form is Form.FULL and all(
+            call.shown == call.arguments for call in self.calls
+        )
         return Form.FULL if whole else Form.CLIPPED
 
     def without_thinking(self) -> "StepReply":
         return _reply(self.body, self.calls, (), self.headline) if self.thinking else self
 
     def clipped(self, chars: int) -> "StepReply":
-        """The last resort for a reply too long for the window: text and arguments clipped, thinking dropped."""
+        """The last resort for a reply too long for the window: text and arguments clipped, thinking
+        dropped.
+        """
         calls = tuple(call.clipped(chars, self.seq) for call in self.calls)
         shorter = _reply(self.body.clipped(chars), calls, (), self.headline)
         return shorter if shorter.tokens < self.tokens else self
@@ -201,7 +221,9 @@ class StepResult(msgspec.Struct, frozen=True):
 
     @property
     def outcome(self) -> str:
-        """How the call ended, in the words of the index: ok, killed, refused, unknown or failed, with the reason."""
+        """How the call ended, in the words of the index: ok, killed, refused, unknown or failed,
+        with the reason.
+        """
         match self.state.removeprefix("error: "):
             case state if succeeded(state):
                 return "ok"
@@ -234,11 +256,16 @@ class _Told(msgspec.Struct, frozen=True):
 
 
 class UserTurn(_Told, frozen=True):
-    """A message of the user. `gone` is the span of its steps that left the view, and how many they were."""
+    """A message of the user.
+
+    `gone` is the span of its steps that left the view, and how many they were.
+    """
 
     gone: tuple[int, int, int] | None = None
     undone: int = 0  # of the steps that left, those that did not succeed
-    is_from_user: bool = True  # False in an imported history: nothing in it is a standing instruction
+    is_from_user: bool = (
+        True  # False in an imported history: nothing in it is a standing instruction
+    )
     tokens: int = 0  # counted here, whatever is given
 
     def __post_init__(self) -> None:
@@ -266,7 +293,9 @@ class UserTurn(_Told, frozen=True):
         return headline(f"user: {self.body.shown[: FIELD_CHARS * 2]}", status="asked")
 
     def losing(self, entry: "Step | Notice", undone: bool) -> "UserTurn":
-        """The request after `entry` of its turn left the view; `undone` if that is a step that did not succeed."""
+        """The request after `entry` of its turn left the view; `undone` if that is a step that did
+        not succeed.
+        """
         lo, hi, count = self.gone or (entry.seq, entry.last, 0)
         gone = (min(lo, entry.seq), max(hi, entry.last), count + isinstance(entry, Step))
         return replace(self, gone=gone, undone=self.undone + undone)
@@ -317,16 +346,28 @@ class Step(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def messages(self) -> tuple[Message, ...]:
-        """The reply and a result for each of its calls. Kept, because every request of the session asks again."""
+        """The reply and a result for each of its calls.
+
+        Kept, because every request of the session asks again.
+        """
         said = self.reply.body.shown
         calls = tuple(
             ToolCall(
-                call.id or spare_id(self.seq, i), call.name or "unknown", _object(call), call.provider, call.opaque
+                call.id or spare_id(self.seq, i),
+                call.name or "unknown",
+                _object(call),
+                call.provider,
+                call.opaque,
             )
             for i, call in enumerate(self.reply.calls)
         )
         text = said if said.strip() else "" if calls else BLANK
-        reply = Message(role="assistant", text=text, tool_calls=calls, thinking=tuple(_thinking(self.reply.thinking)))
+        reply = Message(
+            role="assistant",
+            text=text,
+            tool_calls=calls,
+            thinking=tuple(_thinking(self.reply.thinking)),
+        )
         return reply, *(
             Message(
                 role="tool",
@@ -340,13 +381,17 @@ class Step(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def seqs_in_full(self) -> tuple[int, ...]:
         """The addresses of which nothing is left out."""
-        results = [result.body.seq for result in self.results if result and result.body.form is Form.FULL]
+        results = [
+            result.body.seq for result in self.results if result and result.body.form is Form.FULL
+        ]
         calls = zip(self.addresses, self.reply.calls, strict=True)
         whole = [address for address, call in calls if address and call.shown == call.arguments]
         return (*results, *whole, *((self.seq,) if self.reply.form is Form.FULL else ()))
 
     def call_at(self, address: int | None, call_id: str) -> int | None:
-        """Which unanswered call an event belongs to: by the address of the call, else the first with that id."""
+        """Which unanswered call an event belongs to: by the address of the call, else the first
+        with that id.
+        """
         unanswered = [i for i, result in enumerate(self.results) if result is None]
         if address in self.addresses:
             exact = self.addresses.index(address)
@@ -365,8 +410,12 @@ class Step(msgspec.Struct, frozen=True, dict=True):
         """The step after call `i` returned."""
         bound = event.metadata.get("bound")
         names = tuple(str(name) for name in bound) if isinstance(bound, list | tuple) else ()
-        result = StepResult(passage(event, excerpt), event.name or self.reply.calls[i].name, event.tool_state, names)
-        return replace(self, results=(*self.results[:i], result, *self.results[i + 1 :]), last=event.seq)
+        result = StepResult(
+            passage(event, excerpt), event.name or self.reply.calls[i].name, event.tool_state, names
+        )
+        return replace(
+            self, results=(*self.results[:i], result, *self.results[i + 1 :]), last=event.seq
+        )
 
     def with_result(self, seq: int, change: Callable[[StepResult], StepResult]) -> "Step":
         """The step with the result at `seq` in another form."""
@@ -374,7 +423,10 @@ class Step(msgspec.Struct, frozen=True, dict=True):
         return replace(self, results=results)
 
     def folded(self, seq: int) -> "Step":
-        """The step with the result at `seq` as a stub. Kept, because an eviction is planned first and then applied."""
+        """The step with the result at `seq` as a stub.
+
+        Kept, because an eviction is planned first and then applied.
+        """
         forms: dict[int, Step] = vars(self).setdefault("folded_forms", {})
         if seq not in forms:
             forms[seq] = self.with_result(seq, StepResult.folded)
@@ -400,7 +452,10 @@ class Step(msgspec.Struct, frozen=True, dict=True):
         return self.outcome in ("ok", "")
 
     def ended_headline(self) -> Headline:
-        """The headline with how the step ended. What the model wrote beforehand is an intention unless that was ok."""
+        """The headline with how the step ended.
+
+        What the model wrote beforehand is an intention unless that was ok.
+        """
         one, outcome = self.headline(), self.outcome
         given = _parsed(self.reply.headline) or Headline()
         state = one.state
@@ -429,7 +484,9 @@ Entry = UserTurn | Step | Notice
 
 
 def passages(entry: Entry) -> tuple[Passage, ...]:
-    """The texts of an entry that can be folded or clipped by themselves: of a step its results, not its reply."""
+    """The texts of an entry that can be folded or clipped by themselves: of a step its results, not
+    its reply.
+    """
     if isinstance(entry, Step):
         return tuple(result.body for result in entry.results if result)
     return (entry.body,)
@@ -438,9 +495,17 @@ def passages(entry: Entry) -> tuple[Passage, ...]:
 def step(event: Event, turn: int, task: str, excerpt: Excerpt | None = None) -> Step:
     """The step that an assistant's event begins."""
     made = event.metadata.get("tool_calls")
-    calls = tuple(_call(one) for one in made if isinstance(one, Mapping)) if isinstance(made, list) else ()
+    calls = (
+        tuple(_call(one) for one in made if isinstance(one, Mapping))
+        if isinstance(made, list)
+        else ()
+    )
     thinking = event.metadata.get("thinking")
-    blocks = tuple(one for one in thinking if isinstance(one, dict)) if isinstance(thinking, list) else ()
+    blocks = (
+        tuple(one for one in thinking if isinstance(one, dict))
+        if isinstance(thinking, list)
+        else ()
+    )
     reply = _reply(passage(event, excerpt), calls, blocks, event.headline)
     return Step(reply, (None,) * len(calls), (0,) * len(calls), event.seq, turn, task)
 
@@ -453,7 +518,9 @@ def decoded(arguments: str) -> Any:
         return arguments
 
 
-def _reply(body: Passage, calls: tuple[StepCall, ...], thinking: tuple[dict[str, Any], ...], given: str) -> StepReply:
+def _reply(
+    body: Passage, calls: tuple[StepCall, ...], thinking: tuple[dict[str, Any], ...], given: str
+) -> StepReply:
     tokens = MESSAGE_TOKENS + body.tokens + sum(estimate(_json(block)) for block in thinking)
     tokens += sum(_CALL_TOKENS + estimate(call.name) + estimate(call.shown) for call in calls)
     return StepReply(body, calls, thinking, given, tokens)
@@ -475,7 +542,9 @@ def _call(made: Mapping[str, Any]) -> StepCall:
 
 @lru_cache(maxsize=4096)
 def _parsed(text: str) -> Headline | None:
-    """The headline a model gave; an eviction asks for it once when it is planned and once when it is applied."""
+    """The headline a model gave; an eviction asks for it once when it is planned and once when it
+    is applied.
+    """
     return parse_field(text)
 
 
@@ -509,7 +578,9 @@ def _object(call: StepCall) -> dict[str, Any]:
 
 def _thinking(blocks: tuple[dict[str, Any], ...]) -> Iterator[Thinking]:
     for block in blocks:
-        with contextlib.suppress(msgspec.ValidationError):  # not ours to repair, and no provider would take it
+        with contextlib.suppress(
+            msgspec.ValidationError
+        ):  # not ours to repair, and no provider would take it
             yield msgspec.convert(block, Thinking)
 
 

@@ -1,27 +1,34 @@
 """Planning an eviction: what leaves a view that has grown above its high mark, and in which order.
 
-Protected are the user's messages of the running turn, the recent steps, and everything that no successful call has read
-yet. The rest goes down to the low mark, far below the high one, so that a cached prefix changes rarely:
+Protected are the user's messages of the running turn, the recent steps, and everything that no
+successful call has read yet. The rest goes down to the low mark, far below the high one, so that a
+cached prefix changes rarely:
 
 1. results of older steps fold to stubs, oldest first;
 2. older steps and notices move whole to the index, oldest first, those of the running turn too;
-3. long user messages of past turns are clipped, and those with no step left move to the index: users' words go last.
+3. long user messages of past turns are clipped, and those with no step left move to the index:
+   users' words go last.
 
-What is protected gives way only when it does not fit, and only as far as it must. Before 1, if it is above the high
-mark by itself: recent results that were read fold. If that is not enough, recent steps that were read are no longer
-protected. Only if what is unread does not fit even so is it clipped, each text to no less than a quarter of the room:
-the newest message and unread results are shown completely if they fit. After 3, if the view is still above the high
-mark, in this order until it fits: recent results that were read fold; unread texts are clipped; user messages of the
-running turn are clipped to no less than half of the room; recent steps that were read move to the index; past user
-messages too; the index rolls up further; every text is clipped to an equal share, calls of the newest step included.
+What is protected gives way only when it does not fit, and only as far as it must. Before 1, if it
+is above the high mark by itself: recent results that were read fold. If that is not enough, recent
+steps that were read are no longer protected. Only if what is unread does not fit even so is it
+clipped, each text to no less than a quarter of the room: the newest message and unread results are
+shown completely if they fit. After 3, if the view is still above the high mark, in this order until
+it fits: recent results that were read fold; unread texts are clipped; user messages of the running
+turn are clipped to no less than half of the room; recent steps that were read move to the index;
+past user messages too; the index rolls up further; every text is clipped to an equal share, calls
+of the newest step included.
 
-Sizes are raw estimates (tokens.py); the window and its shares are tokens of the provider, and the gauge converts them.
+Sizes are raw estimates (tokens.py); the window and its shares are tokens of the provider, and the
+gauge converts them.
 
-What was not read is never folded or evicted, only clipped. A user message of the running turn never leaves. Planning
-works on a copy of the view and changes nothing; it needs no model, no disk and no clock.
+What was not read is never folded or evicted, only clipped. A user message of the running turn never
+leaves. Planning works on a copy of the view and changes nothing; it needs no model, no disk and no
+clock.
 
-A plan also says what the leaving turns are about for which the model wrote no notes, and which standing instructions
-leave with them. Both are made of their words here, once; every view that the plan is applied to takes them as recorded.
+A plan also says what the leaving turns are about for which the model wrote no notes, and which
+standing instructions leave with them. Both are made of their words here, once; every view that the
+plan is applied to takes them as recorded.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -53,8 +60,8 @@ STANDING_TOKENS = 600
 class ViewBudget(msgspec.Struct, frozen=True, kw_only=True):
     """How full a view may get, in parts of the model's window.
 
-    Above `high`, texts leave the view until it is down to `low`. The further apart they are, the more of the
-    provider's cache is used, and the less is shown on average.
+    Above `high`, texts leave the view until it is down to `low`. The further apart they are, the
+    more of the provider's cache is used, and the less is shown on average.
     """
 
     high: float = 0.8
@@ -68,13 +75,19 @@ class ViewBudget(msgspec.Struct, frozen=True, kw_only=True):
             ("high", "a number above 0, at most 1", _share(self.high) and self.high > 0),
             ("low", "a number above 0, below high", _share(self.low) and 0 < self.low < high),
             ("keep_steps", "a whole number above 0", _whole(self.keep_steps, 1)),
-            ("index_share", "a number from 0, below high", _share(self.index_share) and self.index_share < high),
+            (
+                "index_share",
+                "a number from 0, below high",
+                _share(self.index_share) and self.index_share < high,
+            ),
         )
 
     def _require(self, *rules: tuple[str, str, bool]) -> None:
         """Raise BadInput, naming every field that is not what it must be."""
         wrong = [
-            f"{name} must be {wanted}, and is {getattr(self, name)!r}" for name, wanted, right in rules if not right
+            f"{name} must be {wanted}, and is {getattr(self, name)!r}"
+            for name, wanted, right in rules
+            if not right
         ]
         if wrong:
             raise BadInput("a budget does not fit together: " + "; ".join(wrong))
@@ -102,10 +115,13 @@ def _share(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 
-def plan_eviction(view: WorkingView, budget: Budget, *, overflowed: bool = False) -> EvictionPlan | None:
+def plan_eviction(
+    view: WorkingView, budget: Budget, *, overflowed: bool = False
+) -> EvictionPlan | None:
     """What to remove before the next call; None while the view is below its high mark.
 
-    `overflowed` says that the provider refused the last request as too long: its word wins over any estimate.
+    `overflowed` says that the provider refused the last request as too long: its word wins over any
+    estimate.
     """
     total = view.tokens + budget.overhead
     gauge = view.gauge.overflowed(total, budget.window) if overflowed else view.gauge
@@ -116,13 +132,17 @@ def plan_eviction(view: WorkingView, budget: Budget, *, overflowed: bool = False
         return None
     planner = _Planner(view, budget, high, low, gauge)
     planner.run()
-    return planner.plan("the provider refused the request as too long" if overflowed else "above the high mark")
+    return planner.plan(
+        "the provider refused the request as too long" if overflowed else "above the high mark"
+    )
 
 
 class _Planner:
     """Carries out the measures of the module's list on a copy of the view, and writes down which."""
 
-    def __init__(self, view: WorkingView, budget: Budget, high: int, low: int, gauge: Gauge) -> None:
+    def __init__(
+        self, view: WorkingView, budget: Budget, high: int, low: int, gauge: Gauge
+    ) -> None:
         self._before = view.tokens + budget.overhead
         self._budget = budget
         self._gauge = gauge
@@ -163,7 +183,9 @@ class _Planner:
         last_resorts: tuple[Callable[[], None], ...] = (
             lambda: self._fold(middle, before=everything),
             lambda: self._clip(self._unread(), self._exact_size() - middle, self._high // 4),
-            lambda: self._clip(self._running_messages(), self._exact_size() - middle, self._high // 2),
+            lambda: self._clip(
+                self._running_messages(), self._exact_size() - middle, self._high // 2
+            ),
             lambda: self._evict_steps(middle, before=everything),
             lambda: self._retire_user_messages(middle),
             lambda: self._roll_index(middle),
@@ -185,7 +207,9 @@ class _Planner:
             limit=self._high + overhead,
             over_budget=after > self._high,
             folded=tuple(seq for seq in self._folded if self._view.get(seq)),
-            clipped=tuple((seq, chars) for seq, chars in self._clipped.items() if self._view.get(seq)),
+            clipped=tuple(
+                (seq, chars) for seq, chars in self._clipped.items() if self._view.get(seq)
+            ),
             evicted=tuple(sorted(self._evicted.items())),
             about=tuple(self._about.made.values()),
             standing=self._standing,
@@ -195,7 +219,9 @@ class _Planner:
         )
 
     def _first_recent(self) -> int:
-        """Where the protected tail begins: the newest steps, as many as fit in half of the low mark."""
+        """Where the protected tail begins: the newest steps, as many as fit in half of the low
+        mark.
+        """
         tail, room, count = self._view.last_seq + 1, self._low // 2, 0
         for entry in reversed(list(self._view.entries)):
             if isinstance(entry, Step):
@@ -219,11 +245,16 @@ class _Planner:
     def _size(self) -> int:
         """The view with the lines its index will receive; the index rolls itself up to its limit."""
         index = self._index_tokens
-        return self._view.entry_tokens + min(index + self._line_tokens, max(index, self._index_limit))
+        return self._view.entry_tokens + min(
+            index + self._line_tokens, max(index, self._index_limit)
+        )
 
     def _exact_size(self) -> int:
         """The exact size, with the index as it will be."""
-        return self._view.entry_tokens + self._view.index.extended(self._lines, self._index_limit).tokens
+        return (
+            self._view.entry_tokens
+            + self._view.index.extended(self._lines, self._index_limit).tokens
+        )
 
     def _fold(self, target: int, before: int, since: int = 0) -> None:
         excess, seen = self._size - target, self._view.seen
@@ -249,7 +280,9 @@ class _Planner:
         past = [
             entry
             for entry in self._view.entries
-            if isinstance(entry, UserTurn) and entry.turn != self._view.turn and entry.seq <= self._view.seen
+            if isinstance(entry, UserTurn)
+            and entry.turn != self._view.turn
+            and entry.seq <= self._view.seen
         ]
         for request in past:
             if self._size > target and len(request.body.shown) > PAST_MESSAGE_CHARS:
@@ -267,15 +300,21 @@ class _Planner:
         self._line_tokens += line.tokens
 
     def _keep_instructions(self, request: UserTurn) -> None:
-        """Move the standing instructions of a request that leaves to the list of them; the newest hold."""
+        """Move the standing instructions of a request that leaves to the list of them; the newest
+        hold.
+        """
         if not request.is_from_user or not self._instructions(request.body.text):
             return
         index = self._view.index
         turns = [entry for entry in self._view.entries if isinstance(entry, UserTurn)]
         shown = {turn.seq: turn.body.text for turn in turns if turn.is_from_user}
         said = [(one.seq, one.words) for one in index.standing] + list(shown.items())
-        stated = [(seq, sentence) for seq, text in sorted(said) for sentence in self._instructions(text)]
-        found = [(seq, words) for seq, words in newest(stated) if seq not in shown or seq == request.seq]
+        stated = [
+            (seq, sentence) for seq, text in sorted(said) for sentence in self._instructions(text)
+        ]
+        found = [
+            (seq, words) for seq, words in newest(stated) if seq not in shown or seq == request.seq
+        ]
         kept = [Standing(seq, words) for seq, words in found]
         fitting, dropped = newest_standing(kept, self._standing_limit)
         self._view.set_standing(fitting, index.unlisted + dropped)
@@ -285,7 +324,9 @@ class _Planner:
     def _instructions(self, text: str) -> tuple[str, ...]:
         """The standing instructions in a text, which is read once for a plan."""
         if text not in self._stated:
-            self._stated[text] = tuple(sentence for level, sentence in stances(text) if level == INSTRUCTION)
+            self._stated[text] = tuple(
+                sentence for level, sentence in stances(text) if level == INSTRUCTION
+            )
         return self._stated[text]
 
     def _roll_index(self, target: int) -> None:
@@ -302,14 +343,26 @@ class _Planner:
 
     def _unread(self) -> list[Passage | StepReply]:
         seen = self._view.seen
-        return [one for entry in self._view.entries if entry.last > seen for one in passages(entry) if one.seq > seen]
+        return [
+            one
+            for entry in self._view.entries
+            if entry.last > seen
+            for one in passages(entry)
+            if one.seq > seen
+        ]
 
     def _running_messages(self) -> list[Passage | StepReply]:
         running = self._view.turn
-        return [entry.body for entry in self._view.entries if isinstance(entry, UserTurn) and entry.turn == running]
+        return [
+            entry.body
+            for entry in self._view.entries
+            if isinstance(entry, UserTurn) and entry.turn == running
+        ]
 
     def _clip(self, texts: Sequence[Passage | StepReply], excess: int, floor: int) -> None:
-        """Clip the longest of `texts` to one common size, so that together they lose `excess`; none below `floor`."""
+        """Clip the longest of `texts` to one common size, so that together they lose `excess`; none
+        below `floor`.
+        """
         room = sum(text.tokens for text in texts) - excess
         share = max(floor, _common_size((text.tokens for text in texts), room))
         for text in texts:
@@ -328,7 +381,9 @@ class _Planner:
 
 
 class _About:
-    """What leaving entries are about that have no notes of the model, told apart from all others in the view."""
+    """What leaving entries are about that have no notes of the model, told apart from all others in
+    the view.
+    """
 
     def __init__(self, view: WorkingView) -> None:
         self._view = view
@@ -355,7 +410,11 @@ def _plain_text(entry: Entry) -> str:
     """The beginning of what was said in an entry, if that is all there is to tell about it."""
     if isinstance(entry, UserTurn):
         return entry.body.text[:ABOUT_CHARS]
-    return entry.reply.body.text[:ABOUT_CHARS] if isinstance(entry, Step) and not entry.has_notes else ""
+    return (
+        entry.reply.body.text[:ABOUT_CHARS]
+        if isinstance(entry, Step) and not entry.has_notes
+        else ""
+    )
 
 
 def standing_limit(window: int, ratio: float = 1.0) -> int:

@@ -1,9 +1,10 @@
 """Headlines: the four short fields that stand for a step once it has left the view.
 
-The model writes one with each reply, as a last line `⟦ task | state | next | status ⟧` or as a field of its exec
-call; it is bound to the reply's seq as text. Reading is lenient and never raises: what cannot be read is no headline,
-and `fallback` makes one from the step itself, keeping exact names. Brackets around less than three fields are meant for
-the user, and stay. Every field is one bounded line, so that an index built from headlines is bounded too.
+The model writes one with each reply, as a last line `⟦ task | state | next | status ⟧` or as a
+field of its exec call; it is bound to the reply's seq as text. Reading is lenient and never raises:
+what cannot be read is no headline, and `fallback` makes one from the step itself, keeping exact
+names. Brackets around less than three fields are meant for the user, and stay. Every field is one
+bounded line, so that an index built from headlines is bounded too.
 """
 
 import re
@@ -21,7 +22,10 @@ _FENCE = re.compile(r"⟦((?:[^⟦⟧|]*\|){2}[^⟦⟧]*)⟧?[\s`*_.]*$")
 
 
 class Headline(msgspec.Struct, frozen=True):
-    """Task, verified state, next action and a status, each one bounded line. Build with `headline`."""
+    """Task, verified state, next action and a status, each one bounded line.
+
+    Build with `headline`.
+    """
 
     task: str = ""
     state: str = ""
@@ -35,7 +39,11 @@ class Headline(msgspec.Struct, frozen=True):
     def line(self, limit: int) -> str:
         """Task, state and status in at most `limit` characters."""
         status = f" [{self.status}]" if self.status else ""
-        body = f"{cut(self.task, limit // 3)}: {self.state}" if self.task and self.state else self.task or self.state
+        body = (
+            f"{cut(self.task, limit // 3)}: {self.state}"
+            if self.task and self.state
+            else self.task or self.state
+        )
         return cut(body, max(8, limit - len(status))) + status
 
 
@@ -55,7 +63,10 @@ def cut(text: str, limit: int) -> str:
 def headline(task: str = "", state: str = "", next: str = "", status: str = "") -> Headline:
     """A headline with its fields cleaned and bounded."""
     return Headline(
-        _field(task, FIELD_CHARS), _field(state, FIELD_CHARS), _field(next, FIELD_CHARS), _field(status, STATUS_CHARS)
+        _field(task, FIELD_CHARS),
+        _field(state, FIELD_CHARS),
+        _field(next, FIELD_CHARS),
+        _field(status, STATUS_CHARS),
     )
 
 
@@ -71,7 +82,9 @@ def without_headline(text: str) -> str:
 
 
 def parse_field(value: object) -> Headline | None:
-    """A headline given as `task | state | next | status`, as a mapping or as a list; None if it says nothing."""
+    """A headline given as `task | state | next | status`, as a mapping or as a list; None if it
+    says nothing.
+    """
     if not value:
         return None
     if isinstance(value, str):
@@ -88,7 +101,9 @@ def parse_field(value: object) -> Headline | None:
     return found if found != Headline() else None
 
 
-def fallback(task: str, actions: Sequence[str], bound: Sequence[str], said: str, status: str) -> Headline:
+def fallback(
+    task: str, actions: Sequence[str], bound: Sequence[str], said: str, status: str
+) -> Headline:
     """A headline for a step whose model gave none: what was called, what was bound, how it ended."""
     state = "; ".join(actions) if actions else said
     if bound:
@@ -98,14 +113,18 @@ def fallback(task: str, actions: Sequence[str], bound: Sequence[str], said: str,
 
 
 def merged(headlines: Sequence[Headline]) -> Headline:
-    """One headline for several in order: the first, a middle and the last of what they say, and the last status."""
+    """One headline for several in order: the first, a middle and the last of what they say, and the
+    last status.
+    """
     last = headlines[-1]
     tasks, states = (one.task for one in headlines), (one.state for one in headlines)
     return Headline(_landmarks(tasks), _landmarks(states), last.next, last.status)
 
 
 def merged_terms(lists: Sequence[Sequence[str]], width: int) -> tuple[str, ...]:
-    """The terms for several lines: those that many share first, then the first ones of each line in turn."""
+    """The terms for several lines: those that many share first, then the first ones of each line in
+    turn.
+    """
     shared = Counter(term for terms in lists for term in {term.casefold() for term in terms})
     ranked = sorted(
         (-shared[term.casefold()], rank, number)
@@ -138,7 +157,11 @@ def _landmarks(texts: Iterable[str]) -> str:
     if len(distinct) > 3:
         distinct = [distinct[0], distinct[len(distinct) // 2], distinct[-1]]
     share = FIELD_CHARS // max(1, len(distinct)) - len(_BETWEEN)
-    return _BETWEEN.join(cut(part, share) for part in distinct) if len(distinct) > 1 else "".join(distinct)
+    return (
+        _BETWEEN.join(cut(part, share) for part in distinct)
+        if len(distinct) > 1
+        else "".join(distinct)
+    )
 
 
 def _field(text: str, limit: int) -> str:

@@ -1,17 +1,19 @@
-"""The index: what is not in the view, as lines that name their seqs; and what the user asked for once and for all.
+"""The index: what is not in the view, as lines that name their seqs; and what the user asked for
+once and for all.
 
 Each line carries the exact spans of the seqs that it stands for. Two kinds of line:
 
-* **Evicted entries** of this session, fine for the recent and coarse for the old. Lines live in blocks, and blocks in
-  tiers of fewer than `width`. When a tier fills, its newest block keeps every line and each older block becomes one
-  line, packed into the next tier; n evictions therefore leave O(width · log n) blocks. When the lines outgrow the
-  tokens they are allowed, tiers roll before they are full, and then neighbouring lines of the coarsest tier join, down
-  to two lines a tier.
-* **Topics**: earlier sessions within reach, one line each while there is room. `outline` joins the older ones, the
-  more the older they are, so that n sessions leave O(log n) lines; it is called when a session opens.
+* **Evicted entries** of this session, fine for the recent and coarse for the old. Lines live in
+  blocks, and blocks in tiers of fewer than `width`. When a tier fills, its newest block keeps every
+  line and each older block becomes one line, packed into the next tier; n evictions therefore leave
+  O(width · log n) blocks. When the lines outgrow the tokens they are allowed, tiers roll before
+  they are full, and then neighbouring lines of the coarsest tier join, down to two lines a tier.
+* **Topics**: earlier sessions within reach, one line each while there is room. `outline` joins the
+  older ones, the more the older they are, so that n sessions leave O(log n) lines; it is called
+  when a session opens.
 
-Detail fades gradually, addresses never do. Terms, titles and standing instructions come from events: nothing here
-reads a text. Immutable: every change is a new index.
+Detail fades gradually, addresses never do. Terms, titles and standing instructions come from
+events: nothing here reads a text. Immutable: every change is a new index.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,11 +34,15 @@ NEAR = 8
 """Runs at most this far apart are one: what lies between is bookkeeping or another session's."""
 
 HEADER = (
-    MARK + "index of earlier work that is no longer shown. Nothing is lost: each line names the seqs it stands for, "
+    MARK
+    + "index of earlier work that is no longer shown. Nothing is lost: each line names the seqs it stands for, "
     "ms.expand(lo, hi) returns them word for word, and ms.search(query) finds them by content. Oldest first; "
     "lines are notes about what happened, not requests.]"
 )
-SEAM = MARK + "end of the index. The live conversation follows; work on the newest user request below.]"
+SEAM = (
+    MARK
+    + "end of the index. The live conversation follows; work on the newest user request below.]"
+)
 
 STANDING = "what the user asked for once and for all, newest last. Quoted lines come from an imported history."
 MORE_STANDING = " {count} older ones: ms.standing(topic)."
@@ -79,7 +85,9 @@ class Topic(msgspec.Struct, frozen=True, omit_defaults=True):
         facts = ", ".join(filter(None, (count, dates)))
         said = cut(self.title or ", ".join(self.terms), 2 * LINE_CHARS) or f"{self.turns} turns"
         text = f"- seq {_written(self.spans)}{f' ({facts})' if facts else ''}: {said}"
-        return IndexLine(self.spans, self.turns, Headline(state=said), text, estimate(text) + 1, terms=self.terms)
+        return IndexLine(
+            self.spans, self.turns, Headline(state=said), text, estimate(text) + 1, terms=self.terms
+        )
 
 
 class EarlierWork(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -151,7 +159,11 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
 
     def render(self) -> str:
         """Standing instructions and lines as the model reads them; empty if there are none."""
-        lines = "\n".join((HEADER, *(line.text for line in self.lines))) if self.tiers or self.topics else ""
+        lines = (
+            "\n".join((HEADER, *(line.text for line in self.lines)))
+            if self.tiers or self.topics
+            else ""
+        )
         return "\n\n".join(filter(None, (self._standing_text, lines)))
 
     @cached_property
@@ -171,7 +183,9 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
         return min(found, key=lambda line: sum(hi - lo for lo, hi in line.spans)) if found else None
 
     def extended(self, lines: Sequence[IndexLine], limit: int) -> "EvictionIndex":
-        """The index with newly evicted lines, rolled up until it is within `limit` tokens or cannot shrink."""
+        """The index with newly evicted lines, rolled up until it is within `limit` tokens or cannot
+        shrink.
+        """
         index = self
         ordered = sorted(lines, key=lambda line: line.spans)
         for start in range(0, len(ordered), self.width):
@@ -203,7 +217,10 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
         return index._collapsed(at + 1) if len(above) >= self.width else index
 
     def _rolled(self, limit: int) -> "EvictionIndex | None":
-        """One notch coarser, or None at the floor. Topics give way to evicted entries beyond half of the limit."""
+        """One notch coarser, or None at the floor.
+
+        Topics give way to evicted entries beyond half of the limit.
+        """
         crowded = sum(line.tokens for line in self._topic_lines) > limit // 2
         if crowded and len(self.topics) > 2:
             return replace(self, topics=_with_two_joined(self.topics))
@@ -218,7 +235,9 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
         return replace(self, topics=_with_two_joined(self.topics)) if len(self.topics) > 2 else None
 
     def _paired(self, lines: Sequence[IndexLine]) -> tuple[IndexBlock, ...]:
-        """The lines with the two neighbours joined that stand for the least, so that none grows out of proportion."""
+        """The lines with the two neighbours joined that stand for the least, so that none grows out
+        of proportion.
+        """
         at = min(range(len(lines) - 1), key=lambda i: lines[i].entries + lines[i + 1].entries)
         fewer = (*lines[:at], joined(lines[at : at + 2]), *lines[at + 2 :])
         room = self.width - 1
@@ -232,7 +251,9 @@ _FRAME_TOKENS = estimate(HEADER) + estimate(SEAM) + 8
 
 
 class EntryTerms(msgspec.Struct, frozen=True, array_like=True):
-    """What an evicted entry is about that has no notes of the model: a turn of the user, an answer in plain text."""
+    """What an evicted entry is about that has no notes of the model: a turn of the user, an answer
+    in plain text.
+    """
 
     seq: int
     title: str
@@ -243,7 +264,9 @@ def line_for(entry: Entry, about: EntryTerms | None = None) -> IndexLine:
     """The full line of one evicted entry; that of a step says how it ended."""
     spans = ((entry.seq, entry.last),)
     if about is not None:
-        said = headline("reply" if isinstance(entry, Step) else "user", about.title or ", ".join(about.terms))
+        said = headline(
+            "reply" if isinstance(entry, Step) else "user", about.title or ", ".join(about.terms)
+        )
         return _line(spans, 1, said, said.line(LINE_CHARS), 0, about.terms, False)
     if isinstance(entry, Step):
         said = entry.ended_headline()
@@ -254,7 +277,9 @@ def line_for(entry: Entry, about: EntryTerms | None = None) -> IndexLine:
 
 def joined(lines: Sequence[IndexLine]) -> IndexLine:
     """One short line for several in order: their notes, and the terms of what has none."""
-    entries, undone = (sum(counts) for counts in zip(*((line.entries, line.undone) for line in lines), strict=True))
+    entries, undone = (
+        sum(counts) for counts in zip(*((line.entries, line.undone) for line in lines), strict=True)
+    )
     terms = merged_terms([line.terms for line in lines], 2 * TERMS)
     notes = [line.headline for line in lines if line.noted or not terms]
     note = merged(notes) if notes else Headline()
@@ -269,7 +294,9 @@ def joined(lines: Sequence[IndexLine]) -> IndexLine:
 
 
 def outline(topics: Sequence[Topic], limit: int) -> tuple[Topic, ...]:
-    """The topics within `limit` tokens: with fewer terms if need be, then joined, the more the older they are."""
+    """The topics within `limit` tokens: with fewer terms if need be, then joined, the more the
+    older they are.
+    """
     for width in (TERMS, TERMS - 1, TERMS - 2):
         narrow = tuple(topic.narrowed(width) for topic in topics)
         if _tokens(narrow) <= limit:
@@ -280,10 +307,14 @@ def outline(topics: Sequence[Topic], limit: int) -> tuple[Topic, ...]:
         end = len(topics)
         while end > 0:
             size = 1 + int((len(topics) - end) * rate)
-            start = end - size if end >= 2 * size else 0  # the oldest group takes what would be less than a group
+            start = (
+                end - size if end >= 2 * size else 0
+            )  # the oldest group takes what would be less than a group
             groups.append((start, end))
             end = start
-        narrow = tuple(_together(topics[start:end]).narrowed(TERMS) for start, end in reversed(groups))
+        narrow = tuple(
+            _together(topics[start:end]).narrowed(TERMS) for start, end in reversed(groups)
+        )
         rate *= 1.5
     return narrow
 
@@ -316,7 +347,13 @@ def _with_two_joined(topics: Sequence[Topic]) -> tuple[Topic, ...]:
 
 
 def _line(
-    spans: Spans, entries: int, note: Headline, said: str, undone: int, terms: tuple[str, ...], noted: bool
+    spans: Spans,
+    entries: int,
+    note: Headline,
+    said: str,
+    undone: int,
+    terms: tuple[str, ...],
+    noted: bool,
 ) -> IndexLine:
     text = f"- seq {_written(spans)}{f' ({entries})' if entries > 1 else ''}: {said}"
     return IndexLine(spans, entries, note, text, estimate(text) + 1, undone, terms, noted)

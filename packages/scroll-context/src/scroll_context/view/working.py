@@ -1,36 +1,43 @@
-"""The working view: what the model sees of a session, built from events alone, and the messages that it becomes.
+"""The working view: what the model sees of a session, built from events alone, and the messages
+that it becomes.
 
-`add` is the one way in, live and in replay, so a view rebuilt from the log renders the same bytes. Events come in the
-order of their seqs. What each kind must carry:
+`add` is the one way in, live and in replay, so a view rebuilt from the log renders the same bytes.
+Events come in the order of their seqs. What each kind must carry:
 
-* `conversation`, role user: the text. `metadata.continues` = true joins the running turn instead of beginning one.
-* `conversation`, role assistant: the text; `headline`; `metadata.tool_calls` = [{id, name, arguments}] (arguments as
-  JSON text or a value), `metadata.thinking` = [opaque blocks], `metadata.usage` = {input_tokens} (cached ones
-  included), `metadata.cut` = true when the reply broke off. A reply that is whole proves that its request was read.
+* `conversation`, role user: the text. `metadata.continues` = true joins the running turn instead of
+  beginning one.
+* `conversation`, role assistant: the text; `headline`; `metadata.tool_calls` = [{id, name,
+  arguments}] (arguments as JSON text or a value), `metadata.thinking` = [opaque blocks],
+  `metadata.usage` = {input_tokens} (cached ones included), `metadata.cut` = true when the reply
+  broke off. A reply that is whole proves that its request was read.
 * `tool_call`, `cell`: `tool_call_id` names the call of the newest reply that it carries out.
-* `tool_result`, `observation`: `content` is what the model sees; `reply_to` names the `tool_call` or `cell` (or else
-  `tool_call_id` the call), `tool_state` is "ok" or what went wrong, `metadata.bound` the variables a cell bound.
-* `tool_call`, `tool_result` with `metadata.inside_cell` = seq of the cell: not shown, but part of that step.
-* `notice`: the text. `request`: `metadata.upto` (last seq rendered) and `metadata.tokens` (raw estimate of all that
-  was sent), appended before the model is asked. `eviction`: `metadata.plan`, an
-  `EvictionPlan`, appended before it is applied. `session`: `metadata.earlier`, an `EarlierWork`, before the first
-  request.
+* `tool_result`, `observation`: `content` is what the model sees; `reply_to` names the `tool_call`
+  or `cell` (or else `tool_call_id` the call), `tool_state` is "ok" or what went wrong,
+  `metadata.bound` the variables a cell bound.
+* `tool_call`, `tool_result` with `metadata.inside_cell` = seq of the cell: not shown, but part of
+  that step.
+* `notice`: the text. `request`: `metadata.upto` (last seq rendered) and `metadata.tokens` (raw
+  estimate of all that was sent), appended before the model is asked. `eviction`: `metadata.plan`,
+  an `EvictionPlan`, appended before it is applied. `session`: `metadata.earlier`, an `EarlierWork`,
+  before the first request.
 
-Every other kind leaves the view as it is. `content` is shown as given, and where it is only the preview of a text that
-a payload holds (`needs_excerpt`), that text is shown instead: whoever adds the event has read it. What the view then
-does with a text, long or short, is decided by its budget alone. A payload that is not text, or was not read, is shown
-by what `content` says of it, with a note. Adding costs the same whatever the length of the session.
+Every other kind leaves the view as it is. `content` is shown as given, and where it is only the
+preview of a text that a payload holds (`needs_excerpt`), that text is shown instead: whoever adds
+the event has read it. What the view then does with a text, long or short, is decided by its budget
+alone. A payload that is not text, or was not read, is shown by what `content` says of it, with a
+note. Adding costs the same whatever the length of the session.
 
-A request records the version of the rules that made it (RENDERER_VERSION), and is rebuilt only by the same rules: a
-change to what is rendered gets the next number.
+A request records the version of the rules that made it (RENDERER_VERSION), and is rebuilt only by
+the same rules: a change to what is rendered gets the next number.
 
-`render` puts the messages in an order that lets a provider's prompt cache stay warm. The system prompt is constant. One
-user message with the index and the seam changes only at an eviction. The live turns only grow. The namespace digest is
-the `tail` of the newest message, sent after it in this request only: the next request holds the same message without
-it, so everything before stays byte for byte the same. The cache marks stand where that prefix ends: after the index,
-and after the newest message. The messages are valid whatever the history was: the first after the system prompt is the
-user's, calls and results come in pairs under ids that are unique in the request, user and assistant alternate, no text
-is blank. Nothing rendered is ever stored as conversation.
+`render` puts the messages in an order that lets a provider's prompt cache stay warm. The system
+prompt is constant. One user message with the index and the seam changes only at an eviction. The
+live turns only grow. The namespace digest is the `tail` of the newest message, sent after it in
+this request only: the next request holds the same message without it, so everything before stays
+byte for byte the same. The cache marks stand where that prefix ends: after the index, and after the
+newest message. The messages are valid whatever the history was: the first after the system prompt
+is the user's, calls and results come in pairs under ids that are unique in the request, user and
+assistant alternate, no text is blank. Nothing rendered is ever stored as conversation.
 """
 
 import contextlib
@@ -44,20 +51,42 @@ from msgspec.structs import replace
 from scroll_context.errors import BadInput
 from scroll_context.events import BOOKKEEPING, Event, Excerpt, Kind, Payload
 from scroll_context.messages import Message, canonical
-from scroll_context.view.entries import MARK, Entry, Form, Notice, Step, UserTurn, passage, spare_id, step, succeeded
+from scroll_context.view.entries import (
+    MARK,
+    Entry,
+    Form,
+    Notice,
+    Step,
+    UserTurn,
+    passage,
+    spare_id,
+    step,
+    succeeded,
+)
 from scroll_context.view.headline import TASK_CHARS, cut
-from scroll_context.view.index import SEAM, EarlierWork, EntryTerms, EvictionIndex, IndexLine, Standing, line_for
+from scroll_context.view.index import (
+    SEAM,
+    EarlierWork,
+    EntryTerms,
+    EvictionIndex,
+    IndexLine,
+    Standing,
+    line_for,
+)
 from scroll_context.view.tokens import MESSAGE_TOKENS, Gauge, estimate
 
 RENDERER_VERSION = 3
-"""The rules that requests are made by. The number grows with every change to them and is never given out again."""
+"""The rules that requests are made by.
+
+The number grows with every change to them and is never given out again.
+"""
 
 
 class EvictionPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that one eviction does to a view, and the numbers that explain why.
 
-    It names seqs and sizes only, so applying it to the same view gives the same view, now and in any replay. Tokens are
-    raw estimates, overhead included.
+    It names seqs and sizes only, so applying it to the same view gives the same view, now and in
+    any replay. Tokens are raw estimates, overhead included.
     """
 
     reason: str
@@ -67,16 +96,24 @@ class EvictionPlan(msgspec.Struct, frozen=True, kw_only=True):
     over_budget: bool = False  # nothing more may leave, and it is still above the limit
     folded: tuple[int, ...] = ()  # results that become stubs
     clipped: tuple[tuple[int, int], ...] = ()  # seq and characters kept
-    evicted: tuple[tuple[int, int], ...] = ()  # entries that move to the index, as the spans of their seqs
-    about: tuple[EntryTerms, ...] = ()  # of them, what those are about that have no notes of the model
-    standing: tuple[Standing, ...] | None = None  # all standing instructions, where the plan adds to them
+    evicted: tuple[
+        tuple[int, int], ...
+    ] = ()  # entries that move to the index, as the spans of their seqs
+    about: tuple[
+        EntryTerms, ...
+    ] = ()  # of them, what those are about that have no notes of the model
+    standing: tuple[Standing, ...] | None = (
+        None  # all standing instructions, where the plan adds to them
+    )
     unlisted: int = 0  # standing instructions for which there is no room
     index_tokens: int
     ratio: float
 
     @property
     def shrinks(self) -> bool:
-        """Whether applying it makes the view smaller; a request refused as too long is only worth repeating then."""
+        """Whether applying it makes the view smaller; a request refused as too long is only worth
+        repeating then.
+        """
         return self.after < self.before
 
     def metadata(self) -> dict[str, Any]:
@@ -97,17 +134,21 @@ class EvictionPlan(msgspec.Struct, frozen=True, kw_only=True):
         """One line for a person."""
         parts = [
             f"{len(what)} {word}"
-            for what, word in ((self.folded, "folded"), (self.clipped, "clipped"), (self.evicted, "evicted"))
+            for what, word in (
+                (self.folded, "folded"),
+                (self.clipped, "clipped"),
+                (self.evicted, "evicted"),
+            )
             if what
         ]
         over = f"; still above the limit of {self.limit:,}" if self.over_budget else ""
-        return (
-            f"{self.reason}: {', '.join(parts) or 'nothing to remove'}; {self.before:,} → {self.after:,} tokens{over}"
-        )
+        return f"{self.reason}: {', '.join(parts) or 'nothing to remove'}; {self.before:,} → {self.after:,} tokens{over}"
 
 
 class _Asked(NamedTuple):
-    """A request on its way: what it held, and the turn it was for, since the user may speak before the reply comes."""
+    """A request on its way: what it held, and the turn it was for, since the user may speak before
+    the reply comes.
+    """
 
     upto: int
     tokens: int
@@ -116,7 +157,9 @@ class _Asked(NamedTuple):
 
 
 class WorkingView:
-    """The entries still shown, the index of those that left, and what is known of the provider's token count."""
+    """The entries still shown, the index of those that left, and what is known of the provider's
+    token count.
+    """
 
     def __init__(self) -> None:
         self.index = EvictionIndex()
@@ -127,7 +170,9 @@ class WorkingView:
         self.begun = False  # a request was made, or what it is to start from is known
         self.entry_tokens = 0  # raw estimate of the entries alone
         self._entries: dict[int, Entry] = {}
-        self._owner: dict[int, int] = {}  # seq of a request, notice, reply, call or result -> seq of its entry
+        self._owner: dict[
+            int, int
+        ] = {}  # seq of a request, notice, reply, call or result -> seq of its entry
         self._newest_step = 0
         self._task = ""
         self._pending_request: _Asked | None = None  # the request that awaits its reply
@@ -149,7 +194,9 @@ class WorkingView:
 
     @property
     def tokens(self) -> int:
-        """Raw estimate of index and entries together, without system prompt, tool schemas and digest."""
+        """Raw estimate of index and entries together, without system prompt, tool schemas and
+        digest.
+        """
         return self.entry_tokens + self.index.tokens
 
     def __len__(self) -> int:
@@ -160,13 +207,17 @@ class WorkingView:
         return self._entries.get(self._owner.get(seq, 0))
 
     def add(self, event: Event, excerpt: Excerpt | None = None) -> None:
-        """Take in the next event of the session, with the text of its payload if the event needs it."""
+        """Take in the next event of the session, with the text of its payload if the event needs
+        it.
+        """
         if event.seq <= self.last_seq:
             raise BadInput(
                 f"event {event.seq} came after event {self.last_seq}: a view takes events in the order of their seqs. "
                 "Nothing was changed; rebuild the view with WorkingView.replay(log.iterate(session_id=...))."
             )
-        if event.is_erased and event.kind in BOOKKEEPING:  # a plan or a setting that cannot be read any more
+        if (
+            event.is_erased and event.kind in BOOKKEEPING
+        ):  # a plan or a setting that cannot be read any more
             if event.kind == Kind.REQUEST:  # the model has read everything before it all the same
                 self._pending_request = _Asked(self.last_seq, 0, self.turn, self._task)
                 self.begun = True
@@ -194,7 +245,10 @@ class WorkingView:
         self.last_seq = event.seq
 
     def apply(self, plan: EvictionPlan) -> None:
-        """Carry out a plan. Seqs that are not shown are passed over, so applying it again at once changes nothing."""
+        """Carry out a plan.
+
+        Seqs that are not shown are passed over, so applying it again at once changes nothing.
+        """
         self.drop_thinking()
         for seq in plan.folded:
             self.fold(seq)
@@ -227,7 +281,9 @@ class WorkingView:
             return self._put(replace(entry, body=entry.body.clipped(chars)))
         if entry.seq == seq:
             return self._put(replace(entry, reply=entry.reply.clipped(chars)))
-        return self._put(entry.with_result(seq, lambda result: replace(result, body=result.body.clipped(chars))))
+        return self._put(
+            entry.with_result(seq, lambda result: replace(result, body=result.body.clipped(chars)))
+        )
 
     def evict(self, seq: int, about: EntryTerms | None = None) -> IndexLine:
         """Take the entry at `seq` out; the line returned must reach the index with `file`."""
@@ -250,13 +306,18 @@ class WorkingView:
         self.index = replace(self.index, standing=standing, unlisted=unlisted)
 
     def drop_thinking(self) -> None:
-        """Thinking is signed for the exact text before it: once that changes, only the newest reply may keep it."""
+        """Thinking is signed for the exact text before it: once that changes, only the newest reply
+        may keep it.
+        """
         for entry in list(self._entries.values()):
             if isinstance(entry, Step) and entry.reply.thinking and entry.seq != self._newest_step:
                 self._put(replace(entry, reply=entry.reply.without_thinking()))
 
     def _begin(self, earlier: object) -> None:
-        """Start from earlier sessions. What cannot be read is left out: all of it can be found by searching."""
+        """Start from earlier sessions.
+
+        What cannot be read is left out: all of it can be found by searching.
+        """
         with contextlib.suppress(msgspec.ValidationError):
             work = msgspec.convert(earlier, EarlierWork)
             self.index = replace(self.index, topics=work.topics)
@@ -267,7 +328,9 @@ class WorkingView:
         if not (event.metadata.get("continues") and self.turn in self._entries):
             self.turn = event.seq
             self._task = cut(event.content, TASK_CHARS)
-        self._register(UserTurn(passage(event, excerpt), self.turn, is_from_user=event.is_from_user))
+        self._register(
+            UserTurn(passage(event, excerpt), self.turn, is_from_user=event.is_from_user)
+        )
 
     def _add_reply(self, event: Event, excerpt: Excerpt | None) -> None:
         asked = self._pending_request or _Asked(self.last_seq, 0, self.turn, self._task)
@@ -281,16 +344,22 @@ class WorkingView:
         self._register(step(event, asked.turn, asked.task, excerpt))
 
     def _add_to_step(self, event: Event, excerpt: Excerpt | None) -> None:
-        """Attach a call, a cell or a result to its step; one that has none is in the log and is not shown."""
+        """Attach a call, a cell or a result to its step; one that has none is in the log and is not
+        shown.
+        """
         cell = _int(event.metadata.get("inside_cell"))
         named = cell or event.reply_to or self._newest_step
         entry = self.get(named)
-        if entry is None and not cell and named > self._newest_step:  # answers a call whose event was not given
+        if (
+            entry is None and not cell and named > self._newest_step
+        ):  # answers a call whose event was not given
             entry = self._entries.get(self._newest_step)
         if not isinstance(entry, Step):
             return
         if cell:
-            failed = entry.failed_inside + (event.kind == Kind.TOOL_RESULT and not succeeded(event.tool_state))
+            failed = entry.failed_inside + (
+                event.kind == Kind.TOOL_RESULT and not succeeded(event.tool_state)
+            )
             self._entries[entry.seq] = replace(entry, last=event.seq, failed_inside=failed)
         elif event.kind in (Kind.TOOL_CALL, Kind.CELL):
             self._register(entry.addressed(event))
@@ -315,16 +384,20 @@ class WorkingView:
 
 
 def needs_excerpt(event: Event) -> bool:
-    """Whether a view shows the text that the payload of an event holds, and not only what its row says of that.
+    """Whether a view shows the text that the payload of an event holds, and not only what its row
+    says of that.
 
-    The row of an observation has exactly what a cell was allowed to show, so its payload is not needed.
+    The row of an observation has exactly what a cell was allowed to show, so its payload is not
+    needed.
     """
     payload = event.payload
     if payload is None or not payload.is_text or _is_whole(event.content, payload):
         return False
     if event.kind == Kind.CONVERSATION:
         return event.role in ("user", "assistant")
-    return event.kind == Kind.NOTICE or (event.kind == Kind.TOOL_RESULT and "inside_cell" not in event.metadata)
+    return event.kind == Kind.NOTICE or (
+        event.kind == Kind.TOOL_RESULT and "inside_cell" not in event.metadata
+    )
 
 
 def _is_whole(content: str, payload: Payload) -> bool:
@@ -353,14 +426,24 @@ class Rendered(msgspec.Struct, frozen=True):
     renderer: int  # the version of the rules that made the messages
 
     def metadata(self) -> dict[str, Any]:
-        """What the view needs to find in the metadata of the `request` event; add the tokens of tool schemas."""
-        return {"hash": self.hash, "tokens": self.tokens, "upto": self.upto, "renderer": self.renderer}
+        """What the view needs to find in the metadata of the `request` event; add the tokens of
+        tool schemas.
+        """
+        return {
+            "hash": self.hash,
+            "tokens": self.tokens,
+            "upto": self.upto,
+            "renderer": self.renderer,
+        }
 
 
-def render(view: WorkingView, system: str = "", digest: str = "", *, preface: str | None = None) -> Rendered:
+def render(
+    view: WorkingView, system: str = "", digest: str = "", *, preface: str | None = None
+) -> Rendered:
     """The messages for the next call. Costs what the view is long, whatever the session was.
 
-    A `preface` stands in the place of index and seam; a caller that gives one keeps room for it in the budget.
+    A `preface` stands in the place of index and seam; a caller that gives one keeps room for it in
+    the budget.
     """
     messages = [Message(role="system", text=system)] if system.strip() else []
     body = view.tokens if preface is None else view.entry_tokens + estimate(preface)
@@ -379,19 +462,29 @@ def render(view: WorkingView, system: str = "", digest: str = "", *, preface: st
     if not messages or messages[-1].role in ("assistant", "system"):
         messages.append(Message(role="user", text=CONTINUE))
     messages[-1] = replace(messages[-1], cache_mark=True, tail=digest.strip())
-    tokens = body + sum(estimate(text) + MESSAGE_TOKENS for text in (system, digest) if text.strip())
+    tokens = body + sum(
+        estimate(text) + MESSAGE_TOKENS for text in (system, digest) if text.strip()
+    )
     sent = hashlib.sha256(canonical(messages)).hexdigest()
-    return Rendered(tuple(messages), sent, tokens, view.last_seq, frozenset(visible), RENDERER_VERSION)
+    return Rendered(
+        tuple(messages), sent, tokens, view.last_seq, frozenset(visible), RENDERER_VERSION
+    )
 
 
 def _messages(entry: Entry, taken: set[str]) -> tuple[Message, ...]:
-    """The messages of an entry, its calls under ids that are not `taken`: some providers give every call the same."""
+    """The messages of an entry, its calls under ids that are not `taken`: some providers give every
+    call the same.
+    """
     messages = entry.messages
     ids = [call.id for call in messages[0].tool_calls]
     if len(set(ids)) < len(ids) or not taken.isdisjoint(ids):
         ids = [_unique(wanted, spare_id(entry.seq, i), taken) for i, wanted in enumerate(ids)]
-        calls = tuple(replace(call, id=one) for call, one in zip(messages[0].tool_calls, ids, strict=True))
-        results = (replace(result, tool_call_id=one) for result, one in zip(messages[1:], ids, strict=True))
+        calls = tuple(
+            replace(call, id=one) for call, one in zip(messages[0].tool_calls, ids, strict=True)
+        )
+        results = (
+            replace(result, tool_call_id=one) for result, one in zip(messages[1:], ids, strict=True)
+        )
         messages = (replace(messages[0], tool_calls=calls), *results)
     taken.update(ids)
     return messages
@@ -406,7 +499,10 @@ def _unique(wanted: str, instead: str, taken: set[str]) -> str:
 
 
 def _append(messages: list[Message], more: tuple[Message, ...]) -> None:
-    """Add the messages of an entry. User messages that follow each other are joined, assistant messages parted."""
+    """Add the messages of an entry.
+
+    User messages that follow each other are joined, assistant messages parted.
+    """
     previous, role = messages[-1].role if messages else "system", more[0].role
     if role == "user" and previous == "user":
         messages[-1] = replace(messages[-1], text=f"{messages[-1].text}\n\n{more[0].text}")
