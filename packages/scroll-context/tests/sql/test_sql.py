@@ -252,7 +252,9 @@ def test_new_events_are_seen_and_the_log_is_not_pinned(sql: GuardedSql, history:
     assert busy == 0
 
 
-def test_hidden_rows_are_left_out_of_the_query_that_hides_them_and_of_no_other(sql: GuardedSql) -> None:
+def test_hidden_rows_are_left_out_of_the_query_that_hides_them_and_of_no_other(
+    sql: GuardedSql,
+) -> None:
     def rows(table: str, hidden: tuple[int, ...] = ()) -> int:
         [row] = sql.query(f"SELECT count(*) AS n FROM hist.{table}", hidden=hidden).rows
         return int(row["n"])

@@ -27,10 +27,10 @@ from scroll_context.log.journal import Journal
 from scroll_context.log.payloads import PayloadFolder
 from scroll_context.log.rows import ERASED, ERASED_METADATA
 from scroll_context.store import Store
+from scroll_context.upkeep import erase as erasing
 from scroll_context.upkeep.erase import _erase_rows, has_chores
 from scroll_context.upkeep.integrity import salvage, verify
 from scroll_context.upkeep.transfer import backup, export
-from scroll_context.upkeep import erase as erasing
 
 SECRET = "heron-4711-zebra"
 
@@ -529,7 +529,9 @@ def test_a_large_body_that_is_imported_again_leaves_nothing_behind(
 def test_an_erasure_that_comes_while_another_is_cleaned_up_is_cleaned_up_too(
     store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second = (store.append(Draft(content=f"the code is {word}")) for word in (SECRET, "quetzalcoatl"))
+    first, second = (
+        store.append(Draft(content=f"the code is {word}")) for word in (SECRET, "quetzalcoatl")
+    )
     vacuum = erasing._vacuum
     came: list[int] = []
 
@@ -547,14 +549,20 @@ def test_an_erasure_that_comes_while_another_is_cleaned_up_is_cleaned_up_too(
     assert holding(folder, SECRET, "quetzalcoatl") == []
 
 
-def test_files_that_a_salvage_or_a_killed_process_left_go_and_others_stay(store: Store, folder: Path) -> None:
+def test_files_that_a_salvage_or_a_killed_process_left_go_and_others_stay(
+    store: Store, folder: Path
+) -> None:
     seq = fill(store)
     store.payloads.put(b"x" * 100, "text/plain")  # makes the folders
     left = [
         folder / "log.db.damaged-20260102-030405-000006", folder / "log.db.damaged-20260102-030405-000006-wal",
         folder / ".creating-0123abcd", folder / "payloads/tmp/0123456789abcdef.part",
     ]  # fmt: skip
-    others = [folder / "log.db.damaged.txt", folder / "creating-notes", folder / "payloads/tmp/notes.part"]
+    others = [
+        folder / "log.db.damaged.txt",
+        folder / "creating-notes",
+        folder / "payloads/tmp/notes.part",
+    ]
     for path in (*left, *others):
         path.write_text(SECRET if path in left else "a file of the user")
         path.chmod(0o600)
