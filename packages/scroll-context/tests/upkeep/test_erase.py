@@ -24,9 +24,11 @@ from scroll_context.errors import BadInput, PayloadMissing, UnknownSeq
 from scroll_context.events import Draft, Kind, Scope
 from scroll_context.log.chain import leaf_of
 from scroll_context.log.journal import Journal
+from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import PayloadFolder
 from scroll_context.log.rows import ERASED, ERASED_METADATA
 from scroll_context.store import Store
+from scroll_context.upkeep import copies
 from scroll_context.upkeep import erase as erasing
 from scroll_context.upkeep.erase import _erase_rows, has_chores
 from scroll_context.upkeep.integrity import salvage, verify
@@ -509,6 +511,28 @@ def test_a_body_that_is_stored_while_an_equal_one_is_erased_is_not_lost(
         assert store.log.get(seq).is_erased and place.then is None
         (event,) = other.log.iterate(session_id="new")
         assert other.log.text(event) == text and verify(other.log).ok
+
+
+def test_a_body_that_is_stored_while_the_files_are_cleaned_is_not_lost(
+    store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = f"the code is {SECRET}\n" * 5_000
+    seq = store.append(Draft(session_id="old", content=text))
+    named_payloads = copies.named_payloads
+    appended: list[int] = []
+
+    with Store(folder) as other:
+
+        def append_then(log: EventLog, after: int = 0) -> set[str]:
+            names = named_payloads(log, after)
+            if not appended:
+                appended.append(other.append(Draft(session_id="new", content=text)))
+            return names
+
+        monkeypatch.setattr(copies, "named_payloads", append_then)
+        store.erase(seqs=[seq])
+        assert store.log.get(seq).is_erased
+        assert other.log.text(other.log.get(appended[0])) == text and verify(other.log).ok
 
 
 def test_a_large_body_that_is_imported_again_leaves_nothing_behind(

@@ -11,7 +11,7 @@ from scroll_context.errors import BadInput
 from scroll_context.events import STORE_SESSION, Draft, Event, Kind
 from scroll_context.log.rows import prepare
 from scroll_context.store import Store
-from scroll_context.upkeep.erase import Retention
+from scroll_context.upkeep.erase import Retention, due
 from scroll_context.upkeep.integrity import verify
 
 MONTH = dt.timedelta(days=30)
@@ -52,6 +52,31 @@ def test_a_run_is_due_once_in_an_interval_by_rule(store: Store) -> None:
     )  # nor after a restart
     assert [event.metadata["rule"]["kinds"] for event in runs(store)] == [["tool_result"], []]
     assert not store.log.get(new[0]).is_erased and verify(store.log).ok
+
+
+def test_the_date_of_recording_counts_and_no_date_that_a_file_brings(store: Store) -> None:
+    [old] = record(
+        store, 40, Draft(content="recorded long ago", created_at="2099-01-01T00:00:00+00:00")
+    )
+    [new] = record(
+        store, 1, Draft(content="imported yesterday", created_at="2009-01-01T00:00:00+00:00")
+    )
+    report = Retention(store, MONTH).run_if_due()
+    assert report is not None and report.asked == (old,)
+    assert not store.log.get(new).is_erased
+
+
+def test_records_of_erasures_and_salvages_are_kept(store: Store) -> None:
+    [old, *about] = record(
+        store,
+        400,
+        Draft(content="an old message"),
+        Draft(kind=Kind.ERASURE, session_id=STORE_SESSION, metadata={"spans": []}),
+        Draft(kind=Kind.SALVAGE, session_id=STORE_SESSION, metadata={"lost": [], "altered": []}),
+    )
+    assert due(store.log, MONTH) == [old]
+    Retention(store, MONTH).run_if_due()
+    assert [store.log.get(seq).is_erased for seq in (old, *about)] == [True, False, False]
 
 
 def test_a_run_that_finds_nothing_is_recorded_and_leaves_the_index_alone(store: Store) -> None:
