@@ -11,7 +11,7 @@ import pytest
 
 from scroll_context import __version__
 from scroll_context.cli.app import app
-from scroll_context.cli.main import COMMANDS, overview
+from scroll_context.cli.commands import COMMANDS, overview
 
 ROOT = Path(__file__).parents[4]
 

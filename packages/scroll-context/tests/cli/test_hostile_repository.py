@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from scroll_context.cli.main import COMMANDS
+from scroll_context.cli.commands import COMMANDS
 from scroll_context.events import Draft, Kind, Scope
 from scroll_context.models import exec_cell
 from scroll_context.store import Store

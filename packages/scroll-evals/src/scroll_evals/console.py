@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from scroll_context.cli.main import INTERRUPTED
 from scroll_context.cli.output import (
     live,
     new_file,
@@ -22,6 +21,7 @@ from scroll_context.cli.output import (
     progress,
     visible,
 )
+from scroll_context.cli.statuses import INTERRUPTED
 from scroll_context.errors import BadInput
 from scroll_context.log.schema import utc_now
 from scroll_context.models import Model

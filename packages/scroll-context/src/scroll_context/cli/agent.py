@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from scroll_context.cli.main import INTERRUPTED
 from scroll_context.cli.options import (
     FILE,
     Place,
@@ -31,6 +30,7 @@ from scroll_context.cli.options import (
     store_option,
 )
 from scroll_context.cli.output import Command, echo, note, print_document, utf8
+from scroll_context.cli.statuses import INTERRUPTED, STOPPED_BY_LIMIT
 from scroll_context.errors import BadInput, ModelError, UnknownSession
 
 if TYPE_CHECKING:
@@ -50,7 +50,6 @@ usual for them.
 
 # seconds that a cell may take where a person can stop it, and is asked about tools in between
 PATIENCE = 600.0
-STOPPED_BY_LIMIT = 3
 REACHES = ("session", "task", "agent", "all")
 
 WHY_NO_ANSWER = {

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from scroll_context import __version__
-from scroll_context.cli.main import commands, overview
+from scroll_context.cli.commands import commands, overview
 from scroll_context.cli.options import Place, parse_place
 from scroll_context.cli.output import Command, echo, faults_in_one_line
 from scroll_context.cli.settings import settings_of
@@ -68,7 +68,7 @@ class Commands(click.Group):
     help="The folder of the store; may also follow the command.",
 )
 def app(store: Place | None) -> None:
-    """The command `scroll`; its help is the overview of main.py."""
+    """The command `scroll`; its help is the overview in commands.py."""
 
 
 @click.command(cls=Command)

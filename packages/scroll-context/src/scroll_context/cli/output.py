@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from scroll_context.cli.main import INTERRUPTED
+from scroll_context.cli.statuses import INTERRUPTED
 from scroll_context.errors import BadInput, ScrollError
 from scroll_context.events import Progress
 from scroll_context.files import complete_file

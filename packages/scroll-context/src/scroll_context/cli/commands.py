@@ -1,0 +1,129 @@
+"""The list of the commands of `scroll`, its own and those of installed packages.
+
+`scroll --help` is answered from this table, with next to nothing imported. To add a command, write
+it with click, with its docstring as its help, and name it in COMMANDS. Any installed package can
+add commands: an entry point in the group `scroll_context.commands` names a command and says
+`module:object`, where the object is a click command.
+"""
+
+import os
+import sys
+
+GROUP = "scroll_context.commands"
+
+COMMANDS = {  # name: (module and object below scroll_context.cli, the first line of its help)
+    "import": ("importing:import_", "Add messages to a store; creates the store if there is none."),
+    "watch": ("importing:watch", "Follow the histories of coding assistants as they grow."),
+    "search": ("reading:search", "Find events by their words, best first."),
+    "show": ("reading:show", "Show the event at an address, or a range of them."),
+    "get": ("reading:get", "Write the bytes of an event: its payload, or its text."),
+    "sessions": ("reading:sessions", "List the sessions, oldest first."),
+    "read": ("history:read", "Read a session as a conversation."),
+    "stats": ("reading:stats", "Show the store in numbers."),
+    "sql": ("reading:sql", "Run a read-only SQL query on the history, as a model may."),
+    "verify": (
+        "upkeep:verify",
+        "Check events, payloads and the search index against their hashes.",
+    ),
+    "salvage": ("upkeep:salvage", "Make a new log from whatever is legible in a damaged one."),
+    "reindex": ("upkeep:reindex", "Build the search index anew from the log."),
+    "erase": ("forgetting:erase", "Erase events: what they said leaves every file of the store."),
+    "retention": ("forgetting:retention", "Erase what was recorded long ago."),
+    "scan": ("forgetting:scan", "Find keys, tokens and private keys in what was recorded."),
+    "backup": ("upkeep:backup", "Copy the store to a new folder."),
+    "export": ("upkeep:export", "Write everything as JSON Lines: events, hashes and payloads."),
+    "push": ("upkeep:push", "Bring the store in a folder to a server."),
+    "pull": ("upkeep:pull", "Copy a shared store to a new folder."),
+    "doctor": ("kernel:doctor", "Show what the sandbox enforces, and which assistants are there."),
+    "repl": ("kernel:repl", "Write Python in the jailed kernel yourself."),
+    "chat": ("agent:chat", "Talk to an agent whose memory is the store."),
+    "run": ("agent:run", "Give an agent one task, in a new session."),
+    "resume": ("agent:resume", "Go on with a session, whatever ended it."),
+    "fork": ("agent:fork", "Make a new session that shares another's past up to a seq."),
+    "explain": ("history:explain", "Show what a model saw at a request, and what had left."),
+    "trajectory": (
+        "history:trajectory",
+        "Show the steps of a session: reasoning, action, observation.",
+    ),
+    "completion": ("app:completion", "Print the completion script for a shell."),
+    "admin": ("upkeep:admin", "Set up a store on Postgres that many hosts share."),
+    "mcp": ("doors:mcp", "Serve the store to a coding assistant over MCP."),
+    "serve": ("doors:serve", "See a store in the browser, and what the model saw."),
+    "install": ("doors:install", "Connect a coding assistant: its hooks and its MCP server."),
+    "uninstall": ("doors:uninstall", "Take what `scroll install` wrote out of an assistant again."),
+    "hook": ("doors:hook", "Handle one event of a coding assistant, which calls this."),
+    "demo": ("demo:demo", "See an agent work in a window far too small for it."),
+}
+
+OVERVIEW = """\
+Usage: scroll [OPTIONS] COMMAND [OPTIONS] [ARGS]...
+
+  Scroll keeps the whole history of your agents: nothing is summarised away,
+  everything can be found.
+
+  A store is a folder, or on a server that hosts share. Commands use the one
+  named by --store, else by SCROLL_STORE, else your own: ~/.scroll, or a folder
+  for application data. A .scroll in the current folder must be named.
+
+  Begin with:
+    scroll import chat.jsonl
+    scroll search 'toll-free route'
+    scroll show 12
+
+  `scroll COMMAND --help` explains a command, with examples.
+
+Options:
+  --store DIR  The folder of the store; may also follow the command.
+  --version    Show the version and exit.
+  -h, --help   Show this message and exit.
+
+Commands:
+"""
+
+
+def overview() -> str:
+    """What `scroll --help` prints."""
+    return OVERVIEW + "".join(f"  {name:<12}{line}\n" for name, (_, line) in commands().items())
+
+
+def commands() -> dict[str, tuple[str, str]]:
+    """COMMANDS, and behind them those that installed packages add, each with the summary of its
+    package.
+
+    `importlib.metadata` would find them too, but takes as long to import as `scroll --help` may
+    take in all. Nothing is taken from the working folder: a package there is not installed, it came
+    with a repository.
+    """
+    found = {
+        name: (f"scroll_context.cli.{where}", line) for name, (where, line) in COMMANDS.items()
+    }
+    for folder in dict.fromkeys(path for path in sys.path if os.path.isabs(path)):
+        try:
+            packages = sorted(name for name in os.listdir(folder) if name.endswith(".dist-info"))
+        except OSError:
+            continue  # not a folder
+        for package in packages:
+            where = f"{folder}/{package}"
+            declared = (
+                _contents(f"{where}/entry_points.txt")
+                .partition(f"[{GROUP}]")[2]
+                .partition("\n[")[0]
+            )
+            for line in declared.splitlines():
+                name, _, target = line.partition("=")
+                if target:
+                    summary = (
+                        _contents(f"{where}/METADATA").partition("\nSummary:")[2].partition("\n")[0]
+                    )
+                    found.setdefault(
+                        name.strip(), (target.partition("[")[0].strip(), summary.strip())
+                    )
+    return found
+
+
+def _contents(file: str) -> str:
+    try:
+        with open(file, "rb") as opened:
+            return opened.read().decode("utf-8", "replace")
+    except OSError:
+        return ""  # not every package has such a file

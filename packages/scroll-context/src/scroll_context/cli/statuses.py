@@ -1,0 +1,5 @@
+"""The exit statuses of `scroll`. Status 0 means done, 1 an error, and 2 wrong usage."""
+
+STOPPED_BY_LIMIT = 3
+INTERRUPTED = 130
+TERMINATED = 143
