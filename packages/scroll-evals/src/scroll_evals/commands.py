@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from scroll_context.cli.agent import OPTIONS as AGENT_OPTIONS
-from scroll_context.cli.agent import connected
+from scroll_context.cli.agent_options import OPTIONS as AGENT_OPTIONS
+from scroll_context.cli.agent_options import connected
 from scroll_context.cli.options import FILE, json_option, open_store, store_option
 from scroll_context.errors import BadInput
 

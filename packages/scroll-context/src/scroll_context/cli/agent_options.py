@@ -1,0 +1,202 @@
+"""The options of the commands that run an agent, and the models that they name."""
+
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from scroll_context.cli.options import FILE, json_option
+from scroll_context.cli.output import note
+from scroll_context.errors import BadInput
+
+if TYPE_CHECKING:
+    from scroll_context.agent.agent import Limits
+    from scroll_context.models import Model
+    from scroll_context.session.session import Reach
+
+KEY = "SCROLL_API_KEY"
+"""The variable with the key for a server at --base-url; other providers use the variable that is
+usual for them.
+"""
+
+REACHES = ("session", "task", "agent", "all")
+
+
+class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user asked for on the command line, of the options in OPTIONS."""
+
+    model: str = ""
+    base_url: str | None = None
+    window: int | None = None
+    tools: tuple[Path, ...] = ()
+    mcp: tuple[str, ...] = ()
+    ask: str | None = None
+    reach: "Reach | None" = None
+    context: str | None = None
+    agent: str = ""
+    task: str = ""
+    system: str = ""
+    steps: int | None = None
+    tokens: int | None = None
+    seconds: float | None = None
+    dollars: float | None = None
+    yes: bool = False
+    quiet: bool = False
+    as_json: bool = False
+
+    @property
+    def limits(self) -> "Limits":
+        from scroll_context.agent.agent import Limits
+
+        return Limits(
+            steps=self.steps, tokens=self.tokens, seconds=self.seconds, dollars=self.dollars
+        )
+
+    @property
+    def instructions(self) -> str:
+        """What --system says, or the file that it names."""
+        if not self.system.startswith("@"):
+            return self.system
+        try:
+            return Path(self.system[1:]).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(
+                f"the system prompt in {self.system[1:]} cannot be read: {error}"
+            ) from error
+
+    def connect(self, again: Callable[[], None] = lambda: None) -> "tuple[Model, Model | None]":
+        """The models of --model and --ask, each asked again when its provider failed for now.
+
+        `again` is called before --model is asked again.
+        """
+        if not self.model:
+            raise BadInput(
+                "no model is named; give --model, for example anthropic:NAME, openai:NAME (with --base-url for your "
+                "own server) or scripted:FILE.json, or set SCROLL_MODEL"
+            )
+        model = _patient(connected(self.model, self.base_url, self.window), again)
+        if self.ask is None:
+            return model, None
+        same_provider = self.ask.partition(":")[0] == self.model.partition(":")[0]
+        return model, _patient(connected(self.ask, self.base_url if same_provider else None))
+
+
+_POSITIVE = click.IntRange(min=1)
+OPTIONS = {  # each is a field of AgentOptions
+    "model": click.option(
+        "--model",
+        envvar="SCROLL_MODEL",
+        metavar="SPEC",
+        default="",
+        help="anthropic:NAME, openai:NAME, scripted:FILE.json, …",
+    ),
+    "base_url": click.option(
+        "--base-url",
+        envvar="SCROLL_BASE_URL",
+        metavar="URL",
+        help="A server that speaks the protocol of the model.",
+    ),
+    "window": click.option(
+        "--window",
+        type=click.IntRange(min=1_000),
+        metavar="TOKENS",
+        show_default="as known",
+        help="The model's context window.",
+    ),
+    "tools": click.option(
+        "--tools", type=FILE, multiple=True, metavar="FILE.py", help="A file of tools; repeatable."
+    ),
+    "mcp": click.option(
+        "--mcp", multiple=True, metavar="COMMAND|URL", help="An MCP server; may be repeated."
+    ),
+    "ask": click.option(
+        "--ask",
+        metavar="SPEC",
+        show_default="none",
+        help="A second model that cells may ask to read for them.",
+    ),
+    "reach": click.option(
+        "--reach",
+        type=click.Choice(REACHES),
+        show_default="agent with --agent, else session",
+        help="How much of the store the model may read.",
+    ),
+    "context": click.option(
+        "--context",
+        metavar="NAME",
+        show_default="scroll, or as before",
+        help="How its view is made: scroll, or to compare: summarize, retrieval, codeact, react, …",
+    ),
+    "agent": click.option(
+        "--agent", metavar="ID", default="", help="The agent that a new session belongs to."
+    ),
+    "task": click.option(
+        "--task", metavar="ID", default="", help="The task that a new session belongs to."
+    ),
+    "system": click.option(
+        "--system",
+        metavar="TEXT|@FILE",
+        default="",
+        help="What the model is told besides, at the end of its system prompt.",
+    ),
+    "steps": click.option(
+        "--steps", type=_POSITIVE, metavar="N", help="Stop after so many replies."
+    ),
+    "tokens": click.option(
+        "--tokens", type=_POSITIVE, metavar="N", help="Stop after so many tokens, input and output."
+    ),
+    "seconds": click.option(
+        "--seconds", type=click.FloatRange(min=0), metavar="N", help="Stop after so much time."
+    ),
+    "dollars": click.option(
+        "--dollars",
+        type=click.FloatRange(min=0),
+        metavar="N",
+        help="Stop after so much money, where prices are known.",
+    ),
+    "yes": click.option("--yes", is_flag=True, help="Run tools with effects without asking."),
+    "quiet": click.option("--quiet", "-q", is_flag=True, help="Show no progress."),
+    "as_json": json_option,
+}
+
+
+def agent_options(
+    *, without: tuple[str, ...] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of an agent, as one argument `options`."""
+    names = [name for name in OPTIONS if name not in without]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def called(**given: Any) -> None:
+            command(options=AgentOptions(**{name: given.pop(name) for name in names}), **given)
+
+        decorated: Callable[..., None] = called
+        for name in reversed(names):
+            decorated = OPTIONS[name](decorated)
+        return decorated
+
+    return decorate
+
+
+def connected(
+    spec: str, base_url: str | None, window: int | None = None, key: str = KEY
+) -> "Model":
+    """The model of this name; `key` is the variable with the key for a server at `base_url`."""
+    from scroll_context.models import connect
+
+    return connect(spec, base_url=base_url, api_key=os.environ.get(key), window=window)
+
+
+def _patient(model: "Model", again: Callable[[], None] = lambda: None) -> "Model":
+    from scroll_context.models import with_retries
+
+    def tell(_: int, wait: float, error: Exception) -> None:
+        again()
+        note(f"{error} (trying again in {wait:.0f} s)")
+
+    return with_retries(model, on_retry=tell)

@@ -1,0 +1,222 @@
+"""The session that a command runs an agent in: its tools, how Ctrl-C stops it, and what it may read.
+
+Tools come from a Python file of the user and from MCP servers. The file is code that runs with the
+user's own rights, like any script of theirs; the cells that a model writes never do.
+"""
+
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+from scroll_context.cli.agent_options import AgentOptions
+from scroll_context.cli.output import note
+from scroll_context.errors import BadInput
+
+if TYPE_CHECKING:
+    from scroll_context.agent.agent import Agent
+    from scroll_context.cli.watch import Consent
+    from scroll_context.events import Scope
+    from scroll_context.models import Model
+    from scroll_context.session.session import AnyTool, Session
+    from scroll_context.store import Store
+    from scroll_context.tools.ask import AskModel
+    from scroll_context.tools.tools import Tool
+
+# seconds that a cell may take where a person can stop it, and is asked about tools in between
+PATIENCE = 600.0
+
+
+@contextlib.contextmanager
+def open_session(
+    store: "Store",
+    name: str,
+    options: AgentOptions,
+    consent: "Consent",
+    asked: "Model | None",
+    *,
+    patient: bool = False,
+) -> "Iterator[Session]":
+    """The session of this name: a new one, or, when the store has it, that one where it stopped.
+
+    `asked` is the model behind `ask` in its cells, if there is one. Everything is closed at the
+    end.
+    """
+    import uuid
+
+    from scroll_context.kernel.kernel import KernelOptions
+    from scroll_context.session.session import Session, SessionOptions
+
+    with contextlib.ExitStack() as stack:
+        tools: list[AnyTool] = [tool for file in options.tools for tool in tools_of(file)]
+        tools += [tool for where in options.mcp for tool in _mounted(where, stack)]
+        ask = reading_of(asked) if asked else None
+        known = bool(name and store.log.tail(1, session_id=name))
+        settings = SessionOptions(
+            reach=options.reach,
+            context=options.context or None,
+            cell_timeout=PATIENCE if patient else 120.0,
+            kernel=KernelOptions(call_seconds=PATIENCE) if patient else None,
+        )
+        if known:
+            session = Session.resume(
+                store,
+                name,
+                agent_id=options.agent,
+                task_id=options.task,
+                options=settings,
+                tools=tools,
+                confirm=consent,
+                ask=ask,
+            )
+            report_withheld(session)
+        else:
+            session = Session.open(
+                store,
+                session_id=name or f"s-{uuid.uuid4().hex[:8]}",  # short enough to type
+                agent_id=options.agent,
+                task_id=options.task,
+                options=settings,
+                tools=tools,
+                confirm=consent,
+                ask=ask,
+            )
+        stack.callback(session.close)
+        yield session
+
+
+def report_withheld(session: "Session") -> None:
+    """Print how to give a session again what was recorded for it and is not in effect."""
+    name, withheld = session.scope.session_id, session.withheld
+    if withheld.reach is not None:
+        note(
+            f"the session had --reach {withheld.reach} before, which is not in effect unless you give it again: "
+            f"`scroll resume {quote(name)} --reach {withheld.reach}`"
+        )
+    if withheld.packages:
+        note(
+            f"the session could import {', '.join(withheld.packages)} before, which is not in effect. To allow it, "
+            f"resume it in Python: Session.resume(store, {name!r}, "
+            f"options=SessionOptions(packages={withheld.packages!r}))"
+        )
+
+
+def reach_text(reach: str, scope: "Scope") -> str:
+    """What the model of a session may read, in words."""
+    match reach:
+        case "session":
+            extent = "this session and nothing else"
+        case "task":
+            extent = f"everything recorded for task {scope.task_id!r}"
+        case "agent":
+            extent = f"everything recorded by agent {scope.agent_id!r}"
+        case _:
+            extent = "the whole store"
+    return f"the model may read {extent} (--reach {reach})"
+
+
+@contextlib.contextmanager
+def stoppable(agent: "Agent", consent: "Consent") -> Iterator[None]:
+    """Ctrl-C stops what the agent is doing, and neither the process nor the session, nor what it is
+    to do next.
+    """
+    stopping: list[threading.Thread] = []
+
+    def stop(*_: object) -> None:
+        consent.stopped.set()
+        # In a thread, since a handler runs between any two instructions and must not wait for a
+        # lock held below it.
+        stopping.append(threading.Thread(target=agent.stop, daemon=True))
+        stopping[-1].start()
+
+    consent.stopped.clear()
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        for thread in stopping:
+            thread.join()
+
+
+def reading_of(model: "Model") -> "AskModel":
+    """What `ask` does in the cells of a session: one request a question, and nothing remembered."""
+    from scroll_context.messages import Message
+    from scroll_context.models import Request
+    from scroll_context.tools.ask import AskModel, AskReply
+
+    def read(prompt: str, context: str) -> AskReply:
+        question = f"{prompt}\n\n{context}" if context else prompt
+        reply = model.reply(Request((Message(role="user", text=question),)))
+        cut = (
+            "\n[cut off here: the answer reached the model's limit]"
+            if reply.finish_reason == "length"
+            else ""
+        )
+        return AskReply(reply.text + cut, reply.usage.input_tokens + reply.usage.output_tokens)
+
+    return AskModel(model.name, read)
+
+
+def tools_of(file: Path) -> "list[AnyTool]":
+    """The tools in a Python file: what `__all__` lists, else everything that @tool decorates."""
+    import inspect
+
+    from scroll_context.tools.tools import Tool
+
+    module = _imported(file)
+    listed = getattr(module, "__all__", None)
+    if listed is None:
+        found: list[AnyTool] = [one for one in vars(module).values() if isinstance(one, Tool)]
+    else:
+        found = [getattr(module, str(name), None) for name in listed]  # type: ignore[misc]
+        for name, one in zip(listed, found, strict=True):
+            if not (isinstance(one, Tool) or inspect.isroutine(one)):
+                raise BadInput(f"__all__ of {file} lists {name!r}, which is not a function")
+    if not found:
+        raise BadInput(
+            f"there are no tools in {file}: decorate functions with @tool (from scroll_context.tools.tools import "
+            "tool), or list typed functions in __all__"
+        )
+    return found
+
+
+def _imported(file: Path) -> Any:
+    import importlib.util
+
+    if not file.is_file():
+        raise BadInput(f"there is no file {file} to take tools from")
+    spec = importlib.util.spec_from_file_location(f"scroll_tools_{file.stem}", file)
+    if spec is None or spec.loader is None:
+        raise BadInput(f"{file} is not a Python file; tools are taken from NAME.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    folder = str(file.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)  # so that the file can import its neighbours, as a script can
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise BadInput(f"{file} cannot be imported: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _mounted(where: str, stack: contextlib.ExitStack) -> "tuple[Tool[..., Any], ...]":
+    """The tools of an MCP server, by its URL or by the command that starts it."""
+    import shlex
+
+    from scroll_context.tools.mcp import mount_http, mount_stdio
+
+    if where.startswith(("http://", "https://")):
+        return stack.enter_context(mount_http(where)).tools
+    try:
+        words = shlex.split(where)
+    except ValueError as error:
+        raise BadInput(f"the command {where!r} cannot be read: {error}") from error
+    if not words:
+        raise BadInput("--mcp is empty; give the URL of a server, or the command that starts one")
+    return stack.enter_context(mount_stdio(words[0], words[1:])).tools
