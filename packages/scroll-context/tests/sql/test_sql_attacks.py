@@ -158,6 +158,17 @@ def test_heavy_queries_end_as_clear_errors_and_the_host_is_unharmed(
     assert sql.query("SELECT count(*) AS n FROM hist.events").rows == [{"n": 5}]
 
 
+def test_temporary_files_of_a_query_have_a_largest_size(history: EventLog) -> None:
+    limits = SqlLimits(seconds=60.0, file_bytes=8 << 20)
+    window = GuardedSql(history.path, Grant(session_id="mine"), limits)
+    distinct = f"""WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < 40000)
+        SELECT count(*) FROM (SELECT DISTINCT n || '{"x" * 2_000}' FROM t)"""
+    with pytest.raises(QueryLimit, match="8 MB of temporary space"):
+        window.query(distinct)
+    assert window.query("SELECT count(*) AS n FROM hist.events").rows == [{"n": 5}]
+    window.close()
+
+
 def _nanoseconds(process: int) -> int:
     """Processor time of a process."""
     return int(Path(f"/proc/{process}/schedstat").read_text().split()[0])

@@ -3,7 +3,7 @@ grant.
 
 SQLite may run a query's own expressions before a view's condition, and one of its functions may run
 for an hour or take all memory. So no query runs in this process. `GuardedSql` starts a worker
-(sql_worker.py) at the first query: it has limits on address space, processor time and file size,
+(worker.py) at the first query: it has limits on address space, processor time and file size,
 and its connection holds nothing but the granted rows. A query that misses its deadline is killed
 together with the worker, and the next query gets a new one. A worker without work ends by itself.
 `close` kills and never waits.
@@ -385,7 +385,7 @@ class _Worker:
                     sys.executable,
                     "-I",
                     "-S",
-                    str(Path(__file__).with_name("sql_worker.py")),
+                    str(Path(__file__).with_name("worker.py")),
                     str(theirs.fileno()),
                 ],
                 pass_fds=(theirs.fileno(),),
