@@ -23,7 +23,7 @@ import msgspec
 from notes import Diary, Ledger
 
 from scroll_context.agent.agent import Agent, Limits
-from scroll_context.errors import PayloadDamaged, ScrollError, UnknownSeq
+from scroll_context.errors import PayloadDamaged, ScrollError, UnknownSession
 from scroll_context.events import Draft, Event, Kind
 from scroll_context.log import log as log_module
 from scroll_context.models import Reply, Request, ScriptedModel, answer, exec_cell
@@ -202,7 +202,7 @@ class Worker:
         options = SessionOptions(reach="all")  # what was planted is nobody's
         try:
             session = Session.resume(store, name, options=options, tools=[fetch])
-        except UnknownSeq:
+        except UnknownSession:
             session = Session.open(
                 store, session_id=name, agent_id=self.orders.name, options=options, tools=[fetch]
             )
