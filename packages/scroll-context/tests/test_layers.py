@@ -29,6 +29,7 @@ VALUES = {
     "work",
     "text",
     "connections",
+    "plugins",
 }
 LOG = VALUES | {"log"}
 STORE = LOG | {"search", "sql", "upkeep", "store"}

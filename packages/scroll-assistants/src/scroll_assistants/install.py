@@ -15,7 +15,6 @@ not shared where the assistant has such.
 import datetime as dt
 import difflib
 import hashlib
-import importlib.util
 import json
 import os
 import re
@@ -35,7 +34,7 @@ from scroll_context.errors import BadInput, ScrollError
 from scroll_context.files import complete_file
 from scroll_context.folders import state_folder
 from scroll_context.store import open_log
-from scroll_shared.address import shown
+from scroll_shared.address import parse, shown
 
 SettingsScope = Literal["user", "project"]
 NAME = "scroll"  # of our MCP server in every configuration
@@ -108,6 +107,10 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
     missing: tuple[str, ...] = ()  # in words, each with its remedy
 
     @property
+    def title(self) -> str:
+        return self.assistant
+
+    @property
     def state(self) -> str:
         if not self.scope:
             return "on this machine, not connected" if self.missing else "not on this machine"
@@ -116,6 +119,11 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
             return f"connected (project) to {place}, which a file of this project names, so it was not opened"
         when = f"last captured {self.captured[:19]}" if self.captured else "nothing captured yet"
         return f"connected ({self.scope}) to {place}, {when}"
+
+
+def has_password(store: str) -> bool:
+    """Whether the address of a shared store holds a password."""
+    return bool(parse(store).secrets)
 
 
 # entries ------------------------------------------------------------------------------------------------
@@ -395,10 +403,6 @@ def _installed(assistant: str, scope: SettingsScope, project: Path) -> Installed
     program = str(server.get("command") or (words or [""])[0])
     if not Path(program).exists():
         missing.append(f"the program {program}: `scroll install {assistant}` names the one of now")
-    if importlib.util.find_spec("mcp") is None:
-        missing.append(
-            "the mcp extra, without which it cannot search: pip install 'scroll-context[mcp]'"
-        )
     captured = _last_capture(assistant, store)
     # A file of the project may have come with a repository: the store that it names is shown and
     # never opened.

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from scroll_context import __version__
-from scroll_context.cli.commands import commands, overview
+from scroll_context.cli.commands import PACKAGES, commands, overview
 from scroll_context.cli.options import Place, parse_place
 from scroll_context.cli.output import Command, echo, faults_in_one_line
 from scroll_context.cli.settings import settings_of
@@ -45,6 +45,13 @@ class Commands(click.Group):
         if not ctx.resilient_parsing:
             ctx.default_map = {args[0]: settings_of(args[0])}
         if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            if args[0] in PACKAGES:
+                package = PACKAGES[args[0]]
+                raise click.UsageError(
+                    f"`scroll {args[0]}` is part of {package}, which is not installed. "
+                    f"Install it with: pip install {package}",
+                    ctx,
+                )
             close = difflib.get_close_matches(args[0], self.list_commands(ctx))
             meant = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
             raise click.UsageError(f"No such command {args[0]!r}.{meant}", ctx)

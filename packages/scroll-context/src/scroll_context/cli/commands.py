@@ -3,17 +3,18 @@
 `scroll --help` is answered from this table, with next to nothing imported. To add a command, write
 it with click, with its docstring as its help, and name it in COMMANDS. Any installed package can
 add commands: an entry point in the group `scroll_context.commands` names a command and says
-`module:object`, where the object is a click command.
+`module:object`, where the object is a click command. plugins.py says where its summary comes from.
 """
 
-import os
-import sys
+from scroll_context.plugins import entry_points
 
 GROUP = "scroll_context.commands"
 
+PACKAGES = dict.fromkeys(("watch", "install", "uninstall", "hook", "mcp"), "scroll-assistants")
+"""The packages that add well-known commands, for an error message when one is not installed."""
+
 COMMANDS = {  # name: (module and object below scroll_context.cli, the first line of its help)
     "import": ("importing:import_", "Add messages to a store; creates the store if there is none."),
-    "watch": ("importing:watch", "Follow the histories of coding assistants as they grow."),
     "search": ("reading:search", "Find events by their words, best first."),
     "show": ("reading:show", "Show the event at an address, or a range of them."),
     "get": ("reading:get", "Write the bytes of an event: its payload, or its text."),
@@ -47,11 +48,7 @@ COMMANDS = {  # name: (module and object below scroll_context.cli, the first lin
     ),
     "completion": ("app:completion", "Print the completion script for a shell."),
     "admin": ("upkeep:admin", "Set up a store on Postgres that many hosts share."),
-    "mcp": ("doors:mcp", "Serve the store to a coding assistant over MCP."),
     "serve": ("doors:serve", "See a store in the browser, and what the model saw."),
-    "install": ("doors:install", "Connect a coding assistant: its hooks and its MCP server."),
-    "uninstall": ("doors:uninstall", "Take what `scroll install` wrote out of an assistant again."),
-    "hook": ("doors:hook", "Handle one event of a coding assistant, which calls this."),
     "demo": ("demo:demo", "See an agent work in a window far too small for it."),
 }
 
@@ -87,43 +84,12 @@ def overview() -> str:
 
 
 def commands() -> dict[str, tuple[str, str]]:
-    """COMMANDS, and behind them those that installed packages add, each with the summary of its
-    package.
-
-    `importlib.metadata` would find them too, but takes as long to import as `scroll --help` may
-    take in all. Nothing is taken from the working folder: a package there is not installed, it came
-    with a repository.
-    """
-    found = {
-        name: (f"scroll_context.cli.{where}", line) for name, (where, line) in COMMANDS.items()
+    """COMMANDS, then the commands that installed packages add: target and summary by name."""
+    table = {
+        name: (f"scroll_context.cli.{target}", summary)
+        for name, (target, summary) in COMMANDS.items()
     }
-    for folder in dict.fromkeys(path for path in sys.path if os.path.isabs(path)):
-        try:
-            packages = sorted(name for name in os.listdir(folder) if name.endswith(".dist-info"))
-        except OSError:
-            continue  # not a folder
-        for package in packages:
-            where = f"{folder}/{package}"
-            declared = (
-                _contents(f"{where}/entry_points.txt")
-                .partition(f"[{GROUP}]")[2]
-                .partition("\n[")[0]
-            )
-            for line in declared.splitlines():
-                name, _, target = line.partition("=")
-                if target:
-                    summary = (
-                        _contents(f"{where}/METADATA").partition("\nSummary:")[2].partition("\n")[0]
-                    )
-                    found.setdefault(
-                        name.strip(), (target.partition("[")[0].strip(), summary.strip())
-                    )
-    return found
-
-
-def _contents(file: str) -> str:
-    try:
-        with open(file, "rb") as opened:
-            return opened.read().decode("utf-8", "replace")
-    except OSError:
-        return ""  # not every package has such a file
+    for point in entry_points(GROUP):
+        if point.name not in table:
+            table[point.name] = (point.target, point.summary())
+    return table

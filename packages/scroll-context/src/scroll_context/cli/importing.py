@@ -1,12 +1,8 @@
-"""`scroll import` and `scroll watch`: their command lines.
-
-What they do is in scroll_assistants.importers.
-"""
+"""`scroll import`: its command line."""
 
 import contextlib
 import functools
 import shlex
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +15,6 @@ from scroll_context.cli.output import (
     echo,
     note,
     print_document,
-    print_line,
     print_table,
     progress,
     visible,
@@ -366,97 +361,3 @@ def _list_faults(file: str, faults: tuple[tuple[int, str], ...], bad: int) -> No
         note(f"{file}:{line}: {visible(reason)}")
     if bad > len(faults):
         note(f"{file}: {bad - len(faults):,} more messages that cannot be read")
-
-
-@click.command(cls=Command)
-@click.argument("files", metavar="[FILE]...", nargs=-1, type=FILE)
-@click.option(
-    "--every",
-    type=click.FloatRange(min=0.1),
-    default=2.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How often to look where the system does not report changes.",
-)
-@click.option("--once", is_flag=True, help="Record what is new and end.")
-@click.option("--keep-secrets", is_flag=True, help="Do not replace keys and tokens by markers.")
-@click.option(
-    "--mine", is_flag=True, help="The FILEs are your own history: the user in them is you."
-)
-@store_option
-@json_option
-def watch(
-    files: tuple[Path, ...],
-    every: float,
-    once: bool,
-    keep_secrets: bool,
-    mine: bool,
-    store: Path,
-    as_json: bool,
-) -> None:
-    """Follow the histories of coding assistants as they grow.
-
-    Records what Claude Code, Codex, the Gemini CLI, opencode, Cursor and QwenPaw write, or what is added to the FILEs,
-    until it is stopped with Ctrl-C. Each file is read from where it stood, so it may be killed and started again at any
-    time: nothing is lost or recorded twice. With `scroll-context[watch]` the system reports changes; without, the files
-    are looked at every two seconds. Assistants that have hooks (`scroll install`) need no watching. As with `scroll
-    import`, the user in FILEs that you name is you only with --mine.
-
-    \b
-    Examples:
-      scroll watch
-      scroll watch --once --store ./all
-      scroll watch session.jsonl --json
-    """
-    from scroll_assistants.importers.capture import installed, places
-    from scroll_assistants.importers.capture import watch as follow
-    from scroll_assistants.importers.formats import detect
-    from scroll_context.store import Store
-
-    missing = [file for file in files if not file.is_file()]
-    if missing:
-        raise click.BadParameter(f"{missing[0]} is no file", param_hint="FILE")
-    named = [str(file.absolute()) for file in files]
-    for file in named:
-        if not detect(Path(file), Path(file).suffix).can_be_followed:
-            raise BadInput(
-                f"{file} is not a history of an assistant; `scroll import {shlex.quote(file)}` reads it"
-            )
-
-    def listing() -> list[str]:
-        return named or [file for history in installed() for file in history.files]
-
-    folders = sorted({file.absolute().parent for file in files}) or [
-        folder for _, folder, _ in places()
-    ]
-    stop = threading.Event()
-
-    noted: dict[str, str] = {}
-
-    def tell(report: "ImportReport") -> None:
-        trouble = report.error or report.left
-        if trouble and noted.get(report.file) != trouble:
-            note(visible(f"{report.file}: {trouble}; it is tried again"))
-        noted[report.file] = trouble
-        if report.added or report.bad:
-            if as_json:
-                print_line(report)
-            else:
-                bad = f", {report.bad:,} lines cannot be read" if report.bad else ""
-                echo(visible(f"{report.file}: {report.added:,} events{bad}"))
-
-    with Store(store, create=True) as opened:
-        if once:
-            stop.set()
-        else:
-            note(f"following {len(listing()):,} files into {store}; Ctrl-C ends it")
-        follow(
-            opened,
-            listing,
-            stop=stop,
-            on_report=tell,
-            folders=folders,
-            every=every,
-            redact=not keep_secrets,
-            mine=mine or not named,
-        )

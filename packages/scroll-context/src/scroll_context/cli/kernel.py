@@ -20,11 +20,17 @@ import click
 from scroll_context.cli.options import Place, json_option, open_store, store_option
 from scroll_context.cli.output import Command, echo, note, print_bytes, print_document, print_table
 from scroll_context.errors import KernelDied
+from scroll_context.plugins import entry_points
 
 if TYPE_CHECKING:
     from scroll_context.kernel.kernel import Kernel
     from scroll_context.kernel.results import CellResult
 
+CHECKS = "scroll_context.checks"
+"""Entry points of installed packages that `scroll doctor` calls with the current folder.
+
+Each returns a list of rows; a row has a `title`, a `state`, and the remedies for what is `missing`.
+"""
 TIERS = click.Choice(["auto", "full", "kernel-only", "seatbelt", "none"])
 HELP = """\
 Python statements run in the kernel; the value of a last expression is shown, and kept as _.
@@ -65,14 +71,13 @@ def doctor(url: str | None, tier: Any, as_json: bool) -> None:
         return
     import msgspec
 
-    from scroll_assistants.install import examine_assistants
     from scroll_context.jail.entry import examine
     from scroll_context.jail.spec import UNTESTED
 
     report = examine(tier)
-    assistants = examine_assistants(Path.cwd())
+    checks = {point.name: point.load()(Path.cwd()) for point in entry_points(CHECKS)}
     if as_json:
-        print_document({**msgspec.to_builtins(report), "assistants": assistants})
+        print_document({**msgspec.to_builtins(report), **checks})
     else:
         echo(f"{report.system}, landlock ABI {report.landlock_abi or '–'}")
         for found in report.tiers:
@@ -90,10 +95,11 @@ def doctor(url: str | None, tier: Any, as_json: bool) -> None:
             if row.remedy:
                 echo(f"\n{row.name}: {row.remedy}")
         echo()
-        for one in assistants:
-            echo(f"{one.assistant}: {one.state}")
-            for missing in one.missing:
-                echo(f"  missing: {missing}")
+        for rows in checks.values():
+            for row in rows:
+                echo(f"{row.title}: {row.state}")
+                for missing in row.missing:
+                    echo(f"  missing: {missing}")
     if not report.ok:
         note(f"tier {tier!r} cannot be had on this machine; no kernel would start")
         raise click.exceptions.Exit(1)

@@ -9,6 +9,7 @@ import sys
 
 from scroll_context.cli.commands import overview
 from scroll_context.cli.statuses import INTERRUPTED, TERMINATED
+from scroll_context.plugins import entry_points
 
 
 def main() -> None:
@@ -78,13 +79,23 @@ def _run() -> str | int | None:
         sys.stdout.write(overview())
         return 0
     if sys.argv[1:2] == ["hook"] and not {"-h", "--help"} & set(sys.argv):
-        from scroll_assistants import hooks  # an assistant waits for it: without click
-
-        return hooks.main(sys.argv[2:])
+        return _hook(sys.argv[2:])
     from scroll_context.cli.app import app
 
     try:
         app(prog_name="scroll")
     except SystemExit as end:
         return end.code
+    return 0
+
+
+def _hook(arguments: list[str]) -> int:
+    """Handle an event of an assistant, which waits for it, so click is not imported.
+
+    The status is 0 even if no installed package handles hooks: another status can stop the
+    assistant that calls the hook.
+    """
+    for point in entry_points("scroll_context.hooks"):
+        point.load()(arguments)
+        break
     return 0

@@ -1,0 +1,85 @@
+"""What installed packages add to Scroll: their entry points, read without importing a package.
+
+`importlib.metadata` would find them too, but its import alone takes as long as `scroll --help` may
+take in all, and an assistant waits for `scroll hook`. The working folder is never searched: a
+package there is not installed, it came with a repository.
+"""
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+
+class EntryPoint:
+    """A named object of an installed package."""
+
+    def __init__(self, name: str, target: str, metadata_folder: str) -> None:
+        self.name = name
+        self.target = target
+        """`module:object`, as the package declares it."""
+        self._metadata_folder = metadata_folder
+
+    def load(self) -> "Any":
+        """Import the object."""
+        from importlib import import_module
+
+        module, _, attribute = self.target.partition(":")
+        return getattr(import_module(module), attribute)
+
+    def summary(self) -> str:
+        """One line about it.
+
+        A package that adds one command is described by its own summary. A package with several
+        commands describes each in a file `scroll_commands.txt` beside its modules, as lines of the
+        form `name: summary`.
+        """
+        package = self.target.partition(":")[0].partition(".")[0]
+        for folder in _search_path():
+            for line in _contents(f"{folder}/{package}/scroll_commands.txt").splitlines():
+                name, _, summary = line.partition(":")
+                if name == self.name:
+                    return summary.strip()
+        metadata = _contents(f"{self._metadata_folder}/METADATA")
+        return metadata.partition("\nSummary:")[2].partition("\n")[0].strip()
+
+
+def entry_points(group: str) -> "Iterator[EntryPoint]":
+    """The entry points of a group, in the order of the search path.
+
+    Packages whose names begin with `scroll` come first in a folder, so that `scroll hook` finds
+    its target in the first few files. If two packages declare a name, the first one counts; the
+    caller decides that.
+    """
+    for folder in _search_path():
+        try:
+            names = [name for name in os.listdir(folder) if name.endswith(".dist-info")]
+        except OSError:
+            # Not every entry of the search path is a folder.
+            continue
+        names.sort(key=lambda name: (not name.startswith("scroll"), name))
+        for name in names:
+            metadata_folder = f"{folder}/{name}"
+            declarations = _contents(f"{metadata_folder}/entry_points.txt")
+            section = declarations.partition(f"[{group}]")[2].partition("\n[")[0]
+            for line in section.splitlines():
+                point_name, _, target = line.partition("=")
+                if target:
+                    target = target.partition("[")[0].strip()
+                    yield EntryPoint(point_name.strip(), target, metadata_folder)
+
+
+def _search_path() -> list[str]:
+    return list(dict.fromkeys(path for path in sys.path if os.path.isabs(path)))
+
+
+def _contents(file: str) -> str:
+    try:
+        with open(file, "rb") as opened:
+            return opened.read().decode("utf-8", "replace")
+    except OSError:
+        # Not every package has such a file.
+        return ""
