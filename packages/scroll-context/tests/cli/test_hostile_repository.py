@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from scroll_context.cli.commands import COMMANDS
+from scroll_context.cli.commands import COMMANDS, PACKAGES
 from scroll_context.events import Draft, Kind, Scope
 from scroll_context.models import exec_cell
 from scroll_context.store import Store
@@ -195,7 +195,7 @@ def run(
 
 
 def test_every_command_is_tried() -> None:
-    assert set(WORDS) == set(COMMANDS)
+    assert set(WORDS) == {*COMMANDS, *PACKAGES}
 
 
 @pytest.mark.parametrize(("command", "named"), RUNS)
