@@ -28,7 +28,6 @@ VALUES = {
     "folders",
     "work",
     "text",
-    "connections",
     "plugins",
 }
 LOG = VALUES | {"log"}
@@ -55,10 +54,11 @@ MAY_IMPORT = {
     "demo": SESSION | {"agent"},
     "cli": SESSION | {"agent", "hosts", "demo"},
     "bundled": set(),
+    "connections": set(),
 }
 
 NOT_YET = {
-    "cli": {"scroll_assistants", "scroll_shared", "scroll_inspector"},
+    "cli": {"scroll_assistants", "scroll_shared"},
     "demo": {"scroll_assistants"},
     "store": {"scroll_shared"},
     "log": {"upkeep"},

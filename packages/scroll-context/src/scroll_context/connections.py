@@ -1,10 +1,11 @@
-"""HTTP connections of our two servers, the inspector and the MCP server: none of them lasts without
-use.
+"""HTTP connections of the two servers, the inspector and the MCP server: each has its deadlines.
 
-uvicorn ends a connection that is idle between two requests. It waits for ever for one that sends
-half a request, that never reads its answer, or whose peer has vanished. Here each of these has a
-deadline. A stream that is being read (events of a live page, of MCP) may last as long as its reader
-is there, which TCP finds out by itself.
+uvicorn ends a connection that is idle between two requests. It waits for ever for a peer that sends
+half a request, that never reads its answer, or that has vanished. Here each of these has a
+deadline. A stream that is being read (live pages, MCP) may last as long as its reader is there,
+which TCP finds out by itself.
+
+The extra `serve` declares what this module imports. The core itself imports it nowhere.
 """
 
 import asyncio
@@ -15,9 +16,11 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-HEADER_SECONDS = 10.0  # for the head of a request, from its first byte or from the connection
-BODY_SECONDS = 60.0  # for the rest of it
-STALL_SECONDS = 60.0  # in which a reader takes nothing of an answer
+# The head of a request must be complete so long after the connection or its first byte, the body so
+# long after the head. A reader that takes nothing of an answer for STALL_SECONDS is cut off.
+HEADER_SECONDS = 10.0
+BODY_SECONDS = 60.0
+STALL_SECONDS = 60.0
 MOST_CONNECTIONS = 500
 
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
@@ -28,11 +31,12 @@ class TimedProtocol(H11Protocol):
 
     _sending: asyncio.TimerHandle | None = None
     _stalled: asyncio.TimerHandle | None = None
-    _state: Any = None  # of the request, while its deadline runs
+    # The state of the request that `_sending` was set for.
+    _state: Any = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        _find_out_who_is_gone(transport.get_extra_info("socket"))
+        _enable_keep_alive(transport.get_extra_info("socket"))
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -70,8 +74,14 @@ class TimedProtocol(H11Protocol):
             self._sending = self.loop.call_later(BODY_SECONDS, self.transport.abort)
 
 
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens on an IPv4 or IPv6 address."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family)
+
+
 def configuration(app: Any, **options: Any) -> uvicorn.Config:
-    """How both servers run."""
+    """The uvicorn configuration of both servers."""
     return uvicorn.Config(
         app,
         http=TimedProtocol,
@@ -82,7 +92,7 @@ def configuration(app: Any, **options: Any) -> uvicorn.Config:
     )
 
 
-def _find_out_who_is_gone(connection: socket.socket) -> None:
+def _enable_keep_alive(connection: socket.socket) -> None:
     if connection.family not in (socket.AF_INET, socket.AF_INET6):
         return
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -11,9 +11,11 @@ import pytest
 
 from scroll_context import __version__
 from scroll_context.cli.app import app
-from scroll_context.cli.commands import COMMANDS, overview
+from scroll_context.cli.commands import commands, overview
 
 ROOT = Path(__file__).parents[4]
+# The evaluations are a group of commands with its own documentation.
+COMMANDS = {name: summary for name, (_, summary) in commands().items() if name != "eval"}
 
 
 def command(name: str) -> Any:
@@ -24,7 +26,7 @@ def command(name: str) -> Any:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_list_says_what_the_help_says(name: str) -> None:
-    assert COMMANDS[name][1] == command(name).help.splitlines()[0]
+    assert COMMANDS[name] == command(name).help.splitlines()[0]
 
 
 def test_every_command_is_documented() -> None:

@@ -11,6 +11,7 @@ from scroll_context.plugins import entry_points
 GROUP = "scroll_context.commands"
 
 PACKAGES = dict.fromkeys(("watch", "install", "uninstall", "hook", "mcp"), "scroll-assistants")
+PACKAGES["serve"] = "scroll-inspector"
 """The packages that add well-known commands, for an error message when one is not installed."""
 
 COMMANDS = {  # name: (module and object below scroll_context.cli, the first line of its help)
@@ -48,7 +49,6 @@ COMMANDS = {  # name: (module and object below scroll_context.cli, the first lin
     ),
     "completion": ("app:completion", "Print the completion script for a shell."),
     "admin": ("upkeep:admin", "Set up a store on Postgres that many hosts share."),
-    "serve": ("doors:serve", "See a store in the browser, and what the model saw."),
     "demo": ("demo:demo", "See an agent work in a window far too small for it."),
 }
 
