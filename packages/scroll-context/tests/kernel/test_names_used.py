@@ -3,6 +3,7 @@
 import pytest
 
 from scroll_context.kernel.cell import names_read_later, names_used
+from scroll_context.kernel.results import Variable
 from scroll_context.kernel.variables import Namespace
 
 
@@ -70,6 +71,9 @@ def test_functions_read_their_names_whenever_they_are_run(source: str, names: se
     assert names_read_later(source, "<cell>") == names
 
 
+TYPES = {"rows": "list", "f": "function", "total": "int", "other": "int"}
+
+
 def test_the_cells_behind_a_source_are_those_that_made_what_it_reads() -> None:
     sources = {
         10: "rows = fetch()",
@@ -83,6 +87,7 @@ def test_the_cells_behind_a_source_are_those_that_made_what_it_reads() -> None:
     names.record_cell(2, ["f"], [], [], (), sources[20], 20)
     names.record_cell(3, ["total"], [], ["rows"], (), sources[30], 30)
     names.record_cell(4, ["other"], [], [], (), sources[40], 40)
+    names.record_description([Variable(name=name, type=kind) for name, kind in TYPES.items()])
     names.record_save(["rows", "f", "total", "other"], [], 4)
 
     def behind(source: str) -> tuple[int, ...]:

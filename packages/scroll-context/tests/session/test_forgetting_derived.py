@@ -315,3 +315,74 @@ def test_the_trail_survives_a_move_into_another_store(
         report = erase(other, moved)
         assert len(report.why[Why.PRINTED]) >= 3
         assert holding(tmp_path / "other", "Odile", "48731", "97463.0", "97464.0", "97465.0") == []
+
+
+WRITE = "secret = str(owed)[::-1]\nprint('kept')"
+
+
+@pytest.mark.parametrize(
+    ("write", "read"),
+    [
+        ("o = open", "o('f.txt', 'w').write(secret)\nprint(o('f.txt').read())"),
+        (
+            "open('f.txt', 'w').write(secret)",
+            "import linecache\nprint(linecache.getline('f.txt', 1))",
+        ),
+        ("open('m.py', 'w').write('x = ' + repr(secret))", "import m\nprint(m.x)"),
+        (
+            "open('f.py', 'w').write('print(' + repr(secret) + ')')",
+            "import runpy\nrunpy.run_path('f.py')",
+        ),
+        (
+            "open('f.txt', 'w').write(secret)",
+            "import io\nprint(io.FileIO('f.txt').read().decode())",
+        ),
+    ],
+    ids=["alias", "linecache", "import", "runpy", "FileIO"],
+)
+def test_a_copy_by_way_of_a_file_is_erased(
+    store: Store, fact: Event, write: str, read: str
+) -> None:
+    change = "import os, sys\nos.chdir(os.environ.get('TMPDIR', '.'))\nsys.path.insert(0, '.')"
+    with Session.open(store, options=EVERYTHING) as session:
+        printed = cells(session, change, READ, WRITE, write, read)[-1]
+    value = "5.13784"
+    assert value in store.log.text(store.log.get(printed.seq))
+    erase(store, fact)
+    assert holding(store.folder, value) == []
+
+
+@pytest.mark.parametrize(
+    ("make", "put", "show"),
+    [
+        (
+            "def numbers():\n    value = None\n    while True:\n        value = yield value\ng = numbers()\nnext(g)",
+            "g.send(owed * 2)",
+            "print(next(g) or g.gi_frame.f_locals)",
+        ),
+        ("import threading\nt = threading.local()", "t.value = owed * 2", "print(t.value)"),
+        ("import queue\nq = queue.Queue()", "q.put(owed * 2)", "print(q.get())"),
+        (
+            "import sqlite3\nd = sqlite3.connect(':memory:')\n_ = d.execute('CREATE TABLE t (v)')",
+            "_ = d.execute('INSERT INTO t VALUES (?)', [owed * 2])",
+            "print(d.execute('SELECT v FROM t').fetchall())",
+        ),
+        (
+            "import contextvars\nc = contextvars.ContextVar('c')",
+            "_ = c.set(owed * 2)",
+            "print(c.get(owed * 2))",
+        ),
+    ],
+    ids=["generator", "thread local", "queue", "database", "context variable"],
+)
+def test_a_copy_in_a_value_whose_pickle_shows_nothing_is_erased(
+    store: Store, fact: Event, make: str, put: str, show: str
+) -> None:
+    with Session.open(store, options=EVERYTHING) as session:
+        cells(session, make, READ, put)
+        session.environment.settle()
+        cells(session, "unrelated = 1")
+        session.environment.settle()
+        cells(session, show.replace("owed * 2", "0"))
+    erase(store, fact)
+    assert holding(store.folder, "97463.0") == []

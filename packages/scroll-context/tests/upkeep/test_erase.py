@@ -670,3 +670,20 @@ def test_no_erased_word_is_left_whatever_the_history(
                 one.content for one in store.log.iterate(until=len(history))
             ]
     store.close()
+
+
+def test_a_call_id_with_words_in_it_is_erased_and_one_that_a_program_drew_stays(
+    store: Store,
+) -> None:
+    drawn = f"call_{'0f' * 16}"
+    first = store.append(
+        Draft(kind=Kind.TOOL_RESULT, role="tool", tool_call_id="call-Ada-4417", tool_state="Ada")
+    )
+    second = store.append(
+        Draft(kind=Kind.TOOL_RESULT, role="tool", tool_call_id=drawn, tool_state="ok")
+    )
+    store.erase(seqs=[first, second])
+    assert (store.log.get(first).tool_call_id, store.log.get(first).tool_state) == ("", "")
+    assert (store.log.get(second).tool_call_id, store.log.get(second).tool_state) == (drawn, "ok")
+    for file in filter(Path.is_file, store.folder.rglob("*")):
+        assert b"Ada-4417" not in file.read_bytes()

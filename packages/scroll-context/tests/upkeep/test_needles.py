@@ -82,3 +82,11 @@ def test_only_new_values_of_a_short_output_are_looked_for() -> None:
     long = NewValues([])
     long.computed(" ".join(str(number) for number in range(50_000, 50_100)))
     assert not long.repeated_in("50007")
+
+
+def test_a_text_is_not_part_of_a_longer_number_or_word() -> None:
+    needles = Needles()
+    needles.add("room 101")
+    assert needles.has_text("the key of room 101, please") and needles.has_text("room 101")
+    assert not needles.has_text("room 1012 is the kitchen")
+    assert not needles.has_text("the darkroom 1011 list")

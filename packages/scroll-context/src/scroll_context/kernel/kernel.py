@@ -232,7 +232,8 @@ class Kernel:
             self._send_again = pieces.trouble is not None
             if pieces.trouble is not None:
                 raise pieces.trouble
-            mutated = self._names.record_save(answer.names, pieces.changed, self._cell)
+            unsaved = {name for name, entry in pieces.entries.items() if entry.reason}
+            mutated = self._names.record_save(answer.names, pieces.changed, self._cell, unsaved)
             manifest = self._names.saved(pieces.entries, answer.names, answer.unchecked)
             self._manifest = msgspec.structs.replace(
                 manifest, cell=self._cell, python=worker.python

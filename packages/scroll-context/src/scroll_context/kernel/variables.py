@@ -17,8 +17,9 @@ model in the host's own words.
 
 import contextlib
 import re
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from math import log2
 from typing import Any
 
@@ -59,10 +60,29 @@ _ANY_NAME = re.compile(
     r"\b(?:globals|locals|vars|eval|exec|__main__|__globals__|f_globals|f_locals|f_back|modules|gc|inspect|ctypes)\b"
 )  # a source with one of these words may read any variable without naming it
 _FILES = re.compile(
-    r"\b(?:open|Path|pathlib|shutil|tempfile|glob|sqlite3|shelve|dbm|zipfile|tarfile|gzip|bz2|lzma|h5py|os\.\w+"
+    r"\b(?:\w*open\w*|Path|pathlib|linecache|runpy|fileinput|configparser|ConfigParser|logging|FileIO|ElementTree|ET"
+    r"|importlib|__import__|pkgutil|zipimport|mmap|codecs|tokenize|shutil|tempfile|glob|sqlite3|shelve|dbm|zipfile|tarfile|gzip|bz2|lzma|h5py|os\.\w+"
     r"|(?:to|read|write|scan|sink)_(?:csv|json|parquet|pickle|excel|feather|hdf|sql|text|bytes|table|xml|html|ndjson)"
     r"|savefig|savetxt|loadtxt|genfromtxt|memmap|imread|imsave|tofile|fromfile|savez?(?=\()|load(?=\()|dump(?=\())\b"
 )  # a source with one of these words may write files of the kernel, or read them
+_IMPORTED = re.compile(r"^[ \t]*(?:import|from)[ \t]+(\w+)", re.MULTILINE)
+_SHOWN_BY_PICKLE = _UNCHANGING | {
+    "list",
+    "dict",
+    "set",
+    "frozenset",
+    "tuple",
+    "bytearray",
+    "deque",
+    "Counter",
+    "OrderedDict",
+    "defaultdict",
+    "DataFrame",
+    "Series",
+    "ndarray",
+}
+"""Types whose pickle changes with their content. A cache, a queue or a generator can take in a value
+and show none of it."""
 _DEFINES = re.compile(
     r"\b(?:def|lambda|class|for)\b"
 )  # what may be run, and read names, after its cell has ended
@@ -101,7 +121,9 @@ class Namespace:
         self._given: dict[int, tuple[int, ...]] = {}  # cell -> events that it was given
         self._finished = 0  # the last cell that ran to an end
         self._saved_cell = 0
-        self._files: frozenset[int] = frozenset()  # events of cells that may have written files
+        self._files: frozenset[int] = frozenset()  # the newest cell that may have written files
+        # All cells that may have used files: a variable that one of them bound may be a way to a file.
+        self._file_cells: frozenset[int] = frozenset()
         self._read_later: dict[
             int, frozenset[str] | None
         ] = {}  # by event of a cell; None is every name
@@ -137,8 +159,9 @@ class Namespace:
         """
         self._finished = cell
         here = frozenset([event] if event else ())
-        if here and _FILES.search(source):
+        if here and self._uses_files(source):
             self._files = here
+            self._file_cells |= here
         if not (written or deleted or read):
             return
         behind: set[int] = {cell} if seqs else set()
@@ -183,11 +206,15 @@ class Namespace:
         self._known = seen
 
     def record_save(
-        self, names: Sequence[str], changed: Iterable[str], cell: int
+        self,
+        names: Sequence[str],
+        changed: Iterable[str],
+        cell: int,
+        unsaved: Collection[str] = (),
     ) -> tuple[str, ...]:
         """A save found these names, and these with another pickle than before.
 
-        Returns those changed in place.
+        `unsaved` have no complete pickle. Returns those changed in place.
         """
         mutated = tuple(
             name for name in changed if name in self._known and not self._known[name].bound
@@ -205,7 +232,10 @@ class Namespace:
             known.behind = tuple(sorted(behind)[-_CELLS_BEHIND:])
         present = set(names)
         self._known = {name: known for name, known in self._known.items() if name in present}
-        for known in self._known.values():
+        for name, known in self._known.items():
+            if name in unsaved or known.variable.type not in _SHOWN_BY_PICKLE:
+                # Nothing shows whether a cell put a value into it, so each that read it may have.
+                known.made_by = _bounded(known.made_by | known.touched_by)
             known.touched, known.bound, known.touched_by = None, 0, frozenset()
         self._saved_cell = cell
         made_by = set(self.made_by(self._known))
@@ -300,11 +330,16 @@ class Namespace:
         """
         names = self._names_read(source, text_of)
         behind = self.made_by(self._known if names is None else names)
-        return (
-            tuple(sorted({*behind, *self._files}))
-            if self._files and _FILES.search(source)
-            else behind
-        )
+        if self._files and (self._uses_files(source) or not self._file_cells.isdisjoint(behind)):
+            return tuple(sorted({*behind, *self._files}))
+        return behind
+
+    def _uses_files(self, source: str) -> bool:
+        """Whether a source may read or write files of the kernel, as far as its words tell."""
+        if _FILES.search(source):
+            return True
+        # A module outside the standard library may be a file that a cell wrote.
+        return any(name not in sys.stdlib_module_names for name in _IMPORTED.findall(source))
 
     def _names_read(self, source: str, text_of: Callable[[int], str]) -> set[str] | None:
         """The variables that a source reads, by way of functions too; None when it may be any."""

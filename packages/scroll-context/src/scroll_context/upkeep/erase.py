@@ -66,6 +66,26 @@ PURGE = "erase "  # how a chore of a copy begins whose server has erased events
 _CLEANING = f"name NOT LIKE '{PURGE}%'"
 _LEFTOVER = re.compile(r"log\.db\.damaged-[\w-]+|\.creating-[\w.-]+")
 _PLAIN_ROLES = ("user", "assistant", "tool", "system", "developer", "function", "")
+_PLAIN_STATES = frozenset(
+    (
+        "",
+        "ok",
+        "error",
+        "timeout",
+        "refused",
+        "unknown",
+        "killed",
+        "interrupted",
+        "output-limit",
+        "memory",
+    )
+)
+_MACHINE_ID = re.compile(
+    r"(?:[a-z]{1,10}_)?[0-9A-Za-z]{16,64}"
+    r"|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+    r"|(?:c|call_)\d{1,6}"
+)
+"""Ids of calls that an erased event keeps. A host or an import may write words into an id."""
 
 
 class ErasureReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -309,6 +329,11 @@ def _blank(database: sqlite3.Connection, seqs: list[int]) -> None:
                 database.execute(REPLACE, (*blanked(row, erased_key(row[20])), leaf, row[0]))
 
 
+def _is_machine_made(call_id: object) -> bool:
+    """Whether an id of a call cannot hold words: a provider, a host or the toolbox counted or drew it."""
+    return isinstance(call_id, str) and _MACHINE_ID.fullmatch(call_id) is not None
+
+
 def blanked(row: Sequence[Any], source_key: str | None) -> tuple[str | int | None, ...]:
     """The columns between seq and chain that an event has when it is erased."""
     is_foreign = event_from_row(tuple(row)).is_foreign
@@ -320,8 +345,8 @@ def blanked(row: Sequence[Any], source_key: str | None) -> tuple[str | int | Non
         None,
         None,
         None,
-        "" if is_foreign else row[11],
-        "" if is_foreign else row[12],
+        row[11] if _is_machine_made(row[11]) and not is_foreign else "",
+        row[12] if row[12] in _PLAIN_STATES and not is_foreign else "",
         "",
         *row[14:17],
         ERASED_METADATA,

@@ -85,10 +85,23 @@ class Needles:
         """Whether a text repeats one of the texts, or a line of one."""
         if not text or not (self._parts or self._lines):
             return False
-        if any(part in text for part in self._parts):
+        if any(part in text and _stands_alone(part, text) for part in self._parts):
             return True
         lines = map(str.strip, _unescaped(text).splitlines())
         return not self._lines.isdisjoint(lines)
+
+
+def _stands_alone(part: str, text: str) -> bool:
+    """Whether a part occurs in a text with no letter or digit beside it: 101 is not part of 1012."""
+    at = text.find(part)
+    while at >= 0:
+        before, after = text[at - 1 : at], text[at + len(part) : at + len(part) + 1]
+        if not (before.isalnum() and part[0].isalnum()) and not (
+            after.isalnum() and part[-1].isalnum()
+        ):
+            return True
+        at = text.find(part, at + 1)
+    return False
 
 
 def is_too_short(word: str) -> bool:
