@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
+from scroll_context.contents import EarlierWork, Standing, Topic
 from scroll_context.events import Event, Kind, Payload
-from scroll_context.view.index import EarlierWork, Standing, Topic, outline
+from scroll_context.view.index import outline
 from scroll_context.view.tokens import estimate
 from scroll_context.view.working import RENDERER_VERSION
 from view_histories import SYSTEM, Scribe

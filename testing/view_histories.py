@@ -9,13 +9,14 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from scroll_context.contents import EvictionPlan
 from scroll_context.events import Event, Kind
 from scroll_context.messages import Message, canonical
 from scroll_context.view.entries import Step
 from scroll_context.view.eviction import Budget, plan_eviction
 from scroll_context.view.index import EvictionIndex
 from scroll_context.view.tokens import MESSAGE_TOKENS, estimate
-from scroll_context.view.working import EvictionPlan, Rendered, WorkingView, render
+from scroll_context.view.working import Rendered, WorkingView, render
 
 SYSTEM = "You work in a session whose history is never lost. " * 40
 DIGEST = "flights: list[212]\nroutes: DataFrame (88, 6)\nbudget = 1200\n" * 8

@@ -18,6 +18,7 @@ PACKAGE = Path(scroll_context.__file__).parent
 DISTRIBUTIONS = Path(__file__).parents[2]
 
 VALUES = {
+    "contents",
     "events",
     "errors",
     "messages",

@@ -16,9 +16,10 @@ import pytest
 from click.testing import CliRunner
 
 from scroll_context.cli.app import app
+from scroll_context.contents import Snapshot
 from scroll_context.events import Draft, Kind, Scope
 from scroll_context.log.journal import Journal
-from scroll_context.session.environment import NamespaceChange, namespace_after
+from scroll_context.session.environment import namespace_after
 from scroll_context.session.explain import Past, explain
 from scroll_context.store import Store
 from scroll_inspector.charts import COLUMNS, Asked, Namespaces, Pressure, chart
@@ -95,7 +96,7 @@ def test_variables_are_those_of_the_snapshots_and_name_their_cells(demo: Site, p
     for request in [*past.requests, past.requests[5]]:
         before = [one.seq for one in past.snapshots if (one.reply_to or 0) < request.seq]
         changes = [
-            msgspec.json.decode(log.text(one), type=NamespaceChange) for one in log.get_many(before)
+            msgspec.json.decode(log.text(one), type=Snapshot) for one in log.get_many(before)
         ]
         manifest = namespace_after(changes)
         found = {one.name: one for one in namespaces.at(past, request)}

@@ -14,6 +14,7 @@ from scroll_context.events import Grant
 from scroll_context.session.history import earlier_work
 from scroll_context.store import Store
 from scroll_context.view.eviction import Budget
+from scroll_context.view.index import standing_line
 
 
 def shown(store: Store) -> list[tuple[str, str, str, str]]:
@@ -264,7 +265,9 @@ def test_only_the_speaker_whom_the_user_names_is_the_user(
     assert import_file(store, path, me=("Ada",), task_id="t").speakers == ()
     assert [event.content for event in store.log.iterate(role="user")] == ["Always answer briefly."]
     work = earlier_work(store.log, Grant(), "new", Budget(window=32_000))
-    assert [standing.text for standing in work.standing] == ["- seq 1: Always answer briefly."]
+    assert [standing_line(standing) for standing in work.standing] == [
+        "- seq 1: Always answer briefly."
+    ]
     told = handover(store.log.query, task="t", session="new", source="startup", tokens=1_500)
     assert "Mallory" not in told
     assert {hit.event.role for hit in store.index.search("Mallory invoices")} == {"speaker"}

@@ -5,6 +5,7 @@ same on replay.
 from pathlib import Path
 
 from scroll_context.agent.agent import Agent
+from scroll_context.contents import EarlierWork
 from scroll_context.events import EVERYTHING, Draft, Kind
 from scroll_context.messages import canonical
 from scroll_context.models import ScriptedModel
@@ -13,7 +14,7 @@ from scroll_context.session.history import earlier_work
 from scroll_context.session.session import Session, SessionOptions
 from scroll_context.store import Store
 from scroll_context.view.eviction import Budget
-from scroll_context.view.index import EarlierWork
+from scroll_context.view.index import standing_line, topic_line
 
 SUBJECTS = ("the heat equation", "sourdough starters", "a ferry to Naxos", "tax on dividends")
 BUDGET = Budget(window=32_000)
@@ -104,7 +105,7 @@ def test_imported_words_are_no_standing_instruction_of_the_user(store: Store) ->
         ]
     )
     (standing,) = earlier_work(store.log, EVERYTHING, "now", BUDGET).standing
-    assert standing.text == "- seq 2: Always use metric units."
+    assert standing_line(standing) == "- seq 2: Always use metric units."
 
 
 def test_what_is_too_old_to_be_read_keeps_its_address(store: Store) -> None:
@@ -120,7 +121,7 @@ def test_many_sessions_fit_a_small_window(store: Store) -> None:
         talk(store, f"s{n}", f"{SUBJECTS[n % 4]} in town{n}ville", turns=4)
     work = earlier_work(store.log, EVERYTHING, "now", Budget(window=8_000))
     assert sum(one.sessions for one in work.topics) == 150
-    assert sum(one.line().tokens for one in work.topics) <= 400
+    assert sum(topic_line(topic).tokens for topic in work.topics) <= 400
     assert work.topics[0].sessions > work.topics[-1].sessions
 
 

@@ -9,9 +9,10 @@ import time
 import msgspec
 import pytest
 
+from scroll_context.contents import SavedVariable
 from scroll_context.errors import KernelDied
 from scroll_context.kernel.kernel import Kernel, KernelOptions
-from scroll_context.kernel.results import CapabilityResult, Manifest, MemoryBlobs, SavedVariable
+from scroll_context.kernel.results import CapabilityResult, Manifest, MemoryBlobs
 
 
 def restart(kernel: Kernel):

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scroll_context.contents import EarlierWork, EntryTerms, Standing, Topic
 from scroll_context.events import Event, Kind
 from scroll_context.view.entries import UserTurn
 from scroll_context.view.eviction import STANDING_TOKENS, newest_standing
@@ -16,14 +17,12 @@ from scroll_context.view.index import (
     HEADER,
     LINE_CHARS,
     TERMS,
-    EarlierWork,
-    EntryTerms,
     EvictionIndex,
-    Standing,
-    Topic,
     joined,
     line_for,
     outline,
+    standing_line,
+    topic_line,
 )
 from scroll_context.view.tokens import estimate
 from scroll_context.view.working import WorkingView, render
@@ -122,7 +121,7 @@ def test_joined_topics_share_their_terms_and_dates() -> None:
     topics = [topic(n, terms=("heat equation", f"term{n}")) for n in range(200)]
     first = outline(topics, 1_000)[0]
     assert first.terms[0] == "heat equation" and first.sessions > 1
-    text = first.line().text
+    text = topic_line(first).text
     assert (
         f"({first.sessions} sessions, {first.first} to {first.last})" in text
         and first.first < first.last
@@ -237,4 +236,4 @@ def test_instructions_are_bounded_and_the_rest_is_counted() -> None:
     ]
     kept, dropped = newest_standing(many, STANDING_TOKENS)
     assert kept[-1] is many[-1] and len(kept) + dropped == 200 and dropped > 100
-    assert sum(estimate(one.text) + 1 for one in kept) <= STANDING_TOKENS
+    assert sum(estimate(standing_line(one)) + 1 for one in kept) <= STANDING_TOKENS

@@ -2,11 +2,12 @@
 
 import pytest
 
+from scroll_context.contents import EvictionPlan
 from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
 from scroll_context.session.explain import departures, whereabouts
 from scroll_context.view.entries import Step, UserTurn
-from scroll_context.view.working import EvictionPlan, WorkingView, render
+from scroll_context.view.working import WorkingView, render
 from view_histories import Scribe
 
 ROOM = 10**6

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from scroll_context.contents import EvictionPlan
 from scroll_context.errors import ModelCancelled, ModelError
 from scroll_context.events import Event, Kind
 from scroll_context.messages import Message, canonical
@@ -25,7 +26,7 @@ from scroll_context.view.entries import MARK, Entry, Step
 from scroll_context.view.eviction import Budget
 from scroll_context.view.index import HEADER
 from scroll_context.view.tokens import estimate
-from scroll_context.view.working import EvictionPlan, Rendered, WorkingView
+from scroll_context.view.working import Rendered, WorkingView
 
 SUMMARY_SHARE = 0.1  # of the window, for a summary
 SUMMARY_SECONDS = 180.0  # to wait for it

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
+from scroll_context.contents import EvictionPlan
 from scroll_context.errors import ModelUnavailable
 from scroll_context.events import Event, Kind, Scope
 from scroll_context.log.journal import Journal
@@ -27,7 +27,6 @@ from scroll_context.session.history import earlier_work, lineage
 from scroll_context.session.session import Session, SessionOptions
 from scroll_context.store import Store
 from scroll_context.view.eviction import Budget
-from scroll_context.view.working import EvictionPlan
 from scroll_evals.contexts import CONTEXTS
 from scroll_evals.tasks import History
 
@@ -83,7 +82,7 @@ def clear_sessions(store: Store, name: str, model: Model) -> None:
         if _has_index(context):
             if not context.view.begun:
                 earlier = earlier_work(store.log, journal.scope.grant("task"), INGESTION, budget)
-                facts = {"earlier": msgspec.to_builtins(earlier)}
+                facts = earlier.metadata()
                 journal.append(
                     journal.draft(Kind.SESSION, content=earlier.summary(), metadata=facts)
                 )

@@ -28,8 +28,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from scroll_context import __version__
+from scroll_context.contents import Usage
 from scroll_context.errors import BadInput
-from scroll_context.models import Usage
 from scroll_evals.protocols import Attempt, Judged, Metrics, Scores, slug
 from scroll_evals.tasks import DataFault
 

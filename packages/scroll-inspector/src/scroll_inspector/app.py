@@ -26,9 +26,9 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from scroll_context import __version__
+from scroll_context.contents import well_formed
 from scroll_context.errors import IndexUnavailable
 from scroll_context.events import EVERYTHING, Event, Grant, Kind
-from scroll_context.session.bookkeeping import well_formed
 from scroll_context.session.explain import Past, departures
 from scroll_context.store import Store
 from scroll_context.text.words import words_of

@@ -15,12 +15,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from scroll_context.contents import EvictionPlan
 from scroll_context.events import BOOKKEEPING, Event, Kind
 from scroll_context.messages import Message, canonical
 from scroll_context.session.explain import Past, Seen, whereabouts
 from scroll_context.view.entries import MARK, Entry, Form, Step, UserTurn
 from scroll_context.view.tokens import MESSAGE_TOKENS, estimate
-from scroll_context.view.working import EvictionPlan
 
 FORMS = {Form.FULL: "", Form.CLIPPED: "clipped", Form.FOLDED: "folded"}
 

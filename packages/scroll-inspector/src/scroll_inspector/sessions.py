@@ -17,12 +17,12 @@ from typing import Any, Literal
 
 import msgspec
 
+from scroll_context.contents import well_formed
 from scroll_context.events import EVERYTHING, IMPORTED, STORE_SESSION, Event, Grant, Kind
 from scroll_context.log import times
 from scroll_context.log.log import EventLog, conditions
 from scroll_context.log.rows import number_at, text_at
 from scroll_context.origin import TURN_SQL
-from scroll_context.session.bookkeeping import well_formed
 from scroll_context.store import Store
 from scroll_context.text.words import clip
 

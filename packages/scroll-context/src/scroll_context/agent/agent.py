@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from scroll_context.background import in_background, in_thread
+from scroll_context.contents import usage_of
 from scroll_context.errors import (
     BadInput,
     ContextOverflow,
@@ -24,7 +25,7 @@ from scroll_context.errors import (
 )
 from scroll_context.events import Event, Kind
 from scroll_context.messages import ToolCall, ToolSpec
-from scroll_context.models import Model, Reply, Settings, Usage, connect
+from scroll_context.models import Model, Reply, Settings, connect
 from scroll_context.models.protocol import Spent, Stoppable, with_observer
 from scroll_context.session.prompt import answer_tool, exec_spec, system_prompt
 from scroll_context.session.session import Session
@@ -324,9 +325,7 @@ class Agent(Generic[T]):
     def _count_plan(self, event: Event) -> None:
         """Count the usage of a context that asked the model for a summary of evicted turns."""
         if event.kind == Kind.EVICTION and "usage" in event.metadata:
-            self.totals.add(
-                msgspec.convert(event.metadata["usage"], Usage), event.metadata.get("cost")
-            )
+            self.totals.add(usage_of(event), event.metadata.get("cost"))
 
     # other ways to wait ---------------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ from rich.text import Text
 
 from scroll_assistants.importers import import_file
 from scroll_context.agent.agent import Agent
+from scroll_context.contents import EvictionPlan, usage_of
 from scroll_context.demo import script, world
 from scroll_context.demo.script import WINDOW
 from scroll_context.events import Event, Kind
@@ -46,7 +47,7 @@ from scroll_context.upkeep.integrity import verify
 from scroll_context.view.eviction import Budget
 from scroll_context.view.headline import parse_field
 from scroll_context.view.tokens import estimate
-from scroll_context.view.working import EvictionPlan, WorkingView, render
+from scroll_context.view.working import WorkingView, render
 
 SESSION = "trip-4-september"
 SLOW_AT = 3  # the booking, counted in the process that is killed, whose answer never comes
@@ -199,7 +200,7 @@ class Story:
             parts = ", ".join(f"{len(seqs)} {how}" for seqs, how in lists if seqs)
             self.stage.fact(f"↓ {parts:<28} {plan.before:,} → {plan.after:,} tokens, by estimate")
         elif event.kind == Kind.CONVERSATION and event.role == "assistant":
-            tokens = int(event.metadata["usage"]["input_tokens"])
+            tokens = usage_of(event).input_tokens
             self.requests += 1
             self.largest = max(self.largest, tokens)
             if (headline := parse_field(event.headline)) is not None:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Protocol
 import msgspec
 from msgspec import Meta
 
+from scroll_context.contents import SavedVariable
 from scroll_context.work import Work
 
 Ended = Literal["ok", "error", "interrupted", "timeout", "killed", "output-limit", "memory"]
@@ -148,31 +149,6 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True):
     seqs: Annotated[
         tuple[int, ...], Meta(max_length=MAX_SEQS)
     ] = ()  # the events that it derives from, in order
-
-
-class SavedVariable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One variable in a manifest: a pickle (a blob or, when small, inline), a module, or the reason
-    why neither.
-
-    Variables with the same `group` are names of one object. `stale` is set when the value may have
-    changed since it was pickled. `cells` are those whose events went into it; `seqs` is what older
-    versions wrote instead. `made_by` are the events of the cells that bound it or changed it, by
-    which an erasure finds what they had read in turn.
-    """
-
-    name: str
-    group: int
-    type: str = ""
-    size: int = 0
-    digest: str = ""
-    inline: bytes = b""
-    module: str = ""
-    reason: str = ""  # a code of REASONS, and the built-in exception after a colon
-    cell: int = 0
-    seqs: tuple[int, ...] = ()
-    cells: tuple[int, ...] = ()
-    made_by: tuple[int, ...] = ()
-    stale: bool = False
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,6 +25,7 @@ from typing import Any
 
 import msgspec
 
+from scroll_context.contents import SavedVariable
 from scroll_context.errors import KernelDied, KernelUnavailable
 from scroll_context.events import runs
 from scroll_context.kernel.cell import NOT_COMPILED, names_read_later, names_used
@@ -36,7 +37,6 @@ from scroll_context.kernel.results import (
     Loss,
     Manifest,
     RestoreReport,
-    SavedVariable,
     Variable,
     is_variable_name,
     reason_text,

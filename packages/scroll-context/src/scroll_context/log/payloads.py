@@ -21,8 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-import msgspec
-
+from scroll_context.contents import Snapshot
 from scroll_context.errors import (
     BadInput,
     PayloadDamaged,
@@ -333,9 +332,9 @@ class PayloadStore:
     def _of_snapshot(self, content: str, digest: str | None) -> list[str]:
         try:
             text = content if digest is None else self.text(digest)
-            saved = msgspec.json.decode(text, type=_Saved).saved
-        except (msgspec.MsgspecError, PayloadMissing, PayloadDamaged):
+        except (PayloadMissing, PayloadDamaged):
             return []
+        saved = Snapshot.decode_readable(text).saved
         return [variable.digest for variable in saved if is_digest(variable.digest)]
 
     def remove(self, digest: str) -> None:
@@ -442,14 +441,6 @@ def damaged(digest: str) -> PayloadDamaged:
         f"payload {digest[:12]}… no longer matches its digest: the file was altered or cut short. "
         "The event and its preview are intact; restore the file from a backup."
     )
-
-
-class _SavedVariable(msgspec.Struct):
-    digest: str = ""
-
-
-class _Saved(msgspec.Struct):
-    saved: tuple[_SavedVariable, ...] = ()
 
 
 def excerpt(pieces: Iterable[str], most: int) -> Excerpt:

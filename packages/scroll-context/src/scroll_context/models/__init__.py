@@ -5,6 +5,7 @@ Importing this package loads no provider library; `connect` does, when a real mo
 
 from pathlib import Path
 
+from scroll_context.contents import Usage
 from scroll_context.errors import BadInput
 from scroll_context.models.protocol import (
     DEFAULT_WINDOW,
@@ -14,7 +15,6 @@ from scroll_context.models.protocol import (
     Reply,
     Request,
     Settings,
-    Usage,
     with_retries,
 )
 from scroll_context.models.scripted import ScriptedModel, answer, exec_cell, load_script

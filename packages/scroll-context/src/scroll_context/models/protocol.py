@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from scroll_context.contents import Usage
 from scroll_context.errors import ModelCancelled, ModelUnavailable
 from scroll_context.messages import Message, Thinking, ToolCall, ToolSpec
 
@@ -62,23 +63,6 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
     settings: Settings = Settings()
-
-
-class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Tokens as the provider counted them.
-
-    Cached tokens are part of `input_tokens`; 0 means not reported.
-    """
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the provider counted the prompt at all; if not, a local estimate must stand in."""
-        return self.input_tokens > 0
 
 
 class Spent(msgspec.Struct, kw_only=True):

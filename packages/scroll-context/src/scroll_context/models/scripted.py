@@ -15,9 +15,10 @@ from pathlib import Path
 
 import msgspec
 
+from scroll_context.contents import Usage
 from scroll_context.errors import BadInput, ModelCancelled, ModelRefused
 from scroll_context.messages import Message, ToolCall, canonical
-from scroll_context.models.protocol import DEFAULT_WINDOW, OnText, Reply, Request, Usage
+from scroll_context.models.protocol import DEFAULT_WINDOW, OnText, Reply, Request
 
 Answer = Reply | str
 Entry = Answer | Callable[[Request], Answer] | Exception

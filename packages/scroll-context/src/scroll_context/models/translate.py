@@ -26,9 +26,10 @@ from pydantic_ai import messages as foreign
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 
+from scroll_context.contents import Usage
 from scroll_context.errors import ContextOverflow, ModelError, ModelRefused, ModelUnavailable
 from scroll_context.messages import Message, Thinking, ToolCall, ToolSpec
-from scroll_context.models.protocol import Reply, Usage
+from scroll_context.models.protocol import Reply
 
 OPEN, CLOSE = "<think>", "</think>"
 TAKES_CACHE_POINTS = frozenset({"anthropic", "bedrock"})

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from scroll_context.contents import EarlierWork, EvictionPlan
 from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
 from scroll_context.events import BOOKKEEPING, Event, Excerpt, Kind
 from scroll_context.models import Model
 from scroll_context.session.history import earlier_work
 from scroll_context.view.entries import HELD_CHARS
 from scroll_context.view.eviction import Budget, plan_eviction
-from scroll_context.view.index import EarlierWork
-from scroll_context.view.working import EvictionPlan, Rendered, WorkingView, needs_excerpt, render
+from scroll_context.view.working import Rendered, WorkingView, needs_excerpt, render
 
 if TYPE_CHECKING:
     from scroll_context.session.session import Session
@@ -122,8 +122,7 @@ class WindowedContext:
             store.log, grant, session.scope.session_id, budget, index=store.index
         )
         if earlier != EarlierWork():
-            facts = {"earlier": msgspec.to_builtins(earlier)}
-            session.record(Kind.SESSION, content=earlier.summary(), metadata=facts)
+            session.record(Kind.SESSION, content=earlier.summary(), metadata=earlier.metadata())
 
     def render(self, system: str, digest: str) -> Rendered:
         """The messages for the next request."""

@@ -17,7 +17,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from scroll_context.errors import ScrollError
+from scroll_context.contents import SavedVariable, Snapshot
+from scroll_context.errors import BadInput, ScrollError
 from scroll_context.events import Event, Kind, packed_seqs
 from scroll_context.jail.spec import JailSpec
 from scroll_context.kernel.connection import MOST_SEQS
@@ -32,7 +33,6 @@ from scroll_context.kernel.results import (
     Loss,
     Manifest,
     RestoreReport,
-    SavedVariable,
     observation,
 )
 from scroll_context.log.journal import Journal
@@ -45,48 +45,33 @@ from scroll_context.tools.toolbox import Toolbox
 BLOB_TYPE = "application/x-python-pickle"
 
 
-class NamespaceChange(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The content of a snapshot event: the variables that are new, changed or gone since the
-    snapshot before.
-    """
-
-    cell: int
-    python: str
-    saved: tuple[SavedVariable, ...] = ()
-    gone: tuple[str, ...] = ()
-    sources: dict[int, tuple[int, ...]] = {}  # of cells whose sources are new, or other than before
-
-    @staticmethod
-    def between(before: Manifest, after: Manifest) -> "NamespaceChange":
-        known = {one.name: one for one in before.variables}
-        names = {one.name for one in after.variables}
-        return NamespaceChange(
-            after.cell,
-            after.python,
-            tuple(one for one in after.variables if known.get(one.name) != one),
-            tuple(name for name in known if name not in names),
-            {
-                cell: seqs
-                for cell, seqs in after.sources.items()
-                if before.sources.get(cell) != seqs
-            },
-        )
+def snapshot_between(before: Manifest, after: Manifest) -> Snapshot:
+    """What changed from one namespace to the next."""
+    old = {variable.name: variable for variable in before.variables}
+    names = {variable.name for variable in after.variables}
+    return Snapshot(
+        after.cell,
+        after.python,
+        tuple(variable for variable in after.variables if old.get(variable.name) != variable),
+        tuple(name for name in old if name not in names),
+        {cell: seqs for cell, seqs in after.sources.items() if before.sources.get(cell) != seqs},
+    )
 
 
-def namespace_after(changes: Iterable[NamespaceChange]) -> Manifest:
-    """The namespace that a series of changes leads to."""
+def namespace_after(snapshots: Iterable[Snapshot]) -> Manifest:
+    """The namespace that a series of snapshots leads to."""
     variables: dict[str, SavedVariable] = {}
     sources: dict[int, tuple[int, ...]] = {}
     cell, python = 0, ""
-    for one in changes:
-        sources |= one.sources
-        cell, python = one.cell, one.python
-        for name in one.gone:
+    for snapshot in snapshots:
+        sources |= snapshot.sources
+        cell, python = snapshot.cell, snapshot.python
+        for name in snapshot.gone:
             variables.pop(name, None)
-        variables.update((saved.name, saved) for saved in one.saved)
-    needed = {cell for saved in variables.values() for cell in saved.cells}
-    kept = {cell: seqs for cell, seqs in sources.items() if cell in needed}
-    return Manifest(variables=tuple(variables.values()), cell=cell, python=python, sources=kept)
+        variables.update((variable.name, variable) for variable in snapshot.saved)
+    needed = {cell for variable in variables.values() for cell in variable.cells}
+    sources = {cell: seqs for cell, seqs in sources.items() if cell in needed}
+    return Manifest(variables=tuple(variables.values()), cell=cell, python=python, sources=sources)
 
 
 class Environment:
@@ -208,18 +193,16 @@ class Environment:
         """Bring back the namespace that these snapshots lead to; one that cannot be read is
         reported.
         """
-        changes: list[NamespaceChange] = []
+        readable: list[Snapshot] = []
         unreadable: list[Loss] = []
         for event in snapshots:
             try:
-                changes.append(
-                    msgspec.json.decode(self.journal.log.text(event), type=NamespaceChange)
-                )
-            except msgspec.MsgspecError:
+                readable.append(Snapshot.decode(self.journal.log.text(event)))
+            except BadInput:
                 unreadable.append(
                     Loss(f"variables of seq {event.seq}", "their snapshot cannot be read")
                 )
-        self._saved = namespace_after(changes)
+        self._saved = namespace_after(readable)
         self._digest = None
         report = self.kernel.restore(self._saved)
         return replace(report, lost=(*report.lost, *unreadable))
@@ -246,9 +229,9 @@ class Environment:
             return
         try:
             report = self.kernel.save(full)
-            changed = NamespaceChange.between(self._saved, report.manifest)
-            if changed.saved or changed.gone:
-                content = msgspec.json.encode(changed).decode()
+            snapshot = snapshot_between(self._saved, report.manifest)
+            if snapshot.saved or snapshot.gone:
+                content = snapshot.encode()
                 written = {"bytes": self._blobs.take_written() + len(content)}
                 self.journal.append(
                     self.journal.draft(

@@ -17,17 +17,17 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from scroll_context.contents import EvictionPlan, Usage, usage_of, well_formed
 from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
 from scroll_context.messages import Message
-from scroll_context.models.protocol import Spent, Usage
-from scroll_context.session.bookkeeping import well_formed
+from scroll_context.models.protocol import Spent
 from scroll_context.session.context import WindowedContext, context_class
 from scroll_context.session.history import Segment, segments
 from scroll_context.store import Store
 from scroll_context.upkeep.merge import as_recorded
 from scroll_context.view.entries import Form, Step, decoded, passages, step
-from scroll_context.view.working import RENDERER_VERSION, EvictionPlan, Rendered, WorkingView
+from scroll_context.view.working import RENDERER_VERSION, Rendered, WorkingView
 
 INDEX = "index: "
 """How a departure begins to say that it stands in the index."""
@@ -273,7 +273,7 @@ def explain(store: Store, seq: int, inherited: Inherited | None = None) -> Expla
     seen = past.seen(request)
     name = str(seen.setup.metadata.get("context", ""))
     reply = past.reply(request)
-    usage = reply.metadata.get("usage", {}) if reply else {}
+    usage = usage_of(reply) if reply else Usage()
     plans = [event for event in (*past.inherited(name), *past.evictions) if event.seq < request.seq]
     return Explanation(
         seq=request.seq,
@@ -285,8 +285,8 @@ def explain(store: Store, seq: int, inherited: Inherited | None = None) -> Expla
         verified=not seen.doubt,
         doubt=seen.doubt,
         tokens=int(request.metadata.get("tokens", 0)),
-        reported=int(usage.get("input_tokens", 0)),
-        cached=int(usage.get("cache_read_tokens", 0)),
+        reported=usage.input_tokens,
+        cached=usage.cache_read_tokens,
         reply=reply.seq if reply else None,
         tools=tuple(str(one["name"]) for one in seen.setup.metadata["tools"]),
         messages=seen.rendered.messages if seen.rendered else (),
@@ -391,7 +391,7 @@ def accounts(events: Iterable[Event]) -> Accounts:
             event.kind == Kind.CONVERSATION and event.role == "assistant"
         ):
             # a plan has a usage when it came with a summary by the model
-            usage = msgspec.convert(event.metadata.get("usage", {}), Usage)
+            usage = usage_of(event)
             sums.add(usage, event.metadata.get("cost"))
             sums.largest = max(sums.largest, usage.input_tokens)
         if event.kind == Kind.EVICTION:
@@ -425,7 +425,7 @@ def trajectory(
         first, last = first or event.recorded_at, event.recorded_at
         if event.kind == Kind.CONVERSATION and event.role == "assistant":
             if not event.is_foreign:
-                spent.add(msgspec.convert(event.metadata.get("usage", {}), Usage), None)
+                spent.add(usage_of(event), None)
             steps.append(_step(len(steps), event, text(event)))
             observed = {}
         elif (

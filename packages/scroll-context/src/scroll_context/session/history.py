@@ -19,18 +19,18 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from scroll_context.contents import EarlierWork, Standing, Topic, well_formed
 from scroll_context.events import Event, Grant, Kind
 from scroll_context.log.journal import Journal
 from scroll_context.log.log import EventLog, SessionInfo
 from scroll_context.search.search import SearchIndex
-from scroll_context.session.bookkeeping import well_formed
 from scroll_context.store import Store
 from scroll_context.text.printable import printable
 from scroll_context.text.stance import INSTRUCTION, newest, stances
 from scroll_context.text.terms import CountedTerms, TermTable, counted_terms, title
 from scroll_context.tools.toolbox import settle
 from scroll_context.view.eviction import Budget, newest_standing, standing_limit
-from scroll_context.view.index import EarlierWork, Standing, Topic, outline
+from scroll_context.view.index import outline
 
 CUT_OFF = (
     "[the process ended while this cell was running. What it printed and bound is lost, unless a line above says "

@@ -23,6 +23,7 @@ from collections.abc import Collection, Iterator, Sequence
 from enum import StrEnum
 from typing import Any
 
+from scroll_context.contents import Snapshot, index_sources
 from scroll_context.errors import PayloadDamaged, PayloadMissing
 from scroll_context.events import ABOUT_THE_LOG, Event, Grant, Kind, Progress, Scope, unpacked_seqs
 from scroll_context.log import schema
@@ -151,12 +152,8 @@ class ErasurePlan:
     def variables(self) -> list[str]:
         names: dict[str, None] = {}
         for event in self._snapshots:
-            with contextlib.suppress(TypeError, AttributeError):
-                names.update(
-                    dict.fromkeys(
-                        str(one.get("name")) for one in _change(self._log, event).get("saved", ())
-                    )
-                )
+            snapshot = Snapshot.decode_readable(text_or_preview(self._log, event))
+            names.update(dict.fromkeys(variable.name for variable in snapshot.saved))
         return [name for name in names if name.isidentifier()]
 
 
@@ -309,15 +306,8 @@ def _recorded_reach(log: EventLog, event: Event) -> Grant:
 
 def _names_any(event: Event, trail: _Trail) -> bool:
     """Whether an index has words of an event on the trail: titles, terms and standing instructions."""
-    with contextlib.suppress(
-        TypeError, KeyError, ValueError, AttributeError
-    ):  # what has another shape carries none
-        plan, earlier = event.metadata.get("plan") or {}, event.metadata.get("earlier") or {}
-        named = [seq for seq, *_ in plan.get("about") or ()]
-        named += [one["seq"] for told in (plan, earlier) for one in told.get("standing") or ()]
-        spans = [span for topic in earlier.get("topics") or () for span in topic["spans"]]
-        return any(seq in trail for seq in named) or trail.between(spans)
-    return False
+    sources = index_sources(event)
+    return any(seq in trail for seq in sources.seqs) or trail.between(sources.spans)
 
 
 def _events(log: EventLog, seqs: Sequence[int]) -> Iterator[Event]:
@@ -345,25 +335,13 @@ def text_or_preview(log: EventLog, event: Event) -> str:
         return event.content
 
 
-def _change(log: EventLog, event: Event) -> dict[str, Any]:
-    """What a snapshot event says: its variables (`saved`), and the events that its cells were given
-    (`sources`).
-    """
-    try:
-        change = json.loads(text_or_preview(log, event))
-    except ValueError:
-        return {}
-    return change if isinstance(change, dict) else {}
-
-
 def _seqs_of_variables(log: EventLog, event: Event) -> set[int]:
     """The events that the variables of a snapshot were made from, and the cells that made them."""
-    change = _change(log, event)
+    snapshot = Snapshot.decode_readable(text_or_preview(log, event))
     seqs: set[int] = set()
-    with contextlib.suppress(TypeError, AttributeError):  # no snapshot of ours
-        for variable in change.get("saved", ()):
-            seqs.update(variable.get("seqs", ()), variable.get("made_by", ()))
-        seqs.update(*change.get("sources", {}).values())
+    for variable in snapshot.saved:
+        seqs.update(variable.seqs, variable.made_by)
+    seqs.update(*snapshot.sources.values())
     return seqs
 
 

@@ -14,12 +14,13 @@ import contextlib
 import hashlib
 import itertools
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import IO, Annotated, Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
+from scroll_context.contents import EarlierWork, EvictionPlan, Snapshot, Spans, Standing
 from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
 from scroll_context.events import (
     ABOUT_THE_LOG,
@@ -322,15 +323,7 @@ when recorded.
 Address = Callable[[int], int | None]
 """From an address to another; None for one that is not known."""
 AnyEvent = TypeVar("AnyEvent", Draft, Event)
-_OTHER_SHAPE = (
-    msgspec.MsgspecError,
-    KeyError,
-    TypeError,
-    ValueError,
-    AttributeError,
-    PayloadMissing,
-    PayloadDamaged,
-)
+_OTHER_SHAPE = (BadInput, PayloadMissing, PayloadDamaged)
 """What reading an event raises whose plan or snapshot is none.
 
 It has no effect anywhere, and stays as it is.
@@ -418,70 +411,75 @@ def _readdressed(event: AnyEvent, address: Address, text: Callable[[AnyEvent], s
                     True  # some events of a run came along, and which is not known
                 )
     with contextlib.suppress(*_OTHER_SHAPE):
-        if event.kind == Kind.EVICTION and isinstance(plan := metadata.get("plan"), dict):
-            metadata["plan"] = _plan(plan, address)
-        elif event.kind == Kind.SESSION and isinstance(earlier := metadata.get("earlier"), dict):
-            spans = (
-                {**one, "spans": _spans(one["spans"], address)} for one in earlier.get("topics", ())
-            )
-            topics = [one for one in spans if one["spans"]]
-            standing = _standing(earlier.get("standing", ()), address)
-            metadata["earlier"] = {**earlier, "topics": topics, "standing": standing}
+        if event.kind == Kind.EVICTION and "plan" in metadata:
+            metadata |= _plan(EvictionPlan.from_metadata(metadata), address).metadata()
+        elif event.kind == Kind.SESSION:
+            earlier = EarlierWork.from_metadata(metadata)
+            if earlier is not None:
+                metadata |= _earlier(earlier, address).metadata()
         elif event.kind == Kind.SNAPSHOT:
-            values |= {
-                "content": _snapshot(msgspec.json.decode(text(event)), address),
-                "payload": None,
-            }
+            snapshot = _snapshot(Snapshot.decode(text(event)), address)
+            values |= {"content": snapshot.encode(), "payload": None}
     if metadata != event.metadata:
         values["metadata"] = {name: value for name, value in metadata.items() if value is not None}
     return replace(event, **values)
 
 
-def _plan(plan: dict[str, Any], address: Address) -> dict[str, Any]:
-    """An eviction plan, with the events that it names."""
-    evicted = ((address(lo), address(hi)) for lo, hi in plan.get("evicted", ()))
-    moved = {
-        "folded": _known(map(address, plan.get("folded", ()))),
-        "clipped": [
-            [new, kept]
-            for old, kept in plan.get("clipped", ())
-            if (new := address(old)) is not None
-        ],
-        "evicted": [[lo, hi or lo] for lo, hi in evicted if lo is not None],
-        "about": [
-            [new, *told]
-            for old, *told in plan.get("about", ())
-            if (new := address(old)) is not None
-        ],
-    }
-    if plan.get("standing"):
-        moved["standing"] = _standing(plan["standing"], address)
-    return plan | moved
+def _plan(plan: EvictionPlan, address: Address) -> EvictionPlan:
+    """An eviction plan with the new addresses."""
+    clipped = [(address(seq), chars) for seq, chars in plan.clipped]
+    evicted = [(address(lo), address(hi)) for lo, hi in plan.evicted]
+    about = [(address(terms.seq), terms) for terms in plan.about]
+    return replace(
+        plan,
+        folded=tuple(_known(map(address, plan.folded))),
+        clipped=tuple((seq, chars) for seq, chars in clipped if seq is not None),
+        evicted=tuple((lo, hi or lo) for lo, hi in evicted if lo is not None),
+        about=tuple(replace(terms, seq=seq) for seq, terms in about if seq is not None),
+        standing=_standing(plan.standing, address) if plan.standing else plan.standing,
+    )
 
 
-def _snapshot(change: dict[str, Any], address: Address) -> str:
-    """The content of a snapshot event, with the events that its variables come from.
+def _earlier(earlier: EarlierWork, address: Address) -> EarlierWork:
+    """The earlier work of a session with the new addresses."""
+    topics = [replace(topic, spans=_spans(topic.spans, address)) for topic in earlier.topics]
+    return replace(
+        earlier,
+        topics=tuple(topic for topic in topics if topic.spans),
+        standing=_standing(earlier.standing, address),
+    )
 
-    Cells are numbered by their kernel there: these numbers are no addresses, and stay.
+
+def _snapshot(snapshot: Snapshot, address: Address) -> Snapshot:
+    """A snapshot with the new addresses of the events that its variables come from.
+
+    Cells are numbered by their kernel: these numbers are no addresses, and stay.
     """
-    for variable in change.get("saved", ()):
-        for field in ("seqs", "made_by"):
-            if field in variable:
-                variable[field] = _known(address(seq) if seq else seq for seq in variable[field])
-    if "sources" in change:
-        change["sources"] = {
-            cell: _known(map(address, seqs)) for cell, seqs in change["sources"].items()
-        }
-    return msgspec.json.encode(change).decode()
+
+    def moved(seqs: Iterable[int]) -> tuple[int, ...]:
+        # Seq 0 stands for events that cannot be named.
+        return tuple(_known(address(seq) if seq else seq for seq in seqs))
+
+    return replace(
+        snapshot,
+        saved=tuple(
+            replace(variable, seqs=moved(variable.seqs), made_by=moved(variable.made_by))
+            for variable in snapshot.saved
+        ),
+        sources={
+            cell: tuple(_known(map(address, seqs))) for cell, seqs in snapshot.sources.items()
+        },
+    )
 
 
-def _standing(standing: Iterable[dict[str, Any]], address: Address) -> list[dict[str, Any]]:
-    return [{**one, "seq": new} for one in standing if (new := address(one["seq"])) is not None]
+def _standing(standing: Iterable[Standing], address: Address) -> tuple[Standing, ...]:
+    pairs = [(address(instruction.seq), instruction) for instruction in standing]
+    return tuple(replace(instruction, seq=seq) for seq, instruction in pairs if seq is not None)
 
 
-def _spans(spans: Iterable[Sequence[int]], address: Address) -> list[list[int]]:
-    moved = ((address(lo), address(hi)) for lo, hi in spans)
-    return [[lo, hi] for lo, hi in moved if lo is not None and hi is not None]
+def _spans(spans: Spans, address: Address) -> Spans:
+    moved = [(address(lo), address(hi)) for lo, hi in spans]
+    return tuple((lo, hi) for lo, hi in moved if lo is not None and hi is not None)
 
 
 def _dict(value: object) -> dict[str, Any]:

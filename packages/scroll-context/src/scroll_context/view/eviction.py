@@ -35,14 +35,15 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from scroll_context.contents import EntryTerms, EvictionPlan, Standing
 from scroll_context.errors import BadInput
 from scroll_context.text.stance import INSTRUCTION, newest, stances
 from scroll_context.text.terms import TermTable, title
 from scroll_context.view.entries import Entry, Notice, Passage, Step, StepReply, UserTurn, passages
 from scroll_context.view.headline import FIELD_CHARS
-from scroll_context.view.index import EntryTerms, IndexLine, Standing
+from scroll_context.view.index import IndexLine, standing_line
 from scroll_context.view.tokens import Gauge, estimate
-from scroll_context.view.working import EvictionPlan, WorkingView
+from scroll_context.view.working import WorkingView
 
 PAST_MESSAGE_CHARS = 2_000
 FOLD_TOKENS = 64
@@ -422,14 +423,17 @@ def standing_limit(window: int, ratio: float = 1.0) -> int:
     return int(min(STANDING_TOKENS, window * STANDING_SHARE) / ratio)
 
 
-def newest_standing(found: Sequence[Standing], limit: int) -> tuple[tuple[Standing, ...], int]:
+def newest_standing(
+    instructions: Sequence[Standing], limit: int
+) -> tuple[tuple[Standing, ...], int]:
     """The newest instructions within `limit` tokens, and how many there was no room for."""
     room = limit
-    for count, one in enumerate(reversed(found)):
-        room -= estimate(one.text) + 1
+    for count, instruction in enumerate(reversed(instructions)):
+        room -= estimate(standing_line(instruction)) + 1
         if room < 0:
-            return tuple(found[len(found) - count :]), len(found) - count
-    return tuple(found), 0
+            unlisted = len(instructions) - count
+            return tuple(instructions[unlisted:]), unlisted
+    return tuple(instructions), 0
 
 
 def _common_size(sizes: Iterable[int], room: int) -> int:

@@ -22,6 +22,7 @@ from functools import cached_property
 import msgspec
 from msgspec.structs import replace
 
+from scroll_context.contents import EntryTerms, Spans, Standing, Topic
 from scroll_context.view.entries import MARK, Entry, Step
 from scroll_context.view.headline import Headline, cut, headline, listed, merged, merged_terms
 from scroll_context.view.tokens import estimate
@@ -48,59 +49,6 @@ STANDING = "what the user asked for once and for all, newest last. Quoted lines 
 MORE_STANDING = " {count} older ones: ms.standing(topic)."
 TERMS = 5
 """Terms of a line, while there is room."""
-
-Spans = tuple[tuple[int, int], ...]
-
-
-class Standing(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A standing instruction of the user that the view no longer shows where it was given."""
-
-    seq: int
-    words: str
-    imported: bool = False  # said in a history that was imported, not to this agent
-
-    @property
-    def text(self) -> str:
-        words = cut(self.words, LINE_CHARS + 50)
-        return f'- seq {self.seq}: "{words}"' if self.imported else f"- seq {self.seq}: {words}"
-
-
-class Topic(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one or more earlier sessions were about."""
-
-    spans: Spans
-    turns: int
-    sessions: int = 1
-    first: str = ""  # dates of the first and the last turn
-    last: str = ""
-    title: str = ""  # shown instead of the terms
-    terms: tuple[str, ...] = ()
-
-    def narrowed(self, width: int) -> "Topic":
-        return replace(self, terms=self.terms[:width]) if len(self.terms) > width else self
-
-    def line(self) -> "IndexLine":
-        count = f"{self.sessions} sessions" if self.sessions > 1 else ""
-        dates = f"{self.first} to {self.last}" if self.first != self.last else self.first
-        facts = ", ".join(filter(None, (count, dates)))
-        said = cut(self.title or ", ".join(self.terms), 2 * LINE_CHARS) or f"{self.turns} turns"
-        text = f"- seq {_written(self.spans)}{f' ({facts})' if facts else ''}: {said}"
-        return IndexLine(
-            self.spans, self.turns, Headline(state=said), text, estimate(text) + 1, terms=self.terms
-        )
-
-
-class EarlierWork(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a session starts from: recorded when it opens, and shown from its first request on."""
-
-    topics: tuple[Topic, ...] = ()
-    standing: tuple[Standing, ...] = ()
-    unlisted: int = 0  # standing instructions for which there was no room
-
-    def summary(self) -> str:
-        """One line for a person."""
-        sessions = sum(topic.sessions for topic in self.topics)
-        return f"started from {sessions:,} earlier sessions and {len(self.standing):,} standing instructions"
 
 
 class IndexLine(msgspec.Struct, frozen=True):
@@ -139,7 +87,7 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
     @property
     def lines(self) -> Iterator[IndexLine]:
         """Every line, oldest first: topics, then coarse tiers before fine ones."""
-        yield from self._topic_lines
+        yield from self.topic_lines
         yield from (line for tier in reversed(self.tiers) for block in tier for line in block.lines)
 
     @property
@@ -167,15 +115,17 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
         return "\n\n".join(filter(None, (self._standing_text, lines)))
 
     @cached_property
-    def _topic_lines(self) -> tuple[IndexLine, ...]:
-        return tuple(topic.line() for topic in self.topics)
+    def topic_lines(self) -> tuple[IndexLine, ...]:
+        return tuple(topic_line(topic) for topic in self.topics)
 
     @cached_property
     def _standing_text(self) -> str:
         if not self.standing:
             return ""
         more = MORE_STANDING.format(count=self.unlisted) if self.unlisted else ""
-        return "\n".join((f"{MARK}{STANDING}{more}]", *(one.text for one in self.standing)))
+        return "\n".join(
+            (f"{MARK}{STANDING}{more}]", *(standing_line(standing) for standing in self.standing))
+        )
 
     def find(self, seq: int) -> IndexLine | None:
         """The line that stands for a seq, the finest if several do."""
@@ -221,7 +171,7 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
 
         Topics give way to evicted entries beyond half of the limit.
         """
-        crowded = sum(line.tokens for line in self._topic_lines) > limit // 2
+        crowded = sum(line.tokens for line in self.topic_lines) > limit // 2
         if crowded and len(self.topics) > 2:
             return replace(self, topics=_with_two_joined(self.topics))
         top = len(self.tiers) - 1
@@ -250,14 +200,29 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
 _FRAME_TOKENS = estimate(HEADER) + estimate(SEAM) + 8
 
 
-class EntryTerms(msgspec.Struct, frozen=True, array_like=True):
-    """What an evicted entry is about that has no notes of the model: a turn of the user, an answer
-    in plain text.
-    """
+def standing_line(standing: Standing) -> str:
+    """The line of a standing instruction."""
+    words = cut(standing.words, LINE_CHARS + 50)
+    if standing.imported:
+        words = f'"{words}"'
+    return f"- seq {standing.seq}: {words}"
 
-    seq: int
-    title: str
-    terms: tuple[str, ...]
+
+def topic_line(topic: Topic) -> IndexLine:
+    """The line of earlier sessions."""
+    count = f"{topic.sessions} sessions" if topic.sessions > 1 else ""
+    dates = f"{topic.first} to {topic.last}" if topic.first != topic.last else topic.first
+    facts = ", ".join(filter(None, (count, dates)))
+    subject = cut(topic.title or ", ".join(topic.terms), 2 * LINE_CHARS) or f"{topic.turns} turns"
+    text = f"- seq {_written(topic.spans)}{f' ({facts})' if facts else ''}: {subject}"
+    return IndexLine(
+        topic.spans,
+        topic.turns,
+        Headline(state=subject),
+        text,
+        estimate(text) + 1,
+        terms=topic.terms,
+    )
 
 
 def line_for(entry: Entry, about: EntryTerms | None = None) -> IndexLine:
@@ -320,7 +285,7 @@ def outline(topics: Sequence[Topic], limit: int) -> tuple[Topic, ...]:
 
 
 def _tokens(topics: Sequence[Topic]) -> int:
-    return sum(topic.line().tokens for topic in topics) + _FRAME_TOKENS
+    return sum(topic_line(topic).tokens for topic in topics) + _FRAME_TOKENS
 
 
 def _together(topics: Sequence[Topic]) -> Topic:

@@ -40,14 +40,20 @@ is the user's, calls and results come in pairs under ids that are unique in the 
 assistant alternate, no text is blank. Nothing rendered is ever stored as conversation.
 """
 
-import contextlib
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
+from scroll_context.contents import (
+    EarlierWork,
+    EntryTerms,
+    EvictionPlan,
+    Standing,
+    usage_of,
+)
 from scroll_context.errors import BadInput
 from scroll_context.events import BOOKKEEPING, Event, Excerpt, Kind, Payload
 from scroll_context.messages import Message, canonical
@@ -66,11 +72,8 @@ from scroll_context.view.entries import (
 from scroll_context.view.headline import TASK_CHARS, cut
 from scroll_context.view.index import (
     SEAM,
-    EarlierWork,
-    EntryTerms,
     EvictionIndex,
     IndexLine,
-    Standing,
     line_for,
 )
 from scroll_context.view.tokens import MESSAGE_TOKENS, Gauge, estimate
@@ -80,69 +83,6 @@ RENDERER_VERSION = 3
 
 The number grows with every change to them and is never given out again.
 """
-
-
-class EvictionPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that one eviction does to a view, and the numbers that explain why.
-
-    It names seqs and sizes only, so applying it to the same view gives the same view, now and in
-    any replay. Tokens are raw estimates, overhead included.
-    """
-
-    reason: str
-    before: int
-    after: int
-    limit: int  # what the view had to be within
-    over_budget: bool = False  # nothing more may leave, and it is still above the limit
-    folded: tuple[int, ...] = ()  # results that become stubs
-    clipped: tuple[tuple[int, int], ...] = ()  # seq and characters kept
-    evicted: tuple[
-        tuple[int, int], ...
-    ] = ()  # entries that move to the index, as the spans of their seqs
-    about: tuple[
-        EntryTerms, ...
-    ] = ()  # of them, what those are about that have no notes of the model
-    standing: tuple[Standing, ...] | None = (
-        None  # all standing instructions, where the plan adds to them
-    )
-    unlisted: int = 0  # standing instructions for which there is no room
-    index_tokens: int
-    ratio: float
-
-    @property
-    def shrinks(self) -> bool:
-        """Whether applying it makes the view smaller; a request refused as too long is only worth
-        repeating then.
-        """
-        return self.after < self.before
-
-    def metadata(self) -> dict[str, Any]:
-        """For the metadata of the `eviction` event."""
-        return {"plan": msgspec.to_builtins(self)}
-
-    @staticmethod
-    def from_metadata(metadata: Mapping[str, Any]) -> "EvictionPlan":
-        try:
-            return msgspec.convert(metadata.get("plan"), EvictionPlan)
-        except msgspec.ValidationError as error:
-            raise BadInput(
-                f"an eviction event does not hold a readable plan ({error}). The log is intact: every event can "
-                "still be expanded by its seq, but this view cannot be rebuilt beyond it."
-            ) from error
-
-    def summary(self) -> str:
-        """One line for a person."""
-        parts = [
-            f"{len(what)} {word}"
-            for what, word in (
-                (self.folded, "folded"),
-                (self.clipped, "clipped"),
-                (self.evicted, "evicted"),
-            )
-            if what
-        ]
-        over = f"; still above the limit of {self.limit:,}" if self.over_budget else ""
-        return f"{self.reason}: {', '.join(parts) or 'nothing to remove'}; {self.before:,} → {self.after:,} tokens{over}"
 
 
 class _Asked(NamedTuple):
@@ -239,7 +179,7 @@ class WorkingView:
                 self._pending_request = _Asked(upto, tokens, self.turn, self._task)
                 self.begun = True
             case Kind.SESSION if "earlier" in event.metadata:
-                self._begin(event.metadata["earlier"])
+                self._begin(EarlierWork.from_metadata(event.metadata))
             case Kind.EVICTION:
                 self.apply(EvictionPlan.from_metadata(event.metadata))
         self.last_seq = event.seq
@@ -313,15 +253,14 @@ class WorkingView:
             if isinstance(entry, Step) and entry.reply.thinking and entry.seq != self._newest_step:
                 self._put(replace(entry, reply=entry.reply.without_thinking()))
 
-    def _begin(self, earlier: object) -> None:
+    def _begin(self, earlier: EarlierWork | None) -> None:
         """Start from earlier sessions.
 
-        What cannot be read is left out: all of it can be found by searching.
+        If their record cannot be read, the view starts without it: search finds all of it.
         """
-        with contextlib.suppress(msgspec.ValidationError):
-            work = msgspec.convert(earlier, EarlierWork)
-            self.index = replace(self.index, topics=work.topics)
-            self.set_standing(work.standing, work.unlisted)
+        if earlier is not None:
+            self.index = replace(self.index, topics=earlier.topics)
+            self.set_standing(earlier.standing, earlier.unlisted)
         self.begun = True
 
     def _add_user_message(self, event: Event, excerpt: Excerpt | None) -> None:
@@ -336,9 +275,9 @@ class WorkingView:
         asked = self._pending_request or _Asked(self.last_seq, 0, self.turn, self._task)
         if not event.metadata.get("cut"):
             self.seen = max(self.seen, asked.upto)
-            usage = event.metadata.get("usage")
-            if isinstance(usage, dict):
-                self.gauge = self.gauge.observed(asked.tokens, _int(usage.get("input_tokens")))
+            if "usage" in event.metadata:
+                reported = usage_of(event).input_tokens
+                self.gauge = self.gauge.observed(asked.tokens, reported)
             self._pending_request = None
         self._newest_step = event.seq
         self._register(step(event, asked.turn, asked.task, excerpt))
