@@ -27,7 +27,8 @@ from scroll_context.errors import (
 )
 from scroll_context.events import Draft, Grant, Kind, Payload
 from scroll_context.log import schema
-from scroll_context.log.log import EventLog, conditions
+from scroll_context.log.filters import SearchFilters, conditions
+from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import PayloadStore
 from scroll_context.log.writer import FileWriter
 from scroll_context.sql.guard import _granted
@@ -118,7 +119,10 @@ def test_a_task_is_read_by_its_index_and_no_task_is_one_too(log: EventLog) -> No
     log.append_many([Draft(task_id="t"), Draft(), Draft(task_id="u")])
     assert [event.seq for event in log.iterate(task_id=["", "u"])] == [2, 3]
     assert [event.seq for event in log.iterate(grant=Grant(task_id=""))] == [2]
-    for where, values in (conditions(task_id="t"), (_granted(Grant(task_id="t")), [])):
+    for where, values in (
+        conditions(filters=SearchFilters.of(task_id="t")),
+        (_granted(Grant(task_id="t")), []),
+    ):
         (plan,) = log.query(f"EXPLAIN QUERY PLAN SELECT * FROM event WHERE {where}", values)
         assert "event_task" in plan[3]
 

@@ -20,7 +20,8 @@ import msgspec
 from scroll_context.contents import well_formed
 from scroll_context.events import EVERYTHING, IMPORTED, STORE_SESSION, Event, Grant, Kind
 from scroll_context.log import times
-from scroll_context.log.log import EventLog, conditions
+from scroll_context.log.filters import conditions
+from scroll_context.log.log import EventLog
 from scroll_context.log.rows import number_at, text_at
 from scroll_context.origin import TURN_SQL
 from scroll_context.store import Store
@@ -83,7 +84,7 @@ class Catalogue:
             until = log.applied_seq()
             if until == self._upto:
                 return
-            where, values = conditions(grant=self._grant)
+            where, values = conditions(self._grant)
             where = f"seq > ? AND seq <= ? AND {where}"
             between = [self._upto, until, *values]
             counted = f"(kind = '{Kind.EVICTION}' OR (kind = '{Kind.CONVERSATION}' AND role = 'assistant'))"

@@ -32,6 +32,7 @@ from scroll_context.cli.output import (
     utf8,
 )
 from scroll_context.errors import BadInput
+from scroll_context.log.filters import SearchFilters
 from scroll_context.upkeep.copies import Why
 from scroll_context.upkeep.erase import REASONS, unreachable
 from scroll_shared.address import shown
@@ -122,8 +123,8 @@ def erase(
     with open_store(store) as opened:
         seqs = [seq for lo, hi in spans for seq in range(lo, min(hi, opened.log.last_seq()) + 1)]
         if query is not None:
-            scope = {"session_id": session, "agent_id": agent, "task_id": task}
-            seqs += _matching(opened, utf8(query), any_word, scope)
+            filters = SearchFilters.of(session_id=session, agent_id=agent, task_id=task)
+            seqs += _matching(opened, utf8(query), any_word, filters)
         elif any_word:
             raise BadInput("--any says how --search matches; give --search too")
         wanted = {
@@ -203,19 +204,17 @@ def _count(number: int, singular: str, plural: str) -> str:
     return f"{number:,} {singular if number == 1 else plural}"
 
 
-def _matching(
-    store: "Store", query: str, any_word: bool, scope: dict[str, str | None]
-) -> list[int]:
+def _matching(store: "Store", query: str, any_word: bool, filters: SearchFilters) -> list[int]:
     """Every event that a query means.
 
     Nothing is left out in silence, and nothing is widened unasked.
     """
     with progress("indexing") as bar:
         store.index.catch_up(progress=bar)
-    seqs = store.index.every(query, any_word=any_word, **scope)
+    seqs = store.index.every(query, any_word=any_word, filters=filters)
     if seqs:
         return seqs
-    some = [] if any_word else store.index.every(query, any_word=True, **scope)
+    some = [] if any_word else store.index.every(query, any_word=True, filters=filters)
     if some:
         others = _count(len(some), "event has", "events have")
         raise BadInput(

@@ -14,19 +14,19 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 
 from scroll_context.errors import ScrollError, StoreError, StoreReadOnly, UnknownSeq
 from scroll_context.events import EVERYTHING, STORE_SESSION, Draft, Event, Excerpt, Grant, Kind
-from scroll_context.log import lease, schema, times
+from scroll_context.log import lease, schema
+from scroll_context.log.filters import NO_FILTERS, FilterFields, SearchFilters, conditions
 from scroll_context.log.lease import AnyLease, Holder
 from scroll_context.log.payloads import PayloadStore, excerpt
 from scroll_context.log.rows import Row, event_from_row, prepare, put_again
 from scroll_context.log.schema import utc_now
 from scroll_context.log.writer import FileWriter, StoreLimits, Writer, Written
-from scroll_context.origin import FROM_USER_SQL
 from scroll_context.work import check as check_work
 from scroll_context.work import current as current_work
 
@@ -397,20 +397,33 @@ class EventLog:
         """The events with lo <= seq <= hi."""
         return list(self.iterate(after=lo - 1, until=hi, grant=grant))
 
-    def tail(self, count: int, **filters: Any) -> list[Event]:
-        """The newest `count` events that match, oldest first. Filters as for iterate()."""
-        where, values = conditions(**filters)
+    def tail(
+        self, count: int, *, grant: Grant = EVERYTHING, **fields: Unpack[FilterFields]
+    ) -> list[Event]:
+        """The newest `count` events that match, oldest first."""
+        where, values = conditions(grant, SearchFilters.of(**fields))
         return list(reversed(self._select(f"{where} ORDER BY seq DESC LIMIT ?", [*values, count])))
 
-    def iterate(self, after: int = 0, until: int | None = None, **filters: Any) -> Iterator[Event]:
+    def iterate(
+        self,
+        after: int = 0,
+        until: int | None = None,
+        *,
+        grant: Grant = EVERYTHING,
+        filters: SearchFilters = NO_FILTERS,
+        **fields: Unpack[FilterFields],
+    ) -> Iterator[Event]:
         """Events in order of seq, from behind `after` to `until`, fetched in pages.
 
-        Filters: session_id, agent_id, task_id, kind, role (a text or several; `user` means the user
-        of this store, see origin.py), created_from, created_to (ISO text, compared as text; a date
-        as the upper end includes that day), grant.
+        Filters come as one value, or field by field (filters.py).
         """
-        where, values = conditions(**filters)
+        filters = filters.narrowed(**fields)
+        where, values = conditions(grant, filters.without_range())
         until = self.last_seq() if until is None else until
+        if filters.seq_range is not None:
+            first, last = filters.seq_range
+            after = max(after, first - 1)
+            until = min(until, last)
         while True:
             check_work()
             page = self._select(
@@ -449,7 +462,7 @@ class EventLog:
 
     def sessions(self, grant: Grant = EVERYTHING) -> list[SessionInfo]:
         """Every session within reach, oldest first."""
-        where, values = conditions(grant=grant)
+        where, values = conditions(grant)
         rows = self.query(
             f"""SELECT s.session_id, a.agent_id, a.task_id, s.n, s.lo, s.hi, a.created_at, b.created_at
             FROM (SELECT session_id, count(*) n, min(seq) lo, max(seq) hi FROM event WHERE {where}
@@ -501,49 +514,3 @@ class EventLog:
                 raise schema.closed(self.path, "read")
             self._readers.append(reader)
         return reader
-
-
-def conditions(
-    *,
-    session_id: str | Sequence[str] | None = None,
-    agent_id: str | Sequence[str] | None = None,
-    task_id: str | Sequence[str] | None = None,
-    kind: str | Sequence[str] | None = None,
-    role: str | Sequence[str] | None = None,
-    created_from: str | None = None,
-    created_to: str | None = None,
-    grant: Grant = EVERYTHING,
-) -> tuple[str, list[Any]]:
-    terms: list[str] = ["1"]
-    values: list[Any] = []
-    for column, wanted in (
-        ("session_id", session_id),
-        ("agent_id", agent_id),
-        ("task_id", task_id),
-        ("kind", kind),
-        ("session_id", grant.session_id),
-        ("agent_id", grant.agent_id),
-        ("task_id", grant.task_id),
-    ):
-        if wanted is not None:
-            several = [wanted] if isinstance(wanted, str) else list(wanted)
-            terms.append(f"{column} IN ({', '.join('?' * len(several))})")
-            values += [str(value) for value in several]
-            if column == "task_id" and "" not in several:
-                terms.append("task_id <> ''")  # what lets SQLite use the partial index
-    if role is not None:
-        roles = {role} if isinstance(role, str) else set(role)
-        others = sorted(str(value) for value in roles - {"user"})
-        either = [f"role IN ({', '.join('?' * len(others))})"]
-        if "user" in roles:
-            either.append(FROM_USER_SQL)
-        terms.append(f"({' OR '.join(either)})")
-        values += others
-    if created_from is not None:
-        terms.append("created_at >= ?")
-        values.append(times.bound(created_from, upper=False))
-    if created_to is not None:
-        last = times.bound(created_to, upper=True)
-        terms.append("substr(created_at, 1, ?) <= ?")
-        values += [len(last), last]
-    return " AND ".join(terms), values

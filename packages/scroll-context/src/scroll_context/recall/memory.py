@@ -14,7 +14,7 @@ import datetime as dt
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from importlib import resources
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import msgspec
 
@@ -23,6 +23,7 @@ from scroll_context.events import Event, Kind, Scope
 from scroll_context.kernel.protocol import Prelude
 from scroll_context.kernel.results import CapabilityCall, CapabilityResult
 from scroll_context.log import times
+from scroll_context.log.filters import LABELS, FilterFields, SearchFilters
 from scroll_context.search.search import Hit
 from scroll_context.sql.guard import GuardedSql
 from scroll_context.store import Store
@@ -135,7 +136,7 @@ class MemorySurface:
             grant=self.grant,
             exclude=self.running_seqs().union(self.facts.visible_seqs()),
             per_session=most,
-            **wanted,
+            filters=wanted,
         )
         notes = [
             found.note,
@@ -148,7 +149,7 @@ class MemorySurface:
             hits, said = self.recall.with_meaning(query, count, found, most, wanted)
             notes.append(said)
         rows = [_common(hit.event) | {"score": hit.score, "snippet": hit.snippet} for hit in hits]
-        if "created_from" in wanted or "created_to" in wanted:
+        if wanted.created_from is not None or wanted.created_to is not None:
             notes.append(self._misdated())
         if not rows and found.excluded:
             shown = ", ".join(map(str, sorted(found.excluded)[:20]))
@@ -445,49 +446,51 @@ def check_size(capability: str, args: Sequence[Any], kwargs: Mapping[str, Any]) 
 
 
 MAX_EXPAND = 5_000  # rows of one expand; more is asked for in pieces
-FILTERS = (
+FILTER_ARGUMENTS = {
+    *SearchFilters.__struct_fields__,
     "scope",
-    "kind",
-    "role",
-    "session_id",
-    "agent_id",
     "all_agents",
-    "seq_range",
     "created_on",
-    "created_from",
-    "created_to",
-)
+} - {"task_id"}
+"""What `ms` filters by: every field of the filters but the task, which `scope` names, and three
+arguments that stand for several fields.
+"""
 
 
-def filters_of(method: str, given: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
-    """The filters that a caller named, as the store takes them. A scope can only narrow the grant.
+def filters_of(method: str, arguments: Mapping[str, Any], scope: Scope) -> SearchFilters:
+    """The filters that the arguments of a call ask for. A scope can only narrow the grant.
 
     `all_agents=True` takes the narrowing of `scope` away; the grant holds in any case.
     """
-    if unknown := sorted(set(given) - set(FILTERS)):
-        raise BadInput(
-            f"{method} has no argument {unknown[0]!r}; it filters by {', '.join(sorted(FILTERS))}"
-        )
-    wanted: dict[str, Any] = {
-        name: texts(given[name], name)
-        for name in ("kind", "role", "session_id", "agent_id")
-        if given.get(name) is not None
+    unknown = sorted(arguments.keys() - FILTER_ARGUMENTS)
+    if unknown:
+        offered = ", ".join(sorted(FILTER_ARGUMENTS))
+        raise BadInput(f"{method} has no argument {unknown[0]!r}; it filters by {offered}")
+    fields: FilterFields = {}
+    scope_name = arguments.get("scope")
+    if scope_name is not None and not arguments.get("all_agents"):
+        grant = scope.grant(scope_name)
+        fields = {
+            "session_id": grant.session_id,
+            "task_id": grant.task_id,
+            "agent_id": grant.agent_id,
+        }
+    filters = SearchFilters.of(**fields)
+    # A session named beside scope="session" is the one that is meant.
+    labels = {
+        name: texts(arguments[name], name) for name in LABELS if arguments.get(name) is not None
     }
-    named = given.get("scope")
-    if named is not None and not given.get("all_agents"):
-        narrowed = scope.grant(named)
-        for name in ("session_id", "task_id", "agent_id"):
-            if (value := getattr(narrowed, name)) is not None:
-                wanted.setdefault(
-                    name, value
-                )  # a session named beside scope="session" is the one that is meant
-    if given.get("seq_range") is not None:
-        wanted["seq_range"], _ = bounds(given["seq_range"])
-    for name in ("created_from", "created_to"):
-        value = given.get("created_on") if given.get(name) is None else given[name]
-        if value is not None:
-            wanted[name] = moment(value, upper=name == "created_to")
-    return wanted
+    filters = filters.narrowed(**cast(FilterFields, labels))
+    if arguments.get("seq_range") is not None:
+        filters = filters.narrowed(seq_range=bounds(arguments["seq_range"]))
+    created_on = arguments.get("created_on")
+    first = created_on if arguments.get("created_from") is None else arguments["created_from"]
+    last = created_on if arguments.get("created_to") is None else arguments["created_to"]
+    if first is not None:
+        filters = filters.narrowed(created_from=moment(first, upper=False))
+    if last is not None:
+        filters = filters.narrowed(created_to=moment(last, upper=True))
+    return filters
 
 
 def whole_number(value: Any, name: str, least: int, most: int = (1 << 63) - 1) -> int:
@@ -508,11 +511,11 @@ def texts(value: Any, name: str) -> list[str]:
     return list(several)
 
 
-def bounds(pair: Any) -> tuple[tuple[int, int], str]:
+def bounds(pair: Any) -> tuple[int, int]:
+    """The first and the last seq of a range."""
     if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
         raise BadInput(f"seq_range is a pair (first, last), not {pair!r:.80}")
-    lo, hi = whole_number(pair[0], "first seq", 0), whole_number(pair[1], "last seq", 0)
-    return (lo, hi), f"{lo}-{hi}"
+    return whole_number(pair[0], "first seq", 0), whole_number(pair[1], "last seq", 0)
 
 
 def places_of(places: tuple[Any, ...]) -> tuple[list[int], str]:
@@ -520,7 +523,8 @@ def places_of(places: tuple[Any, ...]) -> tuple[list[int], str]:
     9)) is the list.
     """
     if len(places) == 2 and not any(isinstance(place, list | tuple) for place in places):
-        (lo, hi), asked = bounds(places)
+        lo, hi = bounds(places)
+        asked = f"{lo}-{hi}"
         if hi - lo >= MAX_EXPAND:
             raise BadInput(
                 f"expand gives at most {MAX_EXPAND:,} events at once; {asked} has {hi - lo + 1:,}. Take parts."

@@ -22,6 +22,7 @@ import msgspec
 from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
 from scroll_context.kernel.results import CapabilityResult
+from scroll_context.log.filters import NO_FILTERS, SearchFilters
 from scroll_context.log.log import SessionInfo
 from scroll_context.origin import SPEAKER, Origin
 from scroll_context.recall.memory import (
@@ -120,7 +121,7 @@ class Recall:
         rows: Rows = []
         total = folded = upto = 0
         running = self._memory.running_seqs()
-        for found in scan.rows([sought], grant=self._grant, exclude=running, **wanted):
+        for found in scan.rows([sought], grant=self._grant, exclude=running, filters=wanted):
             group, is_first = folder.add(found.excerpt)
             if is_first and len(rows) == most:
                 upto = found.seq - 1
@@ -147,7 +148,7 @@ class Recall:
                     also.append(found.seq)
         if not total:
             self._memory.empty_searches += 1
-        note = _grep_note(text, total, folded, upto, bool(wanted), scan)
+        note = _grep_note(text, total, folded, upto, wanted != NO_FILTERS, scan)
         self._memory.note("ms.grep: ", note)
         seqs = [seq for row in rows for seq in (row["seq"], *row.get("also", ()))]
         return self._answer(rows, note, seqs)
@@ -198,12 +199,12 @@ class Recall:
         hits: Counter[str] = Counter()
         notes = []
         if query is not None:
-            found, how = self._matches(query, {})
+            found, how = self._matches(query, NO_FILTERS)
             hits.update(one.session_id for one in found)
             notes.append(how)
         known = self._current_notes().map
         told = known.read(
-            lambda after, until: self._turns(after=after, until=until), self._before_running()
+            lambda after, until: self._turns(_between(after, until)), self._before_running()
         )
         rows: Rows = []
         for number, info in enumerate(sessions):
@@ -246,19 +247,17 @@ class Recall:
         """
         if session_id is not None:
             place = (session_id,)
-        wanted: dict[str, Any] = {}
         if len(place) == 2:
-            (lo, hi), _ = bounds(place)
-            wanted = {"after": lo - 1, "until": hi}
+            filters = SearchFilters.of(seq_range=bounds(place), role=role)
         elif len(place) == 1:
-            wanted = {"session_id": self._session(place[0])}
+            filters = SearchFilters.of(session_id=self._session(place[0]), role=role)
         else:
             raise BadInput(
                 "ms.turns takes the id or the number of a session, or a first and a last seq"
             )
         rows: Rows = []
         chars, note = 0, ""
-        for event in self._said(role, **wanted):
+        for event in self._said(filters):
             text = body(self._memory.whole_text(event))
             chars += len(text)
             if len(rows) >= MOST_TURNS or chars > MOST_CHARS:
@@ -293,14 +292,13 @@ class Recall:
             "ms.gist", {name: value for name, value in given.items() if value is not None}
         )
         if session_id is not None:
-            wanted["session_id"] = self._session(session_id)
+            wanted = wanted.narrowed(session_id=self._session(session_id))
         behind = ""
         if query is None:
-            lo, hi = wanted.pop("seq_range", (0, None))
-            role = wanted.pop("role", None)
-            turns = self._spread_evenly(self._said(role, after=lo - 1, until=hi, **wanted))
-            if not turns and role == "user":
-                turns = self._spread_evenly(self._turns(after=lo - 1, until=hi, **wanted))
+            turns = self._spread_evenly(self._said(wanted))
+            if not turns and wanted.role == ("user",):
+                of_anybody = msgspec.structs.replace(wanted, role=None)
+                turns = self._spread_evenly(self._turns(of_anybody))
                 behind = NOBODYS if turns else ""
             extracts = gist(((turn.seq, turn.text) for turn in turns), room)
         else:
@@ -383,7 +381,7 @@ class Recall:
         count: int,
         by_words: Sequence[Hit],
         per_session: int | None,
-        filters: dict[str, Any],
+        filters: SearchFilters,
     ) -> tuple[list[Hit], str]:
         """The hits of a search by words, joined with the turns that are near in meaning; and what
         to say about them.
@@ -396,7 +394,7 @@ class Recall:
         hidden = self._memory.facts.visible_seqs()
         try:
             near = meaning.search(
-                query, k=max(count, FUSED), grant=self._grant, exclude=hidden, **filters
+                query, k=max(count, FUSED), grant=self._grant, exclude=hidden, filters=filters
             )
         except Exception as error:  # noqa: BLE001 - the embedder is foreign code, and words still work
             return list(
@@ -424,7 +422,7 @@ class Recall:
         given = [row["seq"] for row in rows] if seqs is None else seqs
         return CapabilityResult({"rows": rows, "note": note}, tuple(dict.fromkeys(given)), unknown)
 
-    def _filters(self, method: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    def _filters(self, method: str, given: Mapping[str, Any]) -> SearchFilters:
         named = {name: value for name, value in given.items() if value is not None}
         if "session_id" in named and not isinstance(named["session_id"], list | tuple):
             named["session_id"] = self._session(named["session_id"])
@@ -461,19 +459,19 @@ class Recall:
 
     def _user_turns(self, after: int, until: int) -> Iterator[Event]:
         """The turns of the user of this store."""
-        return self._said("user", after=after, until=until)
+        return self._said(_between(after, until).narrowed(role="user"))
 
-    def _turns(self, **filters: Any) -> Iterator[Event]:
+    def _turns(self, filters: SearchFilters) -> Iterator[Event]:
         """The turns of humans, those in imported conversations too."""
-        return (event for event in self._said(None, **filters) if event.is_turn)
+        return (event for event in self._said(filters) if event.is_turn)
 
-    def _said(self, role: Any, **filters: Any) -> Iterator[Event]:
+    def _said(self, filters: SearchFilters) -> Iterator[Event]:
         """What these roles said, or, without a role, what anybody said; the running task is left
         out.
         """
         running = self._memory.running_seqs()
-        for event in self._log.iterate(grant=self._grant, role=role, **filters):
-            if role is None and event.role not in _SPOKEN:
+        for event in self._log.iterate(grant=self._grant, filters=filters):
+            if filters.role is None and event.role not in _SPOKEN:
                 continue
             if (
                 event.is_searchable
@@ -484,7 +482,7 @@ class Recall:
                 yield event
 
     def _best_turns(
-        self, query: Any, count: int, filters: dict[str, Any]
+        self, query: Any, count: int, filters: SearchFilters
     ) -> tuple[list[Event], str]:
         """The turns that search finds best for a query, in order of seq, and what search says about
         them.
@@ -496,7 +494,7 @@ class Recall:
             k=max(1, count),
             grant=self._grant,
             exclude=self._memory.running_seqs(),
-            **filters,
+            filters=filters,
         )
         return sorted(
             (hit.event for hit in hits if hit.event.content), key=lambda event: event.seq
@@ -513,7 +511,7 @@ class Recall:
         [terms] = distinctive([texts])
         return (0, terms, title(texts, terms, TITLE_CHARS)) if texts else None
 
-    def _matches(self, query: Any, filters: dict[str, Any]) -> tuple[list[GrepMatch], str]:
+    def _matches(self, query: Any, filters: SearchFilters) -> tuple[list[GrepMatch], str]:
         """Every row that matches a query, in order of seq, and in words how the query was
         understood.
         """
@@ -534,7 +532,7 @@ class Recall:
                 continue
             scan = Scan(self._log, seconds=until - time.monotonic())
             matches = scan.rows(
-                wanted, without=unwanted, grant=self._grant, exclude=running, **filters
+                wanted, without=unwanted, grant=self._grant, exclude=running, filters=filters
             )
             every = list(islice(matches, MOST_COUNTED_ROWS))
             which = "the word" if len(wanted) == 1 else "all words"
@@ -547,7 +545,7 @@ class Recall:
                     without=unwanted,
                     grant=self._grant,
                     exclude=running,
-                    **filters,
+                    filters=filters,
                 )
                 found = _with_most_words(list(islice(matches, MOST_COUNTED_ROWS)), len(wanted))
                 how += f", {len(found)} with most of them"
@@ -680,6 +678,11 @@ class _Turn(msgspec.Struct, frozen=True):
     date: str
     role: str
     text: str  # as much as an extract reads of it
+
+
+def _between(after: int, until: int) -> SearchFilters:
+    """The events behind a seq and up to another."""
+    return SearchFilters.of(seq_range=(after + 1, until))
 
 
 def _alternatives(query: str) -> list[str]:

@@ -17,7 +17,8 @@ import msgspec
 
 from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
 from scroll_context.events import BOOKKEEPING, EVERYTHING, Grant, Kind, Payload
-from scroll_context.log.log import EventLog, conditions
+from scroll_context.log.filters import NO_FILTERS, SearchFilters, conditions
+from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import PayloadStore
 from scroll_context.log.rows import IS_ERASED
 from scroll_context.origin import FROM_USER_SQL
@@ -117,16 +118,12 @@ class Scan:
         without: Sequence[Pattern] = (),
         grant: Grant = EVERYTHING,
         exclude: Collection[int] = (),
-        seq_range: tuple[int, int] | None = None,
-        **filters: Any,
+        filters: SearchFilters = NO_FILTERS,
     ) -> Iterator[GrepMatch]:
-        """The rows that match every pattern, or any of them, and none of those in `without`.
-
-        Filters as in the log.
-        """
-        where, values = conditions(grant=grant, **filters)
+        """The rows that match every pattern, or any of them, and none of those in `without`."""
+        where, values = conditions(grant, filters.without_range())
         holding, held = _holding(patterns, every)
-        lo, hi = seq_range or (0, self._log.last_seq())
+        lo, hi = filters.seq_range or (0, self._log.last_seq())
         self._where, self._values = f"{where} AND ({holding})", [*values, *held]
         for page in self._pages(_COLUMNS, lo - 1, hi, PAGE):
             self._here, self._end = iter(page), (page[-1][0] if len(page) == PAGE else hi, hi)

@@ -15,13 +15,14 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 import msgspec
 
 from scroll_context.errors import BadInput, ScrollError
 from scroll_context.events import EVERYTHING, Event, Grant
-from scroll_context.log.log import EventLog, conditions
+from scroll_context.log.filters import NO_FILTERS, FilterFields, SearchFilters, conditions
+from scroll_context.log.log import EventLog
 from scroll_context.log.ownership import check_folder, open_file
 from scroll_context.log.schema import private_folder, size_of, try_lock
 from scroll_context.text.words import body
@@ -87,19 +88,16 @@ class MeaningIndex:
         k: int = 10,
         grant: Grant = EVERYTHING,
         exclude: Collection[int] = (),
-        seq_range: tuple[int, int] | None = None,
+        filters: SearchFilters = NO_FILTERS,
         patience: float = PATIENCE,
-        **filters: Any,
+        **fields: Unpack[FilterFields],
     ) -> Meant:
-        """The turns of the user nearest to a query in meaning. Filters as in the log."""
+        """The turns of the user nearest to a query in meaning; filters as for `SearchIndex.search`."""
         np = _numpy()
         self.catch_up(patience)
-        where, values = conditions(grant=grant, **filters)
-        lo, hi = seq_range or (0, self._log.last_seq())
-        found = self._log.query(
-            f"SELECT seq FROM event WHERE seq BETWEEN ? AND ? AND {where}", [lo, hi, *values]
-        )
-        permitted = np.array([seq for (seq,) in found if seq not in exclude], dtype=np.int64)
+        where, values = conditions(grant, filters.narrowed(**fields))
+        rows = self._log.query(f"SELECT seq FROM event WHERE {where}", values)
+        permitted = np.array([seq for (seq,) in rows if seq not in exclude], dtype=np.int64)
         with self._lock:
             seqs, vectors = self._load()
         mine = np.isin(seqs, permitted)

@@ -34,6 +34,7 @@ import tantivy
 from tantivy import Occur, Query
 
 from scroll_context.events import EVERYTHING, Grant
+from scroll_context.log.filters import NO_FILTERS, SearchFilters
 from scroll_context.search import query as language
 from scroll_context.search import tokenize
 from scroll_context.search.query import All, AnyOf, Field, Node, Term, Words
@@ -55,64 +56,30 @@ MOST_TIES = 10_000  # candidates looked at when many score the same, so that tie
 _BIGGEST = (1 << 63) - 1
 
 
-class Filters(msgspec.Struct, frozen=True):
-    """What a hit must satisfy besides the query.
-
-    Values of one field are alternatives; fields are joined by AND.
-    """
-
-    grant: Grant = EVERYTHING
-    exact: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    seq_range: tuple[int, int] | None = None
-    created_from: str | None = None
-    created_to: str | None = None
-
-    @classmethod
-    def of(
-        cls,
-        grant: Grant,
-        wanted: dict[str, str | Sequence[str] | None],
-        seq_range: tuple[int, int] | None,
-        created_from: str | None,
-        created_to: str | None,
-    ) -> "Filters":
-        exact = [
-            (name, (values,) if isinstance(values, str) else tuple(values))
-            for name, values in wanted.items()
-            if values is not None
-        ]
-        return cls(grant, tuple(exact), seq_range, created_from, created_to)
-
-    def clauses(self) -> list[Query]:
-        clauses = [
-            Query.term_set_query(SCHEMA, name, [tokenize.exact(value) for value in values])
-            if len(values) != 1
-            else Query.term_query(SCHEMA, name, tokenize.exact(values[0]), "basic")
-            for name, values in (*self.exact, *_fields_of(self.grant))
-        ]
-        if self.seq_range is not None:
-            clauses.append(_between("seq", *self.seq_range))
-        if self.created_from is not None or self.created_to is not None:
-            low = (
-                0
-                if self.created_from is None
-                else tokenize.created_bound(self.created_from, upper=False)
-            )
-            high = (
-                _BIGGEST
-                if self.created_to is None
-                else tokenize.created_bound(self.created_to, upper=True)
-            )
-            clauses.append(_between("created", low, high))
-        return clauses
+def clauses(grant: Grant, filters: SearchFilters = NO_FILTERS) -> list[Query]:
+    """What a document must satisfy within a grant and filters, for the engine."""
+    labels = filters.labels()
+    for name in grant.__struct_fields__:
+        granted = getattr(grant, name)
+        if granted is not None:
+            labels.append((name, (granted,)))
+    queries = [_label_query(name, texts) for name, texts in labels]
+    if filters.seq_range is not None:
+        queries.append(_between("seq", *filters.seq_range))
+    if filters.created_from is not None or filters.created_to is not None:
+        low, high = 0, _BIGGEST
+        if filters.created_from is not None:
+            low = tokenize.created_bound(filters.created_from, upper=False)
+        if filters.created_to is not None:
+            high = tokenize.created_bound(filters.created_to, upper=True)
+        queries.append(_between("created", low, high))
+    return queries
 
 
-def _fields_of(grant: Grant) -> list[tuple[str, tuple[str, ...]]]:
-    return [
-        (name, (value,))
-        for name in grant.__struct_fields__
-        if (value := getattr(grant, name)) is not None
-    ]
+def _label_query(name: str, texts: Sequence[str]) -> Query:
+    if len(texts) == 1:
+        return Query.term_query(SCHEMA, name, tokenize.exact(texts[0]), "basic")
+    return Query.term_set_query(SCHEMA, name, [tokenize.exact(text) for text in texts])
 
 
 def _between(field: str, low: int, high: int) -> Query:
@@ -178,20 +145,22 @@ class RankedSearch:
     """One search on one committed state of the index."""
 
     def __init__(
-        self, searcher: tantivy.Searcher, counts: Counts, filters: Filters, ranking: Ranking
+        self,
+        searcher: tantivy.Searcher,
+        counts: Counts,
+        ranking: Ranking,
+        grant: Grant = EVERYTHING,
+        filters: SearchFilters = NO_FILTERS,
     ) -> None:
         self.searcher = searcher
         self._counts = counts
         self._ranking = ranking
-        self._grant = filters.grant
-        self._clauses = filters.clauses()
-        self._granted = [
-            Query.const_score_query(clause, 0.0) for clause in Filters(filters.grant).clauses()
-        ]
+        self._grant = grant
+        self._clauses = clauses(grant, filters)
+        self._granted = [Query.const_score_query(clause, 0.0) for clause in clauses(grant)]
         self._documents = self._count(()) if self._granted else searcher.num_docs
-        if (
-            self._documents == searcher.num_docs
-        ):  # every document is granted: the engine's statistics are right
+        if self._documents == searcher.num_docs:
+            # Every document is granted, so the engine's statistics are right.
             self._granted = []
 
     def find(self, query: Words | Node) -> Ranked:
@@ -452,12 +421,12 @@ class RankedSearch:
         """How many granted documents there are, or hold a word of a field."""
         key = (self._grant, *word)
         if key not in self._counts:
-            clauses = [(Occur.Must, clause) for clause in self._granted]
+            must = [(Occur.Must, clause) for clause in self._granted]
             if word:
-                clauses.append((Occur.Must, Query.term_query(SCHEMA, *word, "basic")))
+                must.append((Occur.Must, Query.term_query(SCHEMA, *word, "basic")))
             if len(self._counts) >= MOST_COUNTS:
                 self._counts.clear()
-            self._counts[key] = self.searcher.search(Query.boolean_query(clauses), 1).count  # type: ignore[attr-defined]
+            self._counts[key] = self.searcher.search(Query.boolean_query(must), 1).count  # type: ignore[attr-defined]
         return self._counts[key]
 
 

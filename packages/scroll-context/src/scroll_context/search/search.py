@@ -12,18 +12,20 @@ Echoes, notices and bookkeeping are never indexed, so they are never hits.
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import Unpack
 
 import msgspec
 
 from scroll_context.errors import BadInput, IndexUnavailable
 from scroll_context.events import EVERYTHING, Event, Grant, Progress
+from scroll_context.log.filters import NO_FILTERS, FilterFields, SearchFilters
 from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import PayloadStore
 from scroll_context.search import query as language
 from scroll_context.search import tokenize
 from scroll_context.search.indexer import Commit, EngineFaults, Indexer
 from scroll_context.search.query import Needle, Node, Words, snippet
-from scroll_context.search.ranking import Filters, Match, Ranked, RankedSearch, Ranking
+from scroll_context.search.ranking import Match, Ranked, RankedSearch, Ranking
 from scroll_context.text.similar import Repeats
 
 PATIENCE = 2.0  # seconds that a search waits for an index that is far behind
@@ -37,8 +39,6 @@ MOST_REPEATS = 100  # further matches looked at, in place of those that repeat a
 ONE_PER_SESSION = 600  # matches looked at when sessions are to take turns
 MOST_NAMED = 20  # words without a row that a note names
 GLANCE = 256  # new events that a search looks at to see whether any of them matters to it
-
-_Several = str | Sequence[str] | None
 
 
 class Hit(msgspec.Struct, frozen=True):
@@ -110,24 +110,19 @@ class SearchIndex:
         *,
         k: int = 10,
         grant: Grant = EVERYTHING,
-        kind: _Several = None,
-        role: _Several = None,
-        session_id: _Several = None,
-        agent_id: _Several = None,
-        task_id: _Several = None,
-        seq_range: tuple[int, int] | None = None,
-        created_from: str | None = None,
-        created_to: str | None = None,
+        filters: SearchFilters = NO_FILTERS,
         exclude: Collection[int] = (),
         per_session: int | None = None,
         user_weight: float = 2.0,
         flow: float = 0.25,
         patience: float | None = None,
+        **fields: Unpack[FilterFields],
     ) -> Hits:
         """The k best events for a query (see query.py for the language), best first.
 
-        Filters take a text or several. `seq_range` and the two dates are inclusive, and a date
-        stands for the whole of it. `exclude` names events that are no use to the caller.
+        Filters come as one value, or field by field (log/filters.py): session_id, agent_id,
+        task_id, kind and role take a text or several; seq_range, created_from and created_to are
+        inclusive. `exclude` names events that are no use to the caller.
         `per_session` is the most hits that one session may have. `patience` is how many seconds to
         wait for the index; without it, as long as its backlog is worth. A user turn weighs
         `user_weight` times as much, and gets `flow` of the score of the reply to it.
@@ -135,14 +130,7 @@ class SearchIndex:
         if k < 1:
             raise BadInput(f"k must be at least 1, not {k}")
         k = min(k, MOST_HITS)
-        wanted = {
-            "kind": kind,
-            "role": role,
-            "session_id": session_id,
-            "agent_id": agent_id,
-            "task_id": task_id,
-        }
-        filters = Filters.of(grant, wanted, seq_range, created_from, created_to)
+        filters = filters.narrowed(**fields)
         parsed = language.parse(query)
         hits = Hits()
         if not language.terms_of(parsed):
@@ -154,13 +142,13 @@ class SearchIndex:
         hits.behind = self._freshen(grant, exclude, patience)
         hits.trouble = self._indexer.trouble
         try:
-            self._find(hits, parsed, filters, ranking, per_session)
+            self._find(hits, parsed, ranking, grant, filters, per_session)
         except IndexUnavailable:  # damage that only reading brought to light
             self._indexer.discard(PATIENCE if patience is None else patience)
             hits.behind = self._freshen(grant, exclude, patience)
             hits.trouble = self._indexer.trouble
             hits.clear()  # some may have been found before the damage was met
-            self._find(hits, parsed, filters, ranking, per_session)
+            self._find(hits, parsed, ranking, grant, filters, per_session)
         return hits
 
     def every(
@@ -168,9 +156,8 @@ class SearchIndex:
         query: str,
         *,
         any_word: bool = False,
-        session_id: _Several = None,
-        agent_id: _Several = None,
-        task_id: _Several = None,
+        filters: SearchFilters = NO_FILTERS,
+        **fields: Unpack[FilterFields],
     ) -> list[int]:
         """The seqs of all events that a query means, in order, however many there are; nothing is
         ranked.
@@ -181,8 +168,7 @@ class SearchIndex:
         parsed = language.parse(query, every_word=True)
         if not language.terms_of(parsed):
             raise BadInput(f'{query!r:.80} has no word to search for; put common words in "quotes"')
-        wanted = {"session_id": session_id, "agent_id": agent_id, "task_id": task_id}
-        filters = Filters.of(EVERYTHING, wanted, None, None, None)
+        filters = filters.narrowed(**fields)
         self._log.refresh()
         self._indexer.catch_up()
         try:
@@ -192,12 +178,12 @@ class SearchIndex:
             self._indexer.catch_up()
             return self._every(parsed, filters, any_word)
 
-    def _every(self, parsed: Words | Node, filters: Filters, any_word: bool) -> list[int]:
+    def _every(self, parsed: Words | Node, filters: SearchFilters, any_word: bool) -> list[int]:
         commit = self._indexer.newest()
         if commit is None:
             return []
         with EngineFaults("searching the index"):
-            search = RankedSearch(commit.searcher, commit.counts, filters, Ranking(1))
+            search = RankedSearch(commit.searcher, commit.counts, Ranking(1), filters=filters)
             return sorted(search.every(parsed, any_word=any_word))
 
     # freshness ------------------------------------------------------------------------------------------
@@ -309,24 +295,26 @@ class SearchIndex:
         self,
         hits: Hits,
         parsed: Words | Node,
-        filters: Filters,
         ranking: Ranking,
+        grant: Grant,
+        filters: SearchFilters,
         per_session: int | None,
     ) -> None:
         commit = self._indexer.newest()
         if commit is None:
             return
         with EngineFaults("searching the index"):
-            found = RankedSearch(commit.searcher, commit.counts, filters, ranking).find(parsed)
+            search = RankedSearch(commit.searcher, commit.counts, ranking, grant, filters)
+            found = search.find(parsed)
             needles = [Needle.of(term) for term in language.terms_of(parsed)]
             matches = (
                 found.matches
                 if per_session is None
                 else self._spread_out(found.matches, per_session)
             )
-            for event, match in self._without_repeats(matches, filters.grant, ranking.enough):
-                # BM25 depends on texts outside a grant, so a reader who is restricted gets the rank
-                score = match.score if filters.grant == EVERYTHING else 1 / (len(hits) + 1)
+            for event, match in self._without_repeats(matches, grant, ranking.enough):
+                # BM25 depends on texts outside a grant, so a reader who is restricted gets the rank.
+                score = match.score if grant == EVERYTHING else 1 / (len(hits) + 1)
                 hits.append(_hit(event, score, match, commit, needles))
         hits.excluded, hits.spread = found.excluded, _spread(found, len(hits))
         hits.missing, hits.only_excluded = found.missing, found.only_excluded

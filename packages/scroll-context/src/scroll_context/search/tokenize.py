@@ -23,6 +23,7 @@ import tantivy
 from scroll_context.errors import PayloadDamaged, PayloadMissing
 from scroll_context.events import Event, Kind
 from scroll_context.log import times
+from scroll_context.log.filters import LABELS
 from scroll_context.log.payloads import PayloadStore
 from scroll_context.text.stance import stance
 
@@ -34,8 +35,6 @@ OVERLAP = (
 )
 SHORTEST_STEMMED = 3  # letters
 LONGEST_WORD = 128  # bytes; longer runs (base64) are not words
-
-FILTERS = ("session_id", "agent_id", "task_id", "kind", "role")
 
 NOT_THE_USER = "user (not of this store)"
 """The label of events with role `user` that are not the user of this store speaking."""
@@ -110,7 +109,7 @@ def schema() -> tantivy.Schema:
     builder.add_text_field("stems", tokenizer_name="stems", index_option="freq")
     builder.add_text_field("signs", tokenizer_name="split", index_option="basic")  # C++, F#
     builder.add_text_field("pairs", tokenizer_name="split")  # scripts without spaces
-    for name in FILTERS:
+    for name in LABELS:
         builder.add_text_field(name, tokenizer_name="raw", index_option="basic")
     builder.add_unsigned_field("seq", indexed=True, fast=True)
     builder.add_unsigned_field(
@@ -307,7 +306,7 @@ def _document(event: Event, answers: int, *texts: str) -> tantivy.Document:
     # The filter role="user" means the user of this store, so nobody else has this label.
     role = NOT_THE_USER if event.role == "user" and not is_from_user else event.role
     labels = _exactly(event.session_id, event.agent_id, event.task_id, event.kind, role)
-    for name, label in zip(FILTERS, labels, strict=True):
+    for name, label in zip(LABELS, labels, strict=True):
         document.add_text(name, label)
     for text in texts:
         if text:

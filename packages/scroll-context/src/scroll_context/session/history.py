@@ -368,9 +368,9 @@ class _Told:
                 min(info.first_seq for info in sessions),
                 max(info.last_seq for info in sessions),
             )
-            only = {"session_id": list(said)} if len(said) <= FEW_SESSIONS else {}
+            named = list(said) if len(said) <= FEW_SESSIONS else None
             for event in self._log.iterate(
-                after=first - 1, until=last, grant=self._grant, role="user", **only
+                after=first - 1, until=last, grant=self._grant, role="user", session_id=named
             ):
                 if event.session_id in said and event.is_searchable and event.content.strip():
                     said[event.session_id].append(event)

@@ -44,7 +44,8 @@ from scroll_context.errors import BadInput, ScrollError, StoreReadOnly, UnknownS
 from scroll_context.events import ABOUT_THE_LOG, STORE_SESSION, Draft, Kind, Progress, runs
 from scroll_context.log import schema
 from scroll_context.log.chain import leaf_of
-from scroll_context.log.log import PAGE, EventLog, conditions
+from scroll_context.log.filters import SearchFilters, conditions
+from scroll_context.log.log import PAGE, EventLog
 from scroll_context.log.rows import ERASED, ERASED_METADATA, IS_ERASED, event_from_row, prepare
 from scroll_context.log.schema import utc_now
 from scroll_context.log.writer import INSERT, erased_key, head_of, is_replica
@@ -170,10 +171,9 @@ def due(
         raise BadInput("a retention period must be longer than nothing")
     before = (dt.datetime.now(dt.UTC) - older_than).isoformat(timespec="microseconds")
     where, values = conditions(
-        session_id=session_id,
-        agent_id=agent_id,
-        task_id=task_id,
-        kind=[str(kind) for kind in kinds] or None,
+        filters=SearchFilters.of(
+            session_id=session_id, agent_id=agent_id, task_id=task_id, kind=list(kinds) or None
+        )
     )
     never = ", ".join(f"'{kind}'" for kind in sorted(ABOUT_THE_LOG))
     rows = log.query(
