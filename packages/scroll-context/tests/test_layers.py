@@ -113,6 +113,22 @@ def test_rooms_of_the_core_import_in_one_direction() -> None:
 
 
 @pytest.mark.parametrize(
+    ("libraries", "rooms"),
+    [
+        ({"click", "rich", "markdown_it"}, {"cli", "demo"}),
+        ({"uvicorn", "h11"}, {"connections"}),
+    ],
+)
+def test_libraries_for_people_and_servers_stay_in_their_rooms(
+    libraries: set[str], rooms: set[str]
+) -> None:
+    for module, file in modules(PACKAGE):
+        if room_of(module) not in rooms:
+            third_party = {name.partition(".")[0] for name in imports(file)}
+            assert not third_party & libraries, module
+
+
+@pytest.mark.parametrize(
     "name", ["scroll_assistants", "scroll_shared", "scroll_inspector", "scroll_evals"]
 )
 def test_other_distributions_build_on_the_core_and_not_on_each_other(name: str) -> None:

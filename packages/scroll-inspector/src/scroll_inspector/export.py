@@ -22,7 +22,7 @@ from scroll_inspector.sessions import Item, arguments_of, steps_page
 TEXT = 20_000  # characters of one text
 PICTURE = 2 << 20  # bytes of one picture
 LARGEST = 8 << 20  # bytes of a payload that is read for its beginning
-REQUESTS = 300  # the newest, whose differences are told
+REQUESTS = 300  # the newest, whose differences the page shows
 
 
 def export(inspector: Inspector, session_id: str) -> Iterator[str]:
@@ -30,12 +30,15 @@ def export(inspector: Inspector, session_id: str) -> Iterator[str]:
     sums = inspector.catalogue.get(session_id)
     if sums is None:
         raise UnknownSession(
-            f"there is no session {session_id!r} within reach; `scroll sessions` lists those there are"
+            f"there is no session {session_id!r} within reach; `scroll sessions` lists the sessions"
         )
     with inspector.look(session_id) as look:
         look.pressure.catch_up(look.past)
-        told = {one.seq for one in look.past.requests[-REQUESTS:]}
-        drawn = chart(look.past, look.pressure)
+        newest_requests = {request.seq for request in look.past.requests[-REQUESTS:]}
+        window_chart = chart(look.past, look.pressure)
+        drawing = ""
+        if window_chart.columns:
+            drawing = charts.pressure_chart(window_chart, session_id, linked=False)
         templates = environment(exported=True)
         templates.globals.update(inspector.templates.globals)
         templates.globals.update(
@@ -43,7 +46,7 @@ def export(inspector: Inspector, session_id: str) -> Iterator[str]:
             text_of=lambda event: _text(inspector, event),
             picture_of=lambda event: _picture(inspector, event),
             request_page=lambda request: (
-                seen.page(look.past, request) if request.seq in told else None
+                seen.page(look.past, request) if request.seq in newest_requests else None
             ),
         )
         yield from templates.get_template("export.html").generate(
@@ -51,7 +54,7 @@ def export(inspector: Inspector, session_id: str) -> Iterator[str]:
             state=inspector.catalogue.state(session_id),
             items=_items(inspector, session_id),
             loose=arguments_of,
-            drawn=charts.pressure_chart(drawn, session_id, linked=False) if drawn.columns else "",
+            drawn=drawing,
             style=Markup(files("scroll_inspector").joinpath("static/style.css").read_text()),
         )
 
@@ -71,12 +74,10 @@ def _text(inspector: Inspector, event: Event) -> str:
             text = inspector.store.log.text(event)
         except (PayloadMissing, PayloadDamaged) as error:
             text = f"{text}\n[{error}]"
+    if len(text) <= TEXT:
+        return text
     size = event.payload.size if event.payload else len(text)
-    return (
-        text
-        if len(text) <= TEXT
-        else f"{text[:TEXT]}\n[the beginning of {size:,}; the store has all of it]"
-    )
+    return f"{text[:TEXT]}\n[the beginning of {size:,}; the store has the complete text]"
 
 
 def _picture(inspector: Inspector, event: Event) -> str:
@@ -87,4 +88,5 @@ def _picture(inspector: Inspector, event: Event) -> str:
         data = inspector.store.payloads.read(event.payload.digest)
     except (PayloadMissing, PayloadDamaged):
         return "data:,"
-    return f"data:{event.payload.media_type.partition(';')[0]};base64,{base64.b64encode(data).decode()}"
+    media_type = event.payload.media_type.partition(";")[0]
+    return f"data:{media_type};base64,{base64.b64encode(data).decode()}"

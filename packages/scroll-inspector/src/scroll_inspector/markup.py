@@ -1,4 +1,4 @@
-"""Foreign text as HTML: escaped, with hidden characters made visible, and with what helps a reader.
+"""Foreign text as HTML: escaped, with hidden characters made visible, with links and highlighting.
 
 `environment` gives the templates. Whatever a template prints passes `visible` and is escaped,
 unless it is `Markup` that a function of this module made. Highlighted code and Markdown are kept
@@ -16,8 +16,8 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup, escape
 
 from scroll_context.text.printable import visible
+from scroll_context.view.entries import MARK
 
-HARNESS = "[scroll: "  # how a line begins that Scroll itself wrote into a message
 LONGEST_CODE = 20_000  # characters that are highlighted
 LONGEST_TREE = 100_000  # characters of JSON that are shown as a tree
 MOST_NODES = 5_000
@@ -29,7 +29,7 @@ def environment(exported: bool = False) -> Environment:
 
     In an exported page links lead to places of that page.
     """
-    made = Environment(
+    templates = Environment(
         loader=PackageLoader("scroll_inspector"),
         autoescape=True,
         finalize=lambda value: (
@@ -38,7 +38,7 @@ def environment(exported: bool = False) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(
+    templates.filters.update(
         path=address_of,
         number=lambda value: f"{value:,}",
         size=size,
@@ -55,14 +55,14 @@ def environment(exported: bool = False) -> Environment:
         marked=marked,
         dollars=lambda value: f"${value:,.4f}" if value < 1 else f"${value:,.2f}",
     )
-    made.globals["exported"] = exported
-    return made
+    templates.globals["exported"] = exported
+    return templates
 
 
 def forget() -> None:
-    """Let go of the texts that are kept, because something was erased."""
-    for kept in (python, markdown, tree):
-        kept.cache_clear()
+    """Clear the caches after an erasure: they may hold erased text."""
+    for cached_function in (python, markdown, tree):
+        cached_function.cache_clear()
 
 
 def address_of(name: str) -> str:
@@ -82,9 +82,8 @@ def size(count: int) -> str:
     """Bytes for a person."""
     for unit in ("bytes", "kB", "MB"):
         if count < 1000:
-            return (
-                f"{count:,.0f} {unit}" if unit == "bytes" or count >= 10 else f"{count:.1f} {unit}"
-            )
+            digits = 0 if unit == "bytes" or count >= 10 else 1
+            return f"{count:,.{digits}f} {unit}"
         count /= 1000  # type: ignore[assignment]
     return f"{count:,.1f} GB"
 
@@ -97,13 +96,11 @@ def seconds(value: float | None) -> str:
     """A duration for a person."""
     if value is None:
         return ""
-    return (
-        f"{value * 1000:.0f} ms"
-        if value < 1
-        else f"{value:.1f} s"
-        if value < 100
-        else f"{value:,.0f} s"
-    )
+    if value < 1:
+        return f"{value * 1000:.0f} ms"
+    if value < 100:
+        return f"{value:.1f} s"
+    return f"{value:,.0f} s"
 
 
 @lru_cache(maxsize=1024)
@@ -144,11 +141,9 @@ def addresses(text: str, exported: bool = False) -> Markup:
         lo, hi = match[1], match[2]
         if exported:
             return f'<a href="#seq-{lo}">{match[0]}</a>'
-        return (
-            f'<a href="/events/{lo}-{hi}">{match[0]}</a>'
-            if hi
-            else f'<a href="/event/{lo}">{lo}</a>'
-        )
+        if hi:
+            return f'<a href="/events/{lo}-{hi}">{match[0]}</a>'
+        return f'<a href="/event/{lo}">{lo}</a>'
 
     return Markup(_ADDRESS.sub(lambda match: _RUN.sub(run, match[0]), str(escape(visible(text)))))
 
@@ -158,13 +153,13 @@ def sent(text: str, most: int) -> Markup:
 
     A very long one is shown in part.
     """
-    shown = text if len(text) <= most else text[: most * 2 // 3]
+    beginning = text if len(text) <= most else text[: most * 2 // 3]
     lines = [
-        addresses(line) if line.startswith(HARNESS) else escape(visible(line))
-        for line in shown.split("\n")
+        addresses(line) if line.startswith(MARK) else escape(visible(line))
+        for line in beginning.split("\n")
     ]
     if len(text) > most:
-        rest = f"… {len(text) - len(shown):,} more characters; As JSON shows all"
+        rest = f"… {len(text) - len(beginning):,} more characters; As JSON shows all"
         lines.append(Markup('<span class="faint">{}</span>').format(rest))
     return Markup("\n").join(lines)
 
@@ -182,7 +177,7 @@ def marked(snippet: str, words: re.Pattern[str]) -> Markup:
 
 @lru_cache(maxsize=1024)
 def tree(text: str) -> Markup | None:
-    """JSON as lists that fold; None for what is no JSON, too long, or a single value."""
+    """JSON as lists that fold; None if it is not JSON, too long, or a single value."""
     if not text.lstrip().startswith(("{", "[")) or len(text) > LONGEST_TREE:
         return None
     try:
@@ -212,8 +207,8 @@ def _branch(value: Any, nodes: Iterator[int], depth: int) -> Iterator[Markup]:
     yield Markup("<details{}><summary>{} <small>{}</small></summary><ul>").format(
         opened, brackets, count
     )
-    for key, one in pairs:
+    for key, item in pairs:
         yield Markup("<li><span class=json-key>{}</span> ").format(visible(str(key)))
-        yield from _branch(one, nodes, depth + 1)
+        yield from _branch(item, nodes, depth + 1)
         yield Markup("</li>")
     yield Markup("</ul></details>")

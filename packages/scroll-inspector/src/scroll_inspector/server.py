@@ -43,7 +43,7 @@ WRONG_TOKEN = "This inspector needs its token: open the address that `scroll ser
 
 
 class Guard:
-    """Refuses whatever is not a read by the holder of the token, before anything else looks at it."""
+    """Refuses every request that is not a read by the holder of the token."""
 
     def __init__(self, app: ASGIApp, *, token: str, hosts: Iterable[str], cookie: str) -> None:
         self._app = app
@@ -78,9 +78,9 @@ class Guard:
         if scope["method"] not in ("GET", "HEAD"):
             return PlainTextResponse("The inspector only reads.\n", 405, {"allow": "GET, HEAD"})
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        given = dict(query).get("token")
-        if given is not None:
-            if not _is_same(given, self._token):
+        token = dict(query).get("token")
+        if token is not None:
+            if not _is_same(token, self._token):
                 return PlainTextResponse(WRONG_TOKEN, 401)
             rest = urlencode([(name, value) for name, value in query if name != "token"])
             path = "/" + scope.get("raw_path", scope["path"].encode()).decode("latin-1").lstrip("/")
@@ -112,29 +112,28 @@ def application(
     """The site behind its guard."""
 
     def refused(_: Request, error: Exception) -> Response:
-        status, said = 400, str(error)
+        status = 400
+        message = str(error)
         if isinstance(error, HTTPException):
-            status, said = error.status_code, error.detail
+            status = error.status_code
+            message = error.detail
         elif isinstance(error, PayloadMissing | PayloadDamaged):
             status = 404
         elif isinstance(error, StoreError):
             status = 503
-        return inspector.page("error.html", status, status_code=status, said=said)
+        return inspector.page("error.html", status, status_code=status, message=message)
 
     guard = Middleware(Guard, token=token, hosts=hosts, cookie=cookie)
-    handlers: Any = {
-        HTTPException: refused,
-        ScrollError: refused,
-        OverflowError: refused,
-    }  # a seq of forty digits
+    # A seq of forty digits raises OverflowError.
+    handlers: Any = dict.fromkeys((HTTPException, ScrollError, OverflowError), refused)
     return Starlette(routes=inspector.routes(), middleware=[guard], exception_handlers=handlers)
 
 
 def hosts_of(host: str, port: int, names: tuple[str, ...] = ()) -> list[str]:
     """The values of the Host header that mean this server."""
-    shown = f"[{host}]" if ":" in host else host
-    every = dict.fromkeys(["127.0.0.1", "localhost", "[::1]", shown, *names])
-    return [f"{name}:{port}" for name in every] + (list(every) if port == 80 else [])
+    hosts = dict.fromkeys(["127.0.0.1", "localhost", "[::1]", _in_url(host), *names])
+    with_port = [f"{name}:{port}" for name in hosts]
+    return [*with_port, *hosts] if port == 80 else with_port
 
 
 def server(inspector: Inspector, token: str, hosts: list[str], port: int) -> uvicorn.Server:
@@ -144,10 +143,10 @@ def server(inspector: Inspector, token: str, hosts: list[str], port: int) -> uvi
     """
     app = application(inspector, token=token, hosts=hosts, cookie=f"scroll-{port}")
     config = configuration(app, timeout_graceful_shutdown=3, server_header=False, lifespan="off")
-    return _Server(config, inspector)
+    return InspectorServer(config, inspector)
 
 
-class _Server(uvicorn.Server):
+class InspectorServer(uvicorn.Server):
     """Ends the live streams before it waits for connections to end."""
 
     def __init__(self, config: uvicorn.Config, inspector: Inspector) -> None:
@@ -161,5 +160,9 @@ class _Server(uvicorn.Server):
 
 def address(host: str, port: int, token: str, path: str = "/") -> str:
     """What the person opens in a browser."""
-    shown = f"[{host}]" if ":" in host else host
-    return f"http://{shown}:{port}{path}?{urlencode({'token': token})}"
+    return f"http://{_in_url(host)}:{port}{path}?{urlencode({'token': token})}"
+
+
+def _in_url(host: str) -> str:
+    """A host as a URL spells it: an IPv6 address stands in brackets."""
+    return f"[{host}]" if ":" in host else host

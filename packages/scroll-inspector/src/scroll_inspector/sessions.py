@@ -2,7 +2,7 @@
 
 The numbers are sums over the log. Looking at them again reads only the events that were recorded
 since the last look, so the list of sessions costs the same at any size. After an erasure the sums
-are made anew.
+are computed again.
 
 The steps of a session come in pages: runs of events that begin where something new begins, at a
 request to the model or a message of the user. So a reply stands on one page with its cells, their
@@ -60,16 +60,15 @@ class Catalogue:
         self._grant = grant
         self._lock = threading.Lock()
         self._sessions: dict[str, SessionSums] = {}
-        self._forks: dict[
-            str, list[tuple[str, int]]
-        ] = {}  # by the session that is continued: which does, from where
+        # The forks of each session, with the seq that each continues from.
+        self._forks: dict[str, list[tuple[str, int]]] = {}
         self._upto = 0
         self._erasure = 0
 
     def sessions(self) -> list[SessionSums]:
         """Every session, the one that was used last first."""
         self._catch_up()
-        return sorted(self._sessions.values(), key=lambda one: -one.last_seq)
+        return sorted(self._sessions.values(), key=lambda session: -session.last_seq)
 
     def get(self, session_id: str) -> SessionSums | None:
         self._catch_up()
@@ -78,92 +77,95 @@ class Catalogue:
     def _catch_up(self) -> None:
         log = self._store.log
         with self._lock:
-            if (erasure := log.newest_erasure()) != self._erasure:
-                self._erasure, self._upto = erasure, 0
-                self._sessions, self._forks = {}, {}
+            erasure = log.newest_erasure()
+            if erasure != self._erasure:
+                self._erasure = erasure
+                self._upto = 0
+                self._sessions = {}
+                self._forks = {}
             until = log.applied_seq()
             if until == self._upto:
                 return
             where, values = conditions(self._grant)
             where = f"seq > ? AND seq <= ? AND {where}"
             between = [self._upto, until, *values]
-            counted = f"(kind = '{Kind.EVICTION}' OR (kind = '{Kind.CONVERSATION}' AND role = 'assistant'))"
-            usage = ", ".join(
-                f"total(CASE WHEN {counted} THEN {number_at(name)} END)"
-                for name in (
-                    "usage.input_tokens",
-                    "usage.output_tokens",
-                    "usage.cache_read_tokens",
-                    "cost",
-                )
-            )
-            rows = log.query(
-                f"""SELECT s.*, a.agent_id, a.task_id, a.created_at, b.created_at FROM (
-                SELECT session_id, min(seq) lo, max(seq) hi, count(*), sum(kind = '{Kind.REQUEST}'),
-                sum(kind = '{Kind.EVICTION}'), {usage} FROM event WHERE {where} GROUP BY session_id) s
-                JOIN event a ON a.seq = s.lo JOIN event b ON b.seq = s.hi""",
-                between,
-            )
-            for (
-                session_id,
-                lo,
-                hi,
-                events,
-                requests,
-                evictions,
-                read,
-                written,
-                cached,
-                cost,
-                *ends,
-            ) in rows:
-                if session_id == STORE_SESSION:
-                    continue
-                one = self._sessions.setdefault(session_id, SessionSums(session_id))
-                if not one.events:
-                    one.first_seq, one.agent_id, one.task_id, one.first_at = lo, *ends[:3]
-                one.last_seq, one.last_at = hi, ends[3]
-                one.events += events
-                one.requests += requests
-                one.evictions += evictions
-                one.input_tokens += int(read)
-                one.output_tokens += int(written)
-                one.cached_tokens += int(cached)
-                one.dollars += cost
-            said = log.query(
-                f"""SELECT session_id, substr(content, 1, 600) FROM event WHERE seq IN (SELECT min(seq) FROM event
-                WHERE {where} AND {TURN_SQL} GROUP BY session_id)""",
-                between,
-            )
-            for session_id, content in said:
-                if (named := self._sessions.get(session_id)) is not None and not named.title:
-                    named.title = clip(content, TITLE)
-            forks = log.query(
-                f"""SELECT session_id, {text_at("session_id")}, {number_at("at_seq")}
-                FROM event WHERE {where} AND kind = '{Kind.FORK}' ORDER BY seq""",
-                between,
-            )
-            for session_id, parent, at in forks:
-                if isinstance(at, int) and parent is not None:
-                    self._forks.setdefault(parent, []).append((session_id, at))
+            self._add_sums(where, between)
+            self._add_titles(where, between)
+            self._add_forks(where, between)
             self._upto = until
+
+    def _add_sums(self, where: str, values: list[Any]) -> None:
+        has_usage = (
+            f"(kind = '{Kind.EVICTION}' OR (kind = '{Kind.CONVERSATION}' AND role = 'assistant'))"
+        )
+        fields = ("input_tokens", "output_tokens", "cache_read_tokens")
+        numbers = [*(number_at(f"usage.{field}") for field in fields), number_at("cost")]
+        usage = ", ".join(f"total(CASE WHEN {has_usage} THEN {number} END)" for number in numbers)
+        rows = self._store.log.query(
+            f"""SELECT s.*, a.agent_id, a.task_id, a.created_at, b.created_at FROM (
+            SELECT session_id, min(seq) lo, max(seq) hi, count(*), sum(kind = '{Kind.REQUEST}'),
+            sum(kind = '{Kind.EVICTION}'), {usage} FROM event WHERE {where} GROUP BY session_id) s
+            JOIN event a ON a.seq = s.lo JOIN event b ON b.seq = s.hi""",
+            values,
+        )
+        for row in rows:
+            session_id, first_seq, last_seq, events, requests, evictions, *rest = row
+            input_tokens, output_tokens, cached_tokens, dollars, *labels_and_times = rest
+            agent_id, task_id, first_at, last_at = labels_and_times
+            if session_id == STORE_SESSION:
+                continue
+            session = self._sessions.setdefault(session_id, SessionSums(session_id))
+            if not session.events:
+                session.first_seq = first_seq
+                session.agent_id = agent_id
+                session.task_id = task_id
+                session.first_at = first_at
+            session.last_seq = last_seq
+            session.last_at = last_at
+            session.events += events
+            session.requests += requests
+            session.evictions += evictions
+            session.input_tokens += int(input_tokens)
+            session.output_tokens += int(output_tokens)
+            session.cached_tokens += int(cached_tokens)
+            session.dollars += dollars
+
+    def _add_titles(self, where: str, values: list[Any]) -> None:
+        """Call each session by the beginning of its first user message."""
+        rows = self._store.log.query(
+            f"""SELECT session_id, substr(content, 1, 600) FROM event
+            WHERE seq IN (SELECT min(seq) FROM event
+            WHERE {where} AND {TURN_SQL} GROUP BY session_id)""",
+            values,
+        )
+        for session_id, content in rows:
+            session = self._sessions.get(session_id)
+            if session is not None and not session.title:
+                session.title = clip(content, TITLE)
+
+    def _add_forks(self, where: str, values: list[Any]) -> None:
+        rows = self._store.log.query(
+            f"""SELECT session_id, {text_at("session_id")}, {number_at("at_seq")}
+            FROM event WHERE {where} AND kind = '{Kind.FORK}' ORDER BY seq""",
+            values,
+        )
+        for session_id, parent, at in rows:
+            if isinstance(at, int) and parent is not None:
+                self._forks.setdefault(parent, []).append((session_id, at))
 
     def continued_by(self, session_id: str, seq: int) -> list[str]:
         """The sessions that began with the event at `seq` of this session in their past, forks of
         forks included.
         """
         self._catch_up()
-        found: list[str] = []
+        continuations: list[str] = []
         waiting = [session_id]
         while waiting:
-            ones = [
-                fork
-                for fork, at in self._forks.get(waiting.pop(0), ())
-                if at >= seq and fork not in found
-            ]
-            found += ones
-            waiting += ones
-        return found
+            for fork, at in self._forks.get(waiting.pop(0), ()):
+                if at >= seq and fork not in continuations:
+                    continuations.append(fork)
+                    waiting.append(fork)
+        return continuations
 
     def state(self, session_id: str) -> State:
         """How a session stands: whether a process has it open and, if none has, how it ended."""
@@ -184,17 +186,14 @@ class Catalogue:
         if last.source_key.startswith(IMPORTED) or last.is_foreign:
             return "imported"
         if last.kind == Kind.REQUEST:
-            # the provider failed, or the process ended while the model was at work
+            # The provider failed, or the process ended while the model was at work.
             return "unanswered"
         if last.kind in (Kind.CELL, Kind.TOOL_CALL):
-            # nothing followed: the process ended while the cell or the tool was at work
+            # Nothing followed: the process ended while the cell or the tool was at work.
             return "crashed"
         if last.kind == Kind.CONVERSATION and last.role == "assistant":
-            return (
-                "stopped"
-                if last.metadata.get("tool_calls") or last.metadata.get("cut")
-                else "answered"
-            )
+            is_unfinished = last.metadata.get("tool_calls") or last.metadata.get("cut")
+            return "stopped" if is_unfinished else "answered"
         return "stopped"
 
 
@@ -202,19 +201,20 @@ def matching(
     sessions: list[SessionSums], words: str, agent: str, task: str, since: str, until: str
 ) -> Iterator[SessionSums]:
     """The sessions that pass the filters; an empty filter lets everything pass."""
-    wanted = words.casefold().split()
+    query_words = words.casefold().split()
     since = times.bound(since, upper=False) if since else ""
     until = times.bound(until, upper=True) if until else ""
-    for one in sessions:
-        text = f"{one.title} {one.session_id} {one.agent_id} {one.task_id}".casefold()
+    for session in sessions:
+        names = (session.title, session.session_id, session.agent_id, session.task_id)
+        text = " ".join(names).casefold()
         if (
-            all(word in text for word in wanted)
-            and agent in ("", one.agent_id)
-            and task in ("", one.task_id)
-            and (not since or one.last_at >= since)
-            and (not until or one.first_at[: len(until)] <= until)
+            all(word in text for word in query_words)
+            and agent in ("", session.agent_id)
+            and task in ("", session.task_id)
+            and (not since or session.last_at >= since)
+            and (not until or session.first_at[: len(until)] <= until)
         ):
-            yield one
+            yield session
 
 
 def duration(first: str, last: str) -> float | None:
@@ -316,7 +316,10 @@ def beginning(log: EventLog, session_id: str, seq: int) -> int:
         f"SELECT seq, {_BEGINS} FROM event WHERE session_id = ? AND seq <= ? ORDER BY seq DESC LIMIT ?",
         [session_id, seq, LONGEST],
     )
-    return next((int(found) for found, begins in rows if begins), rows[0][0] if rows else seq) - 1
+    for row_seq, begins in rows:
+        if begins:
+            return int(row_seq) - 1
+    return int(rows[0][0]) - 1 if rows else seq - 1
 
 
 def earlier(log: EventLog, session_id: str, before: int) -> int | None:
@@ -351,31 +354,28 @@ def items_of(events: Iterable[Event]) -> list[Item]:
                 continue
             case Kind.CELL | Kind.TOOL_CALL:
                 call = Call(event, None, [], [])
-                home = (
-                    calls[inside].calls
-                    if inside in calls
-                    else step.calls
-                    if step and not inside
-                    else None
-                )
-                if home is not None:
-                    home.append(call)
+                siblings: list[Call] | None = None
+                if inside in calls:
+                    siblings = calls[inside].calls
+                elif step is not None and not inside:
+                    siblings = step.calls
+                if siblings is not None:
+                    siblings.append(call)
                     calls[event.seq] = call
                     continue
             case Kind.OBSERVATION | Kind.TOOL_RESULT | Kind.ARTIFACT:
-                answered = calls.get(event.reply_to or 0) or (
-                    _by_id(step, event) if not inside else None
-                )
-                if answered is not None:
+                answered_call = calls.get(event.reply_to or 0)
+                if answered_call is None and not inside:
+                    answered_call = _by_id(step, event)
+                if answered_call is not None:
                     if event.kind == Kind.ARTIFACT:
-                        answered.artifacts.append(event)
+                        answered_call.artifacts.append(event)
                     else:
-                        answered.result = event
+                        answered_call.result = event
                     continue
                 if step is not None and not inside and event.kind == Kind.TOOL_RESULT:
-                    step.calls.append(
-                        Call(event, event, [], [])
-                    )  # a result whose call is part of the reply alone
+                    # The call of this result is recorded as part of the reply alone.
+                    step.calls.append(Call(event, event, [], []))
                     continue
             case Kind.SNAPSHOT:
                 if step is not None and event.reply_to in calls:
@@ -396,10 +396,8 @@ def arguments_of(item: Item) -> list[dict[str, Any]]:
     """The calls of a reply that nothing in the log carries out, so that they are shown from the
     reply itself.
     """
-    carried = {call.event.tool_call_id for call in item.calls}
-    made = item.event.metadata.get("tool_calls")
-    return (
-        [one for one in made if isinstance(one, dict) and one.get("id") not in carried]
-        if isinstance(made, list)
-        else []
-    )
+    recorded_ids = {call.event.tool_call_id for call in item.calls}
+    calls = item.event.metadata.get("tool_calls")
+    if not isinstance(calls, list):
+        return []
+    return [call for call in calls if isinstance(call, dict) and call.get("id") not in recorded_ids]
