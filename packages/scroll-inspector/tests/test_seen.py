@@ -150,15 +150,15 @@ def test_why_an_event_was_not_there(past: Past) -> None:
     gone = seen.plan_of(plan).evicted[0][0]
     log = past.store.log
     evicted = seen.why(past, request, log.get(gone))
-    assert "line of the index" in evicted["said"]
+    assert "line of the index" in evicted["sentence"]
     assert [seq for seq, _ in evicted["plans"]] == [plan.seq]
     assert str(gone) in evicted["now"]
-    assert "inside a cell" in seen.why(past, request, by_kind[Kind.TOOL_RESULT])["said"]
-    assert "bookkeeping" in seen.why(past, request, by_kind[Kind.REQUEST])["said"]
-    assert "after this request" in seen.why(past, request, log.get(log.last_seq()))["said"]
-    assert "line of the index" in seen.why(past, request, log.get(3))["said"]  # an earlier session
+    assert "inside a cell" in seen.why(past, request, by_kind[Kind.TOOL_RESULT])["sentence"]
+    assert "bookkeeping" in seen.why(past, request, by_kind[Kind.REQUEST])["sentence"]
+    assert "after this request" in seen.why(past, request, log.get(log.last_seq()))["sentence"]
+    assert "line of the index" in seen.why(past, request, log.get(3))["sentence"]  # an earlier session
     folded = seen.plan_of(plan).folded[0]
-    assert "stub" in seen.why(past, request, log.get(folded))["said"]
+    assert "stub" in seen.why(past, request, log.get(folded))["sentence"]
 
 
 def test_a_past_takes_in_what_is_recorded_while_it_is_kept(tmp_path: Path) -> None:

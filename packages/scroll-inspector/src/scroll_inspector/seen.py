@@ -8,6 +8,7 @@ or left, and the eviction plans between them say why.
 """
 
 import bisect
+import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
@@ -19,7 +20,8 @@ from scroll_context.contents import EvictionPlan
 from scroll_context.events import BOOKKEEPING, Event, Kind
 from scroll_context.messages import Message, canonical
 from scroll_context.session.explain import Past, Seen, whereabouts
-from scroll_context.view.entries import MARK, Entry, Form, Step, UserTurn
+from scroll_context.view.entries import Entry, Form, Step, UserTurn
+from scroll_context.view.index import SEAM
 from scroll_context.view.tokens import MESSAGE_TOKENS, estimate
 
 FORMS = {Form.FULL: "", Form.CLIPPED: "clipped", Form.FOLDED: "folded"}
@@ -51,14 +53,15 @@ class Sent(msgspec.Struct, frozen=True):
     pieces: tuple[SentPiece, ...]
     tokens: int
     in_prefix: bool  # the same, like all before it, in the request before
-    addresses: tuple[
-        int, ...
-    ] = ()  # of the calls: the seqs of their cells, 0 where that is not known
-    tail: tuple[tuple[str, bool], ...] = ()  # the lines of the digest, and whether each is new
+    # The seqs of the cells that its calls ran, 0 where that is not known.
+    addresses: tuple[int, ...] = ()
+    # The lines of the variable list, and whether each is new.
+    tail: tuple[tuple[str, bool], ...] = ()
 
     @property
     def change(self) -> str:
-        return next((one.change for one in self.pieces if one.change != "kept"), "kept")
+        changes = (piece.change for piece in self.pieces if piece.change != "kept")
+        return next(changes, "kept")
 
 
 class Left(msgspec.Struct, frozen=True):
@@ -67,7 +70,7 @@ class Left(msgspec.Struct, frozen=True):
     seq: int
     last: int
     how: str  # evicted, folded, clipped
-    said: str
+    line: str  # the entry in one line
     tokens: int
     plan: int
     now: str  # where it stands
@@ -76,7 +79,7 @@ class Left(msgspec.Struct, frozen=True):
     def has_own_line(self) -> bool:
         """Whether a line of the index says the same and stands for nothing else."""
         address = str(self.seq) if self.seq == self.last else f"{self.seq}-{self.last}"
-        return self.now == f"index: seq {address}: {self.said}"
+        return self.now == f"index: seq {address}: {self.line}"
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -118,7 +121,7 @@ class SeenPage(msgspec.Struct, frozen=True):
 
 def page(past: Past, request: Event) -> SeenPage:
     """A request beside the one before it."""
-    at = bisect.bisect_left(past.requests, request.seq, key=lambda one: one.seq)
+    at = bisect.bisect_left(past.requests, request.seq, key=lambda event: event.seq)
     earlier = past.requests[at - 1] if at else None
     before = past.seen(earlier) if earlier is not None else None
     seen = past.seen(request)
@@ -152,12 +155,12 @@ def marks(past: Past, seq: int) -> tuple[float, float]:
 
 
 def plan_of(event: Event) -> EvictionPlan:
-    """The plan of an eviction. Kept, because many pages ask for the same few."""
+    """The plan of an eviction, cached because many pages ask for the same few."""
     return _plan(event.seq, msgspec.json.encode(event.metadata.get("plan")))
 
 
 def forget() -> None:
-    """Let go of what is kept of the log, because something was erased."""
+    """Clear the cache after an erasure: it may hold erased text."""
     _plan.cache_clear()
 
 
@@ -180,22 +183,21 @@ def _pieces(seen: Seen) -> list[tuple[tuple[SentPiece, ...], tuple[int, ...]]]:
     assert context is not None
     assert rendered is not None
     messages = rendered.messages
-    made: list[tuple[list[SentPiece], tuple[int, ...]]] = []
+    expected: list[tuple[list[SentPiece], tuple[int, ...]]] = []
     roles: list[str] = []
 
     def begin(role: str, piece: SentPiece, addresses: tuple[int, ...] = ()) -> None:
         roles.append(role)
-        made.append(([piece], addresses))
+        expected.append(([piece], addresses))
 
     if messages and messages[0].role == "system":
         begin("system", SentPiece("system", seen.setup.seq, messages[0].text))
     preface = context.preface()
     if (preface is None and not context.view.index.is_empty) or preface:
-        at = len(made)
+        at = len(expected)
         text = messages[at].text if at < len(messages) else ""
-        end = text.find(MARK + "end of the index")
-        end = text.find("]", end) + 1 if end >= 0 else len(text)
-        begin("user", SentPiece("index", 0, text[:end]))
+        index, seam, _ = text.partition(SEAM)
+        begin("user", SentPiece("index", 0, index + seam))
     for entry in context.view.entries:
         if isinstance(entry, Step):
             if (roles[-1] if roles else "system") in ("system", "assistant"):
@@ -216,20 +218,24 @@ def _pieces(seen: Seen) -> list[tuple[tuple[SentPiece, ...], tuple[int, ...]]]:
         kind = "user" if isinstance(entry, UserTurn) else "notice"
         piece = SentPiece(kind, entry.seq, entry.messages[0].text, FORMS[entry.body.form])
         if roles and roles[-1] == "user":
-            made[-1][0].append(piece)
+            expected[-1][0].append(piece)
         else:
             begin("user", piece)
-    if len(made) < len(messages):
+    if len(expected) < len(messages):
         begin("user", SentPiece("harness", 0, ""))
-    found = []
+    result_pieces = []
     for i, message in enumerate(messages):
-        pieces, addresses = made[i] if i < len(made) and roles[i] == message.role else ([], ())
-        if len(pieces) == 1:  # a context may word it in its own way
+        pieces: list[SentPiece] = []
+        addresses: tuple[int, ...] = ()
+        if i < len(expected) and roles[i] == message.role:
+            pieces, addresses = expected[i]
+        if len(pieces) == 1:
+            # A context may word the message in its own way.
             pieces = [replace(pieces[0], text=message.text)]
-        elif not pieces or "\n\n".join(one.text for one in pieces) != message.text:
+        elif not pieces or "\n\n".join(piece.text for piece in pieces) != message.text:
             pieces = [SentPiece("harness", 0, message.text)]
-        found.append((tuple(pieces), addresses))
-    return found
+        result_pieces.append((tuple(pieces), addresses))
+    return result_pieces
 
 
 def _bare(message: Message) -> bytes:
@@ -240,13 +246,16 @@ def _bare(message: Message) -> bytes:
 def _compared(past: Past, before: Seen | None, seen: Seen) -> tuple[tuple[Sent, ...], Difference]:
     if seen.context is None or seen.rendered is None:
         return (), Difference(before.request.seq if before else None, (), (), (), (), 0, (), 0)
-    known: dict[tuple[str, int], tuple[SentPiece, bytes]] = {}
+    old_pieces: dict[tuple[str, int], tuple[SentPiece, bytes]] = {}
     old: tuple[Message, ...] = ()
     if before is not None and before.context is not None and before.rendered is not None:
         old = before.rendered.messages
         for message, (pieces, _) in zip(old, _pieces(before), strict=True):
-            known.update((one.key, (one, _part_of(message, one))) for one in pieces)
-    old_index = set(known[("index", 0)][0].text.split("\n")) if ("index", 0) in known else set()
+            for piece in pieces:
+                old_pieces[piece.key] = (piece, _part_of(message, piece))
+    old_index: set[str] = set()
+    if ("index", 0) in old_pieces:
+        old_index = set(old_pieces["index", 0][0].text.split("\n"))
     old_digest = old[-1].tail.split("\n") if old and old[-1].tail else []
     sent: list[Sent] = []
     repeated = _same_beginning(old, seen.rendered.messages)
@@ -254,59 +263,58 @@ def _compared(past: Past, before: Seen | None, seen: Seen) -> tuple[tuple[Sent, 
         zip(seen.rendered.messages, _pieces(seen), strict=True)
     ):
         changed = tuple(
-            _with_change(one, message, known, before is None, old_index) for one in pieces
+            _with_change(piece, message, old_pieces, before is None, old_index) for piece in pieces
         )
-        tail = (
-            tuple((line, line not in old_digest) for line in message.tail.split("\n"))
-            if message.tail
-            else ()
-        )
-        tokens = (
-            estimate(canonical(message).decode()) if message.tool_calls else estimate(message.text)
-        )
+        tail_lines = message.tail.split("\n") if message.tail else []
+        text = canonical(message).decode() if message.tool_calls else message.text
         sent.append(
-            Sent(i, message, changed, tokens + MESSAGE_TOKENS, i < repeated, addresses, tail)
+            Sent(
+                position=i,
+                message=message,
+                pieces=changed,
+                tokens=estimate(text) + MESSAGE_TOKENS,
+                in_prefix=i < repeated,
+                addresses=addresses,
+                tail=tuple((line, line not in old_digest) for line in tail_lines),
+            )
         )
     plans = _plans_between(past, before.request.seq if before else 0, seen.request.seq)
-    left = (
-        tuple(_left(before, seen, plans))
-        if before is not None and before.context is not None
-        else ()
-    )
-    index = next((one for message in sent for one in message.pieces if one.kind == "index"), None)
+    left: tuple[Left, ...] = ()
+    if before is not None and before.context is not None:
+        left = tuple(_left(before, seen, plans))
+    sent_pieces = [piece for message in sent for piece in message.pieces]
+    index = next((piece for piece in sent_pieces if piece.kind == "index"), None)
+    index_gone: list[str] = []
+    index_new = 0
+    if index is not None:
+        index_gone = sorted(old_index - set(index.text.split("\n")), key=_address)
+        index_new = sum(new for _, new in index.lines)
     new_digest = {line for line, _ in sent[-1].tail} if sent else set()
     difference = Difference(
         before=before.request.seq if before else None,
         plans=plans,
-        entered=tuple(one for message in sent for one in message.pieces if one.change == "entered"),
+        entered=tuple(piece for piece in sent_pieces if piece.change == "entered"),
         left=left,
-        index_gone=tuple(sorted(old_index - set(index.text.split("\n")), key=_address))
-        if index
-        else (),
-        index_new=sum(new for _, new in index.lines) if index and before is not None else 0,
+        index_gone=tuple(index_gone),
+        index_new=index_new if before is not None else 0,
         digest_gone=tuple(line for line in old_digest if line not in new_digest),
-        prefix_tokens=sum(one.tokens for one in sent if one.in_prefix),
+        prefix_tokens=sum(message.tokens for message in sent if message.in_prefix),
     )
     return tuple(sent), difference
 
 
 def _same_beginning(old: tuple[Message, ...], new: tuple[Message, ...]) -> int:
     """How many messages of a request are, from its beginning on, those of the request before."""
-    pairs = enumerate(zip(old, new, strict=False))
-    return next(
-        (i for i, (one, other) in pairs if _bare(one) != _bare(other)), min(len(old), len(new))
-    )
+    for i, (old_message, new_message) in enumerate(zip(old, new, strict=False)):
+        if _bare(old_message) != _bare(new_message):
+            return i
+    return min(len(old), len(new))
 
 
 def _address(line: str) -> tuple[int, str]:
-    number = (
-        line.removeprefix("- seq ")
-        .partition("-")[0]
-        .partition(",")[0]
-        .partition(":")[0]
-        .partition(" ")[0]
-    )
-    return (int(number) if number.isdecimal() else 0, line)
+    """The first seq of an index line, by which lines are sorted."""
+    number = re.match(r"[0-9]+", line.removeprefix("- seq "))
+    return int(number[0]) if number else 0, line
 
 
 def _part_of(message: Message, piece: SentPiece) -> bytes:
@@ -319,7 +327,7 @@ def _part_of(message: Message, piece: SentPiece) -> bytes:
 def _with_change(
     piece: SentPiece,
     message: Message,
-    known: dict[tuple[str, int], tuple[SentPiece, bytes]],
+    old_pieces: dict[tuple[str, int], tuple[SentPiece, bytes]],
     first: bool,
     index: set[str],
 ) -> SentPiece:
@@ -329,7 +337,7 @@ def _with_change(
             (line, not first and bool(line) and line not in index)
             for line in piece.text.split("\n")
         )
-    old = known.get(piece.key)
+    old = old_pieces.get(piece.key)
     if old is None:
         change = "kept" if first and piece.kind == "system" else "entered"
     elif old[1] == _part_of(message, piece):
@@ -340,13 +348,13 @@ def _with_change(
 
 
 def _plans_between(past: Past, after: int, before: int) -> tuple[tuple[int, EvictionPlan], ...]:
-    at = bisect.bisect_right(past.evictions, after, key=lambda one: one.seq)
-    found = []
+    at = bisect.bisect_right(past.evictions, after, key=lambda event: event.seq)
+    plans = []
     for event in past.evictions[at:]:
         if event.seq > before:
             break
-        found.append((event.seq, plan_of(event)))
-    return tuple(found)
+        plans.append((event.seq, plan_of(event)))
+    return tuple(plans)
 
 
 def _left(before: Seen, seen: Seen, plans: Iterable[tuple[int, EvictionPlan]]) -> Iterator[Left]:
@@ -354,17 +362,22 @@ def _left(before: Seen, seen: Seen, plans: Iterable[tuple[int, EvictionPlan]]) -
     assert before.context is not None
     assert seen.context is not None
     old, new = before.context.view, seen.context.view
-    for seq, plan in plans:
-        for how, seqs in (("folded", plan.folded), ("clipped", [one for one, _ in plan.clipped])):
-            for one in seqs:
-                if (entry := old.get(one)) is not None and new.get(one) is not None:
-                    yield Left(one, one, how, said(entry), 0, seq, whereabouts(new, one))
+    for plan_seq, plan in plans:
+        shortened = [(seq, "folded") for seq in plan.folded]
+        shortened += [(seq, "clipped") for seq, _ in plan.clipped]
+        for seq, how in shortened:
+            entry = old.get(seq)
+            if entry is not None and new.get(seq) is not None:
+                line = line_of(entry)
+                yield Left(seq, seq, how, line, 0, plan_seq, whereabouts(new, seq))
         for lo, hi in plan.evicted:
-            if (entry := old.get(lo)) is not None:
-                yield Left(lo, hi, "evicted", said(entry), entry.tokens, seq, whereabouts(new, lo))
+            entry = old.get(lo)
+            if entry is not None:
+                line = line_of(entry)
+                yield Left(lo, hi, "evicted", line, entry.tokens, plan_seq, whereabouts(new, lo))
 
 
-def said(entry: Entry) -> str:
+def line_of(entry: Entry) -> str:
     """An entry in one line."""
     if isinstance(entry, Step):
         return entry.ended_headline().full()
@@ -379,9 +392,9 @@ def _parts(seen: Seen, messages: tuple[Sent, ...]) -> tuple[TokenShare, ...]:
         ("system", "tools", "index", "user", "reply", "result", "notice", "digest"), 0
     )
     for message in messages:
-        for one in message.pieces:
-            name = "notice" if one.kind == "harness" else one.kind
-            sums[name] += message.tokens if len(message.pieces) == 1 else estimate(one.text)
+        for piece in message.pieces:
+            name = "notice" if piece.kind == "harness" else piece.kind
+            sums[name] += message.tokens if len(message.pieces) == 1 else estimate(piece.text)
         if message.tail:
             sums["digest"] += estimate(message.message.tail) + MESSAGE_TOKENS
     sums["tools"] = max(0, int(seen.request.metadata.get("tokens", 0)) - seen.rendered.tokens)
@@ -416,19 +429,18 @@ def stretches(past: Past, event: Event) -> list[Stretch]:
     """
     if event.kind in BOOKKEEPING or "inside_cell" in event.metadata:
         return []
-    requests = [one for one in past.requests if one.session_id == past.session_id]
-    numbers = [one.seq for one in requests]
+    requests = [event for event in past.requests if event.session_id == past.session_id]
+    numbers = [event.seq for event in requests]
     begin = bisect.bisect_right(numbers, event.seq)
     if begin == len(numbers):
         return []
-    changes: dict[int, tuple[int | None, str]] = {
-        begin: (None, "")
-    }  # the request at which a form may begin, and why
+    # The requests at which the event may appear in another form, with the plan and its reason.
+    changes: dict[int, tuple[int | None, str]] = {begin: (None, "")}
     for seq, plan in plans_about(past, event.seq):
         at = bisect.bisect_right(numbers, seq)
         if at < len(numbers):
             changes[at] = (seq, plan.reason)
-    found: list[Stretch] = []
+    runs: list[Stretch] = []
     places = sorted(changes)
     for at, end in zip(places, [*places[1:], len(numbers)], strict=True):
         _, context = past.context(requests[at])
@@ -436,27 +448,24 @@ def stretches(past: Past, event: Event) -> list[Stretch]:
             return []
         how = whereabouts(context.view, event.seq)
         how = "as a line of the index" if how.startswith("index: ") else how
-        if found and found[-1].how == how:
-            found[-1] = replace(found[-1], last=numbers[end - 1], count=found[-1].count + end - at)
+        if runs and runs[-1].how == how:
+            runs[-1] = replace(runs[-1], last=numbers[end - 1], count=runs[-1].count + end - at)
         else:
-            found.append(Stretch(numbers[at], numbers[end - 1], end - at, how, *changes[at]))
-    return found
+            runs.append(Stretch(numbers[at], numbers[end - 1], end - at, how, *changes[at]))
+    return runs
 
 
 def plans_about(past: Past, seq: int) -> list[tuple[int, EvictionPlan]]:
     """The eviction plans that name an event, oldest first."""
-    found = []
-    for event in past.evictions[
-        bisect.bisect_right(past.evictions, seq, key=lambda one: one.seq) :
-    ]:
+    plans = []
+    first = bisect.bisect_right(past.evictions, seq, key=lambda event: event.seq)
+    for event in past.evictions[first:]:
         plan = plan_of(event)
-        if (
-            seq in plan.folded
-            or any(one == seq for one, _ in plan.clipped)
-            or any(lo <= seq <= hi for lo, hi in plan.evicted)
-        ):
-            found.append((event.seq, plan))
-    return found
+        is_clipped = any(clipped_seq == seq for clipped_seq, _ in plan.clipped)
+        is_evicted = any(lo <= seq <= hi for lo, hi in plan.evicted)
+        if seq in plan.folded or is_clipped or is_evicted:
+            plans.append((event.seq, plan))
+    return plans
 
 
 def why(past: Past, request: Event, event: Event) -> dict[str, Any]:
@@ -466,30 +475,33 @@ def why(past: Past, request: Event, event: Event) -> dict[str, Any]:
     _, context = past.context(request)
     answer: dict[str, Any] = {"event": event.seq, "plans": [], "cell": None, "now": ""}
     if context is None:
-        return answer | {"said": "The context of this request is not known here."}
+        return answer | {"sentence": "The context of this request is not known here."}
     if event.seq > request.seq:
-        return answer | {"said": "It was recorded after this request."}
+        return answer | {"sentence": "It was recorded after this request."}
     where = whereabouts(context.view, event.seq)
     if event.kind in BOOKKEEPING:
-        return answer | {"said": "It is bookkeeping, which is never shown as a message."}
+        return answer | {"sentence": "It is bookkeeping, which is never shown as a message."}
     plans = [(seq, plan) for seq, plan in plans_about(past, event.seq) if seq < request.seq]
     answer |= {
         "plans": plans,
         "now": where.removeprefix("index: ") if where.startswith("index: ") else "",
     }
     if cell := event.metadata.get("inside_cell"):
-        said_so = "It was called inside a cell. The model sees what the cell prints, not what its calls return."
-        return answer | {"said": said_so, "cell": cell}
+        sentence = (
+            "It was called inside a cell. The model sees what the cell prints, not what its calls "
+            "return."
+        )
+        return answer | {"sentence": sentence, "cell": cell}
     if where.startswith("index: "):
-        return answer | {"said": "It was not shown. A line of the index stood for it."}
+        return answer | {"sentence": "It was not shown. A line of the index stood for it."}
     if where.startswith("shown"):
-        return answer | {"said": f"It was {where}."}
+        return answer | {"sentence": f"It was {where}."}
     if event.session_id != request.session_id:
         return answer | {
-            "said": "It belongs to another session, and no line of the index named it."
+            "sentence": "It belongs to another session, and no line of the index named it."
         }
     if event.kind == Kind.ARTIFACT:
         return answer | {
-            "said": "Bytes are never shown; the result that they belong to names their seq."
+            "sentence": "Bytes are never shown; the result that they belong to names their seq."
         }
-    return answer | {"said": "It was not part of the view."}
+    return answer | {"sentence": "It was not part of the view."}
