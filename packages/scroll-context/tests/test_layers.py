@@ -52,15 +52,15 @@ MAY_IMPORT = {
     "session": SESSION,
     "agent": SESSION,
     "hosts": SESSION,
-    "demo": SESSION | {"agent"},
-    "cli": SESSION | {"agent", "hosts", "demo"},
+    "importing": STORE,
+    "demo": SESSION | {"agent", "importing"},
+    "cli": SESSION | {"agent", "hosts", "demo", "importing"},
     "bundled": set(),
     "connections": set(),
 }
 
 NOT_YET = {
-    "cli": {"scroll_assistants", "scroll_shared"},
-    "demo": {"scroll_assistants"},
+    "cli": {"scroll_shared"},
     "store": {"scroll_shared"},
     "log": {"upkeep"},
     "upkeep": {"store"},

@@ -31,8 +31,8 @@ from scroll_context.cli.output import Command, echo, note, print_document, print
 from scroll_context.errors import BadInput
 
 if TYPE_CHECKING:
-    from scroll_assistants.importers.run import ImportReport
     from scroll_assistants.install import Change, Installed
+    from scroll_context.importing.records import ImportReport
 
 
 _SCOPES: tuple[Literal["user", "project"], ...] = ("user", "project")
@@ -371,7 +371,7 @@ def watch(
     """
     from scroll_assistants.importers.capture import installed, places
     from scroll_assistants.importers.capture import watch as follow
-    from scroll_assistants.importers.formats import detect
+    from scroll_context.importing.layouts import detect
     from scroll_context.store import Store
 
     missing = [file for file in files if not file.is_file()]

@@ -16,8 +16,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from scroll_assistants.importers.text_files import items
 from scroll_context.errors import BadInput
+from scroll_context.importing.text_files import items
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
 _COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*[\s\S]*?\*/")

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from scroll_assistants.importers import capture, import_file
-from scroll_assistants.importers import run as importing
+from scroll_assistants.importers.capture import capture
 from scroll_context.errors import BadInput, SessionBusy
 from scroll_context.events import Draft, Kind, Payload
+from scroll_context.importing import run as importing
+from scroll_context.importing.run import import_file
 from scroll_context.log import foreign
 from scroll_context.log.foreign import MOST_LEASES, RESERVED, STRUCTURE, Attachment, Piece
 from scroll_context.origin import Origin

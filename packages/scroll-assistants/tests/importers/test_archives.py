@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from samples import SAMPLES, claude_code, markdown, messages, table, whatsapp
-from scroll_assistants.importers import import_file, sources
 from scroll_context.errors import BadInput, UnreadableMessages
+from scroll_context.importing import sources
+from scroll_context.importing.run import import_file
 from scroll_context.store import Store
 
 

@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from scroll_assistants.importers import ImportReport, capture, import_file
-from scroll_assistants.importers.capture import BATCH_EVENTS
+from scroll_assistants.importers.capture import BATCH_EVENTS, capture
+from scroll_context.importing.records import ImportReport
+from scroll_context.importing.run import import_file
 from scroll_context.store import Store
 from scroll_context.upkeep.integrity import verify
 

@@ -8,9 +8,9 @@ import pytest
 
 from samples import slack, whatsapp
 from scroll_assistants.handover import handover
-from scroll_assistants.importers import import_file
 from scroll_context.errors import BadInput, UnreadableMessages
 from scroll_context.events import Grant
+from scroll_context.importing.run import import_file
 from scroll_context.session.history import earlier_work
 from scroll_context.store import Store
 from scroll_context.view.eviction import Budget

@@ -21,9 +21,10 @@ from samples import (
     database,
     lines,
 )
-from scroll_assistants.importers import capture, import_file
+from scroll_assistants.importers.capture import capture
 from scroll_assistants.project import project_task
 from scroll_context.errors import BadInput, UnreadableMessages
+from scroll_context.importing.run import import_file
 from scroll_context.store import Store
 
 TASK = project_task(Path(CWD))

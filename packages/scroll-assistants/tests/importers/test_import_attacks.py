@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from scroll_assistants.importers import databases, import_file
+from scroll_assistants.importers import databases
 from scroll_context.errors import BadInput
+from scroll_context.importing.run import import_file
 from scroll_context.log.foreign import RESERVED_KINDS
 from scroll_context.store import Store
 from scroll_context.text.json_bounds import TooManyValues, check_values
@@ -64,7 +65,7 @@ LIMITED = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_DATA, (1_600 << 20, 1_600 << 20))
 from scroll_context.errors import BadInput
-from scroll_assistants.importers import import_file
+from scroll_context.importing.run import import_file
 from scroll_context.store import Store
 with Store(sys.argv[1], create=True) as store:
     try:
@@ -95,7 +96,7 @@ def test_a_small_archive_with_an_endless_line_does_not_fill_the_memory(tmp_path:
 MEASURED = """
 import resource, sys, time
 from scroll_context.errors import BadInput
-from scroll_assistants.importers import import_file
+from scroll_context.importing.run import import_file
 from scroll_context.store import Store
 begun = time.process_time()
 with Store(sys.argv[1], create=True) as store:

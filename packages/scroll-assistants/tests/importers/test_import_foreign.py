@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from scroll_assistants.importers import import_file
 from scroll_context.agent.agent import Agent
 from scroll_context.errors import BadInput
 from scroll_context.events import BOOKKEEPING, Draft, Kind
+from scroll_context.importing.run import import_file
 from scroll_context.models import ScriptedModel, exec_cell
 from scroll_context.session.explain import explain
 from scroll_context.session.session import Session, SessionOptions, lineage

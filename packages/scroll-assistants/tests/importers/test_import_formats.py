@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from scroll_assistants.importers.formats import detect, read
-from scroll_assistants.importers.records import Fault, Format, Imported, Labels
+from scroll_assistants.importers.records import Format
+from scroll_context.importing.layouts import detect, layout_named, read
+from scroll_context.importing.records import Fault, Imported, Labels
 
 USER = {"role": "user", "content": "hi"}
 REPLY = {"role": "assistant", "content": "hello"}
@@ -17,8 +18,8 @@ REPLY = {"role": "assistant", "content": "hello"}
 def load(
     path: Path, labels: Labels | None = None, layout: Format | None = None
 ) -> list[Imported | Fault]:
-    layout = layout or detect(path, path.suffix)
-    return list(read(path, layout, labels or Labels(session_id=path.stem)))
+    known = layout_named(layout) if layout else detect(path, path.suffix)
+    return list(read(path, known, labels or Labels(session_id=path.stem)))
 
 
 def drafts(found: list[Imported | Fault]) -> list[Any]:
@@ -52,7 +53,7 @@ def jsonl(*values: Any) -> str:
 def test_layout_is_detected(tmp_path: Path, name: str, text: str, expected: Format) -> None:
     path = tmp_path / name
     path.write_text(text)
-    assert detect(path, path.suffix) is expected
+    assert detect(path, path.suffix).name == expected
 
 
 def test_a_message_with_a_field_named_messages_is_the_same_one_in_either_layout(

@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scroll_assistants.importers.formats import read
-from scroll_assistants.importers.messages import SourceKeys
-from scroll_assistants.importers.records import Format, Imported, Labels
+from scroll_context.importing.layouts import JSONL, read
+from scroll_context.importing.messages import SourceKeys
+from scroll_context.importing.records import Imported, Labels
 
 
 def keys(messages: list[dict[str, Any]], session: str = "s") -> list[str]:
@@ -80,8 +80,6 @@ def test_the_events_of_one_message_have_keys_of_their_own(tmp_path: Path) -> Non
     }
     path.write_text(json.dumps(call) + "\n" + json.dumps(call) + "\n")
     found = [
-        item
-        for item in read(path, Format.JSONL, Labels(session_id="a"))
-        if isinstance(item, Imported)
+        item for item in read(path, JSONL, Labels(session_id="a")) if isinstance(item, Imported)
     ]
     assert len({piece.draft.source_key for item in found for piece in item.pieces}) == 4

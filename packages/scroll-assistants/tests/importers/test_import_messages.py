@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from scroll_assistants.importers.messages import METADATA_LIMIT
-from scroll_assistants.importers.messages import pieces as pieces_of
-from scroll_assistants.importers.records import Found, Labels, Piece
+from scroll_context.importing.messages import METADATA_LIMIT
+from scroll_context.importing.messages import pieces as pieces_of
+from scroll_context.importing.records import Found, Labels, Piece
 from scroll_context.log import rows
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from forms import form
 from samples import OPENCODE, QWENPAW, QWENPAW_ROW, database
-from scroll_assistants.importers.formats import detect, read
-from scroll_assistants.importers.records import Fault, Format, Imported, Labels
+from scroll_assistants.importers.records import Format
 from scroll_context.errors import BadInput
+from scroll_context.importing.layouts import JSON, JSONL, detect, layout_named, read
+from scroll_context.importing.records import Fault, Imported, Labels
 from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import PayloadStore
 from scroll_context.log.rows import prepare
@@ -91,7 +92,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def check(path: Path, place: Path, layout: Format) -> None:
     payloads = PayloadStore(place / "payloads")
-    for item in read(path, layout, Labels(session_id="name")):
+    for item in read(path, layout_named(layout), Labels(session_id="name")):
         if isinstance(item, Fault):
             assert item.reason
             continue
@@ -124,7 +125,7 @@ def test_any_bytes(place: Path, data: bytes) -> None:
         if layout is not Format.EXPORT:
             check(path, place, layout)
     with contextlib.suppress(BadInput):  # the head of a database without the rest
-        assert detect(path, ".json") in Format
+        assert detect(path, ".json").name in list(Format)
 
 
 # damage around whole messages ---------------------------------------------------------------------------
@@ -163,9 +164,7 @@ junk = st.sampled_from(
 def imported(path: Path, log: EventLog) -> list[int]:
     """The seqs of everything that a file holds, whether it was new or known."""
     whole = [
-        item
-        for item in read(path, Format.JSONL, Labels(session_id="name"))
-        if isinstance(item, Imported)
+        item for item in read(path, JSONL, Labels(session_id="name")) if isinstance(item, Imported)
     ]
     return log.append_many(piece.draft for item in whole for piece in item.pieces)
 
@@ -211,7 +210,7 @@ def test_half_a_document_is_a_fault_and_no_message(
     whole = json.dumps(given)
     path = place / "half.json"
     path.write_text(whole[: data.draw(st.integers(1, len(whole) - 1))])
-    assert [type(item) for item in read(path, Format.JSON, Labels(session_id="name"))] == [Fault]
+    assert [type(item) for item in read(path, JSON, Labels(session_id="name"))] == [Fault]
 
 
 # histories of assistants in which any value may be any other -------------------------------------------------

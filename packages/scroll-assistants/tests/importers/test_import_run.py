@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from scroll_assistants.importers import import_file
 from scroll_context.errors import BadInput, NotAStore, SessionBusy, UnreadableMessages
 from scroll_context.events import Draft, Kind, Scope
+from scroll_context.importing.run import import_file
 from scroll_context.log.journal import Journal
 from scroll_context.store import Store
 from scroll_context.upkeep.transfer import export

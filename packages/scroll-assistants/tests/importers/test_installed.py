@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from samples import SAMPLES, answered, asked, claude_code
-from scroll_assistants.importers import ImportReport
 from scroll_assistants.importers.capture import capture_all, installed, watch
+from scroll_context.importing.records import ImportReport
 from scroll_context.store import Store
 
 LINUX = {

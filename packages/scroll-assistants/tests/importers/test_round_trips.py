@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from samples import SAMPLES, answered, asked
-from scroll_assistants.importers import capture, import_file
-from scroll_assistants.importers.run import BATCH_EVENTS
+from scroll_assistants.importers.capture import capture
 from scroll_context.errors import BadInput
+from scroll_context.importing.run import BATCH_EVENTS, import_file
 from scroll_context.store import Store
 
 IMPORT = """
 import sys
-from scroll_assistants.importers import import_file
+from scroll_context.importing.run import import_file
 from scroll_context.store import Store
 with Store(sys.argv[1]) as store:
     import_file(store, sys.argv[2])

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from scroll_assistants.importers import import_file
 from scroll_context.errors import UnreadableMessages
+from scroll_context.importing.run import import_file
 from scroll_context.store import Store
 
 

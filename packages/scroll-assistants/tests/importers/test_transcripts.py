@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from scroll_assistants.importers import ImportReport, import_file, saved_outputs
+from scroll_assistants.importers import saved_outputs
 from scroll_assistants.project import project_task
 from scroll_context.errors import UnreadableMessages
 from scroll_context.events import Event
+from scroll_context.importing.records import ImportReport
+from scroll_context.importing.run import import_file
 from scroll_context.store import Store
 
 SECRET = "sk-ant-" + "a1B2" * 10

@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scroll_assistants.importers import import_file
     from scroll_context.agent.agent import Agent, Limits, Run, RunEvent, Totals
     from scroll_context.errors import (
         BadInput,
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
         UnknownSession,
     )
     from scroll_context.events import Draft, Event, Grant, Kind, Payload, Scope
+    from scroll_context.importing.run import import_file
     from scroll_context.jail.spec import JailSpec
     from scroll_context.kernel.kernel import Kernel, KernelOptions
     from scroll_context.log.journal import Journal, Quota
@@ -56,6 +56,7 @@ _NAMES = {
         "BadInput ContextOverflow ModelError QuotaReached ScrollError SessionBusy StoreError ToolFailed UnknownSession"
     ),
     "events": "Draft Event Grant Kind Payload Scope",
+    "importing.run": "import_file",
     "jail.spec": "JailSpec",
     "kernel.kernel": "Kernel KernelOptions",
     "messages": "Message Thinking ToolCall ToolSpec",
@@ -136,8 +137,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "import_file":
-        return import_module("scroll_assistants.importers").import_file
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scroll_assistants.handover import handover
-from scroll_assistants.importers import capture, import_file
+from scroll_assistants.importers.capture import capture
 from scroll_context.events import BOOKKEEPING, Draft, Grant, Kind, Scope
+from scroll_context.importing.run import import_file
 from scroll_context.messages import Message
 from scroll_context.origin import FROM_USER_SQL, NOT_SPOKEN, TURN_SQL, Origin, is_from_user, is_turn
 from scroll_context.recall.memory import MemorySurface, NoSession

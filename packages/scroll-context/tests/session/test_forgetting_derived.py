@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from scroll_assistants.importers import import_file
 from scroll_context.agent.agent import Agent
 from scroll_context.events import Draft, Event, Kind
+from scroll_context.importing.run import import_file
 from scroll_context.models import ScriptedModel, exec_cell
 from scroll_context.session.explain import explain
 from scroll_context.session.session import Session, SessionOptions

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 
 from forms import form
 from killed_at import run_killed
-from scroll_assistants.importers import import_file
 from scroll_context.agent.agent import Agent
 from scroll_context.events import STORE_SESSION, Kind
+from scroll_context.importing.run import import_file
 from scroll_context.models import ScriptedModel, exec_cell
 from scroll_context.session.session import Session
 from scroll_context.session.session import fork as fork_session

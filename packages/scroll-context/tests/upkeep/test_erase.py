@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from forms import form
-from scroll_assistants.importers import import_file
 from scroll_context.errors import BadInput, PayloadMissing, UnknownSeq
 from scroll_context.events import Draft, Kind, Scope
+from scroll_context.importing.run import import_file
 from scroll_context.log.chain import leaf_of
 from scroll_context.log.journal import Journal
 from scroll_context.log.log import EventLog

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from scroll_assistants.importers import import_file
 from scroll_context.events import Draft, Kind, Scope
+from scroll_context.importing.run import import_file
 from scroll_context.log.journal import Journal
 from scroll_context.log.redact import Redactor, find_secrets, scan
 from scroll_context.messages import ToolCall

@@ -27,24 +27,33 @@ from pathlib import Path
 import msgspec
 
 from scroll_assistants.importers.databases import READERS as DATABASES
-from scroll_assistants.importers.formats import Renamed, detect, is_one_value, read
-from scroll_assistants.importers.records import Fault, Format, Imported, Labels
-from scroll_assistants.importers.run import BATCH_EVENTS as IMPORT_BATCH
-from scroll_assistants.importers.run import (
+from scroll_assistants.importers.formats import is_one_value, subagent_files
+from scroll_assistants.importers.records import Format
+from scroll_context.errors import BadInput, ScrollError, SessionBusy, StoreLocked
+from scroll_context.events import IMPORTED, Progress
+from scroll_context.files import complete_file
+from scroll_context.importing.layouts import (
+    JSON,
+    JSONL,
+    InstalledHistory,
+    Renamed,
+    detect,
+    layout_named,
+    read,
+)
+from scroll_context.importing.records import Fault, Imported, ImportReport, Labels
+from scroll_context.importing.run import BATCH_EVENTS as IMPORT_BATCH
+from scroll_context.importing.run import (
     ImportFile,
     ImportOptions,
-    ImportReport,
     append_new,
     batches,
     first_number,
     is_open_to,
     pieces_of,
 )
-from scroll_assistants.importers.sources import Part, Source, subagent_files
-from scroll_assistants.importers.text_files import Position
-from scroll_context.errors import BadInput, ScrollError, SessionBusy, StoreLocked
-from scroll_context.events import IMPORTED, Progress
-from scroll_context.files import complete_file
+from scroll_context.importing.sources import Part, Source
+from scroll_context.importing.text_files import Position
 from scroll_context.log.foreign import ForeignWriter
 from scroll_context.origin import Origin
 from scroll_context.store import Store
@@ -63,7 +72,7 @@ class _Cursor(msgspec.Struct):
     """What is kept of the last run over one file."""
 
     path: str
-    layout: Format
+    layout: str  # its name
     position: Position
     tail: str = ""  # hash of the bytes before the position
     renamed: dict[str, int | None] = {}
@@ -124,7 +133,7 @@ class _Run:
         self._batch = IMPORT_BATCH if budget is None else BATCH_EVENTS
         self._redact = redact
         self._mine = mine
-        self._writers: dict[Format, ForeignWriter] = {}
+        self._writers: dict[str, ForeignWriter] = {}
         self._parts: list[Part] = []
         self._total = ImportReport(file="")
 
@@ -143,21 +152,18 @@ class _Run:
             size = path.stat().st_size
             cursor = self._load(kept, path)
             if cursor is None:
-                layout = detect(path, path.suffix)
-                cursor = _Cursor(str(path.absolute()), layout, Position())
+                cursor = _Cursor(str(path.absolute()), detect(path, path.suffix).name, Position())
         except OSError as error:
             raise BadInput(f"{path}: {error.strerror}") from error
-        if not cursor.layout.can_be_followed:
-            if cursor.layout in (
-                Format.JSONL,
-                Format.JSON,
-            ):  # no line of it says yet which assistant wrote it
+        layout = layout_named(cursor.layout)
+        if not layout.can_be_followed:
+            if layout in (JSONL, JSON):
+                # No line of it says yet which assistant wrote it.
                 return
             raise BadInput(f"{path} is not a history of an assistant; `scroll import` reads it")
-        self._parts.append(Part(path, path.stem, cursor.layout))
-        if cursor.layout.holds == "transcript" and not (
-            cursor.layout is Format.GEMINI and is_one_value(path)
-        ):
+        self._parts.append(Part(path, path.stem, layout))
+        is_document = cursor.layout == Format.GEMINI and is_one_value(path)
+        if layout.grows_by_lines and not is_document:
             if size > cursor.position.offset:
                 self._rest(path, kept, cursor)
         elif (stamp := file_stamp(path)) != cursor.stamp:
@@ -205,18 +211,19 @@ class _Run:
 
     def _messages_behind(self, path: Path, cursor: _Cursor) -> Iterator[Imported]:
         labels = Labels(session_id=path.stem)
+        layout = layout_named(cursor.layout)
         renamed = self._renaming(cursor)
-        for item in read(path, cursor.layout, labels, position=cursor.position, renamed=renamed):
+        for item in read(path, layout, labels, position=cursor.position, renamed=renamed):
             if isinstance(item, Fault):
                 self._total = self._total.plus(ImportReport(file="", bad=1, faults=(item,)))
             else:
                 yield item
 
-    def _append(self, batch: list[Imported], layout: Format) -> None:
+    def _append(self, batch: list[Imported], layout: str) -> None:
         if layout not in self._writers:
             origin = Origin.CAPTURED if self._mine else Origin.IMPORTED
             self._writers[layout] = self.store.append_foreign(
-                origin, str(layout), redact=self._redact, wait=self._wait
+                origin, layout, redact=self._redact, wait=self._wait
             )
         added, known = append_new(self.store, self._writers[layout], pieces_of(batch))
         self._total = self._total.plus(
@@ -284,17 +291,6 @@ def _tail(path: Path, offset: int) -> str:
 
 
 # the assistants on this machine ---------------------------------------------------------------------------
-
-
-class InstalledHistory(msgspec.Struct, frozen=True):
-    """What one assistant has kept on this machine."""
-
-    assistant: str
-    folder: str
-    files: tuple[str, ...]  # the oldest first, by the time of the last change
-    bytes: int
-    first: str  # dates of the oldest and the newest change
-    last: str
 
 
 def places(
@@ -423,9 +419,8 @@ def watch(
 ) -> None:
     """Capture what changes until `stop` is set.
 
-    With `folders`, the system reports changes in them where `watchfiles` is installed
-    (`scroll-context[watch]`); otherwise, and from time to time in any case, the files are looked
-    at. A file that a capture left, since another process was writing, is tried again then.
+    With `folders`, the system reports changes in them; where it cannot, and from time to time in
+    any case, the files are looked at. A file that a capture left, since another process was writing, is tried again then.
     """
     seen: dict[str, str] = {}
 
@@ -450,11 +445,9 @@ def _moments(folders: list[Path], every: float, stop: threading.Event) -> Iterat
     """
     yield
     there = [folder for folder in folders if folder.is_dir()]
-    try:
-        import watchfiles
-    except ImportError:
-        there = []
     if there and not stop.is_set():
+        import watchfiles
+
         every_ms = int(every * 1000)
         try:
             for _ in watchfiles.watch(

@@ -26,22 +26,21 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from scroll_assistants.importers import records
-from scroll_assistants.importers.messages import call
-from scroll_assistants.importers.records import (
+from scroll_assistants.importers.records import Format, placed
+from scroll_context.errors import BadInput
+from scroll_context.importing import records
+from scroll_context.importing.messages import call
+from scroll_context.importing.records import (
     BRANCH,
     DOCUMENT,
     META,
     THINKING,
     Fault,
-    Format,
     Found,
     Labels,
     fingerprint,
-    placed,
 )
-from scroll_assistants.importers.text_files import document, not_json, text_lines, whole_text
-from scroll_context.errors import BadInput
+from scroll_context.importing.text_files import document, not_json, text_lines, whole_text
 from scroll_context.origin import SPEAKER
 from scroll_context.text.json_bounds import bounded_loads
 

@@ -16,11 +16,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from scroll_assistants.importers import records
-from scroll_assistants.importers.records import COMPACTION, META, Format, Found, State, placed
+from scroll_assistants.importers.records import Format, placed
 from scroll_assistants.importers.saved_outputs import complete
 from scroll_assistants.project import task_of
 from scroll_context.errors import BadInput
+from scroll_context.importing import records
+from scroll_context.importing.records import COMPACTION, META, Found, State
 
 _NOT_TYPED = (
     "isMeta",

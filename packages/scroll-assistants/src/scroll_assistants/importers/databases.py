@@ -17,21 +17,20 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 
-from scroll_assistants.importers import records
-from scroll_assistants.importers.messages import call, result
-from scroll_assistants.importers.records import (
+from scroll_assistants.importers.records import Format, placed
+from scroll_assistants.project import task_of
+from scroll_context.errors import BadInput
+from scroll_context.importing import records
+from scroll_context.importing.messages import call, result
+from scroll_context.importing.records import (
     COMPACTION,
     META,
     THINKING,
     Fault,
-    Format,
     Found,
     Labels,
     fingerprint,
-    placed,
 )
-from scroll_assistants.project import task_of
-from scroll_context.errors import BadInput
 from scroll_context.log.foreign import RESERVED_KINDS
 from scroll_context.text.json_bounds import bounded_loads
 

@@ -1,11 +1,8 @@
-"""Files of messages: find out how one is laid out, and give its messages one by one.
+"""The layouts that this package adds: histories of assistants, chats, texts and tables.
 
-A format is one function that takes a path and gives messages (`_READERS`). The histories of
-assistants, which grow, can also be read from a position on: transcripts line by line
-(transcripts.py), databases by what was changed since (databases.py). Everything that can be wrong
-with a file is found while reading it, as a Fault with its line, so that a caller can read it once
-to check it and a second time to import it. Calls of Scroll's own MCP tools, and their results, are
-marked as echoes: they repeat history that is in the store already.
+The histories of assistants, which grow, can also be read from a position on: transcripts line by
+line (transcripts.py), databases by what was changed since (databases.py). Calls of Scroll's own MCP
+tools, and their results, are marked as echoes: they repeat history that is in the store already.
 """
 
 import contextlib
@@ -15,14 +12,18 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
-from scroll_assistants.importers import chats, databases, records, text_files, transcripts
-from scroll_assistants.importers.messages import SourceKeys, as_message, pieces
-from scroll_assistants.importers.records import Fault, Format, Found, Imported, Labels
-from scroll_assistants.importers.text_files import (
-    Line,
+from scroll_assistants.importers import chats, databases, saved_outputs, transcripts
+from scroll_assistants.importers.records import Format
+from scroll_assistants.project import CLOSING, OPENING, task_of
+from scroll_context.errors import BadInput
+from scroll_context.importing import text_files
+from scroll_context.importing.layouts import Layout, Pieces, Reader, Sample
+from scroll_context.importing.records import Fault, Found, Labels
+from scroll_context.importing.text_files import (
     Position,
     document,
     items,
@@ -30,14 +31,8 @@ from scroll_assistants.importers.text_files import (
     text_lines,
     whole_text,
 )
-from scroll_assistants.project import CLOSING, OPENING, task_of
-from scroll_context.errors import BadInput
-from scroll_context.log.foreign import Piece, check_foreign
 from scroll_context.text.json_bounds import bounded_loads
 
-_LINE_SUFFIXES = (".jsonl", ".ndjson")
-_LOOKED_AT = 50  # lines at most, until one says which assistant wrote it
-_LOOKED_AT_BYTES = 16 << 20  # of these lines, about
 _OWN_TOOL = re.compile(
     r"(?:mcp__?)?(?:plugin_)?(?:\w+_)?scroll(?:-context)?(?:__?|\.|/)(?:search|expand|exec|note)"
 )
@@ -46,62 +41,44 @@ _HANDOVER = re.compile(  # as Scroll wrote it, and as Gemini does, in a frame of
     re.DOTALL,
 )
 
-Renamed = Callable[[str], int | None]
-"""The number that the sessions of a name get at the end of it, since another source has the name;
-or None.
-"""
 
+def recognise(sample: Sample) -> Layout | None:
+    """The layout of a file; None when it may be plain messages in JSON.
 
-def detect(path: Path, suffix: str = "") -> Format:
-    """How the file is laid out; `suffix` decides where the content could be either.
-
-    BadInput for a foreign database.
+    Raises BadInput for the database of an unknown program.
     """
-    if path.is_dir():
-        return Format.SLACK
-    with path.open("rb") as file:
-        if file.read(len(databases.MAGIC)) == databases.MAGIC:
-            return databases.recognise(path)
-    start = _first_lines(path)
-    if not start or isinstance(start[0], Fault):
-        return Format.JSONL
-    try:
-        value = document(start[0].text)
-    except (ValueError, RecursionError):
-        if text := _text_format(
-            [line.text for line in start if not isinstance(line, Fault)], suffix.lower()
-        ):
-            return text
-        # A document breaks between tokens; a line of JSONL that was cut, hardly ever just there.
-        is_document = start[0].text.endswith(("[", "{", ",", ":"))
-    else:
-        if isinstance(value, dict) and "scroll_export" in value:
-            return Format.EXPORT
-        is_document = len(start) == 1 and suffix.lower() not in _LINE_SUFFIXES
-    if is_document and (named := _document_format(path)):
-        return named
-    for line in start:
+    if sample.path.is_dir():
+        return LAYOUTS[Format.SLACK]
+    if sample.is_database:
+        return LAYOUTS[databases.recognise(sample.path)]
+    if not sample.lines or isinstance(sample.lines[0], Fault):
+        return None
+    name = None
+    if not sample.is_json:
+        texts = [line.text for line in sample.lines if not isinstance(line, Fault)]
+        name = _text_format(texts, sample.suffix)
+    if name is None and sample.is_document:
+        name = _document_format(sample.path)
+    if name is None:
+        name = _transcript_format(sample)
+    return LAYOUTS[name] if name else None
+
+
+def _transcript_format(sample: Sample) -> Format | None:
+    """Which assistant wrote the lines, by the first line that says so."""
+    for line in sample.lines:
+        if isinstance(line, Fault):
+            continue
         try:
-            value = {} if isinstance(line, Fault) else bounded_loads(line.text)
+            value = bounded_loads(line.text)
         except (ValueError, RecursionError):
             continue
-        if assistant := transcripts.recognise(value):
+        assistant = transcripts.recognise(value)
+        if assistant:
             return assistant
         if isinstance(value, dict) and "role" in value:
-            break
-    return Format.JSON if is_document else Format.JSONL
-
-
-def _first_lines(path: Path) -> list[Line | Fault]:
-    """The lines by which a file is recognised; fewer of very long ones."""
-    lines: list[Line | Fault] = []
-    size = 0
-    for line in text_lines(path):
-        lines.append(line)
-        size += 0 if isinstance(line, Fault) else len(line.text)
-        if len(lines) == _LOOKED_AT or size > _LOOKED_AT_BYTES:
-            break
-    return lines
+            return None
+    return None
 
 
 def _text_format(lines: list[str], suffix: str) -> Format | None:
@@ -163,20 +140,37 @@ def _by_value(
         yield from (item for item in (last, fault) if item is not None)
 
 
-def _history(
-    layout: Format, path: Path, labels: Labels, position: Position | None
-) -> Iterator[Found | Fault]:
-    """The messages of an assistant's history: of a database, or of a transcript, from a position
-    on.
-    """
-    state = position.state if position else {}
-    if layout in databases.READERS:
-        return databases.read(layout, path, labels, state)
-    is_document = layout is Format.GEMINI and is_one_value(path)
-    values = (
-        text_files.whole_value(path, labels) if is_document else json_lines(path, labels, position)
-    )
-    return _by_value(values, lambda found: transcripts.READERS[layout](found, state, path))
+def _transcript(name: Format) -> Reader:
+    """A reader of one assistant's transcripts."""
+    read_line = transcripts.READERS[name]
+
+    def read(path: Path, labels: Labels, position: Position | None) -> Iterator[Found | Fault]:
+        state = position.state if position else {}
+        if name is Format.GEMINI and is_one_value(path):
+            values = text_files.whole_value(path, labels)
+        else:
+            values = json_lines(path, labels, position)
+        return _by_value(values, lambda found: read_line(found, state, path))
+
+    return read
+
+
+def _database(name: Format) -> Reader:
+    """A reader of one assistant's databases."""
+
+    def read(path: Path, labels: Labels, position: Position | None) -> Iterator[Found | Fault]:
+        state = position.state if position else {}
+        try:
+            yield from databases.read(name, path, labels, state)
+        except sqlite3.Error as error:
+            yield Fault(1, f"the database cannot be read any further: {error}")
+
+    return read
+
+
+def _complete(read: Callable[[Path, Labels], Iterator[Found | Fault]]) -> Reader:
+    """A reader of files that are always read from their beginning."""
+    return lambda path, labels, _position: read(path, labels)
 
 
 def is_one_value(path: Path) -> bool:
@@ -214,85 +208,22 @@ def _cursor_agent(path: Path, labels: Labels) -> Iterator[Found | Fault]:
             yield found
 
 
-_READERS: dict[Format, Callable[[Path, Labels], Iterator[Found | Fault]]] = {
-    Format.JSONL: text_files.messages_in_lines,
-    Format.JSON: text_files.messages_in_document,
-    Format.CURSOR_AGENT: _cursor_agent,
-    Format.CHATGPT: lambda path, labels: _by_value(
-        text_files.values(path, labels, "conversation"), chats.chatgpt
-    ),
-    Format.SLACK: chats.slack,
-    Format.WHATSAPP: chats.whatsapp,
-    Format.MARKDOWN: chats.markdown,
-    Format.TEXT: chats.plain_text,
-    Format.CSV: chats.table,
-}
+def _chatgpt(path: Path, labels: Labels) -> Iterator[Found | Fault]:
+    return _by_value(text_files.values(path, labels, "conversation"), chats.chatgpt)
 
 
-def read(
-    path: Path,
-    layout: Format,
-    labels: Labels,
-    *,
-    position: Position | None = None,
-    renamed: Renamed | None = None,
-) -> Iterator[Imported | Fault]:
-    """The messages of a file, in order. Sessions that are `renamed` get the number at the end of
-    their name and keys.
-
-    Given a `position`, a history of an assistant is read from there on. In a transcript the
-    position moves with each line that is read; only lines that end with a line break are. In a
-    database it moves when everything was read.
-    """
-    reader = _READERS.get(layout)
-    found = reader(path, labels) if reader else _history(layout, path, labels, position)
-    keys, tools = SourceKeys(), position.tools if position else {}
-    try:
-        for item in found:
-            yield (
-                item
-                if isinstance(item, Fault)
-                else _message(item, keys, tools, renamed or (lambda _: None))
-            )
-    except sqlite3.Error as error:
-        yield Fault(1, f"the database cannot be read any further: {error}")
+def subagent_files(path: Path) -> list[Path]:
+    """The transcripts of the sub-agents that a session of Claude Code started."""
+    return sorted((path.parent / path.stem / "subagents").rglob("agent-*.jsonl"))
 
 
-def _message(
-    found: Found, keys: SourceKeys, tools: dict[str, dict[str, str]], renamed: Renamed
-) -> Imported | Fault:
-    try:
-        if not isinstance(found.value, dict):
-            raise BadInput(
-                f"expected a message (a JSON object), found {type(found.value).__name__}"
-            )
-        message, shape = (found.value, "") if found.key else as_message(found.value)
-        found = replace(found, value=message) if shape else found
-        session = records.text(message, "session_id") or found.labels.session_id
-        key = found.key or keys.key(session, message)
-        called = tools.setdefault(session, {})
-        if (number := renamed(session)) is None:
-            events = pieces(found, key, called)
-        else:
-            events = tuple(
-                Piece(replace(piece.draft, session_id=f"{session}-{number}"), piece.attachment)
-                for piece in pieces(found, f"{key}~{number}", called)
-            )
-        for piece in events:
-            check_foreign(piece.draft)
-        events = _marked(events) if found.key else events
-        return Imported(found.line, session, key, events, found.offset, shape, found.is_last)
-    except (BadInput, RecursionError) as error:
-        return found.fault(error)
-
-
-def _marked(events: tuple[Piece, ...]) -> tuple[Piece, ...]:
+def mark_echoes(events: Pieces) -> Pieces:
     """The events with what Scroll itself said marked as echoes: calls of its tools, their results,
     its handovers.
 
     Some assistants put a handover before the user's words: there it is cut out.
     """
-    found: list[Piece] = []
+    marked = []
     for piece in events:
         draft = piece.draft
         may_be_told = (
@@ -303,5 +234,52 @@ def _marked(events: tuple[Piece, ...]) -> tuple[Piece, ...]:
         is_echo = is_handover or bool(draft.tool_call_id and _OWN_TOOL.fullmatch(draft.name))
         if rest != draft.content and not is_echo:
             draft = replace(draft, content=rest)
-        found.append(replace(piece, draft=draft, is_echo=is_echo))
-    return tuple(found)
+        marked.append(replace(piece, draft=draft, is_echo=is_echo))
+    return tuple(marked)
+
+
+def _layout(name: Format, described: str, read: Reader, **properties: Any) -> Layout:
+    return Layout(
+        name=str(name), described=described, read=read, mark_echoes=mark_echoes, **properties
+    )
+
+
+_TRANSCRIPT = {"has_ids": True, "grows_by_lines": True, "can_be_followed": True}
+_DATABASE = {"has_ids": True, "can_be_followed": True}
+
+_ALL = (
+    _layout(
+        Format.CLAUDE_CODE,
+        "Claude Code transcript",
+        _transcript(Format.CLAUDE_CODE),
+        files_beside=subagent_files,
+        bytes_beside=saved_outputs.size_beside,
+        **_TRANSCRIPT,
+    ),
+    _layout(Format.CODEX, "Codex rollout", _transcript(Format.CODEX), **_TRANSCRIPT),
+    _layout(Format.GEMINI, "Gemini CLI session", _transcript(Format.GEMINI), **_TRANSCRIPT),
+    _layout(Format.OPENCODE, "opencode database", _database(Format.OPENCODE), **_DATABASE),
+    _layout(Format.CURSOR, "Cursor database", _database(Format.CURSOR), **_DATABASE),
+    _layout(
+        Format.CURSOR_AGENT,
+        "Cursor agent transcript",
+        _complete(_cursor_agent),
+        can_be_followed=True,
+    ),
+    _layout(Format.QWENPAW, "QwenPaw history", _database(Format.QWENPAW), **_DATABASE),
+    _layout(
+        Format.CHATGPT,
+        "ChatGPT export",
+        _complete(_chatgpt),
+        has_ids=True,
+        is_complete_export=True,
+    ),
+    _layout(
+        Format.SLACK, "Slack export", _complete(chats.slack), has_ids=True, names_speakers=True
+    ),
+    _layout(Format.WHATSAPP, "WhatsApp chat", _complete(chats.whatsapp), names_speakers=True),
+    _layout(Format.MARKDOWN, "Markdown", _complete(chats.markdown)),
+    _layout(Format.TEXT, "plain text", _complete(chats.plain_text)),
+    _layout(Format.CSV, "CSV", _complete(chats.table), names_speakers=True),
+)
+LAYOUTS = {layout.name: layout for layout in _ALL}

@@ -18,7 +18,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from scroll_assistants.importers.records import State
+from scroll_context.importing.records import State
 from scroll_context.log.foreign import Attachment
 
 FOLDER = "tool-results"

@@ -24,20 +24,13 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from scroll_assistants.importers import claude_code, records
-from scroll_assistants.importers.messages import call, gemini_parts, response_item, result
-from scroll_assistants.importers.records import (
-    COMPACTION,
-    META,
-    THINKING,
-    Format,
-    Found,
-    State,
-    fingerprint,
-    placed,
-)
+from scroll_assistants.importers import claude_code
+from scroll_assistants.importers.records import Format, placed
 from scroll_assistants.project import task_of
 from scroll_context.errors import BadInput
+from scroll_context.importing import records
+from scroll_context.importing.messages import call, response_item, result
+from scroll_context.importing.records import COMPACTION, META, THINKING, Found, State, fingerprint
 
 LineReader = Callable[[Found, State, Path], Iterator[Found]]
 """The messages of a line, which may change the state; the state is {} at the beginning of a file.
@@ -242,7 +235,7 @@ def _gemini_said(record: dict[str, Any]) -> Iterator[GeminiPart]:
     if kind not in ("user", "gemini", "model"):
         yield (
             name,
-            {"role": "system", "content": gemini_parts(record.get("content")), "kind": META},
+            {"role": "system", "content": _gemini_parts(record.get("content")), "kind": META},
             time,
             {},
         )
@@ -260,7 +253,7 @@ def _gemini_said(record: dict[str, Any]) -> Iterator[GeminiPart]:
         given = [
             part for part in given if not (isinstance(part, dict) and "functionResponse" in part)
         ]
-    if content := gemini_parts(given):
+    if content := _gemini_parts(given):
         message: dict[str, Any] = {"role": role, "content": content}
         if role == "user" and isinstance(content, str) and content.startswith("<session_context>"):
             message["kind"] = META
@@ -277,8 +270,35 @@ def _gemini_said(record: dict[str, Any]) -> Iterator[GeminiPart]:
         key = f"{name}.{records.identifier(call_id)}"
         yield f"{key}.call", call(tool, one.get("args") or {}, call_id), time, {}
         if one.get("result") is not None:
-            brought = result(call_id, gemini_parts(one["result"]), one.get("status") == "error")
+            brought = result(call_id, _gemini_parts(one["result"]), one.get("status") == "error")
             yield f"{key}.result", brought, one.get("timestamp") or time, {}
+
+
+def _gemini_parts(content: Any) -> str | list[Any]:
+    """The content of a message of Gemini: text, or parts of which the media stay media."""
+    parts = content if isinstance(content, list) else [] if content is None else [content]
+    found: list[Any] = []
+    for part in parts:
+        if isinstance(part, str):
+            found.append(part)
+        elif not isinstance(part, dict):
+            raise BadInput("a part of Gemini must be text or an object")
+        elif isinstance(part.get("text"), str):
+            found.append(part["text"])
+        elif isinstance(media := part.get("inlineData"), dict):
+            source = {
+                "type": "base64",
+                "media_type": media.get("mimeType"),
+                "data": media.get("data"),
+            }
+            found.append({"type": "image", "source": source})
+        elif isinstance(answer := part.get("functionResponse"), dict):
+            response = answer.get("response")
+            output = response.get("output", response) if isinstance(response, dict) else response
+            found.append(output if isinstance(output, str) else records.json_text(output))
+        elif part:
+            found.append(records.json_text(part))
+    return "\n".join(found) if all(isinstance(one, str) for one in found) else found
 
 
 READERS: dict[Format, LineReader] = {

@@ -20,19 +20,33 @@ from scroll_context.cli.output import (
     visible,
 )
 from scroll_context.errors import BadInput, IndexUnavailable, UnreadableMessages
+from scroll_context.plugins import entry_points
 
 if TYPE_CHECKING:
-    from scroll_assistants.importers.run import ImportOptions, ImportReport
+    from scroll_context.importing.records import ImportReport
+    from scroll_context.importing.run import ImportOptions
     from scroll_context.store import Store
 
 
 LISTED = 20  # faults of an assistant's files that are shown
 
-# the values of importers.records.Format, which a start of the command line must not import
-FORMATS = tuple(
-    """jsonl json export claude-code codex gemini opencode cursor cursor-agent qwenpaw chatgpt slack whatsapp markdown
-    text csv""".split()
-)
+OWN_FORMATS = ("jsonl", "json", "export")
+"""The layouts of the core, which a start of the command line must not import."""
+
+FORMATS = (*OWN_FORMATS, *(point.name for point in entry_points("scroll_context.importers")))
+"""Those, and the ones that installed packages add."""
+
+
+def _known_format(
+    _context: click.Context, _parameter: click.Parameter, name: str | None
+) -> str | None:
+    """The name of a format, as `click.Choice` would check it, with the package that may add it."""
+    if name is None or name in FORMATS:
+        return name
+    message = f"{name!r} is not one of {', '.join(FORMATS)}."
+    if FORMATS == OWN_FORMATS:
+        message += " Other formats need scroll-assistants: pip install scroll-assistants"
+    raise click.BadParameter(message)
 
 
 @click.command("import", cls=Command)
@@ -63,7 +77,7 @@ FORMATS = tuple(
 @click.option(
     "--format",
     "layout",
-    type=click.Choice(FORMATS),
+    callback=_known_format,
     metavar="FORMAT",
     show_default="detected",
     help=f"One of {', '.join(FORMATS)}.",
@@ -158,15 +172,14 @@ def import_(
         raise click.BadParameter(
             "name the session with one of --session and --into", param_hint="--into"
         )
-    from scroll_assistants.importers.records import Format
-    from scroll_assistants.importers.run import ImportOptions
+    from scroll_context.importing.run import ImportOptions
 
     options = ImportOptions(
         session_id=into or session,
         agent_id=agent,
         task_id=task,
         kind=kind,
-        layout=Format(layout) if layout else None,
+        layout=layout,
         skip_bad=skip_bad,
         join=bool(into),
         mine=mine,
@@ -216,8 +229,9 @@ def _import_file(
 
     What is wrong with the file is in the report; what is wrong with the store is raised.
     """
-    from scroll_assistants.importers.run import ImportFile, ImportReport
-    from scroll_assistants.importers.sources import STDIN
+    from scroll_context.importing.records import ImportReport
+    from scroll_context.importing.run import ImportFile
+    from scroll_context.importing.sources import STDIN
 
     label = "stdin" if path == STDIN else str(path)
     try:
@@ -243,15 +257,28 @@ def _import_all(
     """Show what the assistants on this machine have kept, and import it."""
     import msgspec
 
-    from scroll_assistants.importers.capture import capture_all, installed
+    from scroll_context.importing.layouts import PACKAGE, importers
 
-    histories = installed()
+    if not importers():
+        raise BadInput(
+            f"--all reads the histories of coding assistants, which needs {PACKAGE}. "
+            f"Install it with: pip install {PACKAGE}"
+        )
+    histories = [
+        (importer, history) for importer in importers() for history in importer.installed()
+    ]
     if not as_json:
         if not histories:
             note("no assistant has kept a history where one is known to; name the files instead")
         rows = [
-            (one.assistant, f"{len(one.files):,}", _size(one.bytes), one.first, one.last)
-            for one in histories
+            (
+                history.assistant,
+                f"{len(history.files):,}",
+                _size(history.bytes),
+                history.first,
+                history.last,
+            )
+            for _, history in histories
         ]
         print_table(
             ("assistant", "files", "size", "first", "last"), rows, numeric=("files", "size")
@@ -259,12 +286,12 @@ def _import_all(
     sums: dict[str, dict[str, Any]] = {}
     if histories and not dry_run:
         with _target(store, lock_timeout) as target:
-            for one in histories:
+            for importer, history in histories:
                 reports: list[ImportReport] = []
-                with progress(f"importing {one.assistant}") as bar:
-                    capture_all(
+                with progress(f"importing {history.assistant}") as bar:
+                    importer.capture_all(
                         target(),
-                        one.files,
+                        history.files,
                         redact=redact,
                         wait=5.0,
                         progress=bar,
@@ -276,10 +303,13 @@ def _import_all(
                         tuple((fault.line, fault.reason) for fault in report.faults),
                         report.bad,
                     )
-                sums[one.assistant] = _sums(reports)
+                sums[history.assistant] = _sums(reports)
     if as_json:
-        facts = [msgspec.structs.asdict(one) | {"files": len(one.files)} for one in histories]
-        print_document([{**one, **sums.get(one["assistant"], {})} for one in facts])
+        documents = []
+        for _, history in histories:
+            fields = msgspec.structs.asdict(history) | {"files": len(history.files)}
+            documents.append({**fields, **sums.get(history.assistant, {})})
+        print_document(documents)
     else:
         for name, total in sums.items():
             for error in total["errors"][:LISTED]:
@@ -295,7 +325,7 @@ def _import_all(
 
 def _sums(reports: "list[ImportReport]") -> dict[str, Any]:
     """What came of the files of one assistant."""
-    from scroll_assistants.importers.run import ImportReport
+    from scroll_context.importing.records import ImportReport
 
     total = functools.reduce(ImportReport.plus, reports, ImportReport(file=""))
     found = {

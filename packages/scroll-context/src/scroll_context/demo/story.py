@@ -30,12 +30,12 @@ from rich.rule import Rule
 from rich.syntax import Syntax
 from rich.text import Text
 
-from scroll_assistants.importers import import_file
 from scroll_context.agent.agent import Agent
 from scroll_context.contents import EvictionPlan, usage_of
 from scroll_context.demo import script, world
 from scroll_context.demo.script import WINDOW
 from scroll_context.events import Event, Kind
+from scroll_context.importing.run import import_file
 from scroll_context.messages import canonical
 from scroll_context.models.scripted import quarter_of_characters
 from scroll_context.session.explain import accounts, explain

@@ -13,7 +13,6 @@ a name of its own (`chat-2`), unless the caller asks to join.
 
 import contextlib
 import itertools
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -21,11 +20,18 @@ from typing import IO
 
 import msgspec
 
-from scroll_assistants.importers.formats import read
-from scroll_assistants.importers.records import Fault, Format, Imported, Labels
-from scroll_assistants.importers.sources import Part, open_source, utf8
 from scroll_context.errors import BadInput, UnreadableMessages
 from scroll_context.events import IMPORTED, Progress
+from scroll_context.importing.layouts import (
+    EXPORT,
+    OTHER_FORMATS,
+    Layout,
+    importers,
+    layout_named,
+    read,
+)
+from scroll_context.importing.records import LISTED, Fault, Imported, ImportReport, Labels
+from scroll_context.importing.sources import Part, open_source, utf8
 from scroll_context.log.foreign import RESERVED_KINDS, ForeignWriter, Piece
 from scroll_context.log.log import EventLog
 from scroll_context.log.writer import ERASED_KEY
@@ -38,7 +44,6 @@ BATCH_BYTES = 16 << 20
 KEPT_BYTES = (
     16 << 20
 )  # up to which the messages of a file are kept in memory between its two passes
-LISTED = 20  # faults of a file that are kept for the reader; the others are counted
 
 _KEYS = """SELECT source_key FROM event WHERE session_id = ? AND ifnull(source_key, '') NOT LIKE ? ORDER BY seq"""
 
@@ -50,7 +55,7 @@ class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
     agent_id: str = ""
     task_id: str = ""
     kind: str = "conversation"  # of what was said
-    layout: Format | None = None  # None: found out
+    layout: str | None = None  # the name of its layout; None: it is recognised
     skip_bad: bool = False  # import the good messages of a file with bad ones
     join: bool = False  # add to sessions of the same name that another source began
     redact: bool = True  # replace secrets by markers; a trusted export is restored exactly
@@ -62,38 +67,6 @@ class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
     me: tuple[str, ...] = ()  # the names of the user among the speakers of a chat
 
 
-class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one file."""
-
-    file: str
-    format: str = ""  # what kind of file it is, as a reader calls it
-    messages: int = 0
-    added: int = 0  # events that are new in the store
-    known: int = 0  # events that were there already
-    bad: int = 0  # messages that could not be read
-    faults: tuple[Fault, ...] = ()  # the first of them, with the reason
-    speakers: tuple[
-        str, ...
-    ] = ()  # of a chat of which nobody said who the user is; the first of them
-    renamed: dict[str, str] = {}  # sessions whose names were taken, and their names in the store
-    redacted: dict[str, int] = {}  # secrets in it that were replaced, by kind
-    tasks: tuple[str, ...] = ()  # tasks that it names and that its events did not get
-    skipped: tuple[str, ...] = ()  # files of an archive in which there are no messages
-    missing: tuple[str, ...] = ()  # payloads that an export names and does not hold
-    left: str = ""  # why a capture left the rest to the next one
-    error: str = ""  # why nothing of it was imported; the command line reports files one by one
-
-    def plus(self, other: "ImportReport") -> "ImportReport":
-        """The numbers and faults of both, as a report of this file."""
-        numbers = {
-            name: getattr(self, name) + getattr(other, name)
-            for name in ("messages", "added", "known", "bad")
-        }
-        faults = (*self.faults, *other.faults)[:LISTED]
-        redacted = dict(Counter(self.redacted) + Counter(other.redacted))
-        return msgspec.structs.replace(self, **numbers, faults=faults, redacted=redacted)
-
-
 def import_file(
     store: Store,
     path: str | Path | IO[bytes],
@@ -102,7 +75,7 @@ def import_file(
     agent_id: str = "",
     task_id: str = "",
     kind: str = "conversation",
-    layout: Format | None = None,
+    layout: str | None = None,
     skip_bad: bool = False,
     join: bool = False,
     trust: bool = False,
@@ -155,13 +128,14 @@ class ImportFile:
             me=options.me,
         )
         self._cleanup = contextlib.ExitStack()
+        layout = layout_named(options.layout) if options.layout else None
         try:
-            self._source = open_source(path, options.layout, self._cleanup)
+            self._source = open_source(path, layout, self._cleanup)
         except BaseException:
             self._cleanup.close()
             raise
         self.label = self._source.label
-        self._sessions: dict[str, Format] = {}
+        self._sessions: dict[str, Layout] = {}
         self._shapes: set[str] = set()
         self._speakers: dict[str, None] = {}
         self._has_owner = False
@@ -184,7 +158,7 @@ class ImportFile:
 
     @property
     def _is_export(self) -> bool:
-        return self._source.parts[0].layout is Format.EXPORT
+        return self._source.parts[0].layout is EXPORT
 
     def check(self, progress: Progress | None = None) -> None:
         """Read all of it and write nothing. Raises BadInput when it cannot be imported."""
@@ -219,6 +193,9 @@ class ImportFile:
             self._faults += faults[: LISTED - len(self._faults)]
         if self._bad and not (self._options.skip_bad and self.messages):
             listed = tuple((fault.line, fault.reason) for fault in self._faults)
+            if not self.messages and not importers():
+                # A history of an assistant looks like JSON Lines whose lines are no messages.
+                raise BadInput(f"no line of it is a message that can be read. {OTHER_FORMATS}")
             raise UnreadableMessages(self.label, self.messages, self._bad, listed)
         if not self.messages:
             raise BadInput("there are no messages in it")
@@ -373,7 +350,7 @@ class ImportFile:
             # The sessions of an assistant have ids of its own: any file of that assistant may add
             # to them.
             return first_number(
-                lambda one: is_open_to(log, one, f"{IMPORTED}{self._sessions[name]}:"), name
+                lambda one: is_open_to(log, one, f"{IMPORTED}{self._sessions[name].name}:"), name
             )
 
         return {name: number for name in taken if (number := number_of(name))}

@@ -25,7 +25,7 @@ file, and an attachment travels beside its draft until it can be stored.
 
 At its end are the shapes that are turned into the common one first: LangChain's three ways to write
 a message, items and answers of OpenAI's Responses, answers of its chat completions, pairs of a
-prompt and a completion, threads of its assistants, and parts of Gemini. A value of another shape is
+prompt and a completion, and threads of its assistants. A value of another shape is
 returned as it came.
 """
 
@@ -35,8 +35,11 @@ from typing import Any
 
 import msgspec
 
-from scroll_assistants.importers import records
-from scroll_assistants.importers.records import (
+from scroll_context.errors import BadInput
+from scroll_context.events import IMPORTED, Draft, Kind
+from scroll_context.ids import id_of
+from scroll_context.importing import records
+from scroll_context.importing.records import (
     COMPACTION,
     META,
     THINKING,
@@ -44,9 +47,6 @@ from scroll_assistants.importers.records import (
     Labels,
     fingerprint,
 )
-from scroll_context.errors import BadInput
-from scroll_context.events import IMPORTED, Draft, Kind
-from scroll_context.ids import id_of
 from scroll_context.log.foreign import Attachment, Piece
 
 METADATA_LIMIT = 8 << 20  # bytes of JSON: what the log accepts
@@ -417,33 +417,6 @@ def response_item(item: dict[str, Any]) -> dict[str, Any] | None:
     if kind.endswith("_call"):  # local_shell_call, web_search_call
         return call(kind.removesuffix("_call"), item.get("action") or {}, call_id)
     return None
-
-
-def gemini_parts(content: Any) -> str | list[Any]:
-    """The content of a message of Gemini: text, or parts of which the media stay media."""
-    parts = content if isinstance(content, list) else [] if content is None else [content]
-    found: list[Any] = []
-    for part in parts:
-        if isinstance(part, str):
-            found.append(part)
-        elif not isinstance(part, dict):
-            raise BadInput("a part of Gemini must be text or an object")
-        elif isinstance(part.get("text"), str):
-            found.append(part["text"])
-        elif isinstance(media := part.get("inlineData"), dict):
-            source = {
-                "type": "base64",
-                "media_type": media.get("mimeType"),
-                "data": media.get("data"),
-            }
-            found.append({"type": "image", "source": source})
-        elif isinstance(answer := part.get("functionResponse"), dict):
-            response = answer.get("response")
-            output = response.get("output", response) if isinstance(response, dict) else response
-            found.append(output if isinstance(output, str) else records.json_text(output))
-        elif part:
-            found.append(records.json_text(part))
-    return "\n".join(found) if all(isinstance(one, str) for one in found) else found
 
 
 def as_message(value: dict[str, Any]) -> tuple[dict[str, Any], str]:

@@ -21,10 +21,10 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from scroll_assistants.importers import records
-from scroll_assistants.importers.messages import is_prompt, messages_in
-from scroll_assistants.importers.records import Fault, Found, Labels, fingerprint
 from scroll_context.errors import BadInput
+from scroll_context.importing import records
+from scroll_context.importing.messages import is_prompt, messages_in
+from scroll_context.importing.records import Fault, Found, Labels, fingerprint
 from scroll_context.text.json_bounds import TooManyValues, bounded_loads, most_in_document
 
 _MARKS = (

@@ -23,11 +23,8 @@ from typing import IO
 
 import msgspec
 
-from scroll_assistants.importers.chats import slack_root
-from scroll_assistants.importers.formats import detect
-from scroll_assistants.importers.records import Format
-from scroll_assistants.importers.saved_outputs import FOLDER, size_beside
 from scroll_context.errors import BadInput
+from scroll_context.importing.layouts import EXPORT, Layout, detect, importers
 
 STDIN = Path("-")
 _READ = frozenset(
@@ -44,7 +41,7 @@ class Part(msgspec.Struct, frozen=True):
 
     path: Path
     name: str  # of the session of messages that name none
-    layout: Format
+    layout: Layout
     inside: str = ""
 
 
@@ -72,14 +69,12 @@ class Source(msgspec.Struct, frozen=True):
     @property
     def size(self) -> int:
         """Bytes that are read, the tool outputs beside a transcript of Claude Code included."""
-        beside = sum(
-            size_beside(part.path) for part in self.parts if part.layout is Format.CLAUDE_CODE
-        )
+        beside = sum(part.layout.bytes_beside(part.path) for part in self.parts)
         return beside + sum(_size(part.path) for part in self.parts)
 
 
 def open_source(
-    path: str | Path | IO[bytes], layout: Format | None, cleanup: contextlib.ExitStack
+    path: str | Path | IO[bytes], layout: Layout | None, cleanup: contextlib.ExitStack
 ) -> Source:
     """Find the parts.
 
@@ -95,30 +90,25 @@ def open_source(
         file = _readable(path, cleanup)
         content = unpacked(file, cleanup) if file.is_file() else file
         if content.is_dir():
-            root = slack_root(content)
-            if root is not None:
-                return Source(label, [Part(root, name, Format.SLACK)], content is not file)
+            for importer in importers():
+                export = importer.recognise_folder(content)
+                if export is not None:
+                    root, folder_layout = export
+                    return Source(label, [Part(root, name, folder_layout)], content is not file)
             if content is file:
                 raise BadInput("this is a folder; name the files in it")
             return Source(label, _parts_in(content, name, layout), is_archive=True)
         if not content.stat().st_size:
             raise BadInput("it is empty")
-        parts = [Part(content, name, layout or detect(content, bare.suffix))]
-        if parts[0].layout is Format.CLAUDE_CODE and content is file:
-            parts += [
-                Part(
-                    one, utf8(one.stem), Format.CLAUDE_CODE, utf8(str(one.relative_to(file.parent)))
-                )
-                for one in subagent_files(file)
-            ]
+        layout = layout or detect(content, bare.suffix)
+        parts = [Part(content, name, layout)]
+        if content is file:
+            for other in layout.files_beside(file):
+                inside = utf8(str(other.relative_to(file.parent)))
+                parts.append(Part(other, utf8(other.stem), layout, inside))
         return Source(label, parts)
     except OSError as error:
         raise BadInput(error.strerror or str(error)) from error
-
-
-def subagent_files(path: Path) -> list[Path]:
-    """The transcripts of the sub-agents that a session of Claude Code started."""
-    return sorted((path.parent / path.stem / "subagents").rglob("agent-*.jsonl"))
 
 
 def _readable(path: str | Path | IO[bytes], cleanup: contextlib.ExitStack) -> Path:
@@ -134,7 +124,7 @@ def _readable(path: str | Path | IO[bytes], cleanup: contextlib.ExitStack) -> Pa
     return spooled(cleanup.enter_context(path.open("rb")), cleanup)
 
 
-def _parts_in(folder: Path, name: str, layout: Format | None) -> list[Part]:
+def _parts_in(folder: Path, name: str, layout: Layout | None) -> list[Part]:
     parts: list[Part] = []
     for file in sorted(one for one in folder.rglob("*") if one.is_file()):
         inside = file.relative_to(folder)
@@ -145,27 +135,19 @@ def _parts_in(folder: Path, name: str, layout: Format | None) -> list[Part]:
             or not file.stat().st_size
         ):
             continue
-        if _is_saved_output(folder, inside):
+        if any(importer.is_attachment(folder, inside) for importer in importers()):
             continue
         with contextlib.suppress(BadInput):  # a database of another program
-            found = layout or detect(file, file.suffix)
-            is_only_chat = found is Format.WHATSAPP and file.stem.startswith("_")
+            file_layout = layout or detect(file, file.suffix)
+            # WhatsApp calls the only chat of an archive _chat.txt.
+            is_only_chat = file_layout.name == "whatsapp" and file.stem.startswith("_")
             session = name if is_only_chat else utf8(inside.with_suffix("").as_posix())
-            parts.append(Part(file, session, found, utf8(str(inside))))
-    exports = [part for part in parts if part.layout is Format.CHATGPT]
-    parts = exports or [part for part in parts if part.layout is not Format.EXPORT]
+            parts.append(Part(file, session, file_layout, utf8(str(inside))))
+    exports = [part for part in parts if part.layout.is_complete_export]
+    parts = exports or [part for part in parts if part.layout is not EXPORT]
     if not parts:
         raise BadInput("it is an archive without a file of a known kind")
     return parts
-
-
-def _is_saved_output(folder: Path, inside: Path) -> bool:
-    """Whether a file of an archive belongs to the transcript of a session that is there too."""
-    parents = list(inside.parents)
-    return any(
-        parent.name == FOLDER and (folder / parent.parent).with_suffix(".jsonl").is_file()
-        for parent in parents
-    )
 
 
 def _size(path: Path) -> int:

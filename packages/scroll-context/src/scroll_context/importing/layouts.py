@@ -1,0 +1,298 @@
+"""How files of messages are laid out: the layouts, how one is recognised, and its messages.
+
+The core reads messages in JSON and JSON Lines, and exports of Scroll. Other layouts come from
+installed packages: the entry points of the group `scroll_context.importers` are the names of their
+layouts, and each leads to an `Importer`. Everything that can be wrong with a file is found while
+reading it, as a Fault with its line, so that a caller can read it once to check it and a second
+time to import it.
+"""
+
+import functools
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from scroll_context.errors import BadInput
+from scroll_context.events import Progress
+from scroll_context.importing import records, text_files
+from scroll_context.importing.messages import SourceKeys, as_message, pieces
+from scroll_context.importing.records import Fault, Found, Imported, ImportReport, Labels
+from scroll_context.importing.text_files import Line, Position, document, text_lines
+from scroll_context.log.foreign import Piece, check_foreign
+from scroll_context.plugins import entry_points
+from scroll_context.store import Store
+
+GROUP = "scroll_context.importers"
+PACKAGE = "scroll-assistants"
+OTHER_FORMATS = f"Other formats need {PACKAGE}. Install it with: pip install {PACKAGE}"
+
+SQLITE_MAGIC = b"SQLite format 3\x00"
+_LINE_SUFFIXES = (".jsonl", ".ndjson")
+_SAMPLE_LINES = 50
+_SAMPLE_CHARACTERS = 16 << 20
+
+Pieces = tuple[Piece, ...]
+Reader = Callable[[Path, Labels, Position | None], Iterator[Found | Fault]]
+"""Gives the messages of a file, from a position on if the layout can be followed."""
+
+Renamed = Callable[[str], int | None]
+"""The number that the sessions of a name get at the end of it, since another source has the name;
+or None.
+"""
+
+
+def _no_files(_path: Path) -> list[Path]:
+    return []
+
+
+def _no_bytes(_path: Path) -> int:
+    return 0
+
+
+def _unchanged(events: Pieces) -> Pieces:
+    return events
+
+
+class Layout(msgspec.Struct, frozen=True, kw_only=True):
+    """How a file is laid out: its name, what a reader calls it, and what it holds."""
+
+    name: str
+    described: str
+    read: Reader
+    has_ids: bool = False
+    """Whether any file of this layout may add to a session, since messages have ids of their own."""
+    grows_by_lines: bool = False
+    """Whether it is a transcript: it has ids, and grows line by line."""
+    can_be_followed: bool = False
+    """Whether an assistant writes such files. Their user is then the user of the store."""
+    names_speakers: bool = False
+    """Whether people speak under their own names, so that it does not say which one is the user."""
+    is_complete_export: bool = False
+    """Whether the other files of an archive are left out beside one of this layout."""
+    files_beside: Callable[[Path], list[Path]] = _no_files
+    """Further files that belong to one, such as the transcripts of sub-agents."""
+    bytes_beside: Callable[[Path], int] = _no_bytes
+    """The size of what is read beside a file in addition."""
+    mark_echoes: Callable[[Pieces], Pieces] = _unchanged
+    """Marks what Scroll itself wrote into a history."""
+
+
+class InstalledHistory(msgspec.Struct, frozen=True):
+    """What one assistant has kept on this machine."""
+
+    assistant: str
+    folder: str
+    files: tuple[str, ...]  # the oldest first, by the time of the last change
+    bytes: int
+    first: str  # dates of the oldest and the newest change
+    last: str
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """The part of a file by which its layout is recognised."""
+
+    path: Path
+    suffix: str
+    lines: list[Line | Fault]
+    is_database: bool = False
+    is_json: bool = False  # whether the first line is a JSON value
+    is_document: bool = False  # whether the file seems to be one JSON value
+
+
+class Importer(Protocol):
+    """What an installed package adds to imports."""
+
+    layouts: tuple[Layout, ...]
+
+    def recognise(self, sample: Sample) -> Layout | None:
+        """The layout of a file; BadInput for a database of an unknown program."""
+
+    def recognise_folder(self, folder: Path) -> tuple[Path, Layout] | None:
+        """The folder of an export that consists of many files, and its layout."""
+
+    def is_attachment(self, folder: Path, file: Path) -> bool:
+        """Whether a file of an unpacked archive belongs to another file of it."""
+
+    def installed(self) -> list[InstalledHistory]:
+        """The histories on this machine."""
+
+    def capture_all(
+        self,
+        store: Store,
+        files: Iterable[str],
+        *,
+        redact: bool,
+        wait: float,
+        progress: Progress | None,
+        on_report: Callable[[ImportReport], None],
+    ) -> None:
+        """Record what the files have had added, and report on each."""
+
+
+@functools.cache
+def importers() -> tuple[Importer, ...]:
+    """The importers of installed packages; one that has several layouts is there once."""
+    points = {point.target: point for point in reversed(list(entry_points(GROUP)))}
+    return tuple(point.load() for point in reversed(points.values()))
+
+
+def layout_names() -> tuple[str, ...]:
+    """The names of all layouts, without importing a package."""
+    names = [*OWN_LAYOUTS, *(point.name for point in entry_points(GROUP))]
+    return tuple(dict.fromkeys(names))
+
+
+def layout_named(name: str) -> Layout:
+    """The layout of that name. Raises BadInput if no installed package has it."""
+    if name in OWN_LAYOUTS:
+        return OWN_LAYOUTS[name]
+    for importer in importers():
+        for layout in importer.layouts:
+            if layout.name == name:
+                return layout
+    if importers():
+        raise BadInput(f"format {name!r} is unknown; use one of {', '.join(layout_names())}")
+    raise BadInput(f"format {name!r} is unknown. {OTHER_FORMATS}")
+
+
+def detect(path: Path, suffix: str = "") -> Layout:
+    """How the file is laid out; `suffix` decides where the content could be either.
+
+    Raises BadInput for a database of an unknown program, and for a text that is not JSON if no
+    other importer is installed.
+    """
+    sample = _sample(path, suffix.lower())
+    if _is_export(sample):
+        return EXPORT
+    for importer in importers():
+        layout = importer.recognise(sample)
+        if layout is not None:
+            return layout
+    if not importers() and not _may_be_json(sample):
+        raise BadInput(f"it has no JSON messages. {OTHER_FORMATS}")
+    return JSON if sample.is_document else JSONL
+
+
+def _sample(path: Path, suffix: str) -> Sample:
+    if path.is_dir():
+        return Sample(path, suffix, [])
+    with path.open("rb") as file:
+        if file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC:
+            return Sample(path, suffix, [], is_database=True)
+    lines = _first_lines(path)
+    if not lines or isinstance(lines[0], Fault):
+        return Sample(path, suffix, lines)
+    try:
+        document(lines[0].text)
+    except (ValueError, RecursionError):
+        # A document breaks between tokens; a line of JSONL that was cut, hardly ever just there.
+        is_document = lines[0].text.endswith(("[", "{", ",", ":"))
+        return Sample(path, suffix, lines, is_document=is_document)
+    is_document = len(lines) == 1 and suffix not in _LINE_SUFFIXES
+    return Sample(path, suffix, lines, is_json=True, is_document=is_document)
+
+
+def _first_lines(path: Path) -> list[Line | Fault]:
+    """The lines by which a file is recognised; fewer of very long ones."""
+    lines: list[Line | Fault] = []
+    size = 0
+    for line in text_lines(path):
+        lines.append(line)
+        size += 0 if isinstance(line, Fault) else len(line.text)
+        if len(lines) == _SAMPLE_LINES or size > _SAMPLE_CHARACTERS:
+            break
+    return lines
+
+
+def _is_export(sample: Sample) -> bool:
+    if not sample.is_json or isinstance(sample.lines[0], Fault):
+        return False
+    value = document(sample.lines[0].text)
+    return isinstance(value, dict) and "scroll_export" in value
+
+
+def _may_be_json(sample: Sample) -> bool:
+    if sample.is_database or sample.path.is_dir():
+        return False
+    if not sample.lines or isinstance(sample.lines[0], Fault):
+        return True
+    return sample.is_json or re.match(r"[\[{]", sample.lines[0].text) is not None
+
+
+def _json_lines(path: Path, labels: Labels, _: Position | None) -> Iterator[Found | Fault]:
+    return text_files.messages_in_lines(path, labels)
+
+
+def _json_document(path: Path, labels: Labels, _: Position | None) -> Iterator[Found | Fault]:
+    return text_files.messages_in_document(path, labels)
+
+
+def _export(_path: Path, _labels: Labels, _: Position | None) -> Iterator[Found | Fault]:
+    raise BadInput("an export is read as a whole, by upkeep/merge.py")
+
+
+JSONL = Layout(name="jsonl", described="JSON Lines", read=_json_lines)
+JSON = Layout(name="json", described="JSON", read=_json_document)
+EXPORT = Layout(name="export", described="export of Scroll", read=_export)
+OWN_LAYOUTS = {layout.name: layout for layout in (JSONL, JSON, EXPORT)}
+
+
+def read(
+    path: Path,
+    layout: Layout,
+    labels: Labels,
+    *,
+    position: Position | None = None,
+    renamed: Renamed | None = None,
+) -> Iterator[Imported | Fault]:
+    """The messages of a file, in order. Sessions that are `renamed` get the number at the end of
+    their name and keys.
+
+    Given a `position`, a history of an assistant is read from there on. In a transcript the
+    position moves with each line that is read; only lines that end with a line break are. In a
+    database it moves when everything was read.
+    """
+    keys = SourceKeys()
+    tools = position.tools if position else {}
+    for item in layout.read(path, labels, position):
+        if isinstance(item, Fault):
+            yield item
+            continue
+        try:
+            yield _message(item, layout, keys, tools, renamed)
+        except (BadInput, RecursionError) as error:
+            yield item.fault(error)
+
+
+def _message(
+    found: Found,
+    layout: Layout,
+    keys: SourceKeys,
+    tools: dict[str, dict[str, str]],
+    renamed: Renamed | None,
+) -> Imported:
+    if not isinstance(found.value, dict):
+        raise BadInput(f"expected a message (a JSON object), found {type(found.value).__name__}")
+    message, shape = (found.value, "") if found.key else as_message(found.value)
+    if shape:
+        found = replace(found, value=message)
+    session = records.text(message, "session_id") or found.labels.session_id
+    key = found.key or keys.key(session, message)
+    tool_names = tools.setdefault(session, {})
+    number = renamed(session) if renamed else None
+    if number is None:
+        events = pieces(found, key, tool_names)
+    else:
+        events = tuple(
+            Piece(replace(piece.draft, session_id=f"{session}-{number}"), piece.attachment)
+            for piece in pieces(found, f"{key}~{number}", tool_names)
+        )
+    for piece in events:
+        check_foreign(piece.draft)
+    if found.key:
+        events = layout.mark_echoes(events)
+    return Imported(found.line, session, key, events, found.offset, shape, found.is_last)
