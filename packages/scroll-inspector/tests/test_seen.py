@@ -156,7 +156,9 @@ def test_why_an_event_was_not_there(past: Past) -> None:
     assert "inside a cell" in seen.why(past, request, by_kind[Kind.TOOL_RESULT])["sentence"]
     assert "bookkeeping" in seen.why(past, request, by_kind[Kind.REQUEST])["sentence"]
     assert "after this request" in seen.why(past, request, log.get(log.last_seq()))["sentence"]
-    assert "line of the index" in seen.why(past, request, log.get(3))["sentence"]  # an earlier session
+    assert (
+        "line of the index" in seen.why(past, request, log.get(3))["sentence"]
+    )  # an earlier session
     folded = seen.plan_of(plan).folded[0]
     assert "stub" in seen.why(past, request, log.get(folded))["sentence"]
 

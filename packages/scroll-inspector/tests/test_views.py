@@ -22,7 +22,7 @@ from scroll_context.log.journal import Journal
 from scroll_context.session.environment import namespace_after
 from scroll_context.session.explain import Past, explain
 from scroll_context.store import Store
-from scroll_inspector.charts import COLUMNS, Asked, Namespaces, Pressure, chart
+from scroll_inspector.charts import COLUMNS, Namespaces, Pressure, RequestNumbers, chart
 from served import Serve, Site
 
 SESSION = "trip-4-september"
@@ -52,7 +52,7 @@ def test_pressure_has_the_numbers_of_every_request(past: Past) -> None:
 def test_a_chart_of_many_requests_has_few_columns_that_lead_to_all(past: Past) -> None:
     pressure = Pressure()
     pressure.catch_up(past)
-    pressure.requests = [Asked(seq, seq % 100, False) for seq in range(1, 5_001)]
+    pressure.requests = [RequestNumbers(seq, seq % 100, False) for seq in range(1, 5_001)]
     drawn = chart(past, pressure)
     assert len(drawn.columns) <= COLUMNS
     assert sum(one.count for one in drawn.columns) == 5_000

@@ -30,17 +30,17 @@ def _text(foreign: str) -> str:
 
 def _rect(colour: str, x: float, y: float, width: float, height: float, title: str = "") -> str:
     inside = f"<title>{_text(title)}</title>" if title else ""
-    return f'<rect class="{colour}" x="{x:.2f}" y="{y:.1f}" width="{width:.2f}" height="{height:.1f}">{inside}</rect>'
+    place = f'x="{x:.2f}" y="{y:.1f}" width="{width:.2f}" height="{height:.1f}"'
+    return f'<rect class="{colour}" {place}>{inside}</rect>'
 
 
 def _line(colour: str, x1: float, y1: float, x2: float, y2: float) -> str:
     return f'<line class="{colour}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
 
 
-def _label(x: float, y: float, said: str, anchor: str = "start") -> str:
-    return (
-        f'<text class="label" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{_text(said)}</text>'
-    )
+def _label(x: float, y: float, text: str, anchor: str = "start") -> str:
+    place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
+    return f'<text class="label" {place}>{_text(text)}</text>'
 
 
 def token_bar(page: SeenPage) -> Markup:
@@ -58,23 +58,23 @@ def token_bar(page: SeenPage) -> Markup:
             _rect(f"t-{part.name}", x, 14, max(width, 0.5), 22, f"{part.label}: {part.tokens:,}")
         )
         x += width
-    if prefix := page.difference.prefix_tokens:
-        prefix += sum(
-            part.tokens for part in page.parts if part.name == "tools"
-        )  # schemas are sent before messages
-        said = "the same as at the beginning of the request before"
-        pieces.append(_rect("prefix", 0, 40, min(prefix * scale, WIDTH), 5, said))
+    prefix = page.difference.prefix_tokens
+    if prefix:
+        # Tool schemas are sent before messages.
+        prefix += sum(part.tokens for part in page.parts if part.name == "tools")
+        title = "the same as at the beginning of the request before"
+        pieces.append(_rect("prefix", 0, 40, min(prefix * scale, WIDTH), 5, title))
     for share, name in ((page.high, "high mark"), (page.low, "low mark")):
         at = share * WIDTH * page.window / window
-        late = at > WIDTH * 0.9
-        pieces += [
-            _line("mark", at, 2, at, 46),
-            _label(at - 4 if late else at + 4, 10, name, "end" if late else "start"),
-        ]
-    said = f"{total:,} tokens by use, in a window of {page.window:,}"
+        pieces.append(_line("mark", at, 2, at, 46))
+        if at > WIDTH * 0.9:
+            pieces.append(_label(at - 4, 10, name, "end"))
+        else:
+            pieces.append(_label(at + 4, 10, name))
+    summary = f"{total:,} tokens by use, in a window of {page.window:,}"
     return Markup(
-        f'<svg class="bar" viewBox="0 0 {WIDTH} 48" preserveAspectRatio="none" role="img" aria-label="{said}">'
-        f"{''.join(pieces)}</svg>"
+        f'<svg class="bar" viewBox="0 0 {WIDTH} 48" preserveAspectRatio="none" role="img" '
+        f'aria-label="{summary}">{"".join(pieces)}</svg>'
     )
 
 
@@ -83,7 +83,7 @@ def token_bar(page: SeenPage) -> Markup:
 COLUMNS = 300
 
 
-class Asked(msgspec.Struct):
+class RequestNumbers(msgspec.Struct):
     """One request in numbers."""
 
     seq: int
@@ -115,13 +115,13 @@ class Pressure:
     """The requests of one session in numbers, which grow with the log. Not for two threads."""
 
     def __init__(self) -> None:
-        self.requests: list[Asked] = []
+        self.requests: list[RequestNumbers] = []
         self._upto = 0
         self._evicted = False
-        self._waiting: Asked | None = None
+        self._waiting: RequestNumbers | None = None
 
     def catch_up(self, past: Past) -> None:
-        """Take in what was recorded since."""
+        """Add the requests that were recorded since."""
         rows = past.store.log.query(
             f"""SELECT seq, kind, role, {number_at("tokens")}, {number_at("usage.input_tokens")},
             {number_at("usage.cache_read_tokens")}, {number_at("cost")} FROM event
@@ -133,22 +133,22 @@ class Pressure:
             if kind == Kind.EVICTION:
                 self._evicted = True
             elif kind == Kind.REQUEST:
-                self._waiting = Asked(seq, int(tokens or 0), self._evicted)
+                self._waiting = RequestNumbers(seq, int(tokens or 0), self._evicted)
                 self.requests.append(self._waiting)
                 self._evicted = False
             elif role == "assistant" and self._waiting is not None:
-                self._waiting.reported, self._waiting.cached = int(reported or 0), int(cached or 0)
-                self._waiting.dollars, self._waiting.reply = float(cost or 0), seq
+                self._waiting.reported = int(reported or 0)
+                self._waiting.cached = int(cached or 0)
+                self._waiting.dollars = float(cost or 0)
+                self._waiting.reply = seq
                 self._waiting = None
         self._upto = past.upto
 
-    def between(self, lo: int, hi: int) -> list[Asked]:
-        first = bisect.bisect_left(self.requests, lo, key=lambda one: one.seq)
-        last = (
-            bisect.bisect_right(self.requests, hi, key=lambda one: one.seq)
-            if hi
-            else len(self.requests)
-        )
+    def between(self, lo: int, hi: int) -> list[RequestNumbers]:
+        first = bisect.bisect_left(self.requests, lo, key=lambda request: request.seq)
+        if not hi:
+            return self.requests[first:]
+        last = bisect.bisect_right(self.requests, hi, key=lambda request: request.seq)
         return self.requests[first:last]
 
 
@@ -158,7 +158,7 @@ class Chart(msgspec.Struct, frozen=True):
     columns: tuple[Column, ...]
     high: float
     low: float
-    requests: Sequence[Asked]
+    requests: Sequence[RequestNumbers]
 
 
 def chart(past: Past, pressure: Pressure, lo: int = 0, hi: int = 0) -> Chart:
@@ -166,21 +166,24 @@ def chart(past: Past, pressure: Pressure, lo: int = 0, hi: int = 0) -> Chart:
 
     There are at most COLUMNS. Of a session with more requests, a column stands for a run of them.
     """
-    asked = pressure.between(lo, hi)
-    newest = past.request_at(asked[-1].seq) if asked else None
+    requests = pressure.between(lo, hi)
+    newest = past.request_at(requests[-1].seq) if requests else None
     sizes = past.index_sizes(newest) if newest is not None else []
     windows = [
-        (one.seq, int(one.metadata.get("window", 0)))
-        for one in past.setups
-        if "tools" in one.metadata
+        (event.seq, int(event.metadata.get("window", 0)))
+        for event in past.setups
+        if "tools" in event.metadata
     ]
-    each = -(-len(asked) // COLUMNS) or 1
-    spent = sum(one.dollars for one in pressure.between(0, asked[0].seq - 1)) if asked else 0.0
+    per_column = -(-len(requests) // COLUMNS) or 1
+    spent = 0.0
+    if requests:
+        earlier = pressure.between(0, requests[0].seq - 1)
+        spent = sum(request.dollars for request in earlier)
     columns = []
-    for at in range(0, len(asked), each):
-        part = asked[at : at + each]
-        largest = max(part, key=lambda one: one.reported or one.tokens)
-        spent += sum(one.dollars for one in part)
+    for at in range(0, len(requests), per_column):
+        part = requests[at : at + per_column]
+        largest = max(part, key=lambda request: request.reported or request.tokens)
+        spent += sum(request.dollars for request in part)
         columns.append(
             Column(
                 first=part[0].seq,
@@ -189,18 +192,18 @@ def chart(past: Past, pressure: Pressure, lo: int = 0, hi: int = 0) -> Chart:
                 tokens=largest.reported or largest.tokens,
                 cached=largest.cached,
                 dollars=spent,
-                evictions=sum(one.evicted for one in part),
+                evictions=sum(request.evicted for request in part),
                 index=_at(sizes, part[-1].seq),
                 window=_at(windows, part[-1].seq),
             )
         )
-    high, low = marks(past, asked[-1].seq + 1 if asked else 0)
-    return Chart(tuple(columns), high, low, asked)
+    high, low = marks(past, requests[-1].seq + 1 if requests else 0)
+    return Chart(tuple(columns), high, low, requests)
 
 
 def _at(steps: list[tuple[int, int]], seq: int) -> int:
     """The value that held before the event at `seq`."""
-    at = bisect.bisect_left(steps, seq, key=lambda one: one[0])
+    at = bisect.bisect_left(steps, seq, key=lambda step: step[0])
     return steps[at - 1][1] if at else 0
 
 
@@ -213,40 +216,38 @@ def pressure_chart(chart: Chart, session_id: str, *, linked: bool = True) -> Mar
     the cost.
     """
     columns = chart.columns
-    window = max((one.window for one in columns), default=0)
-    top = max([window, 1, *(one.tokens for one in columns)]) * 1.04
+    window = max((column.window for column in columns), default=0)
+    top = max([window, 1, *(column.tokens for column in columns)]) * 1.04
     wide = (WIDTH - LEFT) / max(len(columns), 1)
     thick = max(wide - 0.6, 0.4)
     base = TOP + TALL
-    index_top = max([1, *(one.index for one in columns)])
-    cost_top = max([0.0, *(one.dollars for one in columns)])
+    index_top = max([1, *(column.index for column in columns)])
+    cost_top = max([0.0, *(column.dollars for column in columns)])
     index_base = base + 34 + LOW
     cost_base = index_base + 30 + LOW if cost_top else index_base
-    here = f"/pressure/{address_of(session_id)}"
+    chart_url = f"/pressure/{address_of(session_id)}"
     pieces = _grid(top, base)
-    for at, one in enumerate(columns):
+    for at, column in enumerate(columns):
         x = LEFT + at * wide
         parts = [
-            ("used", base, TALL * one.tokens / top),
-            ("cached", base, TALL * min(one.cached, one.tokens) / top),
+            ("used", base, TALL * column.tokens / top),
+            ("cached", base, TALL * min(column.cached, column.tokens) / top),
+            ("t-index", index_base, LOW * column.index / index_top),
         ]
-        parts.append(("t-index", index_base, LOW * one.index / index_top))
         if cost_top:
-            parts.append(("paid", cost_base, LOW * one.dollars / cost_top))
-        drawn = "".join(
+            parts.append(("paid", cost_base, LOW * column.dollars / cost_top))
+        drawing = "".join(
             _rect(colour, x, bottom - tall, thick, tall) for colour, bottom, tall in parts
         )
-        if one.evictions:
-            drawn += f'<path class="evicted" d="M{x + wide / 2:.1f} {base + 4} l5 9 h-10 z"/>'
-        drawn += _rect("hit", x, TOP, wide, cost_base - TOP)
-        summary = _summary(one)
-        where = (
-            f"/request/{one.first}"
-            if one.count == 1
-            else f"{here}?from={one.first}&amp;to={one.last}"
-        )
-        tag = f'a href="{where}" tabindex="-1" aria-label="{summary}"' if linked else "g"
-        pieces.append(f"<{tag}><title>{summary}</title>{drawn}</{tag[0]}>")
+        if column.evictions:
+            drawing += f'<path class="evicted" d="M{x + wide / 2:.1f} {base + 4} l5 9 h-10 z"/>'
+        drawing += _rect("hit", x, TOP, wide, cost_base - TOP)
+        summary = _summary(column)
+        url = f"/request/{column.first}"
+        if column.count > 1:
+            url = f"{chart_url}?from={column.first}&amp;to={column.last}"
+        tag = f'a href="{url}" tabindex="-1" aria-label="{summary}"' if linked else "g"
+        pieces.append(f"<{tag}><title>{summary}</title>{drawing}</{tag[0]}>")
     for share, name in ((1.0, "window"), (chart.high, "high mark"), (chart.low, "low mark")):
         y = base - TALL * share * window / top
         pieces += [_line("mark", LEFT, y, WIDTH, y), _label(WIDTH - 4, y - 4, name, "end")]
@@ -269,18 +270,17 @@ def _grid(top: float, base: float) -> list[str]:
     return lines
 
 
-def _summary(one: Column) -> str:
-    several = f"{one.count} requests, {one.first} to {one.last}, the largest"
-    which = f"request {one.first}" if one.count == 1 else several
-    cached = (
-        f", {100 * one.cached // one.tokens} % from the cache" if one.tokens and one.cached else ""
-    )
-    left = (
-        f", after {one.evictions} eviction{'' if one.evictions == 1 else 's'}"
-        if one.evictions
-        else ""
-    )
-    return f"{which}: {one.tokens:,} of {one.window:,} tokens{cached}{left}"
+def _summary(column: Column) -> str:
+    summary = f"request {column.first}"
+    if column.count > 1:
+        summary = f"{column.count} requests, {column.first} to {column.last}, the largest"
+    summary += f": {column.tokens:,} of {column.window:,} tokens"
+    if column.tokens and column.cached:
+        summary += f", {100 * column.cached // column.tokens} % from the cache"
+    if column.evictions:
+        plural = "" if column.evictions == 1 else "s"
+        summary += f", after {column.evictions} eviction{plural}"
+    return summary
 
 
 # where variables come from ------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ _ORIGIN = re.compile(r"  \[seq [^\]]*\]$")
 
 
 class SavedName(msgspec.Struct, frozen=True):
-    """What a snapshot tells of a variable, without its value."""
+    """A variable in a snapshot, without its value."""
 
     name: str
     type: str = ""
@@ -319,9 +319,8 @@ class ShownVariable(msgspec.Struct, frozen=True):
     size: int
     preview: str
     bound_by: int  # 0 where it is not known
-    cells: tuple[
-        tuple[int, tuple[int, ...]], ...
-    ]  # those that had a part in it, each with the events it was given
+    # The cells that it was computed in, each with the events that the cell read.
+    cells: tuple[tuple[int, tuple[int, ...]], ...]
     trouble: str = ""
 
     @property
@@ -340,37 +339,37 @@ class Namespaces:
     """
 
     def __init__(self) -> None:
-        self._cells: dict[int, int] = {}  # the kernel's number of a cell -> the seq of its event
-        self._sources: dict[
-            int, tuple[int, ...]
-        ] = {}  # number of a cell -> the events that it was given
-        self._kept: list[tuple[int, dict[str, SavedName]]] = [(0, {})]  # after so many snapshots
+        # By the kernel's number of a cell: the seq of its event, and the events that it read.
+        self._cells: dict[int, int] = {}
+        self._sources: dict[int, tuple[int, ...]] = {}
+        # Copies of the namespace, each with the number of snapshots that it adds up.
+        self._copies: list[tuple[int, dict[str, SavedName]]] = [(0, {})]
 
     def at(self, past: Past, request: Event) -> list[ShownVariable]:
         """The variables that the cells before a request had left, the one that was bound last
         first.
         """
-        count = bisect.bisect_left([one.reply_to or 0 for one in past.snapshots], request.seq)
-        at = bisect.bisect_right(self._kept, count, key=lambda one: one[0])
-        done, kept = self._kept[at - 1]
-        names = dict(kept)
+        cell_seqs = [snapshot.reply_to or 0 for snapshot in past.snapshots]
+        count = bisect.bisect_left(cell_seqs, request.seq)
+        at = bisect.bisect_right(self._copies, count, key=lambda copy: copy[0])
+        done, copy = self._copies[at - 1]
+        names = dict(copy)
         while done < count:
             part = past.snapshots[done : min(count, done + EVERY - done % EVERY)]
-            self._add(past, names, [one.seq for one in part])
+            self._add(past, names, [snapshot.seq for snapshot in part])
             done += len(part)
-            if done % EVERY == 0 and done > self._kept[-1][0]:
-                self._kept.append((done, dict(names)))
-        shown = {
-            name: _ORIGIN.sub("", line)
-            for name, line in _LINE.findall(str(request.metadata.get("digest", "")))
-        }
-        found = [self._variable(one, shown.get(one.name, "")) for one in names.values()]
-        found += [
-            ShownVariable(name, "", 0, line, 0, ())
-            for name, line in shown.items()
-            if name not in names
+            if done % EVERY == 0 and done > self._copies[-1][0]:
+                self._copies.append((done, dict(names)))
+        previews: dict[str, str] = {}
+        for name, line in _LINE.findall(str(request.metadata.get("digest", ""))):
+            previews[name] = _ORIGIN.sub("", line)
+        variables = [
+            self._variable(saved, previews.get(saved.name, "")) for saved in names.values()
         ]
-        return sorted(found, key=lambda one: (-one.bound_by, one.name))
+        for name, preview in previews.items():
+            if name not in names:
+                variables.append(ShownVariable(name, "", 0, preview, 0, ()))
+        return sorted(variables, key=lambda variable: (-variable.bound_by, variable.name))
 
     def _add(self, past: Past, names: dict[str, SavedName], seqs: list[int]) -> None:
         log = past.store.log
@@ -378,27 +377,36 @@ class Namespaces:
             try:
                 change = msgspec.json.decode(log.text(event), type=_Change)
             except (msgspec.MsgspecError, PayloadMissing, PayloadDamaged):
-                continue  # erased, or damaged: what it said is not known
+                # It was erased or is damaged, so its variables are unknown.
+                continue
             self._cells[change.cell] = event.reply_to or 0
             self._sources.update(change.sources)
             for name in change.gone:
                 names.pop(name, None)
-            names.update((one.name, one) for one in change.saved)
+            for saved in change.saved:
+                names[saved.name] = saved
 
-    def _variable(self, one: SavedName, preview: str) -> ShownVariable:
-        given = {cell: self._sources.get(cell, ()) for cell in (*one.cells, one.cell)}
-        if one.seqs:  # of an older version, which named events instead of cells
-            given[one.cell] = one.seqs
-        cells = sorted(
-            (self._cells[cell], tuple(seq for seq in seqs if seq))
-            for cell, seqs in given.items()
-            if cell in self._cells
+    def _variable(self, saved: SavedName, preview: str) -> ShownVariable:
+        sources = {cell: self._sources.get(cell, ()) for cell in (*saved.cells, saved.cell)}
+        if saved.seqs:
+            # An older version named events instead of cells.
+            sources[saved.cell] = saved.seqs
+        cells = []
+        for cell, seqs in sources.items():
+            if cell in self._cells:
+                cells.append((self._cells[cell], tuple(seq for seq in seqs if seq)))
+        trouble = saved.reason.partition(":")[0]
+        if not trouble and saved.stale:
+            trouble = "may have changed since it was saved"
+        return ShownVariable(
+            name=saved.name,
+            type=saved.type,
+            size=saved.size,
+            preview=preview,
+            bound_by=self._cells.get(saved.cell, 0),
+            cells=tuple(sorted(cells)),
+            trouble=trouble,
         )
-        trouble = one.reason.partition(":")[0] or (
-            "may have changed since it was saved" if one.stale else ""
-        )
-        bound = self._cells.get(one.cell, 0)
-        return ShownVariable(one.name, one.type, one.size, preview, bound, tuple(cells), trouble)
 
 
 ROW = 26
@@ -409,30 +417,28 @@ def variable_graph(variables: list[ShownVariable], names: dict[int, str]) -> Mar
     """Events, the cells that were given them, and the variables that these cells bound, from left
     to right.
     """
-    shown = sorted(
-        [one for one in variables if one.cells][:MOST_NODES], key=lambda one: one.bound_by
-    )
-    if not shown:
+    variables = [variable for variable in variables if variable.cells][:MOST_NODES]
+    variables.sort(key=lambda variable: variable.bound_by)
+    if not variables:
         return Markup("")
-    cells = sorted({cell for one in shown for cell, _ in one.cells})[-MOST_NODES:]
-    given = {
-        (seq, cell) for one in shown for cell, seqs in one.cells for seq in seqs if cell in cells
-    }
-    seqs = sorted({seq for seq, _ in given})[-MOST_NODES:]
-    height = max(len(seqs), len(cells), len(shown)) * ROW + 30
+    sources = [source for variable in variables for source in variable.cells]
+    cells = sorted({cell for cell, _ in sources})[-MOST_NODES:]
+    reads = {(seq, cell) for cell, seqs in sources for seq in seqs if cell in cells}
+    seqs = sorted({seq for seq, _ in reads})[-MOST_NODES:]
+    height = max(len(seqs), len(cells), len(variables)) * ROW + 30
     place: dict[str, float] = {}
     for column in (
         [f"e{seq}" for seq in seqs],
         [f"c{cell}" for cell in cells],
-        [f"v{one.name}" for one in shown],
+        [f"v{variable.name}" for variable in variables],
     ):
         gap = (height - 30) / max(len(column), 1)
         place.update((key, 24 + gap * (i + 0.5)) for i, key in enumerate(column))
-    edges = [(300, f"e{seq}", 490, f"c{cell}") for seq, cell in sorted(given) if seq in seqs]
+    edges = [(300, f"e{seq}", 490, f"c{cell}") for seq, cell in sorted(reads) if seq in seqs]
     edges += [
-        (590, f"c{cell}", 720, f"v{one.name}")
-        for one in shown
-        for cell, _ in one.cells
+        (590, f"c{cell}", 720, f"v{variable.name}")
+        for variable in variables
+        for cell, _ in variable.cells
         if cell in cells
     ]
     pieces = [_edge(x1, place[start], x2, place[end], start, end) for x1, start, x2, end in edges]
@@ -441,17 +447,13 @@ def variable_graph(variables: list[ShownVariable], names: dict[int, str]) -> Mar
         for seq in seqs
     ]
     nodes += [(490, f"c{cell}", 100, f"/event/{cell}", f"cell {cell}", "t-reply") for cell in cells]
-    nodes += [
-        (720, f"v{one.name}", 270, "", f"{one.name}: {one.type}".rstrip(": "), "t-digest")
-        for one in shown
-    ]
-    pieces += [
-        _node(x, place[key], width, where, said, colour, key)
-        for x, key, width, where, said, colour in nodes
-    ]
-    pieces += [
-        _label(x, 12, word) for x, word in ((10, "events"), (490, "cells"), (720, "variables"))
-    ]
+    for variable in variables:
+        text = f"{variable.name}: {variable.type}".rstrip(": ")
+        nodes.append((720, f"v{variable.name}", 270, "", text, "t-digest"))
+    for x, key, width, url, text, colour in nodes:
+        pieces.append(_node(x, place[key], width, url, text, colour, key))
+    for x, heading in ((10, "events"), (490, "cells"), (720, "variables")):
+        pieces.append(_label(x, 12, heading))
     return Markup(
         f'<svg class="graph" viewBox="0 0 {WIDTH} {height}" role="group" '
         f'aria-label="Which events and cells the variables come from">{"".join(pieces)}</svg>'
@@ -464,9 +466,10 @@ def _edge(x1: float, y1: float, x2: float, y2: float, start: str, end: str) -> s
     return f'<path class="edge" data-from="{_text(start)}" data-to="{_text(end)}" d="{path}"/>'
 
 
-def _node(x: float, y: float, width: float, where: str, said: str, colour: str, key: str) -> str:
-    short = said if len(said) <= width // 7 else said[: int(width // 7) - 1] + "…"
+def _node(x: float, y: float, width: float, url: str, text: str, colour: str, key: str) -> str:
+    room = int(width // 7)
+    short = text if len(text) <= room else text[: room - 1] + "…"
     box = _rect(f"node {colour}", x, y - 10, width, 20)
     inside = f'<text x="{x + 8:.1f}" y="{y + 4:.1f}">{_text(short)}</text>'
-    drawn = f'<g data-node="{_text(key)}"><title>{_text(said)}</title>{box}{inside}</g>'
-    return f'<a href="{where}" aria-label="{_text(said)}">{drawn}</a>' if where else drawn
+    drawing = f'<g data-node="{_text(key)}"><title>{_text(text)}</title>{box}{inside}</g>'
+    return f'<a href="{url}" aria-label="{_text(text)}">{drawing}</a>' if url else drawing
