@@ -5,6 +5,7 @@ The public names are the promised ones, and the light modules stay light.
 """
 
 import ast
+import graphlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -153,3 +154,13 @@ def test_importing_the_package_loads_no_heavy_module() -> None:
     code = f"import sys, scroll_context; print([m for m in {heavy!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_session_view_agent_and_models_have_no_import_cycles() -> None:
+    rooms = {"session", "view", "agent", "models", "contents", "hosts"}
+    files = {name: file for name, file in modules(PACKAGE) if room_of(name) in rooms}
+    graph: dict[str, set[str]] = {}
+    for module, file in files.items():
+        targets = {name if name in files else name.rpartition(".")[0] for name in imports(file)}
+        graph[module] = targets & files.keys()
+    graphlib.TopologicalSorter(graph).prepare()

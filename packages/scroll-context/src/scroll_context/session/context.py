@@ -8,21 +8,19 @@ the entry-point group `scroll_context.contexts`.
 """
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 
 from scroll_context.contents import EarlierWork, EvictionPlan
 from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
-from scroll_context.events import BOOKKEEPING, Event, Excerpt, Kind
+from scroll_context.events import BOOKKEEPING, Event, Excerpt, Grant, Kind, Scope
 from scroll_context.models import Model
 from scroll_context.session.history import earlier_work
+from scroll_context.store import Store
 from scroll_context.view.entries import HELD_CHARS
 from scroll_context.view.eviction import Budget, plan_eviction
 from scroll_context.view.working import Rendered, WorkingView, needs_excerpt, render
-
-if TYPE_CHECKING:
-    from scroll_context.session.session import Session
 
 GROUP = "scroll_context.contexts"
 """The entry points of contexts that other packages offer: a name and a subclass of WindowedContext.
@@ -59,6 +57,25 @@ class Actions(msgspec.Struct, frozen=True):
         "ask",
         "headline",
     )  # see prompt.part()
+
+
+class ContextSession(Protocol):
+    """The part of a session that its context uses."""
+
+    @property
+    def store(self) -> Store:
+        """The store that the session records in."""
+
+    @property
+    def scope(self) -> Scope:
+        """The identity of the session."""
+
+    @property
+    def grant(self) -> Grant:
+        """The events that the session may read."""
+
+    def record(self, kind: str, **fields: Any) -> Event:
+        """Append an event of the session; the context is given it before this returns."""
 
 
 class WindowedContext:
@@ -98,7 +115,7 @@ class WindowedContext:
             return None
 
     def fit(
-        self, session: "Session", budget: Budget, model: Model | None, overflowed: bool
+        self, session: ContextSession, budget: Budget, model: Model | None, overflowed: bool
     ) -> bool:
         """Make the view fit its budget, recording what it does; whether it shrank."""
         budget = self.room(budget)
@@ -113,13 +130,13 @@ class WindowedContext:
         )
         return plan.shrinks
 
-    def begin(self, session: "Session", budget: Budget) -> None:
+    def begin(self, session: ContextSession, budget: Budget) -> None:
         """Record what the session starts from, before its first request; nothing where there is
         nothing.
         """
-        store, grant = session.store, session.environment.memory.grant
+        store = session.store
         earlier = earlier_work(
-            store.log, grant, session.scope.session_id, budget, index=store.index
+            store.log, session.grant, session.scope.session_id, budget, index=store.index
         )
         if earlier != EarlierWork():
             session.record(Kind.SESSION, content=earlier.summary(), metadata=earlier.metadata())

@@ -28,7 +28,7 @@ from scroll_context.errors import (
     SessionBusy,
     UnknownSession,
 )
-from scroll_context.events import STORE_SESSION, Event, Kind, Scope, packed_seqs
+from scroll_context.events import STORE_SESSION, Event, Grant, Kind, Scope, packed_seqs
 from scroll_context.jail.spec import JailSpec
 from scroll_context.kernel.kernel import KernelOptions
 from scroll_context.kernel.results import UNKNOWN_SEQ, CellResult, RestoreReport, restored
@@ -642,6 +642,11 @@ class Session:
         self._setup = setup
 
     # what the memory surface asks -----------------------------------------------------------------------
+
+    @property
+    def grant(self) -> Grant:
+        """The events that this session may read."""
+        return self.environment.memory.grant
 
     def visible_seqs(self) -> Collection[int]:
         return self.context.visible
