@@ -425,6 +425,12 @@ class PayloadStore:
                 raise StoreReadOnly(
                     f"{where} refuses writes: {error.strerror}. Nothing was changed."
                 ) from error
+            if error.errno == errno.EXDEV:
+                # The soak mounts a read-only file system over a store between two of its folders.
+                raise StoreReadOnly(
+                    f"another file system was mounted at {where} during the write. The payload was not "
+                    "stored; repeat the write."
+                ) from error
             raise StoreError(
                 f"the device failed while storing a payload in {where}: {error}"
             ) from error
