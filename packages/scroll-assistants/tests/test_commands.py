@@ -66,6 +66,18 @@ def test_a_hook_never_fails_even_if_this_package_is_missing() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def test_a_hook_never_fails_even_if_this_package_cannot_be_imported() -> None:
+    code = """
+import sys
+sys.modules["scroll_assistants"] = None
+from scroll_context.cli.main import main
+sys.argv = ["scroll", "hook", "claude-code", "--store", "/nowhere"]
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], input="{}", capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_a_missing_command_names_the_package_to_install() -> None:
     done = without_packages("watch")
     assert done.returncode == 2

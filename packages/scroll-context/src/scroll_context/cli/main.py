@@ -92,10 +92,14 @@ def _run() -> str | int | None:
 def _hook(arguments: list[str]) -> int:
     """Handle an event of an assistant, which waits for it, so click is not imported.
 
-    The status is 0 even if no installed package handles hooks: another status can stop the
+    The status is 0 even if no installed package can handle hooks: another status can stop the
     assistant that calls the hook.
     """
-    for point in entry_points("scroll_context.hooks"):
-        point.load()(arguments)
-        break
+    point = next(entry_points("scroll_context.hooks"), None)
+    if point is not None:
+        try:
+            point.load()(arguments)
+        except Exception:  # noqa: BLE001
+            # A package that is half removed or cannot be imported must not stop the assistant.
+            return 0
     return 0
