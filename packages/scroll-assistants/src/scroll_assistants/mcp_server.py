@@ -53,6 +53,7 @@ from scroll_context.ids import id_of
 from scroll_context.kernel.kernel import KernelOptions
 from scroll_context.log.journal import Journal
 from scroll_context.log.schema import utc_now
+from scroll_context.origin import NOT_SPOKEN, Origin, origin_of
 from scroll_context.recall.memory import MemorySurface, NoSession
 from scroll_context.session.session import Session, SessionOptions
 from scroll_context.store import Store
@@ -331,7 +332,7 @@ class RecallServer:
             begin = start if place == 0 else 0
             shown = text[begin : begin + room]
             room -= len(shown) + 100
-            parts.append(f"{_heading(_facts(event))}\n{shown}")
+            parts.append(f"{_heading(_facts(event))}\n{_quoted(shown)}")
             if (end := begin + len(shown)) < len(text):
                 parts.append(
                     f'({end:,} of {len(text):,} characters; expand(seqs="{event.seq}", start={end}) goes on)'
@@ -683,15 +684,48 @@ def _span(events: Sequence[Event]) -> str:
 def _facts(event: Event) -> dict[str, Any]:
     return {
         name: getattr(event, name)
-        for name in ("seq", "created_at", "role", "kind", "name", "session_id")
+        for name in (
+            "seq",
+            "created_at",
+            "role",
+            "kind",
+            "name",
+            "session_id",
+            "source_key",
+            "metadata",
+        )
     }
 
 
 def _heading(row: Mapping[str, Any]) -> str:
-    who = " ".join(filter(None, (row["role"] or row["kind"], row.get("name", ""))))
-    return printable(
-        f"[{row['seq']}] {row['created_at'][:16].replace('T', ' ')} {who} (session {row['session_id']})"
-    )
+    """Where an event stands and who speaks in it, on one line."""
+    at = row["created_at"][:16].replace("T", " ")
+    parts = f"[{row['seq']}] {at} {_speaker(row)}{_origin(row)} (session {row['session_id']})"
+    return " ".join(printable(parts).split())
+
+
+def _speaker(row: Mapping[str, Any]) -> str:
+    """The role, or the kind where the role would pass a note or a notification for a message."""
+    kind, role = row["kind"], row["role"]
+    is_message = role and kind != NOTE and not (role == "user" and kind in NOT_SPOKEN)
+    return " ".join(filter(None, (role if is_message else kind, row.get("name", ""))))
+
+
+def _origin(row: Mapping[str, Any]) -> str:
+    """The file or assistant that a foreign event was read from."""
+    origin = origin_of(row.get("source_key", ""), row["metadata"])
+    if origin not in (Origin.IMPORTED, Origin.CAPTURED):
+        return ""
+    source = _on_one_line(str(row["metadata"].get(origin, "an unknown source")), 80)
+    return f", {origin} from {source}"
+
+
+def _quoted(text: str) -> str:
+    """A body with a mark before each line.
+
+    An entry begins with its heading at the left margin, so no body can pass for another entry.
+    """
+    return "\n".join(f"| {line}" for line in text.split("\n"))
 
 
 def _on_one_line(text: str, chars: int) -> str:
