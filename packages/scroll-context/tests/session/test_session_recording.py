@@ -175,7 +175,7 @@ def test_a_tool_that_outlives_its_cell_leaves_every_request_verifiable(
     session.subscribe(
         lambda e: ended.set() if e.kind == Kind.TOOL_RESULT and e.name == "slow" else None
     )
-    begin = "import threading\nt = threading.Thread(target=slow)\nt.start()\nprint('begun')"
+    begin = "import threading, time\nt = threading.Thread(target=slow)\nt.start()\ntime.sleep(0.5)\nprint('begun')"
     steps = [exec_cell(f"print('line {n} ' * 60)") for n in range(8)]
     more = [exec_cell(f"print('more {n} ' * 60)") for n in range(8)]
     Agent(session, ScriptedModel([exec_cell(begin), *steps, "ok"], window=4_000)).run("go")

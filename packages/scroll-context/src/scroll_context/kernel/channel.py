@@ -30,7 +30,8 @@ from collections.abc import Callable
 from os import _exit
 from select import POLLIN, POLLOUT, poll
 from sys import _current_frames, _getframe
-from threading import Lock, get_ident
+from threading import Lock, get_ident, get_native_id
+from threading import enumerate as list_threads
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -211,6 +212,7 @@ class Channel:
         self._requests: deque[Any] = deque()
         self._reading = False
         self._ids = itertools.count(1)
+        self._earlier_threads: frozenset[int] = frozenset()
         self._fd = sock.fileno()
         self._arrivals = poll()
         self._arrivals.register(self._fd, POLLIN)
@@ -226,6 +228,12 @@ class Channel:
             return self._wait(waiter)
         finally:
             self._forget(_REQUESTS)
+
+    def begin_cell(self) -> None:
+        """Calls of the threads that run now are calls of earlier cells from here on."""
+        # Native ids, because the interpreter gives the ident of an ended thread to the next one.
+        threads = {thread.native_id or 0 for thread in list_threads()}
+        self._earlier_threads = frozenset(threads - {get_native_id()})
 
     def call(self, capability: str, /, *args: Any, **kwargs: Any) -> Any:
         """Ask the host to run a capability, and wait for what it returns."""
@@ -245,7 +253,8 @@ class Channel:
     def _encode_call(self, ident: int, capability: str, args: Any, kwargs: Any) -> bytearray:
         try:
             arguments = msgspec.msgpack.encode(portable([args, kwargs]))
-            frame = encode_frame(CallRequest(ident, capability, msgspec.Raw(arguments)))
+            is_late = get_native_id() in self._earlier_threads
+            frame = encode_frame(CallRequest(ident, capability, msgspec.Raw(arguments), is_late))
         except (TypeError, ValueError) as error:
             reason = explain(error) if isinstance(error, UnicodeEncodeError) else error
             if isinstance(error, FrameTooLarge):

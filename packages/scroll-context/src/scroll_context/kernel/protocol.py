@@ -393,6 +393,8 @@ class CallRequest(WireMessage, frozen=True, tag="call"):
     id: Annotated[int, Meta(ge=1, lt=1 << 53)]
     capability: Name
     arguments: msgspec.Raw  # [args, kwargs]
+    is_late: bool = False
+    """Whether the calling thread was started before the running cell."""
 
 
 class Done(WireMessage, frozen=True, tag="done"):

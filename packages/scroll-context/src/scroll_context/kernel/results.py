@@ -179,8 +179,9 @@ class CapabilityCall(msgspec.Struct, frozen=True):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     cell: int
+    """The running cell; 0 for a call from a thread of an earlier cell, or during a save."""
     deadline: float  # on time.monotonic(); an answer after that is dropped
-    work: Work  # ends with the cell; a tool, which may have effects, is not stopped by it
+    work: Work  # ends with the cell; a tool that has started is not stopped by it
 
 
 UNKNOWN_SEQ = 0

@@ -158,6 +158,7 @@ class Worker:
         )
 
     def _execute(self, cell: int, source: str) -> None:
+        self._channel.begin_cell()
         before = {name: id(value) for name, value in list(self._namespace.items())}
         error, used = self._runner.run(cell, source)
         self._watch_builtins = self._watch_builtins or "builtins" in source

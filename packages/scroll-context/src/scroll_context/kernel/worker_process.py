@@ -72,6 +72,7 @@ class WorkerProcess:
         self._busy = False
         self._prepared = self._is_watched = False
         self._cell = 0
+        self._is_cell_running = False
         self._answers_calls = False
         self._cell_deadline = 0.0
         self._request_deadline = 0.0
@@ -125,6 +126,7 @@ class WorkerProcess:
     def begin_cell(self, cell: int, seconds: float) -> None:
         """From here on `interrupt` is meant for this cell. Ask for it next."""
         self._cell = cell
+        self._is_cell_running = True
         self._cell_deadline = time.monotonic() + seconds
         self._begin()
 
@@ -141,7 +143,7 @@ class WorkerProcess:
 
     def _end(self) -> None:
         """The request is over. Threads that a cell has left running have until its deadline."""
-        self._busy = self._answers_calls = False
+        self._busy = self._answers_calls = self._is_cell_running = False
         if self.broker.is_busy:
             self.broker.stop_work()
         if self._is_watched:
@@ -234,7 +236,8 @@ class WorkerProcess:
                     "no capability is answered while the kernel is being prepared or restored",
                 )
             else:
-                self.broker.submit(message, self._cell, self._request_deadline)
+                belongs = self._is_cell_running and not message.is_late
+                self.broker.submit(message, self._cell if belongs else 0, self._request_deadline)
         elif isinstance(message, Failed) and not self._prepared:
             raise KernelUnavailable(message.text)
         elif take is not None:

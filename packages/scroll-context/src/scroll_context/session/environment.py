@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from scroll_context.contents import SavedVariable, Snapshot
-from scroll_context.errors import BadInput, ScrollError
+from scroll_context.errors import BadInput, LimitReached, ScrollError
 from scroll_context.events import Event, Kind, packed_seqs
 from scroll_context.jail.spec import JailSpec
 from scroll_context.kernel.connection import MOST_SEQS
@@ -273,6 +273,9 @@ class Environment:
         """
         given = self._given
         kind, _, name = call.capability.partition(".")
+        if not call.cell and kind in ("tools", "ask"):
+            # These answer the running cell only. Reading history and payloads is harmless.
+            call.work.stop()
         if kind == "tools":
             # Its result need not be noted as given: it is an event of this cell, and so is every
             # call after it.
@@ -283,6 +286,7 @@ class Environment:
                 cell_seq=self._cell_seq,
                 deadline=call.deadline,
                 given=given.so_far(),
+                work=call.work,
             )
             value = (
                 {"handle": msgspec.to_builtins(outcome.ref)}
@@ -299,6 +303,8 @@ class Environment:
             return self.memory.answer(call)
         methods: Mapping[str, Callable[..., CapabilityResult]] = {}
         if kind == "ask" and self.ask is not None:
+            if call.work.is_over:
+                raise LimitReached("the cell that asked this has ended; nothing was asked")
             methods = self.ask.methods(self._cell_seq, self._cell_over, given.so_far())
         if call.capability not in methods:
             raise NameError(f"the host offers no capability {call.capability!r}")

@@ -46,6 +46,7 @@ from scroll_context.recall.memory import ResultRef, prelude_source, ref_of
 from scroll_context.text.printable import printable
 from scroll_context.tools.signatures import brief_doc
 from scroll_context.tools.tools import Media, Plain, Tool, inline, json_text, plain, tool
+from scroll_context.work import Work
 
 DESCRIBE_CHARS = 24_000
 STUB_CHARS = 6_000  # of whole descriptions; more tools than that are described on one line each
@@ -330,11 +331,14 @@ class Toolbox:
         tool_call_id: str = "",
         deadline: float | None = None,
         given: Mapping[str, Any] | None = None,
+        work: Work | None = None,
     ) -> ToolOutcome:
         """Call a tool by its name (or its native name) and wait for it, at most until `deadline`
         (monotonic clock).
 
         `given` is what the cell at `cell_seq` has read so far; it is recorded with the call.
+        `work` belongs to the cell: once it is over, no question is asked and no tool starts. A
+        tool that has started is not stopped.
 
         Raises ToolFailed for everything that is not a result; both events are recorded by then.
         Raises QuotaReached when the session may not begin anything new; nothing is recorded then.
@@ -364,7 +368,8 @@ class Toolbox:
             arguments = _converted(found, args, kwargs or {})
             self._check_calls_left(found)
             if found.effects and self._confirm is not None:
-                self._ask(ToolUse(found.name, named, found.header, cell_seq), deadline)
+                self._ask(ToolUse(found.name, named, found.header, cell_seq), deadline, work)
+            _check_cell(found.name, work)
             self._count(found)
             until = time.monotonic() + (found.limits.timeout or self._default_timeout)
             until = until if deadline is None else min(until, deadline)
@@ -373,6 +378,7 @@ class Toolbox:
                 raise ToolFailed(
                     f"{found.name} was not started: its time was already over", **_TIMEOUT
                 )
+            _check_cell(found.name, work)
             recorder.begin()
             future = _started(found, arguments)
             slot = held.pop_all()
@@ -441,18 +447,22 @@ class Toolbox:
             if found.name in self._calls:
                 self._calls[found.name] += 1
 
-    def _ask(self, use: ToolUse, deadline: float | None) -> None:
+    def _ask(self, use: ToolUse, deadline: float | None, work: Work | None) -> None:
         assert self._confirm is not None
         if not self._asking.acquire(timeout=_remaining(deadline)):
             raise ToolFailed(
                 f"{use.name} was not started: no time was left to ask the user", **_TIMEOUT
             )
         try:
-            decision = _decision(self._confirm, use, deadline)
-            reason = "the user refused it"
-        # The callback is foreign code; without its answer nothing runs.
-        except Exception as error:  # noqa: BLE001
-            decision, reason = False, f"asking the user failed ({type(error).__name__}: {error})"
+            # The cell may have ended while the user answered the questions of other calls.
+            _check_cell(use.name, work)
+            try:
+                decision = _decision(self._confirm, use, deadline)
+                reason = "the user refused it"
+            # The callback is foreign code; without its answer nothing runs.
+            except Exception as error:  # noqa: BLE001
+                decision = False
+                reason = f"asking the user failed ({type(error).__name__}: {error})"
         finally:
             self._asking.release()
         if decision is True:
@@ -479,6 +489,16 @@ class Toolbox:
                 **_TIMEOUT,
             )
         held.callback(slot.release)
+
+
+def _check_cell(name: str, work: Work | None) -> None:
+    """Refuse a call whose cell was interrupted, timed out or ended before the tool started."""
+    if work is not None and work.is_over:
+        raise ToolFailed(
+            f"{name} was not run: the cell had ended before this call started",
+            kind="PermissionError",
+            state="refused",
+        )
 
 
 def _decision(confirm: Confirm, use: ToolUse, deadline: float | None) -> object:
