@@ -87,6 +87,11 @@ _DEFINES = re.compile(
     r"\b(?:def|lambda|class|for)\b"
 )  # what may be run, and read names, after its cell has ended
 _WORD = re.compile(r"\w+")
+PARSED_CHARS = 10_000
+"""Longer sources are not parsed on the host, which would hold the interpreter lock.
+
+Parsing takes up to 40 ms for 10,000 characters, and 11 s were seen for an f-string of 180,000.
+"""
 _LOOP = re.compile(r"\bfor\s([\w\s,()*]{1,60}?)\sin\b")
 _SOURCE_CHARS = 10_000  # of a cell that are searched for loops
 
@@ -347,6 +352,8 @@ class Namespace:
             return None
         if source.isascii() and self._known.keys().isdisjoint(_WORD.findall(source)):
             return set()
+        if len(source) > PARSED_CHARS:
+            return None
         try:
             pending = list(names_used(source, "<cell>", self._known).read)
         except SyntaxError:
@@ -413,7 +420,7 @@ def _names_read_later(source: str) -> frozenset[str] | None:
     """The names that what a source defines reads whenever it is run; None when that may be any."""
     if not _DEFINES.search(source):
         return frozenset()
-    if not _ANY_NAME.search(source):
+    if len(source) <= PARSED_CHARS and not _ANY_NAME.search(source):
         with contextlib.suppress(*NOT_COMPILED):
             return names_read_later(source, "<cell>")
     return None

@@ -9,7 +9,9 @@ one before; folding them in order gives the namespace at any seq.
 
 import ast
 import contextlib
+import re
 import threading
+import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -35,6 +37,7 @@ from scroll_context.kernel.results import (
     RestoreReport,
     observation,
 )
+from scroll_context.kernel.variables import PARSED_CHARS
 from scroll_context.log.journal import Journal
 from scroll_context.log.payloads import PayloadStore
 from scroll_context.recall.memory import MemorySurface, handles_prelude, memory_prelude
@@ -347,11 +350,17 @@ def origin(cells: Collection[int]) -> dict[str, Any]:
     return facts if len(known) == len(cells) else facts | {"unknown": True}
 
 
+_MS = re.compile(r"\bms\b")
+
+
 def recalls(source: str) -> bool:
     """Whether a cell uses `ms`.
 
-    What it prints may then repeat history, and must never be found instead of that.
+    What it prints may then repeat history, and must never be found instead of that. A source that
+    is too long to be parsed here uses `ms` if the word occurs in it.
     """
+    if len(source) > PARSED_CHARS:
+        return _MS.search(unicodedata.normalize("NFKC", source)) is not None
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
