@@ -20,7 +20,7 @@ from scroll_context.errors import KernelError
 from scroll_context.kernel.connection import MAX_OPEN, Broker, Connection
 from scroll_context.kernel.kernel import Kernel
 from scroll_context.kernel.launcher import Process
-from scroll_context.kernel.protocol import CallRequest
+from scroll_context.kernel.protocol import CallReply, CallRequest
 from scroll_context.kernel.results import MemoryBlobs
 
 SECONDS = 30.0  # far more than anything here takes, far less than the cells that have to be stopped
@@ -174,6 +174,23 @@ def test_a_call_that_no_thread_has_taken_up_does_not_begin_after_the_end() -> No
             thread.join(SECONDS)
     assert not any(thread.is_alive() for thread in threads)
     assert len(begun) == MAX_OPEN
+
+
+def test_a_call_whose_result_finds_no_memory_is_refused(
+    make_kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = Connection.send
+
+    def out_of_memory(self: Connection, message: Any) -> None:
+        if isinstance(message, CallReply):
+            raise MemoryError
+        send(self, message)
+
+    monkeypatch.setattr(Connection, "send", out_of_memory)
+    kernel = make_kernel({"call": lambda: None})
+    result = kernel.execute("call()", 10)
+    assert result.error is not None and "no memory for the result" in result.error.message
+    until(lambda: kernel._worker.broker._taken == 0)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts descriptors in /proc")

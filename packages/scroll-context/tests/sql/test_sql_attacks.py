@@ -346,3 +346,20 @@ def test_the_events_of_a_result_are_known_or_said_to_be_unknown(
     assert "seq of the row" not in result.columns and all(
         "seq of the row" not in row for row in result.rows
     )
+
+
+def test_a_column_with_a_long_name_is_refused(sql: GuardedSql) -> None:
+    """The host repeats names in each row: 10 KB of SQL took 1 GB there."""
+    with pytest.raises(QueryLimit, match="more than 256 characters; give it a short one with AS"):
+        sql.query(f'SELECT 1 AS "{"n" * 257}"')
+    assert sql.query(f'SELECT 1 AS "{"n" * 256}"').rows == [{"n" * 256: 1}]
+
+
+def test_the_names_of_columns_count_in_every_row(history: EventLog) -> None:
+    window = GuardedSql(history.path, Grant(session_id="mine"), SqlLimits(result_bytes=10_000))
+    names = ", ".join(f'{n} AS "{"n" * 250}{n:03}"' for n in range(20))
+    try:
+        result = window.query(f"SELECT {names} FROM hist.events")
+    finally:
+        window.close()
+    assert result.truncated and len(result.rows) == 1

@@ -289,10 +289,13 @@ class Broker:
             try:
                 with task[1].work.until_sent:
                     self._run(*task)
-            except KernelDied:
-                self._process.kill()  # the thread that reads from it sees the end
-            with self._lock:
-                self._taken -= 1
+            # Whatever it is, such as too little memory: a call that gets no answer would hold its
+            # cell for ever. The thread that reads from the process sees the end.
+            except BaseException:  # noqa: BLE001
+                self._process.kill()
+            finally:
+                with self._lock:
+                    self._taken -= 1
 
     def _run(self, ident: int, call: CapabilityCall) -> None:
         if ident not in self._open:  # its time was up before a thread was free
@@ -321,6 +324,12 @@ class Broker:
         except UnicodeEncodeError as error:
             self._connection.send(
                 CallRefusal(ident, "ValueError", f"the result cannot be sent: {explain(error)}")
+            )
+        except MemoryError:
+            self._connection.send(
+                CallRefusal(
+                    ident, "MemoryError", "the host has no memory for the result; ask for a part"
+                )
             )
 
     def _finish(self, ident: int, seqs: tuple[int, ...]) -> bool:

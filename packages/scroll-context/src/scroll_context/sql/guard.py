@@ -324,6 +324,8 @@ class GuardedSql:
                 f"the query ran longer than {self.limits.seconds:g} s and was stopped. Narrow it: filter by seq, "
                 "session_id or step_index, or use ms.search to find the rows first."
             )
+        if answer.error == "LongName":
+            return QueryLimit(text)
         if answer.error == "killed":
             return QueryLimit(
                 "the process that ran the query was ended by a limit on its time, memory or files. Narrow the query."

@@ -31,11 +31,16 @@ from typing import IO, Any
 
 SYNC_SECONDS = 120.0  # for copying the rows of a grant
 COUNT_SECONDS = 0.5  # spent on counting the rows beyond the limit
+NAME_CHARS = 256  # of a column of the result
 CACHE = 16 << 20  # bytes of pages that SQLite keeps in memory
 
 VIEWS = frozenset({"conversation_history", "events"})
 _TABLE_FUNCTIONS = frozenset({"json_each", "json_tree"})
 _INNER = frozenset({"granted_rows", "hidden_rows", "event"})
+
+
+class LongName(ValueError):
+    """A column of the result has a name that is too long: the host repeats it in every row."""
 
 
 class Window:
@@ -211,9 +216,16 @@ class Window:
         cursor = self._database.execute(sql, params)
         try:
             columns = [column[0] for column in cursor.description or ()]
+            if any(len(name) > NAME_CHARS for name in columns):
+                raise LongName(
+                    f"a column of the result has a name of more than {NAME_CHARS} characters;"
+                    " give it a short one with AS"
+                )
             rows: list[tuple[Any, ...]] = []
             size = 0
+            names_size = sum(map(len, columns))
             for row in cursor:
+                size += names_size
                 size += sum(len(value) if isinstance(value, str | bytes) else 8 for value in row)
                 if len(rows) == self._limits["rows"] or size > self._limits["result_bytes"]:
                     cut = "rows" if len(rows) == self._limits["rows"] else "bytes"
