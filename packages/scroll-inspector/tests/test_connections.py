@@ -96,6 +96,24 @@ def test_a_whole_request_is_answered_and_the_connection_is_used_again(site: Site
     connection.close()
 
 
+def test_silent_connections_keep_nobody_out(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    import http.client
+
+    monkeypatch.setattr(connections, "HEADER_SECONDS", 60)
+    strangers = [
+        socket.create_connection(("127.0.0.1", site.port))
+        for _ in range(connections.MOST_CONNECTIONS + 20)
+    ]
+    try:
+        connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=20)
+        connection.request("GET", "/", headers={"Cookie": f"{site.cookie}={site.cookie_value}"})
+        assert connection.getresponse().status == 200
+        connection.close()
+    finally:
+        for stranger in strangers:
+            stranger.close()
+
+
 def test_a_connection_finds_out_that_its_peer_is_gone() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as listening,

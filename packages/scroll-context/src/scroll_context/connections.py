@@ -2,8 +2,9 @@
 
 uvicorn ends a connection that is idle between two requests. It waits for ever for a peer that sends
 half a request, that never reads its answer, or that has vanished. Here each of these has a
-deadline. A stream that is being read (live pages, MCP) may last as long as its reader is there,
-which TCP finds out by itself.
+deadline. Near the limit of connections, the oldest one that asks for nothing makes room, so that
+strangers without a token keep nobody out. A stream that is being read (live pages, MCP) may last as
+long as its reader is there, which TCP finds out by itself.
 
 The extra `serve` declares what this module imports. The core itself imports it nowhere.
 """
@@ -22,6 +23,8 @@ HEADER_SECONDS = 10.0
 BODY_SECONDS = 60.0
 STALL_SECONDS = 60.0
 MOST_CONNECTIONS = 500
+# So many places are kept free of connections that ask for nothing.
+SPARE_CONNECTIONS = 20
 
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
@@ -33,9 +36,12 @@ class TimedProtocol(H11Protocol):
     _stalled: asyncio.TimerHandle | None = None
     # The state of the request that `_sending` was set for.
     _state: Any = None
+    _connected_at = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._connected_at = self.loop.time()
+        self._make_room()
         _enable_keep_alive(transport.get_extra_info("socket"))
         self._watch()
 
@@ -58,6 +64,27 @@ class TimedProtocol(H11Protocol):
         if self._stalled is not None:
             self._stalled.cancel()
             self._stalled = None
+
+    def _make_room(self) -> None:
+        """Near the limit, close the oldest connection without a request under way.
+
+        Those that never sent a complete request go first.
+        """
+        # A connection that was just aborted stays in the set until the loop's next turn.
+        others = [
+            other
+            for other in self.connections
+            if isinstance(other, TimedProtocol)
+            and other is not self
+            and not other.transport.is_closing()
+        ]
+        if len(others) < MOST_CONNECTIONS - SPARE_CONNECTIONS:
+            return
+        silent = [other for other in others if other.cycle is None]
+        idle = [other for other in others if other.cycle and other.cycle.response_complete]
+        candidates = silent or idle
+        if candidates:
+            min(candidates, key=lambda other: other._connected_at).transport.abort()
 
     def _watch(self) -> None:
         """Give the request that is under way its deadline; bytes that trickle in do not move it."""
