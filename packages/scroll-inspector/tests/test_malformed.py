@@ -137,6 +137,15 @@ def test_no_page_fails_because_of_malformed_bookkeeping(site: Site) -> None:
     assert not failed
 
 
+@pytest.mark.parametrize("digits", [18, 19, 4_400])
+def test_a_number_of_any_length_in_a_path_is_a_page_that_is_not_there(
+    site: Site, digits: int
+) -> None:
+    number = "9" * digits
+    for page in (f"/event/{number}", f"/request/{number}/left/1", f"/events/1-{number}"):
+        assert site.get(page).status in (200, 400, 404)
+
+
 def test_a_page_that_is_not_there_does_not_tell_how_long_the_log_is(
     folder: Path, serve: Serve
 ) -> None:

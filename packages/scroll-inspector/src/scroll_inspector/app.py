@@ -19,6 +19,7 @@ from urllib.parse import urlencode
 import anyio
 import msgspec
 from starlette.concurrency import run_in_threadpool
+from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
@@ -80,6 +81,15 @@ class Look:
         self.namespaces = Namespaces()
 
 
+class SeqConvertor(IntegerConvertor):
+    """A number in a path, of at most 18 digits: Python refuses to read thousands of them."""
+
+    regex = "[0-9]{1,18}"
+
+
+register_url_convertor("seq", SeqConvertor())
+
+
 class Inspector:
     """The pages over one store, within a grant."""
 
@@ -101,17 +111,17 @@ class Inspector:
             Route("/session/{session:path}", self.session),
             Route("/steps/{session:path}", self.steps),
             Route("/live/{session:path}", self.live),
-            Route("/event/{seq:int}", self.event),
-            Route("/event/{seq:int}/text", self.text),
-            Route("/event/{seq:int}/download", self.download),
-            Route("/event/{seq:int}/image", self.image),
-            Route("/request/{seq:int}", self.request),
-            Route("/request/{seq:int}/index", self.index),
-            Route("/request/{seq:int}/variables", self.variables),
+            Route("/event/{seq:seq}", self.event),
+            Route("/event/{seq:seq}/text", self.text),
+            Route("/event/{seq:seq}/download", self.download),
+            Route("/event/{seq:seq}/image", self.image),
+            Route("/request/{seq:seq}", self.request),
+            Route("/request/{seq:seq}/index", self.index),
+            Route("/request/{seq:seq}/variables", self.variables),
             Route("/pressure/{session:path}", self.pressure),
-            Route("/request/{seq:int}/message/{position:int}", self.message),
-            Route("/request/{seq:int}/left/{plan:int}", self.left),
-            Route("/events/{lo:int}-{hi:int}", self.events),
+            Route("/request/{seq:seq}/message/{position:seq}", self.message),
+            Route("/request/{seq:seq}/left/{plan:seq}", self.left),
+            Route("/events/{lo:seq}-{hi:seq}", self.events),
             Mount("/static", StaticFiles(packages=[("scroll_inspector", "static")])),
         ]
 
