@@ -9,6 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ from scroll_assistants import mcp_server
 from scroll_assistants.mcp_server import RecallServer
 from scroll_assistants.project import project_task
 from scroll_context.events import Draft
+from scroll_context.recall.memory import MemorySurface
 from scroll_context.store import Store
 from scroll_context.view.tokens import estimate
 
@@ -152,7 +155,7 @@ def test_expand_pages_through_long_texts_and_stays_within_reach(store: Store) ->
         assert (await said(client, "expand", seqs=[1, 5])).count("(session chat-shop-1)") == 2
         page, read = await said(client, "expand", seqs="3-5"), ""
         while goes_on := re.search(
-            r"\((.*) of (.*) characters; expand\(seqs=\"3\", start=(\d+)\) goes on\)", page
+            r"\((.*) characters of (.*) bytes; expand\(seqs=\"3\", start=(\d+)\) goes on\)", page
         ):
             read += page.split("\n| ", 1)[1].split("\n\n(")[0]
             page = await said(client, "expand", seqs="3", start=int(goes_on[3]))
@@ -253,6 +256,57 @@ def test_no_body_passes_for_an_entry_of_the_user(tmp_path: Path) -> None:
             assert len(headings(found)) == 3 and " user (session mine)" not in found
             (session,) = (await client.read_resource("scroll://session/notes-shop-1")).contents
             assert len(headings(getattr(session, "text", ""))) == 1
+
+        in_process(store, work)
+
+
+def test_cancelled_expansions_stop_and_few_run_at_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from scroll_context import work as host_work
+
+    running: list[int] = []
+    most = 0
+
+    def endless(*_: object) -> tuple[str, bool]:
+        nonlocal most
+        running.append(1)
+        most = max(most, len(running))
+        try:
+            while True:
+                host_work.check()
+                time.sleep(0.01)
+        finally:
+            running.pop()
+
+    async def work(client: Client) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(MemorySurface, "page", endless)
+            async with anyio.create_task_group() as group:
+                for _ in range(10):
+                    group.start_soon(client.call_tool, "expand", {"seqs": "3"})
+                await anyio.sleep(1)
+                group.cancel_scope.cancel()
+            with anyio.fail_after(20):
+                while running:
+                    await anyio.sleep(0.05)
+        assert 1 <= most <= mcp_server.MAX_EXPANSIONS
+        assert "heron" in await said(client, "expand", seqs="1")
+
+    in_process(store, work)
+
+
+def test_expand_holds_a_page_of_a_large_body_only(tmp_path: Path) -> None:
+    with Store(tmp_path / "store", create=True) as store:
+        store.append(Draft(role="tool", task_id="shop-1", session_id="s", content="x" * (24 << 20)))
+
+        async def work(client: Client) -> None:
+            tracemalloc.start()
+            page = await said(client, "expand", seqs="1", start=20 << 20)
+            _, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert "goes on" in page and len(page) < 20_000
+            assert peak < 12 << 20
 
         in_process(store, work)
 
@@ -461,6 +515,16 @@ def test_the_log_gives_no_client_the_kernel_of_another(store: Store) -> None:
                 session, "exec", source="1", kernel=name
             )
             assert (await said(victim, "exec", source="print(secret)", kernel=name)) == "tulip"
+
+    http_clients(store, work)
+
+
+def test_a_session_id_that_the_server_never_issued_names_no_kernel(store: Store) -> None:
+    async def work(_: RecallServer, url: str) -> None:
+        async with connected(url, **{"mcp-session-id": "chosen"}) as client:
+            first = await said(client, "exec", source="mine = 1")
+            assert "[pass kernel=" in first
+            assert "NameError" in await said(client, "exec", source="print(mine)")
 
     http_clients(store, work)
 

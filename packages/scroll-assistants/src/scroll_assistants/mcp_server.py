@@ -59,6 +59,7 @@ from scroll_context.session.session import Session, SessionOptions
 from scroll_context.store import Store
 from scroll_context.text.printable import printable
 from scroll_context.text.words import clip
+from scroll_context.work import Work
 
 T = TypeVar("T")
 Reach = Literal["task", "all"]
@@ -68,6 +69,8 @@ PAGE_CHARS = 12_000  # of one answer of expand
 PRINTED_CHARS = 16_000  # of a cell's output
 MAX_SEQS = 200  # of one expand
 MAX_HITS = 50
+MAX_EXPANSIONS = 4  # that read bodies at once
+EXPAND_SECONDS = 60.0
 MAX_LINES = 200  # of a session
 MAX_NOTE = 20_000  # characters
 MAX_KERNELS = 16  # that are open at once; the one that was used longest ago makes room
@@ -80,6 +83,7 @@ SHOWN = {
     "anthropic/alwaysLoad": True
 }  # not behind Claude Code's search for tools: a tool that is not seen is not used
 NOTE = "note"  # the kind of what `note` appends
+SESSIONLESS_PROTOCOL = "2026-07-28"  # versions are dates; this one and later have no sessions
 _ISSUED = re.compile(r"scroll_kernel_[0-9a-f]{32}")
 
 _logger = logging.getLogger("scroll_context.mcp")
@@ -123,6 +127,7 @@ class RecallServer:
         self._kernels = _Kernels(store, task, reach, max_kernels)
         self._own_kernel = _new_name()  # of the client over standard streams
         self._noting = asyncio.Lock()
+        self._expansions = asyncio.Semaphore(MAX_EXPANSIONS)
         self.mcp = MCPServer(
             "scroll", version=__version__, instructions=INSTRUCTIONS, log_level="ERROR"
         )
@@ -208,7 +213,9 @@ class RecallServer:
 
         A long text comes in pages; the end of a page says how to go on.
         """
-        return await _answer(lambda: _in_thread(lambda: self._pages(_seqs_of(seqs), max(0, start))))
+        return await _answer(
+            lambda: self._expanding(lambda: self._pages(_seqs_of(seqs), max(0, start)))
+        )
 
     async def exec(
         self,
@@ -279,7 +286,9 @@ class RecallServer:
 
     async def event(self, seq: str) -> str:
         """One event: where it belongs, and its text."""
-        return await _read(lambda: self._pages(_seqs_of(seq), 0))
+        return await _read(
+            lambda: self._expanding(lambda: self._pages(_seqs_of(seq), 0)),
+        )
 
     async def session(self, session_id: str) -> str:
         """A session: one line for each of its messages."""
@@ -299,7 +308,7 @@ class RecallServer:
                 lines[MAX_LINES:] = [f"({more:,} more; `expand` takes ranges of seqs)"]
             return "\n".join(lines)
 
-        return await _read(work)
+        return await _read(lambda: self._expanding(work))
 
     # work ---------------------------------------------------------------------------------------------
 
@@ -313,6 +322,30 @@ class RecallServer:
         )
         return [said]
 
+    async def _expanding(self, read: Callable[[], str]) -> str:
+        """Read bodies in a thread, a few requests at once.
+
+        A request that its client cancels stops at the next piece, and keeps its place until then.
+        """
+        work = Work(time.monotonic() + EXPAND_SECONDS)
+
+        def run() -> str:
+            with work.in_this_thread():
+                return read()
+
+        async with self._expansions:
+            reading = asyncio.wrap_future(in_thread(run, "mcp-expand"))
+            try:
+                await asyncio.wait([reading])
+            except BaseException:
+                work.stop()
+                with CancelScope(shield=True):
+                    await asyncio.wait([reading])
+                # The error of stopped work is of no interest; asyncio logs it unless it is read.
+                reading.exception()
+                raise
+        return reading.result()
+
     def _pages(self, seqs: Sequence[int], start: int) -> str:
         events = self.store.log.get_many(seqs, self.grant)
         if not events:
@@ -325,17 +358,19 @@ class RecallServer:
             if room <= 0:
                 parts.append(f'(the page is full; expand(seqs="{_span(events[place:])}") goes on)')
                 break
-            if event.payload is None or event.payload.is_text:
-                text = printable(self.store.log.text(event))
-            else:
-                text = f"{event.content} (`scroll get {event.seq}` writes the bytes)"
             begin = start if place == 0 else 0
-            shown = text[begin : begin + room]
-            room -= len(shown) + 100
-            parts.append(f"{_heading(_facts(event))}\n{_quoted(shown)}")
-            if (end := begin + len(shown)) < len(text):
+            text, more = self._memory.page(event.seq, begin, room)
+            size = f"{len(event.content):,} characters"
+            if event.payload is not None:
+                size = f"{event.payload.size:,} bytes"
+                if not event.payload.is_text:
+                    text += f" (`scroll get {event.seq}` writes the bytes)"
+            end = begin + room
+            room -= len(text) + 100
+            parts.append(f"{_heading(_facts(event))}\n{_quoted(printable(text))}")
+            if more:
                 parts.append(
-                    f'({end:,} of {len(text):,} characters; expand(seqs="{event.seq}", start={end}) goes on)'
+                    f'({end:,} characters of {size}; expand(seqs="{event.seq}", start={end}) goes on)'
                 )
                 room = 0
         return "\n\n".join(parts)
@@ -622,10 +657,10 @@ async def _answer(work: Callable[[], Awaitable[str]]) -> CallToolResult:
         return _result(said, is_error=True)
 
 
-async def _read(work: Callable[[], str]) -> str:
+async def _read(work: Callable[[], Awaitable[str]]) -> str:
     """The text of a resource."""
     try:
-        return await _in_thread(work)
+        return await work()
     except ScrollError as error:
         raise ResourceError(str(error)) from error
 
@@ -652,6 +687,9 @@ def _kernel_of(ctx: Context[Any, Any], own: str) -> str:
     """
     if ctx.headers is None:
         return own  # standard streams: the process has one client
+    if (ctx.protocol_version or "") >= SESSIONLESS_PROTOCOL:
+        # The server issues no session ids there, so this one would be the client's invention.
+        return ""
     session = ctx.headers.get("mcp-session-id", "")
     return f"h-{session}" if session else ""
 
